@@ -1,10 +1,24 @@
-# The image of all services in docker-compose.yml. It has what Coset needs; Coset itself is the checkout, mounted at /coset.
+# Two images. The last one, which docker-compose.yml builds, has what Coset needs, and Coset is the checkout, mounted at
+# /coset. The target `coset` has Coset itself, for executors and drivers of a cluster:
+#   docker build --target coset --tag registry.example.org/coset .
 # BASE may be an image of yours that is made from this one, with your certificates and your pip.conf.
 ARG BASE=python:3.11-slim-bookworm
-FROM ${BASE}
+FROM ${BASE} AS needs
 RUN apt-get update && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps && rm -rf /var/lib/apt/lists/*
 WORKDIR /coset
 COPY requirements.txt .
 RUN pip install --no-cache-dir -r requirements.txt
+ENV SPARK_HOME=/usr/local/lib/python3.11/site-packages/pyspark
+
+FROM needs AS coset
+COPY pyproject.toml README.md LICENSE ./
+COPY coset coset
+COPY expectations expectations
+COPY partitioning partitioning
+COPY spark_jobs spark_jobs
+RUN pip install --no-cache-dir --no-deps . && rm -rf /coset/*
+WORKDIR /
+
+FROM needs AS mounted
 RUN printf '#!/bin/sh\nexec python -m coset.cli.main "$@"\n' > /usr/local/bin/coset && chmod +x /usr/local/bin/coset
-ENV PYTHONPATH=/coset SPARK_HOME=/usr/local/lib/python3.11/site-packages/pyspark
+ENV PYTHONPATH=/coset

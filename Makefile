@@ -4,12 +4,14 @@ BIN := .venv/bin
 READY := .venv/.ready
 # How long `make explore` looks.
 MINUTES ?= 10
+# Where `make docs` writes.
+SITE ?= .coset/site
 
 # Commands start hundreds of interpreters: what these import is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka kafka serve test test-all durations explore check format bench bench-plan compose-test airflow requirements clean
+.PHONY: help setup demo demo-kafka kafka serve test test-all durations explore check format bench bench-plan compose-test airflow docs requirements clean
 
 help: ## Show these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,13 +34,13 @@ airflow: $(READY) ## Keep both servers, Airflow's scheduler and its web page run
 	@$(BIN)/coset serve --airflow
 
 test: $(READY) ## Run the tests, several files at once, without what takes long by nature
-	@$(BIN)/python -m pytest --numprocesses 4 -m "not long"
+	@$(BIN)/python -m pytest --numprocesses 6 -m "not long"
 
 test-all: $(READY) ## Run every test, with all examples
-	@$(BIN)/python -m pytest --numprocesses 4 --hypothesis-profile thorough
+	@$(BIN)/python -m pytest --numprocesses 6 --hypothesis-profile thorough
 
 durations: $(READY) ## Run every test, and write down how long each file takes: the longest begin first
-	@$(BIN)/python -m pytest --numprocesses 4 --hypothesis-profile thorough --record-durations
+	@$(BIN)/python -m pytest --numprocesses 6 --hypothesis-profile thorough --record-durations
 
 explore: $(READY) ## Look for new counterexamples with fresh seeds, for MINUTES=10
 	@$(BIN)/python -m tests.explore $(MINUTES)
@@ -62,9 +64,20 @@ bench: $(READY) ## Compare with plain PySpark and with DuckDB alone
 bench-plan: $(READY) ## Plan up to a million stream partitions: time, memory, size of the document
 	@$(BIN)/python -m bench.planning
 
-requirements: $(READY) ## Pin requirements.in anew
+docs: $(READY) ## Build the site of the docs in .coset/site, and end if a link leads nowhere
+	@$(BIN)/uv run --quiet --no-project --isolated --python 3.11 --with-requirements docs/requirements.txt \
+		sphinx-build --quiet --fail-on-warning --keep-going --nitpicky -c docs . $(SITE)
+	@echo "The site is $(SITE)/index.html"
+
+requirements: $(READY) ## Pin requirements.in anew, and the constraints of each Python
 	@$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --no-emit-index-url --no-emit-find-links \
 		--custom-compile-command "make requirements" requirements.in -o requirements.txt
+	@$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --no-emit-index-url --no-emit-find-links --no-annotate \
+		--custom-compile-command "make requirements" docs/requirements.in -o docs/requirements.txt
+	@for version in 3.11 3.12 3.13; do \
+		$(BIN)/uv pip compile --quiet --python-version $$version --no-emit-index-url --no-emit-find-links --no-annotate \
+			--custom-compile-command "make requirements" --all-extras --constraint requirements.txt pyproject.toml \
+			-o constraints/constraints-$$version.txt || exit 1; done
 
 clean: ## Remove .venv and everything that the demo kept
 	rm -rf .venv .coset

@@ -1,7 +1,7 @@
 """`python -m bench`: make the workload once, run every party cold and warm, compare costs and results.
 
-Coset reads and writes an S3 server on this machine, whose own cost is shown apart; the others are given the
-same files on the local disk. Processor time is that of all processes of a party, warm is the median of all
+Coset reads and writes an S3 server on this machine, whose own cost is shown apart; the others read the same
+files from the local disk. Processor time is that of all processes of a party, warm is the median of all
 runs but the first. To reach: warm and with its proof, Coset takes at most 1/5 of plain PySpark's processor
 time and 1.5 times that of DuckDB alone, and shuffles nothing.
 """
@@ -60,9 +60,9 @@ def main() -> int:
         workload.make()
         server = start_server(workload.folder / "s3", ("landing", "coset"))
         try:
-            os.environ.update({**server.environment, **environment()})
+            os.environ.update({**server.environment, **environment(sys.executable)})
             workload.upload()
-            # Receipts of an earlier benchmark would stay and be audited in place of the new ones.
+            # Otherwise receipts of an earlier benchmark would be audited in place of the new ones.
             s3_filesystem().delete_dir_contents("coset")
             figures = {}
             for party in asked.only:
@@ -120,7 +120,7 @@ def _checksums(files: Sequence[str]) -> list[int]:
 
 
 def _show(to: Console, figures: Mapping[str, Mapping[str, Any]]) -> None:
-    """The table of all parties, and what was to be reached."""
+    """The table of all parties, and the targets."""
     table = Table(title="CPU seconds of all processes / wall seconds")
     for name in ("party", "cold", "warm", "peak memory", "shuffled", "S3 server", "warm CPU × Coset's"):
         table.add_column(name, justify="left" if name == "party" else "right")

@@ -1,7 +1,7 @@
 """`python -m bench.ageing`: what a batch costs after many others.
 
-An S3 server is started, and small batches of one pipeline run one after the other by the local runner, in this process.
-Shown are some of them: CPU seconds of this process and of the server, and how many objects there are.
+It starts an S3 server and runs small batches of one pipeline one after the other, by the local runner in this process.
+It shows some of them: CPU seconds of this process and of the server, and the number of objects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.measure import cpu_of
 from coset.batches import steps
 from coset.batches.interpreter import run_batch
 from coset.batches.runners.local import Local
-from coset.cli.output import show_table
+from coset.cli.output import Table, show
 from coset.sources.s3 import s3_filesystem, split
 from demo.s3_server import S3Server, start_server
 from partitioning.authoring.pipeline import Pipeline
@@ -93,7 +93,7 @@ def _compare(batches: int, server: S3Server, docs: Path) -> None:
             objects = sum(1 for _ in store_at(STORE).list(""))
             rows.append((f"{number + 1:,}", *(f"{mean:.2f}" for mean in means), f"{objects:,}"))
     columns = ("batches", "plan, CPU s", "all else, CPU s", "S3 server, CPU s", "objects")
-    show_table(f"{RECORDS} records a batch; means of the last {MEAN_OF}", columns, rows, [])
+    show(Table(f"{RECORDS} records a batch; means of the last {MEAN_OF}", columns, rows))
 
 
 def _land(number: int) -> None:

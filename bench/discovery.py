@@ -1,7 +1,7 @@
 """`python -m bench.discovery`: what it costs to find what is new among many landed files.
 
-An S3 server is started, and files of one stream are landed in it. Discovery is measured in a process of its own: with
-nothing published, with all but the newest files published, and with all of them.
+It starts an S3 server and lands files of one stream in it. It measures discovery in a process of its own: with nothing
+published, with all but the newest files published, and with all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.measure import measured
-from coset.cli.output import show_table
+from coset.cli.output import Table, show
 from coset.sources.landed import discover
 from coset.sources.s3 import s3_filesystem, split
 from demo.s3_server import start_server
@@ -112,7 +112,7 @@ def _compare(files: int, new: int, folder: Path) -> None:
         took = _measure(plan)
         rows.append((case, f"{took.files:,}", f"{took.seconds:.1f}", size(took.memory), size(took.peak)))
     columns = ("published", "files to read", "seconds", "memory", "with libraries")
-    show_table(f"{files:,} files in {PARTITIONS} partitions", columns, rows, [])
+    show(Table(f"{files:,} files in {PARTITIONS} partitions", columns, rows))
 
 
 def _measure(published: Path | None) -> Figures:

@@ -23,7 +23,7 @@ from coset.cli.output import console
 from coset.sources.s3 import s3_filesystem
 from demo.s3_server import start_server
 from partitioning.authoring.settings import Settings
-from partitioning.model.reading import read_together
+from partitioning.model.shared_reads import read_together
 
 _FOLDER = Path(".coset/bench")
 _FACTORS = {1: None, 4: 1.5, 8: 2.0}

@@ -50,7 +50,7 @@ def main() -> int:
         _land(folder / "topics")
         server = start_server(folder / "s3", ("moving",))
         try:
-            os.environ.update({**server.environment, **environment()})
+            os.environ.update({**server.environment, **environment(sys.executable)})
             for file in (folder / "topics").rglob("*.parquet"):
                 store_at("s3://moving/topics").put(str(file.relative_to(folder / "topics")), file.read_bytes())
             figures = {

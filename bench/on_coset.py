@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
@@ -30,7 +30,8 @@ from partitioning.planning.planner import plan_batch
 from spark_jobs.engine.intake import Inspect, Proved
 from spark_jobs.engine.kernel import run_orders
 from spark_jobs.engine.proof import SAMPLED
-from spark_jobs.group import pieces, work
+from spark_jobs.engine.set_aside import SetAsideRecord
+from spark_jobs.group import encoded, orders_of, pieces
 from spark_jobs.sql.column_check import check_sql
 
 
@@ -53,6 +54,9 @@ class Unproved:
 
     def keys(self) -> pa.Table:
         return SAMPLED.empty_table()
+
+    def set_aside(self) -> Sequence[SetAsideRecord]:
+        return ()
 
 
 @contextmanager
@@ -94,7 +98,7 @@ def _session(inspect: Inspect) -> Iterator[tuple[Plan, Callable[[int], Any]]]:
     with SparkContext(conf=SparkConf().setAll(list(settings.items()))) as spark:
 
         def run(number: int) -> tuple[tuple[TaskReceipt, ...], int]:
-            sent = pieces(work(plan, plan.groups[0], number, STORE, {}), CORES)
+            sent = pieces(encoded(orders_of(plan, plan.groups[0], number, STORE, {})), CORES)
             before = shuffled(spark)
             done = spark.parallelize(sent, len(sent)).map(lambda piece: _receipts(piece, inspect)).collect()
             tasks = chain.from_iterable(

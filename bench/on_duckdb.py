@@ -5,13 +5,13 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import gcd
 from pathlib import Path
 
 import duckdb
 
 from bench.party import CORES, Run, emptied
 from bench.workload import Workload
-from partitioning.cosets.rule import partitions_of
 
 _QUERY = """
     SELECT coalesce(v.key, c.key) AS key, views, viewed, clicks, clicked
@@ -54,7 +54,8 @@ def _copy_coset(workload: Workload, out: Path, task: int, cosets: int) -> str:
     files = {
         topic.name: [
             str(workload.landed / topic.name / f"partition={partition}" / "*.parquet")
-            for partition in partitions_of(task, cosets, topic.partitions)
+            for partition in range(topic.partitions)
+            if (partition - task) % gcd(topic.partitions, cosets) == 0
         ]
         for topic in workload.topics
     }

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from bench.measure import measured
-from coset.cli.output import show_table
+from coset.cli.output import Table, show
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import decode, digest, encode, pack, unpack
@@ -109,7 +109,7 @@ def main() -> int:
         return 0
     parts = ("read the last s", "plan s", "store s", "explain s", "µs for each partition")
     columns = ("stream partitions", "tasks", "batch", *parts, "peak MiB", "document MB", "compressed MB")
-    show_table("Planning", columns, [_row(size) for size in measured_sizes], (__doc__ or "").split("\n")[2:4])
+    show(Table("Planning", columns, map(_row, measured_sizes), (__doc__ or "").split("\n")[2:4]))
     return 0
 
 

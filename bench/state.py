@@ -1,7 +1,7 @@
 """`python -m bench.state`: running totals of ten million keys, of which a batch has ten thousand; then other tasks.
 
 Coset runs whole batches in one Spark application, from and to an S3 server on this machine: the first batch has all
-keys, the others ten thousand each. Some find copies of what was read before, and one has 12 tasks in place of 8.
+keys, the others ten thousand each. Some find cached state, and one has 12 tasks in place of 8.
 Spark's structured streaming does the same from and to the disk, its state in RocksDB; for another number of tasks it is
 stopped, and Spark 4.2's offline repartitioning (not public yet) writes all of its state anew.
 """
@@ -45,7 +45,7 @@ from spark_jobs.engine.hashing import placement_hashes
 
 _PARTITIONS, _OTHER = 8, 12
 _TOUCHED = 10_000
-_OF_STATE = re.compile(r"([^;]*) of state were read(, [^;]* from copies)?")
+_OF_STATE = re.compile(r"([^;]*) of state were read(, [^;]* from the cache)?")
 
 
 def main() -> int:
@@ -79,7 +79,7 @@ def _records(batch: int, keys: int) -> pa.Table:
 
 def _coset(folder: Path, keys: int) -> Iterator[Row]:
     server = start_server(folder / "s3", ("state",))
-    os.environ.update({**server.environment, **environment()})
+    os.environ.update({**server.environment, **environment(sys.executable)})
     ends = [0] * _PARTITIONS
     copies = str(folder / "copies")
     try:

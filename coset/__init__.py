@@ -3,6 +3,7 @@
 The names here are for those who write pipelines, partitioners, groupers and settings; DAG files import `coset.airflow`.
 """
 
+from partitioning.authoring import expect
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
@@ -30,4 +31,5 @@ __all__ = [
     "Share",
     "SizedTask",
     "TaskRef",
+    "expect",
 ]

@@ -1,4 +1,4 @@
-"""The demo's backfill: its first batch is run again under another scheme, found identical, and put in place."""
+"""The demo's backfill: runs its first batch again under another scheme, finds the rows identical, and swaps them in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.errors import CosetError, Finding, about
+from partitioning.documents.stores import store_at
+from partitioning.errors import CosetError, Finding
 from partitioning.kinds import Kind
 from spark_jobs.tables.table_schema import folder
 
@@ -34,7 +35,7 @@ def is_decided(store: Store) -> bool:
 
 
 def run(home: Home, store: Store) -> None:
-    """Run the first batch again on the Spark server, beside what is published; compare, and swap."""
+    """Run the first batch again on the Spark server, beside the published data; compare, and swap."""
     request = actions.begin(pipeline, store, Asked(0, 0, Settings.parse(scheme=_SCHEME, groups=2), _WHY))
     with Connect(os.environ["SPARK_MASTER"], "1GB") as runner:
         actions.run(pipeline, store, request, runner, home.docs, step)
@@ -53,12 +54,13 @@ def show_results(store: Store) -> None:
         rows = _seen(table, version)
         if rows != _seen(table, version - 1):
             raise CosetError(
-                Finding(
+                Finding.of(
                     Kind.DEMO,
                     "a backfill changed the rows",
                     f"{table}, version {version}",
                     "report this",
-                    about(table=table, version=version),
+                    table=table,
+                    version=version,
                 )
             )
         said = (
@@ -75,6 +77,6 @@ def _tasks(ledger: Ledger) -> int:
 
 
 def _seen(table: str, version: int) -> pa.Table:
-    """The rows of a version of the table, without the task that gave each."""
-    delta = DeltaTable(folder(STORE, table), version=version, storage_options=storage_options())
+    """The rows of a version of the table, without the column of tasks."""
+    delta = DeltaTable(folder(store_at(STORE), table), version=version, storage_options=storage_options())
     return delta.to_pyarrow_table().drop_columns(["_task"]).sort_by([("_batch", "ascending"), ("tailnum", "ascending")])

@@ -16,7 +16,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from partitioning.errors import CosetError, Finding, Unreachable, about
+from partitioning.errors import CosetError, Unreachable
 from partitioning.kinds import Kind
 
 _READY_WITHIN_SECONDS = 60
@@ -41,14 +41,8 @@ def wait_for_buckets(
         else:
             return
     where = environment["AWS_ENDPOINT_URL"]
-    raise Unreachable(
-        Finding(
-            Kind.DEMO,
-            f"the S3 server cannot be used: {said}",
-            where,
-            "read its log, then try again",
-            about(address=where),
-        )
+    raise Unreachable.of(
+        Kind.DEMO, f"the S3 server cannot be used: {said}", where, "read its log, then try again", address=where
     )
 
 

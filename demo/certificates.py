@@ -19,7 +19,7 @@ def make_certificate(certificate: Path, key: Path, host: str | None = None) -> N
     """Write a certificate, for a host's IP address if one is named, and its key, which only its owner can read."""
     private = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "coset")])
-    # Other clocks may be behind.
+    # The clocks of other machines may be behind.
     begins = datetime.now(UTC) - timedelta(days=1)
     described = (
         x509.CertificateBuilder()

@@ -55,7 +55,7 @@ def side_by_side(ledger: Ledger, table: str, ours: str, theirs: str) -> Iterator
 
     `ours` is a query on the `published` table, `theirs` the same question on the raw data.
     """
-    published = DeltaTable(folder(ledger.store.root, table), storage_options=storage_options())
+    published = DeltaTable(folder(ledger.store, table), storage_options=storage_options())
     with raw() as database:
         database.register("published", published.to_pyarrow_dataset())
         database.execute(f"CREATE TABLE ours AS {ours}; CREATE TABLE theirs AS {theirs}")
@@ -92,7 +92,7 @@ _FIGURES = ("aircraft", "flights", "minutes late")
 
 
 def dropped(ledger: Ledger) -> int:
-    """How many records the published batches dropped for want of a key, by their receipts."""
+    """How many records the published batches dropped without a key, by their receipts."""
     plan, count = ledger.standing().published, 0
     while plan is not None:
         count += _dropped_in(ledger, plan)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from coset.batches.planning import preview
 from coset.batches.runners import children
-from coset.cli.output import progress, show, show_table, step
+from coset.cli.output import Table, progress, show, step
 from dags.pipelines.tail_activity import pipeline
 from demo import again, comparison, traffic
 from demo.home import LANDING, SOURCE, STORE, Home
@@ -29,6 +29,7 @@ from partitioning.errors import CosetError, Finding, about
 from partitioning.explain.explain import explain
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
+from partitioning.values import replace
 
 _NAME = pipeline.name
 _LOOK_EVERY_SECONDS = 1
@@ -69,9 +70,9 @@ def _run_airflow(home: Home) -> None:
     log = home.logs / "airflow-parts.log"
     password = home.airflow / "simple_auth_manager_passwords.json.generated"
     show("", f"Airflow starts: {home.airflow_page}, admin's password in {password}, log: {log}")
-    # Asked so, it ends its parts; by SIGTERM it would leave them behind.
+    # After this signal it ends its parts; after SIGTERM it would leave them running.
     asked = signal.SIGINT
-    # It has to say that it ends them, and would not if its terminal were gone.
+    # It prints that it ends them, and would not end them if its terminal were gone.
     with log.open("wb") as to:
         process = children.start([_AIRFLOW, "standalone"], _environment(home), to, asked)
     try:
@@ -107,7 +108,7 @@ def _counted(landed: Mapping[str, int]) -> str:
 
 
 def _run_batches(home: Home, ledger: Ledger) -> str:
-    """Run batch after batch through Airflow until nothing is left; the sentence that says so."""
+    """Run batch after batch through Airflow until nothing is left, and return the sentence that says so."""
     taken = preview(pipeline, ledger.store)
     while taken.plan is not None:
         _run_batch(home, ledger, taken.plan.batch)
@@ -120,7 +121,7 @@ def _run_batch(home: Home, ledger: Ledger, number: int) -> None:
     _prepare_airflow(home)
     log = home.logs / f"batch-{number}.log"
     with step(f"batch {number}") as said, log.open("wb") as to:
-        # Should this process be killed, it is killed too: SIGTERM would end the task that it runs, and it would go on.
+        # If this process is killed, Airflow is killed too: after SIGTERM it would end its task, and go on.
         process = children.start([_AIRFLOW, "dags", "test", _NAME], _environment(home), to, signal.SIGKILL)
         try:
             for name, text in _watched(process, ledger, number):
@@ -208,8 +209,8 @@ def _show_results(home: Home, store: Store, ledger: Ledger) -> None:
     stages = {f"Stage {stage.name}" for stage in plan.stages}
     for section in explain(plan):
         if section.title in stages:
-            show_table(f"The plan of batch {plan.batch}. {section.title}", section.columns, section.rows, section.notes)
-    show_table("Batches", ("batch", "verdict", "why", "published"), _batches(ledger, plan))
+            show(replace(section, title=f"The plan of batch {plan.batch}. {section.title}"))
+    show(Table("Batches", ("batch", "verdict", "why", "published"), _batches(ledger, plan)))
     again.show_results(store)
     show(f"Data Docs: {home.docs / _NAME / 'index.html'}", "")
     results = comparison.compare(ledger, _NAME)
@@ -217,7 +218,7 @@ def _show_results(home: Home, store: Store, ledger: Ledger) -> None:
         "Left: the published table, all batches added up. Right: the same query by DuckDB over the raw package data.",
         f"{results.different:,} of {results.aircraft:,} aircraft differ.",
     ]
-    show_table("Results", results.columns, results.rows, notes)
+    show(Table("Results", results.columns, results.rows, notes))
     if not results.equal:
         raise CosetError(
             Finding(

@@ -17,7 +17,7 @@ import psutil
 from coset.batches.runners.spark_server import TOKEN, start_spark
 from coset.cli.output import step
 from demo.s3_server import start_server
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 
 STORE = "s3://coset"
@@ -29,7 +29,7 @@ _REPOSITORY = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The folder, absolute. Only one process at a time may serve what is in it."""
+    """The absolute folder. Only one process at a time may serve it."""
 
     folder: Path
 
@@ -47,7 +47,7 @@ class Home:
 
     @contextmanager
     def served(self) -> Iterator[Mapping[str, str]]:
-        """Run the S3 server. What its clients need is in this process's environment, and is yielded.
+        """Run the S3 server. The variables of its clients are put into this process's environment, and yielded.
 
         Raises Refused if another process serves the same folder, or if the server does not answer.
         """
@@ -56,14 +56,12 @@ class Home:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise Refused(
-                    Finding(
-                        Kind.DEMO,
-                        "another process serves this folder",
-                        str(self.folder),
-                        "end it first, then run again",
-                        about(folder=self.folder),
-                    )
+                raise Refused.of(
+                    Kind.DEMO,
+                    "another process serves this folder",
+                    str(self.folder),
+                    "end it first, then run again",
+                    folder=self.folder,
                 ) from error
             running = self.folder / "server.pid"
             _stop_orphan(running, self.folder)
@@ -81,7 +79,7 @@ class Home:
 
     @contextmanager
     def with_spark(self) -> Iterator[Mapping[str, str]]:
-        """Run a Spark server beside it, which ends with this process. What its clients need, as in `served`.
+        """Run a Spark server, which ends with this process. Yields the variables of its clients, as `served`.
 
         Raises CosetError if it does not start.
         """
@@ -101,7 +99,7 @@ class Home:
         return os.environ.get("AIRFLOW__API__BASE_URL", f"http://127.0.0.1:{port}")
 
     def airflow_environment(self) -> Mapping[str, str]:
-        """What Airflow needs beside it: its own home, our DAGs, a page for this machine only, and the Spark server.
+        """The variables of Airflow: its own home, our DAGs, a page for this machine only, and the Spark server.
 
         `airflow standalone` starts its parts by name, so `PATH` begins with the folder that they are in. Tasks report
         to the page's address, which Airflow takes to be at port 8080 whatever its page's port is.

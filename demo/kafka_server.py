@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from coset.batches.runners import children
 from coset.batches.runners.ports import free_ports
 from demo.kafka_jars import java, kafka_jars
-from partitioning.errors import CosetError, Finding, Refused, about
+from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
 
 _START_TRIES = 3
@@ -88,14 +88,12 @@ class KafkaServer:
             if self._process.poll() is not None or time.monotonic() > until:
                 self.stop()
                 log_file = str(self.folder / "server.log")
-                raise Refused(
-                    Finding(
-                        Kind.DEMO,
-                        "the Kafka broker does not answer",
-                        log_file,
-                        "read the log, then try again",
-                        about(log=log_file),
-                    )
+                raise Refused.of(
+                    Kind.DEMO,
+                    "the Kafka broker does not answer",
+                    log_file,
+                    "read the log, then try again",
+                    log=log_file,
                 )
 
     def stop(self, asked: Signals = signal.SIGTERM) -> None:
@@ -157,14 +155,13 @@ def _prepared(folder: Path, cluster: str, settings: str, controller: int, node: 
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stderr or done.stdout).strip()
-        raise Refused(
-            Finding(
-                Kind.DEMO,
-                f"Kafka's folder cannot be made: {said[-500:]}",
-                str(folder),
-                "read what it says",
-                about(folder=folder, code=done.returncode),
-            )
+        raise Refused.of(
+            Kind.DEMO,
+            f"Kafka's folder cannot be made: {said[-500:]}",
+            str(folder),
+            "read what it says",
+            folder=folder,
+            code=done.returncode,
         )
     return server
 

@@ -1,4 +1,4 @@
-"""Keys for the parts of the S3 server, so that nobody gets at its data past the S3 port and its credentials."""
+"""Keys for the parts of the S3 server, so that its data can only be reached by the S3 port, with its credentials."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PARTS = ("MASTER", "VOLUME", "FILER", "S3", "CLIENT")
 
 
 def fresh_keys(folder: Path) -> Mapping[str, str]:
-    """What a server needs in its environment so that its parts trust each other and nobody else.
+    """The variables that make the parts of a server trust each other and nobody else.
 
     The keys are new each time, and nobody but their owner can read them.
     """

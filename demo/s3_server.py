@@ -16,10 +16,10 @@ from coset.batches.runners import children
 from coset.batches.runners.ports import free_ports
 from demo.buckets import wait_for_buckets
 from demo.s3_keys import fresh_keys
-from partitioning.errors import Finding, Refused, Unreachable, about
+from partitioning.errors import Refused, Unreachable
 from partitioning.kinds import Kind
 
-# All it acknowledged is on disk; waiting would only be for idle connections.
+# All that it acknowledged is on disk; waiting longer would only serve idle connections.
 _STOPPED_WITHIN_SECONDS = 2
 _START_TRIES = 3
 
@@ -54,14 +54,12 @@ def start_server(folder: Path, buckets: tuple[str, ...]) -> S3Server:
             return server
         # Most likely another process took one of the free ports meanwhile.
         server.stop()
-    raise Refused(
-        Finding(
-            Kind.DEMO,
-            "the S3 server does not answer",
-            str(folder / "server.log"),
-            "read the log, then try again",
-            about(folder=folder),
-        )
+    raise Refused.of(
+        Kind.DEMO,
+        "the S3 server does not answer",
+        str(folder / "server.log"),
+        "read the log, then try again",
+        folder=folder,
     )
 
 
@@ -85,7 +83,7 @@ def _start_once(folder: Path, credentials: Mapping[str, str]) -> S3Server:
         "-volume.preStopSeconds=1",
         f"-filer.port={filer}",
         f"-filer.port.grpc={filer_grpc}",
-        # Of master and filer. They would answer anyone, the master also to remove a bucket's data.
+        # The keys of master and filer. Without them both would answer anyone, and the master would even remove data.
         "-disableHttp",
         "-s3",
         f"-s3.port={s3}",

@@ -1,4 +1,4 @@
-"""The demo's second pipeline: flights move to their airports, totals go on, and the number of tasks changes between."""
+"""The demo's second pipeline: flights move to their airports, totals continue, and the number of tasks changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coset.batches import audit, steps
 from coset.batches.interpreter import run_batch
 from coset.batches.kept import kept_state
 from coset.batches.runners.connect import Connect
-from coset.cli.output import show_table, step
+from coset.cli.output import Table, show, step
 from dags.pipelines.airport_traffic import pipeline
 from demo.comparison import side_by_side
 from demo.home import STORE, Home
@@ -22,7 +22,7 @@ from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from partitioning.sections import size
 
-# The number of tasks by batch, where it is not what the streams give.
+# The number of tasks by batch, where it is not that of the streams.
 _TASKS = {1: "tasks(5)"}
 _SHOWN = 4
 
@@ -64,12 +64,12 @@ def run(home: Home) -> None:
 
 
 def show_results() -> None:
-    """Shows what moved, what is kept, and the totals beside the raw data's. Raises CosetError if one differs."""
+    """Show what moved, the state, and the totals beside the raw data's. Raises CosetError if a total differs."""
     ledger = Ledger(store_at(STORE), pipeline.name)
     newest = ledger.standing().published
     assert newest is not None
     columns = ("batch", "tasks", "records moved", "size", "records spared, as planned", "rows of state left")
-    show_table("Airports: what moved in each batch, and what did not", columns, list(_moved(ledger, newest)))
+    show(Table("Airports: what moved in each batch, and what did not", columns, _moved(ledger, newest)))
     state = kept_state(ledger, "traffic")
     compared = _compare(ledger)
     notes = [
@@ -79,7 +79,7 @@ def show_results() -> None:
         f"{compared.different:,} of {compared.airports:,} airports differ.",
     ]
     names = ("airport", "departures, Coset", "departures, DuckDB", "arrivals, Coset", "arrivals, DuckDB")
-    show_table("Airports: results", names, compared.rows, notes)
+    show(Table("Airports: results", names, compared.rows, notes))
     if compared.different:
         raise CosetError(
             Finding(

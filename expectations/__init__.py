@@ -15,24 +15,46 @@ from expectations.continuity import (
     ExpectTablesToHoldThePreviousBatch,
 )
 from expectations.coverage import (
+    ExpectFewRecordsToBeSetAside,
+    ExpectNoRecordToBeSetAside,
     ExpectOffsetsToBeCoveredExactlyOnce,
     ExpectRecordsToHaveKeys,
     ExpectRecordsToLieWhereTheirKeysHash,
+    ExpectSetAsideRecordsToBeKept,
 )
-from expectations.production import ExpectRowsToBeWrittenAsTheyWereMade
+from expectations.production import ExpectKeysToBeMigratedOnce, ExpectRowsToBeWrittenAsTheyWereMade
+from expectations.ready_made import (
+    ExpectFewNulls,
+    ExpectFresh,
+    ExpectKeysAsUsual,
+    ExpectNeverFalls,
+    ExpectRowsAsUsual,
+)
 from expectations.table_rows import ExpectTablesToKeepTheirRows
+from expectations.watermarks import ExpectWatermarksToFollow, ExpectWhatIsOverToBeGivenOnce
 
 __all__ = [
     "ExpectBatchToContinueThePrevious",
     "ExpectEndsToBeRemembered",
+    "ExpectFewNulls",
+    "ExpectFewRecordsToBeSetAside",
+    "ExpectFresh",
     "ExpectGapsToBeEmpty",
     "ExpectGapsToBeExplained",
+    "ExpectKeysAsUsual",
+    "ExpectKeysToBeMigratedOnce",
     "ExpectKeysToHashToTheirPartition",
     "ExpectKeysToMeetInOneTask",
+    "ExpectNeverFalls",
+    "ExpectNoRecordToBeSetAside",
     "ExpectOffsetsToBeCoveredExactlyOnce",
     "ExpectRecordsToHaveKeys",
     "ExpectRecordsToLieWhereTheirKeysHash",
+    "ExpectRowsAsUsual",
     "ExpectRowsToBeWrittenAsTheyWereMade",
+    "ExpectSetAsideRecordsToBeKept",
     "ExpectTablesToHoldThePreviousBatch",
     "ExpectTablesToKeepTheirRows",
+    "ExpectWatermarksToFollow",
+    "ExpectWhatIsOverToBeGivenOnce",
 ]

@@ -13,8 +13,8 @@ from typing import Any
 
 from great_expectations.core.expectation_validation_result import ExpectationValidationResult
 
+from coset.sources.rows import Rows
 from expectations.judging import TableExpectation
-from expectations.rows import Rows
 
 # Great Expectations' expectations whose answer for a row depends on that row alone.
 _OF_EACH_ROW = frozenset(

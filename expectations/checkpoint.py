@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import gc
 import json
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import great_expectations as gx
 import pandas as pd
 import pyarrow as pa
 from great_expectations.core.expectation_validation_result import (
@@ -18,15 +15,16 @@ from great_expectations.core.expectation_validation_result import (
     ExpectationValidationResult,
 )
 from great_expectations.core.result_format import ResultFormat
-from great_expectations.data_context.types.base import ProgressBarsConfig
-from great_expectations.datasource.fluent.pandas_datasource import PandasDatasource
 from great_expectations.exceptions.exceptions import GreatExpectationsError
+from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
+from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.registry import get_expectation_impl
-from great_expectations.validator.v1_validator import Validator
+from great_expectations.validator.validator import Validator
 from msgspec import to_builtins
 
 from coset.reports.site import Site
+from coset.sources.rows import BLOCK, Rows
 from expectations.by_block import is_of_each_row, seen_by, together
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
 from expectations.continuity import (
@@ -37,34 +35,44 @@ from expectations.continuity import (
     ExpectTablesToHoldThePreviousBatch,
 )
 from expectations.coverage import (
+    ExpectFewRecordsToBeSetAside,
+    ExpectNoRecordToBeSetAside,
     ExpectOffsetsToBeCoveredExactlyOnce,
     ExpectRecordsToHaveKeys,
     ExpectRecordsToLieWhereTheirKeysHash,
+    ExpectSetAsideRecordsToBeKept,
 )
 from expectations.docs import JudgedTable, Page, publish
-from expectations.findings import Question, finding
+from expectations.findings import Question, finding, is_error
+from expectations.hiding import hide
 from expectations.notes import not_proved
-from expectations.production import ExpectRowsToBeWrittenAsTheyWereMade
-from expectations.rows import BLOCK, Rows
+from expectations.production import ExpectKeysToBeMigratedOnce, ExpectRowsToBeWrittenAsTheyWereMade
+from expectations.ready_made import FigureExpectation
 from expectations.table_rows import ExpectTablesToKeepTheirRows
+from expectations.watermarks import ExpectWatermarksToFollow, ExpectWhatIsOverToBeGivenOnce
 from partitioning.commands import Replan
 from partitioning.documents.document import digest
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.hashes import read_key
 from partitioning.kinds import Kind
-from partitioning.model.placement import MURMUR2
+from partitioning.model.journal import JournalEntry
+from partitioning.model.placement import KNOWN_HASHES
 from partitioning.model.plan import Plan, PlannedWrite, Stage
+from partitioning.model.private import is_private
 from partitioning.model.receipt import Receipt
 from partitioning.model.verdict import Judged
 
 # How pipelines call what Great Expectations calls otherwise.
 _SEVERITIES = {"error": FailureSeverity.CRITICAL, "warning": FailureSeverity.WARNING}
 
+# How audit tables call keys, whatever their column is called.
+_KEY = ("key",)
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The evidence on a batch: the tables of `batches.audit` and `batches.continuity`, and the row counts of result
-    tables from `batches.tables.table_rows`."""
+    """The evidence on a batch: the tables of `batches.audit` and `batches.continuity`, the row counts of result tables
+    from `batches.tables.table_rows`, and the figures from `batches.measuring` that ready-made expectations judge."""
 
     coverage: pd.DataFrame
     keys: pd.DataFrame
@@ -75,7 +83,11 @@ class Evidence:
     ends: pd.DataFrame
     remembered: pd.DataFrame
     tables: pd.DataFrame
+    migrated: pd.DataFrame
+    closed: pd.DataFrame
+    watermarks: pd.DataFrame
     rows: Sequence[Mapping[str, object]] = ()
+    figures: Sequence[Mapping[str, object]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +115,23 @@ def judge(
     attempt: int,
     site: Site | None = None,
     receipts: Sequence[Receipt] = (),
+    done: Sequence[JournalEntry] = (),
 ) -> Judgement:
     """Judge an attempt to run a batch.
 
     `outputs` has the rows of each result table with expectations of its own. Data Docs go to `site`, with
-    what the `receipts` of its task groups say.
+    what the `receipts` of its task groups say, and when parts of it were `done`.
 
     Raises Refused, with all findings, if an expectation of the pipeline is none that Great Expectations knows
     or the rows of a table are not given.
     """
-    questions = [*_about_the_batch(plan, evidence), *_about_the_results(plan, outputs)]
+    questions = [*_about_the_batch(plan, evidence), *_about_the_results(plan, outputs, evidence.figures)]
     answers = _answers(questions)
+    for question, answer in zip(questions, answers, strict=True):
+        for result in answer.results:
+            hide(result, question.private, plan.offenders if isinstance(plan.offenders, int) else None)
     unmet = [
-        (_is_error(result), finding(plan, attempt, question, result, evidence.keys, evidence.violations))
+        (is_error(result), finding(plan, question, result, evidence.keys, evidence.violations))
         for question, answer in zip(questions, answers, strict=True)
         for result in answer.results
         if not result.success
@@ -137,8 +153,11 @@ def judge(
         evidence.coverage,
         evidence.moved,
         sections,
+        why.keys,
         receipts,
         warnings,
+        done,
+        evidence.figures,
     )
     return Judgement(success, why, findings, warnings, results, publish(site, plan, page) if site else None)
 
@@ -159,7 +178,7 @@ def user_expectations(pipeline: str, writes: Sequence[PlannedWrite]) -> dict[str
                 expectation = kind(**stated.get("kwargs", {}), description=stated.get("description"), severity=severity)
             except (GreatExpectationsError, KeyError, TypeError, ValueError) as error:
                 findings.append(
-                    Finding(
+                    Finding.of(
                         Kind.EXPECTATION_UNKNOWN,
                         f"{text} is no expectation: {error}",
                         f"table {write.declared.table!r}",
@@ -168,7 +187,7 @@ def user_expectations(pipeline: str, writes: Sequence[PlannedWrite]) -> dict[str
                             'with "severity": "warning" if it is only to be told, then ',
                             Replan(pipeline),
                         ),
-                        about(text=text),
+                        text=text,
                     )
                 )
             else:
@@ -178,18 +197,19 @@ def user_expectations(pipeline: str, writes: Sequence[PlannedWrite]) -> dict[str
     return expected
 
 
-def _is_error(result: ExpectationValidationResult) -> bool:
-    """Whether a batch is not published if the expectation is not met."""
-    return result.expectation_config is None or result.expectation_config.severity is not FailureSeverity.WARNING
-
-
 def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
     # A refused record is taken by no task, so the cause comes first.
     covered = [ExpectRecordsToHaveKeys(), ExpectOffsetsToBeCoveredExactlyOnce()]
     yield Question("Coverage", _rows(evidence.coverage), covered)
+    if any(stream.declared.sets_aside for stream in plan.streams):
+        few, kept = ExpectFewRecordsToBeSetAside(), ExpectSetAsideRecordsToBeKept()
+        none = ExpectNoRecordToBeSetAside(severity=FailureSeverity.WARNING)
+        yield Question("Set aside", _rows(evidence.coverage), [few, kept, none])
     yield Question("Continuity", _rows(evidence.ends), [ExpectBatchToContinueThePrevious(), ExpectGapsToBeExplained()])
     yield Question("Gaps", _rows(evidence.gaps), [ExpectGapsToBeEmpty()])
     yield Question("Remembered", _rows(evidence.remembered), [ExpectEndsToBeRemembered()])
+    if len(evidence.watermarks):
+        yield Question("Watermarks", _rows(evidence.watermarks), [ExpectWatermarksToFollow()])
     if len(evidence.tables):
         yield Question("Tables", _rows(evidence.tables), [ExpectTablesToHoldThePreviousBatch()])
     if evidence.rows:
@@ -197,6 +217,14 @@ def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
     yield Question("Placement", _rows(evidence.coverage), [ExpectRecordsToLieWhereTheirKeysHash()])
     if len(evidence.produced):
         yield Question("Production", _rows(evidence.produced), [ExpectRowsToBeWrittenAsTheyWereMade()])
+    if len(evidence.migrated):
+        yield Question("Migration", _rows(evidence.migrated), [ExpectKeysToBeMigratedOnce()])
+    if len(evidence.closed):
+        yield Question("Over in time", _rows(evidence.closed), [ExpectWhatIsOverToBeGivenOnce()])
+    yield from _about_keys(plan, evidence)
+
+
+def _about_keys(plan: Plan, evidence: Evidence) -> Iterator[Question]:
     for stage in plan.stages:
         if not stage.keeps_keys:
             continue
@@ -205,11 +233,15 @@ def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
             shown = ["input", "partition", "offset"]
             meet = ExpectKeysToMeetInOneTask(key_columns=["key"], task_column="task", shown_columns=shown)
             which = "" if len(inputs) == len(stage.inputs) else f" in {' and '.join(inputs)}"
+            keys = {read.placement.key for read in stage.inputs if read.name in inputs}
             yield Question(
-                f"Keys of stage {stage.name}{which}", _rows(compared[compared["input"].isin(inputs)]), [meet]
+                f"Keys of stage {stage.name}{which}",
+                _rows(compared[compared["input"].isin(inputs)]),
+                [meet],
+                private=_KEY if any(is_private(key, plan.private) for key in keys) else (),
             )
         for read in stage.inputs:
-            if read.placement.key and read.placement.hash == MURMUR2:
+            if read.placement.key and read.placement.hash in KNOWN_HASHES:
                 rows = compared[compared["input"] == read.name]
                 typed = rows.assign(key=[read_key(key, read.placement.key_format) for key in rows["key"]])
                 placed = ExpectKeysToHashToTheirPartition(
@@ -217,9 +249,12 @@ def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
                     partition_column="partition",
                     partitions=read.placement.partitions,
                     key_format=str(read.placement.key_format.value),
+                    hash=read.placement.hash,
                     shown_columns=["offset"],
                 )
-                yield Question(f"Keys of {read.name} in stage {stage.name}", _rows(typed), [placed])
+                private = _KEY if is_private(read.placement.key, plan.private) else ()
+                title = f"Keys of {read.name} in stage {stage.name}"
+                yield Question(title, _rows(typed), [placed], private=private)
 
 
 def _about_rows(plan: Plan, rows: pd.DataFrame) -> Question:
@@ -245,21 +280,34 @@ def _meeting(stage: Stage) -> list[tuple[str, ...]]:
     return sorted(tuple(read.name for read in stage.inputs if read.name in inputs) for inputs in widest)
 
 
-def _about_the_results(plan: Plan, outputs: Mapping[str, Rows]) -> Iterator[Question]:
+def result_title(table: str) -> str:
+    """What a judgement calls the rows that a batch would publish to a table."""
+    return f"Result table {table}"
+
+
+def _about_the_results(
+    plan: Plan, outputs: Mapping[str, Rows], figures: Sequence[Mapping[str, object]]
+) -> Iterator[Question]:
     expected = user_expectations(plan.pipeline, plan.writes())
     if missing := sorted(set(expected) - set(outputs)):
         then = "hand over the rows that the batch would publish"
         raise Refused(
             *(
-                Finding(Kind.PROOF, f"no rows of table {table!r} were given", plan.pipeline, then, about(table=table))
+                Finding.of(Kind.PROOF, f"no rows of table {table!r} were given", plan.pipeline, then, table=table)
                 for table in missing
             )
         )
     for stage in plan.stages:
         for write in stage.writes:
             if (table := write.declared.table) in expected:
-                title = f"Result table {table}"
-                yield Question(title, outputs[table], expected[table], stage.name, write.declared.key)
+                title = result_title(table)
+                of_figures = [one for one in expected[table] if isinstance(one, FigureExpectation)]
+                if of_rows := [one for one in expected[table] if not isinstance(one, FigureExpectation)]:
+                    key = write.declared.key
+                    yield Question(title, outputs[table], of_rows, stage.name, key, plan.private)
+                if of_figures:
+                    of_table = pd.DataFrame([row for row in figures if row["table"] == table])
+                    yield Question(f"{title}, figures", _rows(of_table.astype({"as_of": "Int64"})), of_figures)
 
 
 def _rows(frame: pd.DataFrame) -> Rows:
@@ -268,8 +316,7 @@ def _rows(frame: pd.DataFrame) -> Rows:
 
 def _answers(questions: Sequence[Question]) -> list[ExpectationSuiteValidationResult]:
     """The answers to all questions, in their order. Tables of more than a block are judged in parts."""
-    small = iter(_ask([question for question in questions if question.rows.count <= BLOCK]))
-    return [_ask_in_parts(question) if question.rows.count > BLOCK else next(small) for question in questions]
+    return [_ask_in_parts(question) if question.rows.count > BLOCK else _ask(question) for question in questions]
 
 
 def _ask_in_parts(question: Question) -> ExpectationSuiteValidationResult:
@@ -278,7 +325,7 @@ def _ask_in_parts(question: Question) -> ExpectationSuiteValidationResult:
     parts: dict[str, dict[int, ExpectationValidationResult]] = {}
     start = 0
     for block in seen_by(by_row, question.rows).blocks(BLOCK) if by_row else ():
-        (answer,) = _ask([replace(question, rows=block, expectations=by_row)])
+        answer = _ask(replace(question, rows=block, expectations=by_row))
         for result in answer.results:
             parts.setdefault(_asked(result), {})[start] = result
         start += block.count
@@ -288,8 +335,44 @@ def _ask_in_parts(question: Question) -> ExpectationSuiteValidationResult:
     for expectation in question.expectations:
         if expectation not in by_row:
             rows = seen_by([expectation], question.rows)
-            (answer,) = _ask([replace(question, rows=rows, expectations=[expectation])])
+            answer = _ask(replace(question, rows=rows, expectations=[expectation]))
             results.extend(answer.results)
+    return _answer(question, results)
+
+
+def _asked(result: ExpectationValidationResult) -> str:
+    """Which expectation an answer belongs to, for any block."""
+    config = _config(result)
+    return json.dumps([config.type, config.kwargs], sort_keys=True, default=str)
+
+
+def _config(result: ExpectationValidationResult) -> ExpectationConfiguration:
+    config = result.expectation_config
+    assert config is not None
+    return config
+
+
+def _ask(question: Question) -> ExpectationSuiteValidationResult:
+    """Judge the rows of a question, which are held in memory.
+
+    Nobody asks for these rows or this suite again, so neither is in a data source or store of Great Expectations: to
+    fingerprint and keep them, and to check there for changes, takes longer than judging.
+    """
+    validator = Validator(PandasExecutionEngine(batch_data_dict={question.title: question.rows.frame()}))
+    validator.metrics_calculator.show_progress_bars = False
+    asked = [expectation.configuration for expectation in question.expectations]
+    results = validator.graph_validate(
+        validator.process_expectations_for_validation(asked), {"result_format": ResultFormat.SUMMARY.value}
+    )
+    for result in results:
+        # Great Expectations' own pages fail on some of pandas' values, such as pd.NA.
+        plain: Any = result.to_json_dict()
+        result.result = plain["result"]
+        _config(result).kwargs = plain["expectation_config"]["kwargs"]
+    return _answer(question, results)
+
+
+def _answer(question: Question, results: list[ExpectationValidationResult]) -> ExpectationSuiteValidationResult:
     met = sum(bool(result.success) for result in results)
     statistics = {
         "evaluated_expectations": len(results),
@@ -298,48 +381,6 @@ def _ask_in_parts(question: Question) -> ExpectationSuiteValidationResult:
         "success_percent": 100 * met / len(results),
     }
     return ExpectationSuiteValidationResult(met == len(results), results, question.title, statistics=statistics)
-
-
-def _asked(result: ExpectationValidationResult) -> str:
-    """Which expectation an answer belongs to, for any block."""
-    config = result.expectation_config
-    assert config is not None
-    arguments = {name: value for name, value in config.kwargs.items() if name != "batch_id"}
-    return json.dumps([config.type, arguments], sort_keys=True, default=str)
-
-
-def _ask(questions: Sequence[Question]) -> list[ExpectationSuiteValidationResult]:
-    """Judge all questions in one context. Answers keep their order.
-
-    Nobody runs these suites again, so they are in none of the context's stores: storing them, and checking there for
-    changes, takes longer than judging.
-    """
-    context = gx.get_context(mode="ephemeral")
-    context.enable_analytics(False)
-    context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    source = PandasDatasource(name="batch")
-    with tempfile.TemporaryDirectory(prefix="coset-check-") as folder:
-        for place, question in enumerate(questions):
-            path = Path(folder) / f"{place}.parquet"
-            question.rows.save(path)
-            source.add_parquet_asset(question.title, path=path)
-        for asset in source.assets:
-            asset.add_batch_definition_whole_dataframe("all rows")
-        # The context rewrites all of its settings whenever a source gets an asset.
-        source = context.data_sources.add_pandas(source)
-        answers = [_answer(source, question) for question in questions]
-    for answer in answers:
-        for result in answer.results:
-            # Great Expectations' own pages fail on some of pandas' values, such as pd.NA.
-            plain: Any = result.to_json_dict()["result"]
-            result.result = plain
-    return answers
-
-
-def _answer(source: PandasDatasource, question: Question) -> ExpectationSuiteValidationResult:
-    rows = source.get_asset(question.title).get_batch_definition("all rows")
-    suite = gx.ExpectationSuite(question.title, expectations=list(question.expectations))
-    return Validator(rows, result_format=ResultFormat.SUMMARY).validate_expectation_suite(suite)
 
 
 def _why(
@@ -376,13 +417,14 @@ def _plain(
     results = [
         {
             "table": question.title,
-            "expectation": result["expectation_config"]["type"],
-            "kwargs": result["expectation_config"]["kwargs"],
-            "success": result["success"],
-            "result": result["result"],
+            "expectation": _config(result).type,
+            "kwargs": _config(result).kwargs,
+            "severity": "error" if is_error(result) else "warning",
+            "success": result.success,
+            "result": result.result,
         }
         for question, answer in zip(questions, answers, strict=True)
-        for result in _json(answer)["results"]
+        for result in answer.results
     ]
     document = {
         "pipeline": plan.pipeline,
@@ -397,8 +439,3 @@ def _plain(
     # JSON has no NaN; the values may.
     plain: dict[str, Any] = json.loads(json.dumps(document), parse_constant=lambda _: None)
     return plain
-
-
-def _json(answer: Any) -> Any:
-    """An answer of Great Expectations as plain data; its method is not typed."""
-    return answer.to_json_dict()

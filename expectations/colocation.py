@@ -10,13 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from great_expectations.compatibility import pydantic
 
-from expectations.judging import TableExpectation
+from expectations.judging import TableExpectation, TableRecords
 from partitioning.errors import Refused
-from partitioning.hashes import placement_hash
-from partitioning.model.placement import KeyFormat
+from partitioning.hashes import hash_of
+from partitioning.model.placement import KNOWN_HASHES, MURMUR2, KeyFormat
 from partitioning.sections import many
 
 _HOME = "the partition it belongs in"
+# The detail of a result that names the hash by which all keys lie where they do.
+FITS = "hash that fits"
+# Fewer keys may lie so by chance.
+_ENOUGH = 10
 
 
 class ExpectKeysToMeetInOneTask(TableExpectation):
@@ -68,22 +72,24 @@ class ExpectKeysToMeetInOneTask(TableExpectation):
 
 
 class ExpectKeysToHashToTheirPartition(TableExpectation):
-    """Expect each key to lie where Kafka's producer puts it: in partitions ≡ murmur2 of the key, mod `partitions`.
+    """Expect each key to lie where its producer puts it: in partitions ≡ `hash` of the key, mod `partitions`.
 
     Args:
         key_column: the column of keys; rows where it is null are not judged.
         partition_column: the column that says in which partition a row was found.
         partitions: how many partitions the topic has.
         key_format: how the producer serialises keys: string, long, int, double, uuid or bytes.
+        hash: how the producer places them: murmur2, crc32 or java.
         shown_columns: further columns to show with an offender, such as its offset.
     """
 
-    sentence = "Each $key_column, as a Kafka $key_format key, hashes to its $partition_column of $partitions."
+    sentence = "Each $key_column, as a Kafka $key_format key, hashes by $hash to its $partition_column of $partitions."
     args_keys: ClassVar[tuple[str, ...]] = (
         "key_column",
         "partition_column",
         "partitions",
         "key_format",
+        "hash",
         "shown_columns",
     )
     success_keys: ClassVar[tuple[str, ...]] = args_keys
@@ -92,6 +98,7 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
     partition_column: str = "_partition"
     partitions: int = pydantic.Field(ge=1)
     key_format: str = "string"
+    hash: str = MURMUR2
     shown_columns: list[str] = pydantic.Field(default_factory=list)
 
     @pydantic.validator("key_format")
@@ -100,10 +107,32 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
             raise ValueError(f"unknown key format {key_format!r}; use one of {', '.join(KeyFormat)}")
         return key_format
 
+    @pydantic.validator("hash")
+    def _known_hash(cls, hash: str) -> str:  # noqa: N805
+        if hash not in KNOWN_HASHES:
+            raise ValueError(f"unknown hash {hash!r}; use one of {', '.join(KNOWN_HASHES)}")
+        return hash
+
     def needs(self) -> list[str]:
         return [self.key_column, self.partition_column, *self.shown_columns]
 
+    def _validate(self, metrics: dict[str, Any], *given: Any, **named: Any) -> dict[str, Any]:
+        judged = super()._validate(metrics, *given, **named)
+        result = judged["result"]
+        if result.get("unexpected_count") and result["element_count"] >= _ENOUGH:
+            rows = self._distinct(metrics[TableRecords.metric_name])
+            fitting = (name for name in KNOWN_HASHES if self._misplaced(rows, name).empty)
+            result["details"] = {FITS: next(fitting, None)}
+        return judged
+
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
+        rows = self._distinct(frame)
+        bad = self._misplaced(rows, self.hash)
+        seen = f"{many(len(rows), 'key')} in {many(rows[self.partition_column].nunique(), 'partition')}"
+        return seen, len(rows), len(bad), (self._sentence(row) for _, row in bad.iterrows())
+
+    def _distinct(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Each key once in each partition."""
         rows = frame[frame[self.key_column].notna()]
         # As tuples, because pandas compares texts only up to a NUL.
         rows = rows[
@@ -112,15 +141,17 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
         if self.key_format in {"long", "int"}:
             # pandas turns integers beside nulls into floats.
             rows = rows.assign(**{self.key_column: rows[self.key_column].convert_dtypes()})
-        rows = rows.assign(**{_HOME: [self._home(key) for key in rows[self.key_column]]})
-        bad = rows[rows[_HOME] != rows[self.partition_column] % self.partitions]
-        seen = f"{many(len(rows), 'key')} in {many(rows[self.partition_column].nunique(), 'partition')}"
-        return seen, len(rows), len(bad), (self._sentence(row) for _, row in bad.iterrows())
+        return rows
 
-    def _home(self, key: object) -> int | str:
+    def _misplaced(self, rows: pd.DataFrame, hash: str) -> pd.DataFrame:
+        """The rows that a hash puts elsewhere, with the partition that they belong in."""
+        homes = rows.assign(**{_HOME: [self._home(key, hash) for key in rows[self.key_column]]})
+        return homes[homes[_HOME] != homes[self.partition_column] % self.partitions]
+
+    def _home(self, key: object, hash: str) -> int | str:
         """The partition of a key, or why it has none."""
         try:
-            return placement_hash(key, self.key_format) % self.partitions
+            return hash_of(hash, self.key_column)(key, self.key_format) % self.partitions
         except Refused as refused:
             return refused.findings[0].what
 

@@ -119,7 +119,7 @@ def _unexplained(row: Any) -> str | None:
     if row.missing != row.lack:
         return f"the plan says that {many(row.missing, 'offset')} are missing, its files lack {row.lack:,}"
     if row.unexplained:
-        return f"{many(row.unexplained, 'offset')} are missing and nobody says why, the first in {row.gap}"
+        return f"{many(row.unexplained, 'offset')} are missing and nothing says why, the first in {row.gap}"
     return None
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from expectations.judging import TableExpectation
+from partitioning.model.bad_records import limit
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.receipt import Violation
 from partitioning.sections import many
@@ -41,22 +42,25 @@ class CoverageExpectation(TableExpectation):
 
 
 class ExpectOffsetsToBeCoveredExactlyOnce(CoverageExpectation):
-    """Expect each planned offset to be read, and taken or dropped, by exactly one task.
+    """Expect each planned offset to be read, and taken, dropped or set aside, by exactly one task.
 
-    Judges a coverage table. Each task that reads a partition read all of its range in order. The records taken and
-    dropped are as many as planned. The digest of their offsets is that of the range. Where offsets are missing, the
-    planned number is that of the files, and the digest is that of all records read. Records refused for want of a key
-    count as lost.
+    Judges a coverage table. Each task that reads a partition read all of its range in order. The records taken,
+    dropped and set aside are as many as planned. The digest of their offsets is that of the range. Where offsets are
+    missing, the planned number is that of the files, and the digest is that of all records read. Records refused for
+    want of a key count as lost.
     """
 
-    sentence = "Every planned offset is read, and taken or dropped, exactly once."
-    figures = ("planned", "read_min", "read_max", "taken", "dropped", "digest_planned", "digest_found", "disorder")
+    sentence = "Every planned offset is read, and taken, dropped or set aside, exactly once."
+    figures = (
+        *("planned", "read_min", "read_max", "taken", "dropped", "set_aside"),
+        *("digest_planned", "digest_found", "disorder"),
+    )
     violations = (Violation.OFFSET,)
 
     def _wrongs(self, row: Any) -> Iterable[str]:
         for read in sorted({row.read_min, row.read_max} - {row.planned}):
             yield f"a task read {read:,} of {many(row.planned, 'record')}"
-        accounted = row.taken + row.dropped
+        accounted = row.taken + row.dropped + row.set_aside
         if accounted < row.planned:
             yield f"{many(row.planned - accounted, 'record')} of {row.planned:,} not taken by any task"
         if accounted > row.planned:
@@ -71,10 +75,12 @@ class ExpectOffsetsToBeCoveredExactlyOnce(CoverageExpectation):
     def _seen(self, frame: pd.DataFrame) -> str:
         taken, dropped = int(frame["taken"].sum()), int(frame["dropped"].sum())
         dropping = f", {dropped:,} dropped for lack of a key" if dropped else ""
+        aside = int(frame["set_aside"].sum())
+        setting = f", {aside:,} set aside" if aside else ""
         planned = int(frame["planned"].sum())
         missing = int((frame["end"] - frame["start"]).sum()) - planned
         lacking = f", {many(missing, 'offset')} missing" if missing else ""
-        return f"{many(planned, 'record')} planned, {taken:,} taken{dropping}{lacking}"
+        return f"{many(planned, 'record')} planned, {taken:,} taken{dropping}{setting}{lacking}"
 
 
 class ExpectRecordsToLieWhereTheirKeysHash(CoverageExpectation):
@@ -112,6 +118,76 @@ class ExpectRecordsToHaveKeys(CoverageExpectation):
 
     def _seen(self, frame: pd.DataFrame) -> str:
         return f"{many(int(frame['refused_nulls'].sum()), 'record')} refused"
+
+
+class ExpectSetAsideRecordsToBeKept(CoverageExpectation):
+    """Expect the records that tasks set aside to lie in their files, each once, and to be the same in all stages.
+
+    Judges a coverage table: what receipts say stands beside what the files have, as number and digest of the offsets.
+    """
+
+    sentence = "What is set aside lies in the store, each record once, and is set aside by all stages that read it."
+    figures = ("stage", "set_aside", "kept_aside", "digest_aside", "digest_kept")
+    violations = (Violation.SET_ASIDE,)
+    remedy = "that sets aside everywhere what one stage could not use; if files are wrong, correct them"
+
+    def _wrongs(self, row: Any) -> Iterable[str]:
+        if row.set_aside != row.kept_aside:
+            yield f"{many(row.set_aside, 'record')} set aside, {row.kept_aside:,} kept"
+        elif row.digest_aside != row.digest_kept:
+            yield f"the records kept are not those set aside (digest {row.digest_kept}, not {row.digest_aside})"
+        if row.stages_differ:
+            yield f"stage {row.stage} sets {many(row.set_aside, 'record')} aside, another stage others"
+
+    def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
+        sets = frame.groupby(["input", "partition"])["digest_aside"].transform("nunique")
+        return super()._judge(frame.assign(stages_differ=(sets > 1) & (frame["bad_records"] != "")))
+
+    def _seen(self, frame: pd.DataFrame) -> str:
+        return f"{many(int(frame['set_aside'].sum()), 'record')} set aside, {int(frame['kept_aside'].sum()):,} kept"
+
+
+class ExpectFewRecordsToBeSetAside(CoverageExpectation):
+    """Expect no more records of a stream to be set aside than it allows. Judges a coverage table."""
+
+    sentence = "No more records are set aside than their stream allows."
+    figures = ("stage", "planned", "set_aside", "bad_records")
+    violations = (Violation.SET_ASIDE,)
+    remedy = "if so many may be set aside, declare it: bad_records="
+
+    def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
+        allowing = frame[frame["bad_records"] != ""]
+        streams = allowing.groupby(["stage", "input", "bad_records"], sort=False)[["planned", "set_aside"]].sum()
+        bad = [
+            f"{row.input}: {many(int(row.set_aside), 'record')} of {int(row.planned):,} set aside, "
+            f"beyond: {row.bad_records}"
+            for row in streams.reset_index().itertuples()
+            if not limit(row.bad_records).allows(int(row.set_aside), int(row.planned))
+        ]
+        return self._seen(frame), len(streams), len(bad), dict.fromkeys(bad)
+
+    def _wrongs(self, row: Any) -> Iterable[str]:
+        raise NotImplementedError
+
+    def _seen(self, frame: pd.DataFrame) -> str:
+        return f"{many(int(frame['set_aside'].sum()), 'record')} set aside"
+
+
+class ExpectNoRecordToBeSetAside(CoverageExpectation):
+    """Expect no record to be set aside. Judges a coverage table. Coset asks it as a warning, so that people hear of
+    records that are set aside."""
+
+    sentence = "No record is set aside."
+    figures = ("set_aside",)
+    violations = (Violation.SET_ASIDE,)
+    remedy = "land their files again with these records corrected"
+
+    def _wrongs(self, row: Any) -> Iterable[str]:
+        if row.set_aside:
+            yield f"{many(row.set_aside, 'record')} set aside"
+
+    def _seen(self, frame: pd.DataFrame) -> str:
+        return f"{many(int(frame['set_aside'].sum()), 'record')} set aside"
 
 
 def _range(row: Any) -> OffsetRange:

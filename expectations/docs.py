@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import copy
 import html
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,26 +20,33 @@ from great_expectations.core.expectation_validation_result import ExpectationSui
 from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
 from great_expectations.render.view.view import DefaultJinjaPageView
 from markupsafe import Markup
-from msgspec.structs import asdict
+from msgspec import to_builtins
 
 from coset.reports import batch_index
-from coset.reports.site import Site, listed
-from coset.reports.templates import PAGES, seen, template
+from coset.reports.expected_time import beside_expected, pace_of
+from coset.reports.parts import of_parts
+from coset.reports.site import Row, Site, environment, listed
+from coset.reports.templates import GLOBALS, PAGES, seen, template
+from partitioning.diff.kept_states import kept_sentences
 from partitioning.documents.document import digest
 from partitioning.errors import Finding
 from partitioning.model.artefact import Role
 from partitioning.model.backfill import Comparison, StateComparison, TableComparison
-from partitioning.model.figures import effort_of, figures_of
+from partitioning.model.figures import effort_of, figures_of, read_by_group
+from partitioning.model.journal import JournalEntry
+from partitioning.model.measures import Measure, MeasureKind
 from partitioning.model.occasion import Effort, as_time
 from partitioning.model.outcome import outcome_of_check
 from partitioning.model.plan import Plan
-from partitioning.model.receipt import Receipt, TaskReceipt
+from partitioning.model.receipt import Receipt
+from partitioning.model.statistics import statistics_of
 from partitioning.pictures.drawing import drawing
 from partitioning.pictures.svg import svg
 from partitioning.sections import size
 from partitioning.texts import MOST_IN_A_CELL, visible
 
 _TASKS_SHOWN = 20
+_KEYS_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,8 @@ class JudgedTable:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What the page of one attempt shows. Without the receipts of its task groups it has no figures of theirs."""
+    """What the page of one attempt shows. Without the receipts of its task groups it has no figures of theirs; `done`
+    has those parts of it that were done before, `figures` what expectations measured."""
 
     attempt: int
     success: bool
@@ -62,26 +71,34 @@ class Page:
     coverage: pd.DataFrame
     moved: pd.DataFrame
     sections: Sequence[JudgedTable]
+    keys: int = 0
     receipts: Sequence[Receipt] = ()
     warnings: Sequence[Finding] = ()
+    done: Sequence[JournalEntry] = ()
+    figures: Sequence[Mapping[str, Any]] = ()
 
 
 def publish(site: Site, plan: Plan, page: Page) -> str:
     """Write the page and the index to the store and the folder. Returns the page's path in the folder."""
-    name, effort = page_name(plan.batch, page.attempt), effort_of(plan, page.receipts)
+    file, effort = page_name(plan.batch, page.attempt), effort_of(plan, page.receipts)
+    before = [each for each in listed(site.store, plan.pipeline, "index") if _is_before(each, plan.batch, page.attempt)]
+    pace = pace_of(before)
     row = {
         "batch": plan.batch,
         "attempt": page.attempt,
         "success": page.success,
         "outcome": outcome_of_check(page.findings),
         "summary": page.summary,
-        "page": name,
+        "page": file,
         "began": as_time(effort.began) if effort else "",
+        "next": list(dict.fromkeys(finding.then for finding in page.findings)),
+        **({"environment": name} if (name := environment()) else {}),
         **_figures(plan, page, effort),
+        **beside_expected(pace, _worked(page.receipts) if effort else None, sum(group.bytes for group in plan.groups)),
     }
-    text = _page(plan, page, effort, list(batch_index.since(listed(site.store, plan.pipeline, "index"), row)))
-    written = site.write(plan.pipeline, name, text)
-    site.store.put(f"{plan.pipeline}/docs/{name}", text.encode())
+    text = _page(plan, page, row, pace, list(batch_index.since(before, row)))
+    written = site.write(plan.pipeline, file, text)
+    site.store.put(f"{plan.pipeline}/docs/{file}", text.encode())
     batch_index.add(site, plan.pipeline, row)
     return str(written)
 
@@ -91,18 +108,18 @@ def page_name(batch: int, attempt: int) -> str:
     return f"batch-{batch}-attempt-{attempt}.html"
 
 
-def publish_comparison(site: Site, found: Comparison, hindrances: Sequence[Finding] = ()) -> str:
+def publish_comparison(site: Site, found: Comparison, blockers: Sequence[Finding] = ()) -> str:
     """Write the page of a backfill's comparison, with the blockers of its swap, and the index. Returns the page's path
     in the folder."""
     name = f"backfill-{found.backfill}.html"
     sides: list[tuple[int, str, TableComparison | StateComparison]]
     sides = [(table.batch, table.table, table) for table in found.tables]
     sides += [(found.plans[-1][0], str(state), state) for state in found.states]
-    text = template("backfill.html").render(found=found, sides=sides, hindrances=hindrances, digest=digest(found))
+    text = template("backfill.html").render(found=found, sides=sides, blockers=blockers, digest=digest(found))
     written = site.write(found.pipeline, name, text)
     site.store.put(f"{found.pipeline}/docs/{name}", text.encode())
     row = {"number": found.backfill, "summary": str(found), "same": found.same, "page": name}
-    batch_index.compare(site, found.pipeline, row)
+    batch_index.compare(site, found.pipeline, row, [batch for batch, _, _ in found.plans])
     return str(written)
 
 
@@ -113,26 +130,54 @@ def _figures(plan: Plan, page: Page, effort: Effort | None) -> dict[str, Any]:
         "records": page.records,
         "warnings": len(page.warnings),
         "moved": int(moved["records"].sum()),
+        "spared": sum(int(spared) for spared in moved.get("spared", ()) if pd.notna(spared)),
+        "keys": page.keys,
         "seconds": effort.seconds if effort else None,
         "cpu_seconds": effort.cpu_milliseconds / 1000 if effort and effort.cpu_milliseconds is not None else None,
-        **(asdict(figures_of(plan, page.receipts)) if page.receipts else {}),
+        **(to_builtins(figures_of(plan, page.receipts)) if page.receipts else {}),
+        **of_parts(page.done),
+        **_measured(page.figures),
     }
 
 
-def _page(plan: Plan, page: Page, effort: Effort | None, since: Sequence[str]) -> str:
+def _measured(figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What ready-made expectations measured of each table; of a time, how many seconds before the plan it was."""
+    known: dict[str, dict[str, float]] = {}
+    for each in figures:
+        value, of_time = json.loads(each["value"]), Measure.read(each["figure"]).kind is MeasureKind.LATEST
+        if of_time and value is not None:
+            value = None if each["as_of"] is None else (each["as_of"] - value) // 10**6
+        if value is not None:
+            known.setdefault(each["table"], {})[each["figure"]] = value
+    return {"measured": known} if known else {}
+
+
+def _is_before(row: Row, batch: int, attempt: int) -> bool:
+    return (row["batch"], row["attempt"]) < (batch, attempt)
+
+
+def _worked(receipts: Sequence[Receipt]) -> float:
+    """How long task groups ran, added up."""
+    return sum(max(0, receipt.ran.ended - receipt.ran.began) for receipt in receipts if receipt.ran) / 1000
+
+
+def _page(plan: Plan, page: Page, row: Row, pace: float | None, since: Sequence[str]) -> str:
+    anew = batch_index.made_anew(row, plan.pipeline)
     return _batch_template().render(
         plan=plan,
         page=page,
-        effort=effort,
-        outcome=outcome_of_check(page.findings),
+        **{name: Markup(text) for name, text in anew.items()},  # noqa: S704  they are rendered
         since=since,
+        kept=list(kept_sentences(plan)),
         digest=digest(plan),
         picture=Markup(svg(drawing(plan))),  # noqa: S704  it escapes the texts of users
-        groups=list(_groups(plan, page.receipts)),
+        groups=list(_groups(plan, page.receipts, pace)),
+        heavy=_heavy(plan, page.receipts),
         tasks=list(_tasks(plan, page.receipts)),
         tables=list(_tables(plan, page.receipts)),
         streams=_streams(page.coverage),
         coverage=list(page.coverage.itertuples(index=False)),
+        aside=bool(page.coverage["set_aside"].any()),
         moved=page.moved.astype(object).where(page.moved.notna(), None).to_dict("records"),
         documents=[(section, _rendered(section.answer)) for section in page.sections],
         gx_version=gx.__version__,
@@ -143,15 +188,18 @@ def _page(plan: Plan, page: Page, effort: Effort | None, since: Sequence[str]) -
 def _batch_template() -> jinja2.Template:
     """It includes templates of Great Expectations."""
     env = DefaultJinjaPageView(custom_views_directory=str(PAGES)).env
+    env.globals.update(GLOBALS)
     return env.overlay(finalize=seen).get_template("batch.html")
 
 
-def _groups(plan: Plan, receipts: Sequence[Receipt]) -> Iterator[dict[str, Any]]:
-    """What was planned of each task group, beside what it did."""
-    done = {receipt.group: receipt for receipt in receipts}
+def _groups(plan: Plan, receipts: Sequence[Receipt], pace: float | None) -> Iterator[dict[str, Any]]:
+    """What was planned of each task group and could be expected by the pace of batches before, beside what it did."""
+    done, read = {receipt.group: receipt for receipt in receipts}, read_by_group(receipts)
     for group in plan.groups if done else ():
         receipt = done.get(group.group)
         ran = receipt.ran if receipt else None
+        cpu = [task.cpu_milliseconds for task in receipt.tasks] if receipt else [None]
+        known = [each for each in cpu if each is not None]
         yield {
             "group": group.group,
             "wave": group.wave,
@@ -159,9 +207,11 @@ def _groups(plan: Plan, receipts: Sequence[Receipt]) -> Iterator[dict[str, Any]]
             "run": ran.run if ran else "",
             "began": as_time(ran.began) if ran else "–",
             "took": f"{max(0, ran.ended - ran.began) / 1000:,.1f} s" if ran else "–",
+            "expected": "–" if pace is None else f"{pace * group.bytes:,.1f} s",
+            "cpu": f"{sum(known) / 1000:,.1f} s" if len(known) == len(cpu) else "–",
             "tasks": len(group.tasks),
             "planned": group.records,
-            "read": sum(_read(task) for task in receipt.tasks) if receipt else None,
+            "read": read.get(group.group),
             "bytes": size(group.bytes),
         }
 
@@ -184,6 +234,18 @@ def _tasks(plan: Plan, receipts: Sequence[Receipt]) -> Iterator[dict[str, Any]]:
         }
 
 
+def _heavy(plan: Plan, receipts: Sequence[Receipt]) -> list[dict[str, Any]]:
+    """The most frequent keys: at least so many records have each, and what share of all that is."""
+    known = statistics_of(plan, receipts)
+    read = sum(known.records.get(stream.name, 0) for stream in plan.streams)
+    heaviest = sorted(known.keys, key=lambda key: (-key.total, key.task, key.key))[:_KEYS_SHOWN]
+    return [
+        {"key": key.key, "task": str(key.task), "records": key.total, "share": f"{key.total / read:.1%}"}
+        for key in heaviest
+        if read
+    ]
+
+
 def _tables(plan: Plan, receipts: Sequence[Receipt]) -> Iterator[dict[str, Any]]:
     """What was written for each result table."""
     tasks = [task for receipt in receipts for task in receipt.tasks]
@@ -199,10 +261,6 @@ def _tables(plan: Plan, receipts: Sequence[Receipt]) -> Iterator[dict[str, Any]]
         }
 
 
-def _read(task: TaskReceipt) -> int:
-    return sum(seen.read for seen in task.partitions)
-
-
 def _rendered(answer: ExpectationSuiteValidationResult) -> list[dict[str, Any]]:
     """The sections that Great Expectations renders, except its overview, which links to its own site."""
     answer = copy.deepcopy(answer)
@@ -211,10 +269,10 @@ def _rendered(answer: ExpectationSuiteValidationResult) -> list[dict[str, Any]]:
         result.result = _escaped(result.result)
     sections: list[dict[str, Any]] = ValidationResultsPageRenderer().render(answer).to_json_dict()["sections"][1:]
     for section in sections:
-        if section["section_name"] == "Table-Level Expectations":
-            section["content_blocks"] = [
-                block for block in section["content_blocks"] if block["content_block_type"] != "header"
-            ]
+        # Its headings of columns are HTML in a text, which is escaped.
+        blocks = section["content_blocks"]
+        section["content_blocks"] = [block for block in blocks if block["content_block_type"] != "header"]
+        section["of_column"] = section["section_name"] != "Table-Level Expectations"
     return sections
 
 
@@ -228,11 +286,15 @@ def _escaped(value: Any) -> Any:
     return value
 
 
-def _streams(coverage: pd.DataFrame) -> list[Any]:
-    sums = ["planned", "taken", "dropped", "nulls", "keys"]
-    grouped = coverage.groupby(["stage", "input", "table", "null_keys"], sort=False)
-    return list(
-        grouped.agg(partitions=("partition", "size"), **{figure: (figure, "sum") for figure in sums})
-        .reset_index()
-        .itertuples()
-    )
+def _streams(coverage: pd.DataFrame) -> list[dict[str, Any]]:
+    """What stages read of each stream, in all of its partitions."""
+    which = "stage", "input", "table", "null_keys"
+    sums = "planned", "taken", "dropped", "set_aside", "nulls", "keys"
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in coverage[[*which, *sums]].to_dict("records"):
+        key = tuple(row[name] for name in which)
+        read = found.setdefault(key, {**row, "partitions": 0, **dict.fromkeys(sums, 0)})
+        read["partitions"] += 1
+        for name in sums:
+            read[name] += row[name]
+    return list(found.values())

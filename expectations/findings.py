@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from string import Template
 from typing import Any
@@ -10,36 +11,40 @@ from typing import Any
 import pandas as pd
 from great_expectations.core.expectation_validation_result import ExpectationValidationResult
 from great_expectations.expectations.expectation import Expectation
+from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.registry import get_expectation_impl
 from great_expectations.render.renderer.inline_renderer import InlineRenderer
 
+from coset.sources.rows import Rows
+from expectations.colocation import FITS, ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
 from expectations.continuity import ExpectGapsToBeEmpty
 from expectations.coverage import CoverageExpectation
 from expectations.judging import TableExpectation
-from expectations.rows import Rows
-from partitioning.commands import Command, Replan, Report, Run, backfill_of
+from expectations.ready_made import FigureExpectation
+from partitioning.commands import BackfillAsking, Command, Records, Replan, Report, Run, backfill_of
 from partitioning.errors import About, Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
-
-OFFENDERS_TOLD = 5
+from partitioning.model.private import MASK, is_private
+from partitioning.model.receipt import Violation
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A table, an expectation on it, the columns that identify a row, and a further next step if it is not met."""
+    """A table, expectations on it, the stage and key of its rows, its private columns, and a further
+    next step if one is not met."""
 
     title: str
     rows: Rows
     expectations: Sequence[Any]
     stage: str | None = None
     key: str | None = None
+    private: Collection[str] = ()
     then: Command | None = None
 
 
 def finding(
     plan: Plan,
-    attempt: int,
     question: Question,
     result: ExpectationValidationResult,
     keys: pd.DataFrame,
@@ -47,28 +52,71 @@ def finding(
 ) -> Finding:
     """The finding for an unmet expectation, with the first offenders and the next step."""
     failed = _exception(result)
-    told = failed or _offenders(question, result, keys, violations)
+    most = plan.offenders_told
+    told = failed or _offenders(question, result, keys, violations, most)
     bad = result.result.get("unexpected_count") or 0
-    if bad > OFFENDERS_TOLD:
+    if bad > most:
         told = [*told, f"and more: {bad:,} in all"]
     lines = "".join(f"\n    - {line}" for line in told)
-    correct = _remedy(result) or "if the input or the pipeline is wrong, correct it"
-    see = () if backfill_of(plan.pipeline) else (Report(plan.pipeline, plan.batch), " shows it; ")
-    # A backfill reads newer files only if asked to.
-    anew = Replan(plan.pipeline, repaired=issubclass(_class(result), ExpectGapsToBeEmpty))
-    again = (Run(plan.pipeline), f" tries the same plan again; {correct}, then ", anew)
+    of_figure = issubclass(_class(result), FigureExpectation) and not failed
     return Finding(
         Kind.EXPECTATION_FAILS if failed else _kind(result),
-        f"{question.title}, not met: {_sentence(result)}{lines}",
+        told[0] if of_figure else f"{question.title}, not met: {_sentence(result)}{lines}",
         f"batch {plan.batch} of {plan.pipeline}",
-        (*see, *again, *(("; or, if they may go, ", question.then) if question.then else ())),
+        tuple(_next(plan, question, result)),
         _about(question, result, violations),
     )
 
 
+def _is_about_records(result: ExpectationValidationResult) -> bool:
+    """Whether single records or rows do not meet it, which `coset records` finds."""
+    kind = _class(result)
+    if issubclass(kind, CoverageExpectation | ExpectKeysToMeetInOneTask | ExpectKeysToHashToTheirPartition):
+        return True
+    return bool(result.result.get("partial_unexpected_index_list"))
+
+
+def _is_about_set_aside(kind: type[Expectation]) -> bool:
+    """Whether only records that were set aside do not meet it."""
+    return issubclass(kind, CoverageExpectation) and kind.violations == (Violation.SET_ASIDE,)
+
+
+def is_error(result: ExpectationValidationResult) -> bool:
+    """Whether a batch is not published if the expectation is not met."""
+    return result.expectation_config is None or result.expectation_config.severity is not FailureSeverity.WARNING
+
+
+def _next(plan: Plan, question: Question, result: ExpectationValidationResult) -> Iterator[str | Command]:
+    """What to do about it."""
+    kind, of = _class(result), backfill_of(plan.pipeline)
+    correct = _remedy(result) or "if the input or the pipeline is wrong, correct it"
+    if of is None:
+        yield from (Report(plan.pipeline, plan.batch), " shows it")
+        if _is_about_records(result):
+            yield from (", ", Records(plan.pipeline, plan.batch, _is_about_set_aside(kind)), " the records")
+        yield "; "
+    if not is_error(result):
+        pipeline = of[0] if of else plan.pipeline
+        again = BackfillAsking(pipeline, plan.batch, repaired=_is_about_set_aside(kind))
+        yield from (f"{correct}, then ", again, " runs the batch again")
+        return
+    # A backfill reads newer files only if asked to.
+    anew = Replan(plan.pipeline, repaired=issubclass(kind, ExpectGapsToBeEmpty))
+    yield from (Run(plan.pipeline), f" tries the same plan again; {correct}, then ", anew)
+    if question.then:
+        yield from ("; or, if they may go, ", question.then)
+    if issubclass(kind, FigureExpectation):
+        table, column = question.title.removeprefix("Result table ").removesuffix(", figures"), _column(result)
+        about_it = f'type = "{_type(result)}"{f", kwargs = {{column = {json.dumps(column)}}}" if column else ""}'
+        expect = f'[tables.{json.dumps(table)}]\n      expect = [{{{about_it}, severity = "warning"}}]'
+        yield from (f"; or, if that is as it should be, write into a file of settings\n      {expect}\n    and ", anew)
+        yield " with `--settings` and that file"
+
+
 def _kind(result: ExpectationValidationResult) -> Kind:
     """The kind: of the proof, or of the pipeline's own expectations."""
-    return Kind.PROOF if issubclass(_class(result), TableExpectation) else Kind.EXPECTATION
+    of_rows = issubclass(_class(result), FigureExpectation) or not issubclass(_class(result), TableExpectation)
+    return Kind.EXPECTATION if of_rows else Kind.PROOF
 
 
 def _about(question: Question, result: ExpectationValidationResult, violations: pd.DataFrame) -> About:
@@ -84,19 +132,32 @@ def _about(question: Question, result: ExpectationValidationResult, violations: 
         **values,
         unexpected=unexpected,
         table=question.title,
-        expectation=result.expectation_config.type,
-        column=result.expectation_config.kwargs.get("column"),
+        expectation=_type(result),
+        column=_column(result),
     )
 
 
-def _class(result: ExpectationValidationResult) -> type[Expectation]:
+def _column(result: ExpectationValidationResult) -> str | None:
     assert result.expectation_config is not None
-    return get_expectation_impl(result.expectation_config.type)
+    column: str | None = result.expectation_config.kwargs.get("column")
+    return column
+
+
+def _type(result: ExpectationValidationResult) -> str:
+    assert result.expectation_config is not None
+    kind: str = result.expectation_config.type
+    return kind
+
+
+def _class(result: ExpectationValidationResult) -> type[Expectation]:
+    return get_expectation_impl(_type(result))
 
 
 def _remedy(result: ExpectationValidationResult) -> str:
     """The expectation's own advice, if any."""
     kind = _class(result)
+    if fits := (result.result.get("details") or {}).get(FITS):
+        return f'all keys compared lie where {fits} puts them: if their producer hashes so, declare hash="{fits}"'
     return kind.remedy if issubclass(kind, CoverageExpectation) else ""
 
 
@@ -124,21 +185,21 @@ def _exception(result: ExpectationValidationResult) -> list[str]:
 
 
 def _offenders(
-    question: Question, result: ExpectationValidationResult, keys: pd.DataFrame, violations: pd.DataFrame
+    question: Question, result: ExpectationValidationResult, keys: pd.DataFrame, violations: pd.DataFrame, most: int
 ) -> list[str]:
     """The first offenders, in sentences, with key, partition and offset if known."""
     seen, kind = result.result, _class(result)
     if issubclass(kind, TableExpectation):
-        told = [str(value) for value in seen.get("partial_unexpected_list", [])][:OFFENDERS_TOLD]
+        told = [str(value) for value in seen.get("partial_unexpected_list", [])][:most]
         wanted = kind.violations if issubclass(kind, CoverageExpectation) else ()
-        told += violations[violations["violation"].isin(wanted)]["sentence"].head(OFFENDERS_TOLD).tolist()
-        return told or [str(seen.get("observed_value"))]
+        told += violations[violations["violation"].isin(wanted)]["sentence"].head(most).tolist()
+        return told or ([str(seen.get("observed_value"))] if most else [])
     if "observed_value" in seen:
         return [f"observed: {seen['observed_value']}"]
     rows = seen.get("partial_unexpected_index_list") or []
     values = seen.get("partial_unexpected_list") or []
-    there = question.rows.at(rows[:OFFENDERS_TOLD])
-    shown = list(zip(rows, values, strict=False))[:OFFENDERS_TOLD]
+    there = question.rows.at(rows[:most])
+    shown = list(zip(rows, values, strict=False))[:most]
     return [f"{value!r} {_row(question, there[row], keys)}" for row, value in shown]
 
 
@@ -149,4 +210,5 @@ def _row(question: Question, row: Mapping[str, Any], keys: pd.DataFrame) -> str:
     seen = keys[(keys["stage"] == question.stage) & (keys["key"] == str(key))]
     places = [f"{record.input}-{record.partition} at offset {record.offset:,}" for record in seen.itertuples()]
     known = "; ".join([", ".join(lineage)] * bool(lineage) + [f"its key is in {', '.join(places[:3])}"] * bool(places))
-    return f"of key {key!r}" + f" ({known})" * bool(known)
+    said = MASK if is_private(question.key or "", question.private) else repr(key)
+    return f"of key {said}" + f" ({known})" * bool(known)

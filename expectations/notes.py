@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from partitioning.model.plan import Plan
-from partitioning.model.reading import read_together
+from partitioning.model.shared_reads import read_together
 from partitioning.sections import many
 
 

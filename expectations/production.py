@@ -40,6 +40,36 @@ class ExpectRowsToBeWrittenAsTheyWereMade(TableExpectation):
         return "; ".join(seen), len(frame), len(bad), (_sentence(row) for row in bad.itertuples())
 
 
+class ExpectKeysToBeMigratedOnce(TableExpectation):
+    """Expect a migration to make one row of each row that a step kept, of the same key.
+
+    Judges a table with a row for each task and each step of which it wrote all kept rows again: stage, task, step; how
+    many rows there were and are (rows_before, rows_after), and the digests of their keys (keys_before, keys_after).
+    """
+
+    sentence = "A migration made one row of each row that was kept, under the same key."
+
+    def needs(self) -> list[str]:
+        return ["stage", "task", "step", "rows_before", "rows_after", "keys_before", "keys_after"]
+
+    def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
+        rows = [pd.array(frame[name], "Int64") for name in ("rows_before", "rows_after")]
+        same = (rows[0] == rows[1]).fillna(False) & (frame["keys_before"] == frame["keys_after"])
+        bad = frame[~same]
+        steps, tasks = many(frame["step"].nunique(), "step"), many(len(frame), "task")
+        seen = f"{many(int(rows[0].sum()), 'row')} of {steps} in {tasks}"
+        return seen, len(frame), len(bad), (_migration(row) for row in bad.itertuples())
+
+
+def _migration(row: Any) -> str:
+    task = f"task {row.stage}/{row.task}, step {row.step}"
+    if pd.isna(row.rows_before):
+        return f"{task}: nothing says that it was done"
+    if row.rows_before != row.rows_after:
+        return f"{task}: {many(int(row.rows_after), 'row')} of {row.rows_before:,} that were kept"
+    return f"{task}: {many(int(row.rows_after), 'row')}, but not of the keys that were kept"
+
+
 def _sentence(row: Any) -> str:
     part = "" if pd.isna(row.partition) else f", partition {row.partition}"
     return f"task {row.stage}/{row.task}, {row.kind} {row.name}{part}: {', '.join(_wrongs(row))}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
@@ -24,20 +25,20 @@ def backfill_of(name: str) -> tuple[str, int] | None:
 
 
 class Repeat(Value, frozen=True, tag="repeat", tag_field="command"):
-    """What was just tried, once more."""
+    """Run the same command again."""
 
 
 class Run(Value, frozen=True, tag="run", tag_field="command"):
-    """The open batch of a pipeline, or of a backfill, goes on, also if it waits and is asked for `again`."""
+    """Continue the open batch of a pipeline or backfill, with `again` even if the batch waits."""
 
     pipeline: str
     again: bool = False
 
 
 class Replan(Value, frozen=True, tag="replan", tag_field="command"):
-    """The open batch is given up and its records are planned again; of a backfill, it is given up and asked for anew.
+    """Give up the open batch and plan its records again. A backfill is given up and must be asked for again.
 
-    `repaired` says that the files of a backfill have changed on purpose. The new plan may `take_away` rows of these
+    `repaired` says that the files of a backfill were changed on purpose. The new plan may `take_away` rows of these
     tables and steps.
     """
 
@@ -47,8 +48,8 @@ class Replan(Value, frozen=True, tag="replan", tag_field="command"):
 
 
 class PlanAsking(Value, frozen=True, tag="plan", tag_field="command"):
-    """The next batch is planned with a step that begins anew, or that goes on although what is before it changed; or it
-    may take away the rows of a table or step."""
+    """Plan the next batch so that a step begins anew, a step continues although something before it changed, or the
+    rows of a table or step may be taken away."""
 
     pipeline: str
     begin_anew: str = ""
@@ -57,13 +58,13 @@ class PlanAsking(Value, frozen=True, tag="plan", tag_field="command"):
 
 
 class Restore(Value, frozen=True, tag="restore", tag_field="command"):
-    """State of a pipeline that was lost is made anew."""
+    """Compute lost state of a pipeline again."""
 
     pipeline: str
 
 
 class HandOver(Value, frozen=True, tag="hand-over", tag_field="command"):
-    """A result table is given to a pipeline, by the one that has it, if any has."""
+    """Give a result table to a pipeline; `before` is its owner, if it has one."""
 
     table: str
     before: str | None
@@ -71,35 +72,50 @@ class HandOver(Value, frozen=True, tag="hand-over", tag_field="command"):
 
 
 class AcceptChanges(Value, frozen=True, tag="accept-changes", tag_field="command"):
-    """What others did to a result table, up to a version of it, is said to be right."""
+    """Accept what others did to a result table, up to this version of it."""
 
     table: str
     version: int
 
 
+class MoveTables(Value, frozen=True, tag="move-tables", tag_field="command"):
+    """Let all tables of the store lie at another address, to which they were copied."""
+
+    to: str
+
+
 class Status(Value, frozen=True, tag="status", tag_field="command"):
-    """Where a pipeline stands, or its backfills."""
+    """Show where a pipeline or its backfills stand."""
 
     pipeline: str
 
 
 class Report(Value, frozen=True, tag="report", tag_field="command"):
-    """What became of a batch of a pipeline's own."""
+    """Show what became of a batch of a pipeline."""
 
     pipeline: str
     batch: int
 
 
+class Records(Value, frozen=True, tag="records", tag_field="command"):
+    """The records and rows of a batch of a pipeline's own that do not meet an expectation; or its records that were
+    `set_aside`."""
+
+    pipeline: str
+    batch: int
+    set_aside: bool = False
+
+
 class Backfills(Value, frozen=True, tag="backfills", tag_field="command"):
-    """All backfills of a pipeline, or the comparison of one."""
+    """List the backfills of a pipeline, or show the comparison of one."""
 
     pipeline: str
     number: int | None = None
 
 
 class BackfillAsking(Value, frozen=True, tag="backfill", tag_field="command"):
-    """Batches are run again: without a `last` the first alone, in a `cascade` all later ones too; without a `first`
-    those that the reader chooses."""
+    """Run batches again: from `first` to `last`, or `first` alone, or with `cascade` all later ones too. Without a
+    `first` the reader chooses."""
 
     pipeline: str
     first: int | None
@@ -109,21 +125,21 @@ class BackfillAsking(Value, frozen=True, tag="backfill", tag_field="command"):
 
 
 class Resume(Value, frozen=True, tag="resume", tag_field="command"):
-    """A backfill goes on where it stopped."""
+    """Continue a backfill where it stopped."""
 
     pipeline: str
     number: int
 
 
 class Cancel(Value, frozen=True, tag="cancel", tag_field="command"):
-    """A backfill is given up."""
+    """Give up a backfill."""
 
     pipeline: str
     number: int
 
 
 class SwapAsking(Value, frozen=True, tag="swap", tag_field="command"):
-    """A backfill is put in place, by the digest of its comparison."""
+    """Put a backfill in place, approved by the digest of its comparison."""
 
     pipeline: str
     number: int
@@ -131,14 +147,15 @@ class SwapAsking(Value, frozen=True, tag="swap", tag_field="command"):
 
 
 class Undo(Value, frozen=True, tag="undo", tag_field="command"):
-    """A backfill is taken back."""
+    """Take back a backfill."""
 
     pipeline: str
     number: int
 
 
 class Forget(Value, frozen=True, tag="forget", tag_field="command"):
-    """A pipeline forgets up to where it has read a stream, or a partition of it; with `keep_offsets` only of what."""
+    """Forget how far a pipeline has read a stream or a partition of it. With `keep_offsets` it forgets only what was
+    read, not how far."""
 
     pipeline: str
     stream: str
@@ -146,20 +163,22 @@ class Forget(Value, frozen=True, tag="forget", tag_field="command"):
     keep_offsets: bool = False
 
 
-# A backfill makes lost state anew.
+# A backfill computes lost state again.
 _OfBackfills = Backfills | BackfillAsking | Resume | Cancel | SwapAsking | Undo | Restore
-_OfTables = HandOver | AcceptChanges
-Command = Repeat | Run | Replan | PlanAsking | Forget | Status | Report | _OfTables | _OfBackfills
+_OfTables = HandOver | AcceptChanges | MoveTables
+Command = Repeat | Run | Replan | PlanAsking | Forget | Status | Report | Records | _OfTables | _OfBackfills
 
 # Advice in words, a command, or several of these one after the other.
 Then = str | Command | tuple[str | Command, ...]
 
 
 class Shown(Value, frozen=True):
-    """Where advice is shown: how pipelines are `named` there, if not by their names, and whether Airflow shows it."""
+    """The place where advice is shown: the names that pipelines have there (`named`), whether Airflow shows it, and
+    the `options` that each command needs there."""
 
     named: Mapping[str, str] = {}
     airflow: bool = False
+    options: str = ""
 
     def says(self, then: Then) -> str:
         """Advice in words.
@@ -179,7 +198,15 @@ class Shown(Value, frozen=True):
         return f"`{line}`{_beyond(then)}" if in_airflow is None else f"{in_airflow} (`{line}`)"
 
     def line(self, command: Command) -> str | None:
-        """A command as a terminal takes it; None if only its reader knows it."""
+        """A command as a terminal takes it; None if only its reader knows it.
+
+        >>> Shown(options="--env prod").line(Report("late", 3))
+        'coset report late --batch 3 --env prod'
+        """
+        words = self._words(command)
+        return f"{words} {self.options}" if words and self.options else words
+
+    def _words(self, command: Command) -> str | None:
         asked = _of_backfill(command)
         match asked:
             case Repeat():
@@ -193,12 +220,13 @@ class Shown(Value, frozen=True):
                 asked_for = {"--begin-anew": begin_anew, "--go-on": go_on, "--take-away": take_away}
                 words = [f"{option} {step}" for option, step in asked_for.items() if step]
                 return self._line("backfill", of[0], "--from N", *words) if of else self._line("plan", name, *words)
-            case HandOver() | AcceptChanges():
+            case HandOver() | AcceptChanges() | MoveTables():
                 return _about_table(asked)
             case Status(pipeline):
                 return self._line("status", pipeline)
-            case Report(pipeline, batch):
-                return self._line("report", pipeline, f"--batch {batch}")
+            case Report(pipeline, batch) | Records(pipeline, batch):
+                verb, which = ("report", "") if isinstance(asked, Report) else ("records", _which(asked))
+                return self._line(verb, pipeline, f"--batch {batch}", which)
             case Forget(pipeline, stream, partition, keep_offsets):
                 which = "" if partition is None else f"--partition {partition}"
                 return self._line(
@@ -239,12 +267,18 @@ def _taking(away: tuple[str, ...] | UnsetType) -> list[str]:
     return [f"--take-away {name}" for name in away] if isinstance(away, tuple) else []
 
 
+def _which(asked: Records) -> str:
+    return "--set-aside" if asked.set_aside else "--offenders"
+
+
 def _about_table(asked: _OfTables) -> str:
     match asked:
         case HandOver(table, before, to):
             return f"coset hand-over {table}{f' --from {before}' if before else ''} --to {to} --why '…'"
         case AcceptChanges(table, version):
             return f"coset accept-changes {table} --up-to {version} --why '…'"
+        case MoveTables(to):
+            return f"coset move-tables {shlex.quote(to)} --why '…'"
         case _:
             assert_never(asked)
 
@@ -270,14 +304,14 @@ def _of_backfill(command: Command) -> Command:
 
 
 def _beyond(command: Command) -> str:
-    """What a command alone does not do."""
+    """What the user must do beside the command."""
     if not isinstance(command, Replan) or backfill_of(command.pipeline) is None:
         return ""
     return f" and ask for the backfill again{', with `--input repaired`' if command.repaired else ''}"
 
 
 def _in_airflow(command: Command) -> str | None:
-    """What does the same in Airflow, if something does."""
+    """How to do the same in Airflow, if Airflow can."""
     match _of_backfill(command):
         case Repeat():
             return "clear the failed task"
@@ -297,9 +331,9 @@ def _in_airflow(command: Command) -> str | None:
             return "clear the task compare, which asks for approval"
         case Undo(pipeline, number):
             return _started(f"{pipeline}_undo", {"Backfill": number})
-        case Replan() | Restore() | Forget() | Status() | Report() | Backfills() | Cancel():
+        case Replan() | Restore() | Forget() | Status() | Report() | Records() | Backfills() | Cancel():
             return None
-        case HandOver() | AcceptChanges():
+        case HandOver() | AcceptChanges() | MoveTables():
             return None
         case _ as never:
             assert_never(never)

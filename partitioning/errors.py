@@ -2,17 +2,19 @@
 
 Each has all findings at once:
 
-    Finding(Kind.TABLE_BEHIND, f"it holds batch {newest}", uri, ("restore it, then ", Run(name)), about(batch=newest))
+    Finding.of(Kind.TABLE_BEHIND, f"it holds batch {newest}", uri, ("restore it, then ", Run(name)), batch=newest)
+    raise Refused.of(Kind.NAME, f"there is no stream {name!r}", uri, "correct the name", name=name)
 
 The kind is one of `partitioning/kinds.py`: take the one with the same cause and cure, or add one. The next step is
 text, a command of `partitioning/commands.py`, or a tuple of both. Never write a command as text: a backfill, Airflow
-and a pipeline's file call it differently. `about` has the figures and names of the sentence. Nothing compares
-sentences: two findings are equal if kind, place and values are.
+and a pipeline's file call it differently. Then follow the figures and names that the sentence is about. Nothing
+compares sentences: two findings are equal if kind, place and values are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Self
 
 from partitioning.commands import Repeat, Shown, Then
 from partitioning.kinds import Kind
@@ -37,6 +39,11 @@ class Finding(Value, frozen=True, eq=False):
     where: str
     next: Then
     about: About = ()
+
+    @classmethod
+    def of(cls, kind: Kind, what: str, where: str, next: Then, /, **values: object) -> Self:
+        """A finding about these values."""
+        return cls(kind, what, where, next, about(**values))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Finding):
@@ -93,7 +100,7 @@ def docs_unwritten(folder: object, error: OSError) -> Finding:
     """The finding that the Data Docs cannot be written into their folder."""
     what = f"the Data Docs cannot be written: {error.strerror or error}"
     then = ("give `--docs`, or COSET_DOCS, a folder that can be written, then ", Repeat())
-    return Finding(Kind.LOCAL_FILE, what, str(folder), then, about(folder=folder))
+    return Finding.of(Kind.LOCAL_FILE, what, str(folder), then, folder=folder)
 
 
 class CosetError(Exception):
@@ -105,6 +112,11 @@ class CosetError(Exception):
         super().__init__("\n".join(str(finding) for finding in findings))
         self.findings = findings
 
+    @classmethod
+    def of(cls, kind: Kind, what: str, where: str, next: Then, /, **values: object) -> Self:
+        """An error with one finding, about these values."""
+        return cls(Finding.of(kind, what, where, next, **values))
+
     def shown(self, where: Shown) -> str:
         """All findings, worded for the place where they are shown."""
         return "\n".join(finding.shown(where) for finding in self.findings)
@@ -114,6 +126,12 @@ class Refused(CosetError):
     """Raised if input, declaration or data is not acceptable. Nothing was published."""
 
     exit_code = 3
+
+
+class Unjudged(Refused):
+    """Raised if expectations on a batch could not be evaluated, and no other is unmet. Nothing was published."""
+
+    exit_code = 7
 
 
 class Unreachable(CosetError):
@@ -129,6 +147,6 @@ class Conflict(CosetError):
 
 
 class OutcomeUnknown(CosetError):
-    """Raised if nobody knows whether a write happened. Running the same command again finds out."""
+    """Raised if it is unknown whether a write happened. Running the same command again finds out."""
 
     exit_code = 5

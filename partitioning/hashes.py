@@ -1,7 +1,8 @@
 """The scalar placement hashes: h(key) of one key at a time.
 
 `murmur2` of the serialised key, made positive, is Kafka's (`Utils.murmur2` and
-`BuiltInPartitioner.partitionForKey` of kafka-clients 4.3.1). `java`, the key's hashCode without its sign, is
+`BuiltInPartitioner.partitionForKey` of kafka-clients 4.3.1). `crc32` is librdkafka's
+(`rd_kafka_msg_partitioner_consistent_random`, its default). `java`, the key's hashCode without its sign, is
 Samza's (`KafkaUtil.getIntegerPartitionKey`). An import path names a function of the user's own (Apex: stream
 codec). The vectorised twin in `spark_jobs/engine/hashing.py` is held against these in tests.
 """
@@ -11,12 +12,13 @@ from __future__ import annotations
 import math
 import struct
 import uuid
+import zlib
 from collections.abc import Callable, Mapping
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.imports import called, imported, is_import_path
 from partitioning.kinds import Kind
-from partitioning.model.placement import JAVA, MURMUR2, OPAQUE, KeyFormat, hash_findings, no_java_hash
+from partitioning.model.placement import CRC32, JAVA, MURMUR2, OPAQUE, KeyFormat, hash_findings, no_java_hash
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
@@ -75,7 +77,7 @@ _SERIALISERS: Mapping[str, Callable[..., bytes]] = {
 
 
 def one_key(key: object, key_format: str) -> object:
-    """That one of equal keys by which all of them are placed: SQL takes 0.0 and -0.0 for equal, their bytes differ.
+    """The one of equal keys that places all of them: SQL treats 0.0 and -0.0 as equal, but their bytes differ.
 
     >>> one_key(-0.0, "double")
     0.0
@@ -92,26 +94,23 @@ def key_bytes(key: object, key_format: str) -> bytes:
     Raises Refused for an unknown format or a key that the format cannot hold.
     """
     if key_format not in tuple(KeyFormat):
-        raise Refused(
-            Finding(
-                Kind.KEY,
-                f"unknown key format {key_format!r}",
-                "key_format",
-                f"use one of {', '.join(KeyFormat)}",
-                about(key_format=key_format),
-            )
+        raise Refused.of(
+            Kind.KEY,
+            f"unknown key format {key_format!r}",
+            "key_format",
+            f"use one of {', '.join(KeyFormat)}",
+            key_format=key_format,
         )
     try:
         return _SERIALISERS[key_format](key)
     except (TypeError, ValueError, OverflowError, struct.error) as error:
-        raise Refused(
-            Finding(
-                Kind.KEY,
-                f"{key!r} is no {key_format} key: {error}",
-                "key",
-                "correct the key or its format",
-                about(key=key, key_format=key_format),
-            )
+        raise Refused.of(
+            Kind.KEY,
+            f"{key!r} is no {key_format} key: {error}",
+            "key",
+            "correct the key or its format",
+            key=key,
+            key_format=key_format,
         ) from error
 
 
@@ -122,6 +121,15 @@ def placement_hash(key: object, key_format: str = "string") -> int:
     8
     """
     return murmur2(key_bytes(one_key(key, key_format), key_format))
+
+
+def crc32_placement(key: object, key_format: str = "string") -> int:
+    """h(k) of the placement `crc32`: what librdkafka takes `mod partitions` of, unless told otherwise.
+
+    >>> crc32_placement("user-1") % 12
+    8
+    """
+    return zlib.crc32(key_bytes(one_key(key, key_format), key_format))
 
 
 def java_hash(key: object, key_format: str = "string") -> int:
@@ -177,17 +185,17 @@ def hash_of(name: str, where: str) -> Callable[[object, str], int]:
     """
     if name == MURMUR2:
         return placement_hash
+    if name == CRC32:
+        return crc32_placement
     if name == JAVA:
         return java_placement
     if name == OPAQUE:
-        raise Refused(
-            Finding(
-                Kind.KEYS_DO_NOT_MEET,
-                f"{OPAQUE} placement has no hash",
-                where,
-                "declare how its producers place keys",
-                about(hash=name),
-            )
+        raise Refused.of(
+            Kind.KEYS_DO_NOT_MEET,
+            f"{OPAQUE} placement has no hash",
+            where,
+            "declare how its producers place keys",
+            hash=name,
         )
     if not is_import_path(name):
         raise Refused(*hash_findings(name, "string", where))
@@ -198,7 +206,7 @@ def hash_of(name: str, where: str) -> Callable[[object, str], int]:
 
 
 def custom_hash(function: Callable[..., object], data: bytes, key_format: str, where: str) -> int:
-    """What a user's own placement function gives for the key that was serialised as `data`.
+    """The result of a user's own placement function for the key serialised as `data`.
 
     Raises Refused unless it is an int from 0 to 2^63 - 1.
     """
@@ -206,14 +214,13 @@ def custom_hash(function: Callable[..., object], data: bytes, key_format: str, w
     with called(Kind.FUNCTION, f"the placement function, for the key {key!r},", where, "correct the function"):
         h = function(key)
     if not isinstance(h, int) or isinstance(h, bool) or not 0 <= h < 2**63:
-        raise Refused(
-            Finding(
-                Kind.FUNCTION,
-                f"the placement function gives {h!r} for the key {key!r}",
-                where,
-                "let it give an int from 0 to 2^63 - 1 for every key",
-                about(h=h, key=key),
-            )
+        raise Refused.of(
+            Kind.FUNCTION,
+            f"the placement function gives {h!r} for the key {key!r}",
+            where,
+            "let it give an int from 0 to 2^63 - 1 for every key",
+            h=h,
+            key=key,
         )
     return h
 

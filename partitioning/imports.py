@@ -1,27 +1,31 @@
 """Import paths: how plans and settings name a user's own code. Code itself is never stored or loaded from S3.
 
-Who can write to the store can write a plan. So what a plan names is only called if the deployment allows it: whoever
-runs Coset and its tasks names the packages in the environment variable COSET_IMPORTS, as COSET_IMPORTS=shop,lab.codecs.
+Anyone who can write to the store can write a plan. So Coset calls what a plan names only if the deployment allows it:
+its environment variable COSET_IMPORTS lists the packages, as COSET_IMPORTS=shop,lab.codecs.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
+import linecache
 import os
 import re
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from hashlib import sha256
 from typing import Any
 
 from partitioning.commands import Then
-from partitioning.errors import CosetError, Finding, Refused, about
+from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
 
 ALLOWED = "COSET_IMPORTS"
 # Coset's own, and the folder of the deployed pipelines.
 _OWN = ("partitioning.planning.groups", "partitioning.planning.partitioners", "partitioning.samza", "dags.pipelines")
+# Of the digest of some code: enough to tell two versions apart.
+_DIGITS = 16
 _PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -44,14 +48,12 @@ def import_path(named: str | Callable[..., Any], where: str) -> str:
     """
     path = named if isinstance(named, str) else f"{named.__module__}:{getattr(named, '__qualname__', '<none>')}"
     if not is_import_path(path) or path.startswith("__main__:"):
-        raise Refused(
-            Finding(
-                Kind.IMPORT,
-                f"{path!r} cannot be imported by name",
-                where,
-                "name a function of a module: package.module:function",
-                about(path=path),
-            )
+        raise Refused.of(
+            Kind.IMPORT,
+            f"{path!r} cannot be imported by name",
+            where,
+            "name a function of a module: package.module:function",
+            path=path,
         )
     return path
 
@@ -63,9 +65,11 @@ def is_allowed(module: str) -> bool:
 
 
 def imported(path: str, where: str, *, tasks: bool = False) -> Any:
-    """What an import path names. With `tasks` it is asked for by a process that runs tasks, which may be elsewhere.
+    """The object that an import path names. With `tasks`, a process that runs tasks asks for it, perhaps on another
+    machine.
 
-    Raises Refused if the deployment does not allow it, if it is not there, cannot be called, or if its module fails.
+    Raises Refused if the deployment does not allow it, if it does not exist or cannot be called, or if its module
+    fails.
     """
     module, _, name = import_path(path, where).partition(":")
     package = module.partition(".")[0]
@@ -77,7 +81,7 @@ def imported(path: str, where: str, *, tasks: bool = False) -> Any:
                 f"if it is yours, set {ALLOWED}={package} where that process is started: a Spark server does not have "
                 "what is set for this command, and has to be started anew"
             )
-        raise Refused(Finding(Kind.IMPORT, f"{path!r} is not allowed to be called here", where, then, about(path=path)))
+        raise Refused.of(Kind.IMPORT, f"{path!r} is not allowed to be called here", where, then, path=path)
     try:
         found = getattr(importlib.import_module(module), name)
     except KeyboardInterrupt:
@@ -87,34 +91,70 @@ def imported(path: str, where: str, *, tasks: bool = False) -> Any:
         if tasks:
             then = f"install it there, or ship it: COSET_SHIP={package}, set for the process that runs task groups"
         what = f"{path!r} cannot be imported: {_text(error)}"
-        raise Refused(Finding(Kind.IMPORT, what, where, then, about(path=path))) from error
+        raise Refused.of(Kind.IMPORT, what, f"{_line_of_module(error)}{where}", then, path=path) from error
     if not callable(found):
-        raise Refused(Finding(Kind.FUNCTION, f"{path} is no function", where, "name one", about(function=path)))
+        raise Refused.of(Kind.FUNCTION, f"{path} is no function", where, "name one", function=path)
     return found
+
+
+def code_of(path: str) -> str | None:
+    """A digest of the source of the module in which a function is written that an import path names. None if this
+    process may not call it, or if there is no source."""
+    module, _, name = path.partition(":")
+    if not is_import_path(path) or not is_allowed(module):
+        return None
+    try:
+        found = getattr(importlib.import_module(module), name)
+        source = inspect.getsource(inspect.getmodule(found) or importlib.import_module(module))
+    except Exception:
+        return None
+    return f"sha256:{sha256(source.encode()).hexdigest()[:_DIGITS]}"
 
 
 @contextmanager
 def called(kind: Kind, what: str, where: str, then: Then) -> Iterator[None]:
-    """Where code of users is called. Raises Refused for whatever it raises, however it ends; as they are for errors of
-    Coset's and for Ctrl-C, which is not its own."""
+    """A block that calls a user's code. Raises Refused for any error of that code. Coset's own errors and Ctrl-C pass
+    unchanged."""
     try:
         yield
     except (CosetError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise Refused(Finding(kind, f"{what} {failed(error, ours=2)}", where, then, about(what=what))) from error
+        raise Refused.of(
+            kind, f"{what} {failed(error)}", f"{line_of(error, ours=2)}{where}", then, what=what
+        ) from error
 
 
-def failed(error: BaseException, *, ours: int = 1) -> str:
-    """What code of users failed with, and at which line of its own file, whose frames come after so many of `ours`."""
+def failed(error: BaseException) -> str:
+    """The error of a user's code."""
+    return f"failed: {type(error).__name__}: {_text(error)}"
+
+
+def line_of(error: BaseException, *, ours: int = 1) -> str:
+    """The last line of the user's own file that an error came through, to stand before where it happened. The first
+    `ours` frames are Coset's."""
     frames = traceback.extract_tb(error.__traceback__)[ours:]
     own = [frame for frame in frames if frame.filename == frames[0].filename]
-    line = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
-    return f"failed: {type(error).__name__}: {_text(error)}{line}"
+    return line_in(own[-1].filename, own[-1].lineno or 0) if own else ""
+
+
+def line_in(file: str, number: int) -> str:
+    """A line of a file with what it says, to stand before where something happened."""
+    source = linecache.getline(file, number).strip()
+    return f"{file}:{number} `{source}`, " if source else f"{file}:{number}, "
+
+
+def _line_of_module(error: BaseException) -> str:
+    """The line at which the import of a module failed, if it is a line of a file that is not Coset's or Python's."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return line_in(error.filename, error.lineno or 0)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__)[1:] if not frame.filename.startswith("<")]
+    own = [frame for frame in frames if frame.filename != importlib.__file__]
+    return line_in(own[-1].filename, own[-1].lineno or 0) if own else ""
 
 
 def _text(error: BaseException) -> str:
-    """What an error says; users' own may not even say that."""
+    """The text of an error. The `__str__` of a user's error may fail."""
     try:
         return str(error)
     except Exception as failure:

@@ -24,11 +24,16 @@ class Kind(StrEnum):
 
     OLDER = "older", "A version of Coset that did not tell kinds found it.", "Do what the finding says."
 
-    # The command line, and what else is given to Coset from outside.
+    # The command line, and other input from outside.
     ARGUMENT = "argument", "An option or an argument of a command has no meaning.", "Write it as the finding says."
     LOCAL_FILE = "local-file", "A file of this machine cannot be read or written.", "Name another one."
     NUMBER = "number", "A number is out of its bounds.", "Use one within them."
     SETTING = "setting", "A setting has a value that it cannot have.", "Correct it in the file, form or option."
+    SECRET = (
+        "secret",
+        "A secret stands in a file that is kept with the code.",
+        "Take it out, have it changed, and let the environment give it.",
+    )
     LOCATION = "location", "A location, its folder or its size is not what one can be.", "Correct the variable."
 
     # A pipeline, as it was written.
@@ -51,7 +56,7 @@ class Kind(StrEnum):
 
     # Planning.
     SCHEME = "scheme", "A scheme, partitioner or number of tasks does not fit the stage.", "Choose another one."
-    PARTITIONER = "partitioner", "A partitioner's answer does not deal every key once.", "Correct the partitioner."
+    PARTITIONER = "partitioner", "A partitioner's answer does not assign every key once.", "Correct the partitioner."
     GROUPER = "grouper", "A grouper's answer does not have every task once.", "Correct the grouper."
     PLAN_UNSOUND = "plan.unsound", "A plan contradicts itself; it is not run.", "Report it with the plan."
     PLAN_WAVES = "plan.waves", "A plan has more waves than the DAG.", "Give the DAG the settings of the plan."
@@ -156,6 +161,11 @@ class Kind(StrEnum):
     )
     TABLE_UNKNOWN = "table.unknown", "There is no such table.", "Correct its name, or the store."
     TABLE_MODE = "table.mode", "A table was written in another mode before.", "Keep it, or name another table."
+    TABLE_PLACE = (
+        "table.place",
+        "The tables of a store are to lie elsewhere than they do, or where they cannot.",
+        "Name the address again; or copy the tables, and accept it with `coset move-tables`.",
+    )
     TABLE_BEHIND = "table.behind", "A table lacks what was published to it.", "Restore it from a backup."
     TABLE_AHEAD = "table.ahead", "A table holds what its pipeline has not published.", "Restore the store's folder."
     STATE_GONE = "state.gone", "State that a batch goes on from is gone.", "Make it anew: `coset restore`."
@@ -188,6 +198,16 @@ class Kind(StrEnum):
     RUNNER = "runner", "The runner that was chosen cannot run these tasks.", "Choose another one."
     RUN_ENDED = "run.ended", "A process, job or group was ended from outside.", "Run again."
     SPARK = "spark", "Spark does not start, does not answer, or a job of it fails.", "Read its log, then run again."
+    NO_WORKER = (
+        "spark.no-worker",
+        "No worker of Spark has accepted a job for too long, or its master does not answer.",
+        "Start workers that have the cores and the memory that are asked for, then run again.",
+    )
+    WORKER = (
+        "spark.worker",
+        "The Python of a worker, or what is installed in it, is not what the job needs.",
+        "Install it there, and name that Python by `spark.pyspark.python`; or send what `coset pack` packs.",
+    )
     SPARK_ROWS = "spark.rows", "Spark gave other rows than it was given.", "Run again; then report it."
     MEMORY = "memory", "A task has no memory left.", "Give it more with `--memory`."
     OPEN_FILES = "open-files", "A process may open too few files at once.", "Raise the limit: `ulimit -n 4096`."

@@ -1,23 +1,23 @@
-"""Numbers: the bounds of those that users give. They are looked at before anything is made of a number."""
+"""Numbers: the bounds of numbers that users give. They are checked before a number is used."""
 
 from __future__ import annotations
 
 import math
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.values import Value
 
 
 class Bound(Value, frozen=True):
-    """From the `least` to the `most` that a number may be, and why no more."""
+    """The range of a number, from `least` to `most`, and why it ends there."""
 
     least: int
     most: int
     why: str
 
     def finding(self, value: int, where: str) -> Finding | None:
-        """What is wrong with a number, if anything.
+        """The finding for a number outside the bound; None if it is within.
 
         >>> print(TASKS.finding(10**9, "--tasks"))
         1,000,000,000 is too large: a plan holds every task, and each one costs time to start
@@ -26,12 +26,10 @@ class Bound(Value, frozen=True):
         """
         shown = written(value)
         if value < self.least:
-            return Finding(
-                Kind.NUMBER, f"{shown} is too small", where, f"use {self.least:,} or more", about(value=shown)
-            )
+            return Finding.of(Kind.NUMBER, f"{shown} is too small", where, f"use {self.least:,} or more", value=shown)
         if value > self.most:
             what, then = f"{shown} is too large: {self.why}", f"use {self.most:,} or less"
-            return Finding(Kind.NUMBER, what, where, then, about(value=shown, most=self.most))
+            return Finding.of(Kind.NUMBER, what, where, then, value=shown, most=self.most)
         return None
 
     def check(self, value: int, where: str) -> int:
@@ -64,4 +62,5 @@ MEMORY = Bound(16 * 1000**2, 16 * 1000**4, "no machine has as much")
 DAYS = Bound(1, 36_500, "that is a hundred years")
 ROWS = Bound(0, 2**63 - 1, "no table has more rows")
 PERCENT = Bound(0, 100, "no more than all can go")
+OFFENDERS = Bound(0, 20, "a check notes no more")
 MINUTES = Bound(0, 525_600, "that is a year")

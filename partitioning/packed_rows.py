@@ -146,14 +146,14 @@ class Runs(Sequence[tuple[Value, ...]]):
         return map(operator.sub, self.ends, chain((0,), self.ends))
 
 
-# Numbers beyond 64 bits, which no offset has, are held one by one, as is all that has no column of its own kind.
+# Numbers beyond 64 bits, which no offset has, and values without a packed form are held one by one.
 Numbers: TypeAlias = "EqualSteps | array[int] | tuple[int, ...]"
 PackedColumn: TypeAlias = "Numbers | Texts | Runs | tuple[Any, ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class FieldKind:
-    """What a field holds: values of a `kind`, or of a tuple of rows the kind of these."""
+    """The type of a field: values of a `kind`, or tuples of rows of that kind."""
 
     kind: Any
     is_run: bool
@@ -161,7 +161,7 @@ class FieldKind:
 
 @cache
 def parts(kind: type[Value]) -> Mapping[str, FieldKind]:
-    """What each field of a value class holds."""
+    """The type of each field of a value class."""
     return {field.name: _part(field.type) for field in msgspec.structs.fields(kind)}
 
 
@@ -206,6 +206,6 @@ def texts(values: Sequence[str]) -> Texts:
 
 
 def _beginning(values: Sequence[str]) -> str:
-    """What all begin with: the first and the last of them in order tell."""
+    """The common beginning of all texts, found from the first and the last in order."""
     first, last = min(values), max(values)
     return next((first[:place] for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), first)

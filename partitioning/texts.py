@@ -19,7 +19,7 @@ _UNSEEN = re.compile(
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _NAMED = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-# Code spans, which nothing in them leaves, stay; a code span with a bar or a backslash would not survive a table.
+# Code spans stay as they are. A code span with a bar or a backslash would not survive a table.
 _MARKDOWN = re.compile(
     r"(?P<code>(?<!`)`[^`\\|]+`(?!`))"
     r"|\\(?=[!-/:-@\[-`{-~]|$)|[`*~|\]]|(?<![^\W_])_|_(?![^\W_])|<(?=[A-Za-z/!?])|&(?=#?\w+;)|(?<!\S)#"
@@ -28,9 +28,9 @@ _BLOCK = re.compile(r"^(?:(?=[-+=>])|(?P<number>\d{1,9})(?=[.)]))")
 
 
 def visible(text: str, most: int = MOST_IN_A_SENTENCE, *, lines: bool = False) -> str:
-    r"""The text with escapes for what a terminal would obey and nobody would see, cut to `most` characters.
+    r"""The text with escapes for characters that a terminal would obey or not show, cut to `most` characters.
 
-    With `lines` line ends stay.
+    With `lines`, line ends stay.
 
     >>> print(visible("\x1b[31mred\nnext: approve"), visible("k" * 30, 10))
     \x1b[31mred\nnext: approve kkkkkkkkkk… (30 characters)
@@ -40,7 +40,7 @@ def visible(text: str, most: int = MOST_IN_A_SENTENCE, *, lines: bool = False) -
 
 
 def indented(text: str) -> str:
-    r"""The visible text; its lines after the first stand apart, so that none passes for a line of somebody else.
+    r"""The visible text. Its later lines are indented, so that none of them looks like another line of the output.
 
     >>> print(indented("not met:\n    - key 'a'\n  next:  approve"))
     not met:
@@ -69,7 +69,7 @@ def paragraph(text: str) -> str:
 
 
 def in_json(written: str) -> str:
-    r"""The JSON, in which every character can be seen; it means the same.
+    r"""The same JSON with escapes for characters that are not visible.
 
     >>> print(in_json('{"key": "\x7f\u202e"}'))
     {"key": "\u007f\u202e"}

@@ -1,1 +1,1 @@
-"""What Spark runs: its entry points; the engine, the SQL of steps and the layout of tables have rooms of their own."""
+"""What Spark runs. Its entry points are here; `engine/`, `sql/` and `tables/` know nothing of Spark."""

@@ -1,8 +1,8 @@
-"""PySpark's daemon, from which Spark on this machine forks its Python processes, with all that their tasks need."""
+"""PySpark's daemon with the engine imported. A local Spark forks its Python workers from it."""
 
 from __future__ import annotations
 
-# Before PySpark is imported.
+# This has to come before PySpark is imported.
 import spark_jobs.installed
 
 # isort: split

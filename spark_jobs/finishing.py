@@ -1,4 +1,4 @@
-"""Finishing: what a task leaves of the rows that a function on DataFrames made, in one of Spark's workers."""
+"""Finishing: a Spark worker checks and writes the rows of one task that a function on DataFrames returned."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ import pyarrow as pa
 from coset.sources.arrow_schema import arrow_schema
 from coset.sources.files import Files
 from partitioning.commands import Repeat
-from partitioning.errors import CosetError, Finding, Refused, about
+from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.failure import Done
 from partitioning.model.graph import Step, quote
 from partitioning.model.order import Order
+from partitioning.model.private import without_values
 from partitioning.model.receipt import TaskReceipt
 from partitioning.values import Value
 from spark_jobs.engine.arrays import mask
-from spark_jobs.engine.functions import gave_strange_key
+from spark_jobs.engine.functions import returned_strange_key, wrong_types
 from spark_jobs.engine.occasions import Stopwatch
 from spark_jobs.engine.relations import Relations
 from spark_jobs.engine.tally import Tally
@@ -33,24 +34,24 @@ from spark_jobs.row_routing import COUNT, MARKS, ORDER
 from spark_jobs.sql.database import connect
 
 ANSWERS = pa.schema([(PLACE, pa.int32()), ("answer", pa.binary())])
-# The relation of the keys that the function was given.
+# The table with the keys of the function's input rows.
 _KEYS = "@keys"
 
 
 class Finishing(Value, frozen=True):
-    """What one task still has to do: to check what `step` made of what it was `given`, and to leave it."""
+    """The rest of one task: check the rows that `step` returned for the `given` files, and write them."""
 
     order: Order
     step: str
     given: tuple[Given, ...]
 
 
-# Gives an answer, having asked again if the store failed meanwhile.
+# Encodes the answer of what it calls, which it calls again after a failure of the store.
 Answering = Callable[[Callable[[], Done]], bytes]
 
 
 def finishing(answering: Answering, memory: str) -> partial[Iterator[pa.RecordBatch]]:
-    """What Spark's `mapInArrow` calls on the rows of one task and their `MARKS`, its order among them."""
+    """The function for Spark's `mapInArrow`. Its input is the rows of one task with `MARKS`, and the task's order."""
     return partial(_finished, answering, memory)
 
 
@@ -58,7 +59,7 @@ def _finished(answering: Answering, memory: str, batches: Iterator[pa.RecordBatc
     with task_folder() as temp:
         made = _Made(temp / "made.arrow")
         made.read(batches)
-        # Spark may have partitions without a task.
+        # Spark may make partitions without a task.
         if made.order is None:
             return
         asked = msgspec.json.decode(made.order, type=Finishing)
@@ -67,7 +68,7 @@ def _finished(answering: Answering, memory: str, batches: Iterator[pa.RecordBatc
 
 
 class _Made:
-    """The rows of one task that a function made; they wait in a file."""
+    """The returned rows of one task, spilled to a file."""
 
     def __init__(self, file: Path) -> None:
         self.place = 0
@@ -111,14 +112,8 @@ def finish(asked: Finishing, made: _Made, memory: str, temp: Path) -> TaskReceip
     step = next(step for step in order.steps if step.name == asked.step)
     if made.came != made.sent:
         what = f"Spark lost or doubled rows: {made.sent:,} were sent, {made.came:,} came"
-        raise CosetError(
-            Finding(
-                Kind.SPARK_ROWS,
-                what,
-                f"step {step.name!r}, {order}",
-                Repeat(),
-                about(sent=made.sent, came=made.came),
-            )
+        raise CosetError.of(
+            Kind.SPARK_ROWS, what, f"step {step.name!r}, {order}", Repeat(), sent=made.sent, came=made.came
         )
     writers, tally = Writers.of(order, Files()), Tally()
     left: list[Artefact | None] = []
@@ -139,11 +134,11 @@ def finish(asked: Finishing, made: _Made, memory: str, temp: Path) -> TaskReceip
                     left.append(writers.left(leaving, counted, temp))
     artefacts = tuple(artefact for artefact in left if artefact is not None)
     made_of_it, cpu = tuple(tally.made), round(watch.cpu * 1000)
-    return TaskReceipt(order.ref, (), artefacts, round(watch.passed * 1000), made_of_it, cpu_milliseconds=cpu)
+    return TaskReceipt(order.ref, (), artefacts, round(watch.elapsed * 1000), made_of_it, cpu_milliseconds=cpu)
 
 
 def _are_rows(batch: pa.RecordBatch) -> pa.Array:
-    """Which of them a function made; the others count them or are an order."""
+    """Which rows the function returned. The others hold a count or an order."""
     counts, orders = (batch.column(name).is_null().to_numpy(zero_copy_only=False) for name in (COUNT, ORDER))
     return mask(counts & orders)
 
@@ -153,12 +148,11 @@ def _typed(rows: pa.Table, step: Step, order: Order) -> pa.Table:
     try:
         return rows.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        what = f"what {step.function} gave is not of the declared types: {error}"
-        raise _refused(what, step, order) from error
+        raise _refused(wrong_types(step, error), step, order) from None if order.private else error
 
 
 def _check_known(asked: Finishing, step: Step, connection: duckdb.DuckDBPyConnection, relations: Relations) -> None:
-    """Raises Refused if a key was made that the task was not given."""
+    """Raises Refused if the function returned a key that is not in the task's input."""
     kind = next(column.type for column in step.columns if column.name == step.key)
     connection.execute(f"CREATE TEMP TABLE {quote(_KEYS)} (key {kind})")
     for given, key in zip(asked.given, _keys(step, asked.order), strict=True):
@@ -170,7 +164,7 @@ def _check_known(asked: Finishing, step: Step, connection: duckdb.DuckDBPyConnec
     strange = relations.query(sql, f"step {step.name!r}").read_all()
     if len(strange):
         key = strange[0][0].as_py()
-        raise _refused(gave_strange_key(step, key, "the task"), step, asked.order)
+        raise _refused(returned_strange_key(step, key), step, asked.order)
 
 
 def _keys(step: Step, order: Order) -> list[str]:
@@ -182,8 +176,6 @@ def _keys(step: Step, order: Order) -> list[str]:
 
 def _refused(what: str, step: Step, order: Order) -> Refused:
     then = ("correct the function, then ", Repeat())
-    return Refused(
-        Finding(
-            Kind.FUNCTION, what, f"step {step.name!r}, {order}", then, about(step=step.name, function=step.function)
-        )
-    )
+    where = f"step {step.name!r}, {order}"
+    finding = Finding.of(Kind.FUNCTION, what, where, then, step=step.name, function=step.function)
+    return Refused(without_values(finding) if order.private else finding)

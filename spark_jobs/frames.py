@@ -1,13 +1,16 @@
-"""Frames: the steps of a task group that are functions on Spark's own DataFrames, run in its driver.
+"""Frames: the driver's part of a task group's steps that are functions on Spark's DataFrames.
 
-The tasks have left what such a step is given. Spark reads it in its workers, a partition of a DataFrame for each task;
-the function is called once for the group; its rows go to the tasks that have their keys, which leave them as any
-others. No row passes through the driver.
+The tasks have written the input of such a step to files. Spark's workers read these files into a DataFrame with one
+partition for each task. The driver calls the function once for the group. Each returned row goes to the task that owns
+its key, and that task's worker writes it. No row passes through the driver.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Lock
@@ -23,29 +26,30 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from partitioning.commands import Repeat
-from partitioning.errors import CosetError, Finding, Refused, about
-from partitioning.imports import failed, imported
+from partitioning.errors import CosetError, Finding, Refused
+from partitioning.imports import failed, imported, line_in, line_of
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.graph import Step
 from partitioning.model.leaving import given_to
 from partitioning.model.order import Order
 from partitioning.model.plan import TaskRef
+from partitioning.model.private import without_values
 from partitioning.model.receipt import TaskReceipt
 from partitioning.values import replace
 from spark_jobs.finishing import ANSWERS, Answering, Finishing, finishing
 from spark_jobs.given import PLACE, ROW, Given, frame_schema, reading
-from spark_jobs.row_routing import MARKS, ORDER, Placing, dealing
+from spark_jobs.row_routing import MARKS, ORDER, RowRouting, routing
 
-if TYPE_CHECKING:  # what it imports is only there where a server is used
+if TYPE_CHECKING:  # its imports are installed only where a Spark server is used
     from pyspark.sql.connect.session import SparkSession as RemoteSession
 
-# Opens Spark for the steps of one group: a session of its own, so that groups do not see each other's views.
+# Opens a Spark session for the steps of one group. Groups do not share a session, or they would share views.
 Dataframes = Callable[[], AbstractContextManager["SparkSession | RemoteSession"]]
-# Makes receipts of the answers of tasks. Raises what these failed with.
+# Decodes the answers of tasks to receipts. Raises the error of tasks that failed.
 Receipts = Callable[[Sequence[bytes]], Iterable[TaskReceipt]]
 
-# What Spark raises for what it was asked to do, and not for what happened to it.
+# Spark raises these for a fault of the function, not for one of Spark itself.
 _OF_THE_FUNCTION = (
     errors.AnalysisException,
     errors.ArithmeticException,
@@ -59,6 +63,9 @@ _OF_THE_FUNCTION = (
     errors.SparkRuntimeException,
 )
 
+# A line of Python's own traceback, in the message of an error that a worker raised.
+_IN_FILE = re.compile(r'File "([^"\n]+)", line ([0-9]+)')
+
 
 class Frames:
     """The DataFrame steps of the group `name`, in a session of Spark's."""
@@ -71,14 +78,14 @@ class Frames:
         self._memory = memory
         self._answering = answering
         self._receipts_of = receipts_of
-        # What is grouped by a day must not depend on where it runs.
+        # The day of a timestamp must not depend on the machine.
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
     def run(self, orders: Sequence[Order], receipts: Sequence[TaskReceipt]) -> tuple[TaskReceipt, ...]:
-        """The receipts of the group's tasks, with what their steps on DataFrames left as well.
+        """Run the DataFrame steps. Returns the `receipts` of the group's tasks with the artefacts of these steps added.
 
-        Raises Refused if a function fails, or gives something else than it was declared to; CosetError if Spark lost
-        something; and what Spark raises if it fails itself.
+        Raises Refused if a function fails or its result is not what the step declares, CosetError if Spark lost rows
+        or answers, and Spark's own error if Spark itself fails.
         """
         done = {receipt.task: receipt for receipt in receipts}
         stages: dict[str, list[Order]] = {}
@@ -100,31 +107,30 @@ class Frames:
                 for place, order in enumerate(orders)
             ]
             with self._errors(step, orders[0]):
-                answers = self._finished(made, Placing.of(step, orders), asked)
+                answers = self._finished(made, RowRouting.of(step, orders), asked)
         receipts = list(self._receipts_of(answers))
         if {receipt.task for receipt in receipts} != {order.ref for order in orders}:
             what = f"{len(receipts)} of {len(orders)} tasks answered"
-            raise CosetError(
-                Finding(
-                    Kind.SPARK_ROWS,
-                    what,
-                    f"step {step.name!r}, {self._name}",
-                    Repeat(),
-                    about(receipts=len(receipts), orders=len(orders)),
-                )
+            raise CosetError.of(
+                Kind.SPARK_ROWS,
+                what,
+                f"step {step.name!r}, {self._name}",
+                Repeat(),
+                receipts=len(receipts),
+                orders=len(orders),
             )
         return receipts
 
     @contextmanager
     def _frames(self, step: Step, given: Sequence[Sequence[Given]]) -> Iterator[list[DataFrame]]:
-        """What each input's files hold: read once, and counted before anybody sees it."""
+        """A DataFrame of each input's files, persisted and counted before the function gets it."""
         read = [self._read(step, number, files) for number, files in enumerate(given)]
         try:
             for frame, files in zip(read, given, strict=True):
                 self._check_counts(frame, files)
             yield [frame.drop(PLACE, ROW) for frame in read]
         finally:
-            # It ends with the session in any case.
+            # The session's end drops the persisted rows anyway.
             with suppress(PySparkException, Py4JError):
                 for frame in read:
                     frame.unpersist()
@@ -136,27 +142,24 @@ class Frames:
         except PySparkTypeError as error:
             what = f"{step.inputs[number]} has a column of a type that Spark does not know: {error}"
             where, then = f"step {step.name!r}, {self._name}", "select it as another type before"
-            raise Refused(
-                Finding(Kind.SQL_TYPE, what, where, then, about(step=step.name, input=step.inputs[number]))
-            ) from error
+            raise Refused.of(Kind.SQL_TYPE, what, where, then, step=step.name, input=step.inputs[number]) from error
         columns = [pa.array(range(len(files)), pa.int32()), pa.array(map(msgspec.json.encode, files), pa.binary())]
         named = self._spark.createDataFrame(pa.Table.from_arrays(columns, names=[PLACE, "file"]))
         return named.repartitionById(len(files), PLACE).mapInArrow(reading(schema), columns_of).persist()
 
     def _check_counts(self, frame: DataFrame, files: Sequence[Given]) -> None:
-        """Raises CosetError if Spark does not have just the rows that each task left."""
+        """Raises CosetError if the DataFrame does not have exactly the rows of each file."""
         counted = frame.selectExpr(f"`{PLACE}`", "1 AS n", f"`{ROW}` AS row").groupBy(PLACE).sum("n", "row").toArrow()
         came = {place: (rows, places) for place, rows, places in zip(*counted.to_pydict().values(), strict=True)}
         for file in files:
             rows = file.file.records
             if came.get(file.place, (0, 0)) != (rows, rows * (rows - 1) // 2):
-                what = (
-                    f"Spark read {came.get(file.place, (0, 0))[0]:,} rows, or others than the {rows:,} that were left"
-                )
-                raise CosetError(Finding(Kind.SPARK_ROWS, what, file.uri, Repeat(), about(rows=rows)))
+                read = came.get(file.place, (0, 0))[0]
+                what = f"Spark read {read:,} rows, which are not the {rows:,} rows of the file"
+                raise CosetError.of(Kind.SPARK_ROWS, what, file.uri, Repeat(), rows=rows)
 
     def _made(self, step: Step, frames: Sequence[DataFrame], order: Order) -> DataFrame:
-        """What the function makes, in the columns that it was declared to give."""
+        """The function's result, with the columns that the step declares."""
         function = imported(step.function or "", f"step {step.name!r}", tasks=True)
         with self._errors(step, order):
             try:
@@ -165,50 +168,45 @@ class Frames:
             except (PySparkException, Py4JError, CosetError, KeyboardInterrupt):
                 raise
             except BaseException as error:
-                raise self._refused(failed(error), step, order) from error
+                raise self._refused(failed(error), step, order, line_of(error)) from None if order.private else error
             if not isinstance(made, DataFrame):
-                raise self._refused(f"gave no DataFrame but {type(made).__name__}", step, order)
+                raise self._refused(f"returned {type(made).__name__}, not a DataFrame", step, order)
             there, wanted = made.columns, [column.name for column in step.columns]
             for name in wanted:
                 if there.count(name) != 1:
                     times = "no column" if name not in there else "more than one column"
-                    raise self._refused(f"gave {times} {name}: {', '.join(there) or 'none'}", step, order)
+                    raise self._refused(f"returned {times} {name}; it has {', '.join(there) or 'none'}", step, order)
             return made.select(*(f"`{name.replace('`', '``')}`" for name in wanted))
 
-    def _finished(self, made: DataFrame, placing: Placing, asked: Sequence[Finishing]) -> list[bytes]:
-        """The answers of the tasks, which check and leave what was made."""
+    def _finished(self, made: DataFrame, rows_by: RowRouting, asked: Sequence[Finishing]) -> list[bytes]:
+        """Send each returned row to its task. Returns the answers of the workers that check and write the rows."""
         marks = from_arrow_schema(pa.schema(MARKS))
-        dealt = made.mapInArrow(dealing(placing), StructType([*_nullable(made.schema), *marks]))
+        routed = made.mapInArrow(routing(rows_by), StructType([*_nullable(made.schema), *marks]))
         places = pa.array(range(len(asked)), pa.int32())
         documents = pa.array(map(msgspec.json.encode, asked), pa.binary())
         sent = self._spark.createDataFrame(pa.Table.from_arrays([places, documents], names=[PLACE, ORDER]))
-        rows = dealt.unionByName(sent, allowMissingColumns=True).repartitionById(len(asked), PLACE)
+        rows = routed.unionByName(sent, allowMissingColumns=True).repartitionById(len(asked), PLACE)
         answers = rows.mapInArrow(finishing(self._answering, self._memory), from_arrow_schema(ANSWERS)).toArrow()
         return list(answers.sort_by(PLACE)["answer"].to_pylist())
 
     @contextmanager
     def _errors(self, step: Step, order: Order) -> Iterator[None]:
-        """Tell what a function did wrong from what happened to Spark."""
+        """Turn an error of the function into a refusal, and let Spark's own errors pass."""
         try:
             yield
         except _OF_THE_FUNCTION as error:
-            raise self._refused(f"failed: {_said(error)}", step, order) from error
+            line = _line(error, step)
+            raise self._refused(f"failed: {_said(error)}", step, order, line) from None if order.private else error
 
-    def _refused(self, what: str, step: Step, order: Order) -> Refused:
+    def _refused(self, what: str, step: Step, order: Order, line: str = "") -> Refused:
         then = ("correct the function, then ", Repeat())
-        return Refused(
-            Finding(
-                Kind.FUNCTION,
-                f"the function {step.function} {what}",
-                f"step {step.name!r}, {self._name}",
-                then,
-                about(function=step.function),
-            )
-        )
+        where = f"{line}step {step.name!r}, {self._name}"
+        finding = Finding.of(Kind.FUNCTION, f"the function {step.function} {what}", where, then, function=step.function)
+        return Refused(without_values(finding) if order.private else finding)
 
 
 class _Remote:
-    """By this variable `pyspark.sql.functions` are those of a Spark server; it is there while some thread needs it."""
+    """With this variable `pyspark.sql.functions` works for a Spark server. It is set while a thread needs it."""
 
     variable = "SPARK_CONNECT_MODE_ENABLED"
     lock = Lock()
@@ -217,7 +215,7 @@ class _Remote:
 
 @contextmanager
 def _functions_of(spark: SparkSession | RemoteSession) -> Iterator[None]:
-    """Have Spark's functions make columns for the session's DataFrames."""
+    """Make `pyspark.sql.functions` build columns for the session's kind of DataFrames."""
     if not type(spark).__module__.startswith("pyspark.sql.connect."):
         yield
         return
@@ -234,12 +232,12 @@ def _functions_of(spark: SparkSession | RemoteSession) -> Iterator[None]:
 
 
 def _calls(step: Step, orders: Sequence[Order]) -> Sequence[Sequence[Order]]:
-    """The tasks for which a function is called at once: all, if it can be told afterwards whose its rows are."""
-    return [orders] if Placing.of(step, orders).tells else [[order] for order in orders]
+    """The tasks that share a call of the function: all if a row's key tells its task, else each has its own call."""
+    return [orders] if RowRouting.of(step, orders).by_key else [[order] for order in orders]
 
 
 def _given(name: str, orders: Sequence[Order], done: Mapping[TaskRef, TaskReceipt]) -> list[Given]:
-    """The files that tasks left for an input of a step, by their places."""
+    """The file of each task for an input of a step, in the order of their places."""
     return [Given(place, order.store, _file(name, done[order.ref].artefacts)) for place, order in enumerate(orders)]
 
 
@@ -263,8 +261,20 @@ def _nullable(schema: StructType) -> Iterator[StructField]:
         yield field
 
 
+def _line(error: PySparkException, step: Step) -> str:
+    """The last line of the function's own file that an error came through, here or in a worker of Spark's."""
+    try:
+        file = inspect.getsourcefile(inspect.unwrap(imported(step.function or "", step.name))) or ""
+    except (TypeError, Refused):
+        return ""
+    here = [frame.lineno or 0 for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    there = [int(number) for name, number in _IN_FILE.findall(str(error)) if name == file]
+    lines = there or here
+    return line_in(file, lines[-1]) if lines else ""
+
+
 def _said(error: PySparkException) -> str:
-    """What Spark says, without the plan or the trace."""
+    """Spark's message without the query plan and the stack trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, PythonException):
         raised = [line for line in lines if not line.startswith(("File ", "^", "~"))]

@@ -1,4 +1,4 @@
-"""Given: the rows that the tasks of a group left for a step on DataFrames, read in Spark's workers."""
+"""Given: the files that the tasks of a group wrote for a step on DataFrames, as Spark's workers read them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import pyarrow.compute as pc
 
 from coset.sources.files import Files, version
 from coset.sources.s3 import AGAIN, reaching
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.values import Value
 from spark_jobs.engine.arrays import numbers
 from spark_jobs.tables.table_schema import wider
 
-# Which task of a group a row is of, and where it is among all that this task left.
+# The number of a row's task in the group, and the row's number in that task's file.
 PLACE = "@place"
 ROW = "@row"
 
 
 class Given(Value, frozen=True):
-    """The file that a task left for a step; `place` is that of the task in its group."""
+    """The file that a task wrote for a step. `place` is the task's number in its group."""
 
     place: int
     store: str
@@ -36,33 +36,27 @@ class Given(Value, frozen=True):
         return f"{self.store}/{self.file.path}"
 
     def batches(self, columns: list[int] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows, or these columns of them. Raises Refused if the file is not the one that the task left."""
+        """The file's rows, or some columns by number. Raises Refused if the file is not the one that the task wrote."""
         options = pa.ipc.IpcReadOptions(included_fields=columns)
-        then = (AGAIN, ": the group is run anew")
+        then = (AGAIN, ": it runs the group again")
         with (
             reaching("the file cannot be read", self.uri, then),
             Files().open(self.uri) as file,
         ):
             if version(self.uri, file) != (self.file.size, self.file.etag):
-                raise Refused(
-                    Finding(
-                        Kind.TASK_FILES,
-                        "the file was changed since a task left it",
-                        self.uri,
-                        then,
-                        about(file=self.uri),
-                    )
+                raise Refused.of(
+                    Kind.TASK_FILES, "the file has changed since the task wrote it", self.uri, then, file=self.uri
                 )
             read = 0
             for batch in pa.ipc.open_stream(file, options=options):
                 read += len(batch)
                 yield batch
         if read != self.file.records:
-            what = f"{read:,} rows were read, {self.file.records:,} were left"
-            raise Refused(Finding(Kind.TASK_FILES, what, self.uri, then, about(read=read, records=self.file.records)))
+            what = f"{read:,} rows were read, {self.file.records:,} were written"
+            raise Refused.of(Kind.TASK_FILES, what, self.uri, then, read=read, records=self.file.records)
 
     def schema(self) -> pa.Schema:
-        """The columns that it has."""
+        """The file's own schema."""
         with (
             reaching("the file cannot be read", self.uri, AGAIN),
             Files().open(self.uri) as file,
@@ -71,12 +65,12 @@ class Given(Value, frozen=True):
 
 
 def frame_schema(left: pa.Schema) -> pa.Schema:
-    """What a DataFrame of given rows holds: their columns, in types that Spark knows, and whose each is."""
+    """The schema of a DataFrame of such files: their columns in types that Spark knows, `PLACE` and `ROW`."""
     return pa.schema([*wider(left), pa.field(PLACE, pa.int32()), pa.field(ROW, pa.int64())])
 
 
 def reading(schema: pa.Schema) -> partial[Iterator[pa.RecordBatch]]:
-    """What Spark's `mapInArrow` calls on rows that each name a file, in a column `file`; it gives `frame_schema`."""
+    """The function for Spark's `mapInArrow`. Each input row names a file in its column `file`."""
     return partial(_read, schema)
 
 
@@ -94,7 +88,7 @@ def _read(schema: pa.Schema, files: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
 
 
 def keys_given(given: Given, key: str) -> Iterator[pa.Array]:
-    """The keys of the rows, each once in what is read at a time."""
+    """The keys of the rows, each once in a batch."""
     place = given.schema().get_field_index(key)
     for batch in given.batches([place]):
         yield pc.unique(batch.column(0))

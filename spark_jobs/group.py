@@ -1,4 +1,4 @@
-"""A task group: its orders, handed to whatever runs tasks, and its receipt."""
+"""A task group: encodes its orders, hands them to what runs tasks, and stores its receipt."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UNSET
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from coset.sources.copies import Copies
@@ -15,26 +16,30 @@ from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.locations import LocationIdProvider, check_location
 from partitioning.documents.receipts import left_for
-from partitioning.errors import CosetError, Finding, Refused, Unreachable, about
+from partitioning.errors import CosetError, Refused, Unreachable
+from partitioning.imports import code_of
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
 from partitioning.model.failure import Answer, Done, Failed, together
 from partitioning.model.graph import Step
 from partitioning.model.leaving import Left
-from partitioning.model.order import Order, order_of
+from partitioning.model.order import FailedRecord, Order, order_of
 from partitioning.model.plan import Plan, TaskGroup
-from partitioning.model.reading import read_together
 from partitioning.model.receipt import Receipt, TaskReceipt
+from partitioning.model.shared_reads import read_together
+from partitioning.model.tables_at import TABLES
 from partitioning.sections import many, size
-from spark_jobs.engine.location import ENVIRONMENT
+from partitioning.values import replace
+from spark_jobs.engine.location import ENVIRONMENT, most_frequent
 from spark_jobs.engine.occasions import now, occasion
+from spark_jobs.worker_code import Code, check
 
 if TYPE_CHECKING:  # few groups need it
     from spark_jobs.frames import Dataframes
 
 MEMORY = "1GB"
 
-# The clients of the store have tried for some seconds when they give up; whatever the order wrote is left behind.
+# The store's clients retry for some seconds of their own. What a failed try wrote is swept later.
 _PATIENT = Retrying(
     retry=retry_if_exception_type(Unreachable),
     stop=stop_after_attempt(2),
@@ -42,9 +47,9 @@ _PATIENT = Retrying(
     reraise=True,
 )
 
-# Orders, those side by side whose tasks read something in common.
+# Encoded orders. Tasks that share input are in one inner list.
 Work = Sequence[Sequence[bytes]]
-# Runs the `pieces` of a group's work, each as a task of Spark's or in a process, and gives their answers.
+# Runs the `pieces` of a group's work, each as a Spark task or in a process, and returns their answers.
 RunTasks = Callable[[Work], Sequence[bytes]]
 
 
@@ -57,10 +62,11 @@ def run_group(
     memory: str = MEMORY,
     provider: LocationIdProvider = ENVIRONMENT,
 ) -> str:
-    """Run a task group unless that is done or decided, and store its receipt; a sentence on what was done.
+    """Run a task group, store its receipt, and return a sentence about it. A group that has run, or whose batch is
+    decided, is not run.
 
-    What is on Spark's DataFrames runs with `dataframes`. Raises Refused if that is needed and not there, if the plan
-    has no such group, if groups of earlier waves have not run on which it waits, and with all findings of its tasks.
+    Steps on Spark's DataFrames need `dataframes`. Raises Refused if it is missing then, if the plan has no such group,
+    if a group of an earlier wave has not run, and with all findings of its tasks.
     """
     began, group = now(), group_of(ledger, plan, number)
     name = group_name(plan, number)
@@ -75,59 +81,84 @@ def run_group(
     on_dataframes = [step.name for step in steps_on_dataframes(plan, group)]
     if on_dataframes and dataframes is None:
         raise _without_spark(on_dataframes, name)
-    orders = orders_of(plan, group, attempt, ledger.store.root, left)
+    failed, tables = failed_records(ledger, plan, attempt), ledger.uri(TABLES).rstrip("/")
+    orders = orders_of(plan, group, attempt, ledger.store.root, left, failed, tables)
     answers = _done(run_tasks(encoded(orders)))
     tasks = _receipts(answers)
     if on_dataframes and dataframes is not None:
-        from spark_jobs.frames import Frames  # noqa: PLC0415  Spark's SQL engine is not needed otherwise
+        from spark_jobs.frames import Frames  # noqa: PLC0415  other groups do without Spark's SQL engine
 
         with dataframes() as spark:
             frames = Frames(spark, name, memory, answered, lambda data: _receipts(_done(data)))
             tasks = frames.run(list(chain.from_iterable(orders)), tasks)
     places = {task: place for place, task in enumerate(group.tasks)}
     tasks = tuple(sorted(tasks, key=lambda receipt: places[receipt.task]))
-    ledger.put_receipt(Receipt(digest(plan), number, attempt, tasks, occasion(began)), plan.batch)
+    code = _code(answers)
+    ledger.put_receipt(Receipt(digest(plan), number, attempt, tasks, occasion(began), code or UNSET), plan.batch)
     read = sum(partition.read for task in tasks for partition in task.partitions)
     written = sum(artefact.records for task in tasks for artefact in task.left(Role.TABLE))
     took_part = f"{many(len(tasks), 'task')} read {many(read, 'record')} and wrote {many(written, 'row')}"
     done = f"{name}: {took_part}, attempt {attempt}"
-    return done + _of_state(answers) + _note(ledger, plan, group, location)
+    ran = location if provider.said else most_frequent([task.location for task in tasks]) or location
+    other = " and ".join(path for path, ran in code.items() if ran != (plan.code_noted.get(path, *ran),))
+    done += f"; with other code of {other} than was planned" if other else ""
+    return done + _of_state(answers) + _note(ledger, plan, group, ran)
+
+
+def failed_records(ledger: Ledger, plan: Plan, attempt: int) -> Sequence[FailedRecord]:
+    """The records on which a step failed in earlier attempts of the plan, and which were set aside then."""
+    if not attempt or not any(stream.declared.sets_aside for stream in plan.streams):
+        return ()
+    from coset.sources.unusable import rows_in  # noqa: PLC0415  few batches need it
+
+    numbers = [group.group for group in plan.groups]
+    receipts = chain.from_iterable(ledger.receipts(plan.batch, before, numbers).values() for before in range(attempt))
+    files = [file for receipt in receipts for task in receipt.tasks for file in task.left(Role.SET_ASIDE)]
+    found: dict[tuple[str, int, int], FailedRecord] = {}
+    for file in files:
+        data = ledger.store.get(file.path)
+        for row in rows_in(data) if data is not None else ():
+            if row["step"]:
+                record = FailedRecord(row["stream"], row["partition"], row["offset"], row["step"], row["why"])
+                found.setdefault((record.stream, record.partition, record.offset), record)
+    return sorted(found.values())
 
 
 def group_name(plan: Plan, number: int) -> str:
-    """A task group in sentences."""
+    """How sentences name a task group."""
     return f"group {number} of batch {plan.batch} of {plan.pipeline}"
 
 
 def group_of(ledger: Ledger, plan: Plan, number: int) -> TaskGroup:
-    """The group of that number. Raises Refused, with the numbers there are, if there is none."""
+    """The group with this number. Raises Refused with the known numbers if there is none."""
     group = next((group for group in plan.groups if group.group == number), None)
     if group is None:
         listed = ", ".join(str(group.group) for group in plan.groups)
         where = ledger.uri(ledger.key("plans", plan.batch))
-        raise Refused(
-            Finding(
-                Kind.ARGUMENT, f"there is no task group {number}", where, f"use one of {listed}", about(number=number)
-            )
+        raise Refused.of(
+            Kind.ARGUMENT, f"there is no task group {number}", where, f"use one of {listed}", number=number
         )
     return group
 
 
-def work(plan: Plan, group: TaskGroup, attempt: int, store: str, left: Left) -> Work:
-    """The orders of a group's tasks, as documents."""
-    return encoded(orders_of(plan, group, attempt, store, left))
-
-
 def encoded(orders: Sequence[Sequence[Order]]) -> Work:
-    """Orders as documents."""
+    """Orders as the bytes of documents."""
     return [[encode(order) for order in together] for together in orders]
 
 
-def orders_of(plan: Plan, group: TaskGroup, attempt: int, store: str, left: Left) -> Sequence[Sequence[Order]]:
-    """The orders of a group's tasks, together where these read something in common. `left` is what earlier waves
-    left."""
+def orders_of(
+    plan: Plan,
+    group: TaskGroup,
+    attempt: int,
+    store: str,
+    left: Left,
+    failed: Sequence[FailedRecord] = (),
+    tables: str = "",
+) -> Sequence[Sequence[Order]]:
+    """The orders of a group's tasks. Tasks that share input are in one inner list. `left` has the output of earlier
+    waves."""
     return [
-        [order_of(plan, digest(plan), ref, attempt, store, left) for ref in tasks]
+        [order_of(plan, digest(plan), ref, attempt, store, left, failed, tables) for ref in tasks]
         for tasks in read_together(plan, group)
     ]
 
@@ -138,14 +169,15 @@ def steps_of(plan: Plan, group: TaskGroup) -> Sequence[Step]:
 
 
 def steps_on_dataframes(plan: Plan, group: TaskGroup) -> Sequence[Step]:
-    """Those that are functions on Spark's DataFrames."""
+    """The steps of a group that are functions on Spark's DataFrames."""
     return [step for step in steps_of(plan, group) if step.on_dataframes]
 
 
 def pieces(work: Work, workers: int) -> list[bytes]:
-    """What each of so many workers is sent, as JSON arrays of orders; there are no fewer pieces if it can be helped.
+    """Work cut into pieces for so many workers. Each piece is a JSON array of orders.
 
-    The tasks of a piece read once what they have in common. If that left workers idle, more of them read it.
+    The tasks of a piece read their shared input once. Pieces are halved, and the input read once more, while workers
+    would be idle.
 
     >>> pieces([[b"1", b"2", b"3"], [b"4"]], 2), pieces([[b"1", b"2", b"3"], [b"4"]], 3)
     ([b'[1,2,3]', b'[4]'], [b'[1,2]', b'[4]', b'[3]'])
@@ -158,24 +190,30 @@ def pieces(work: Work, workers: int) -> list[bytes]:
     return [b"[%b]" % b",".join(orders) for orders in parts]
 
 
-def answer(piece: bytes, memory: str = MEMORY) -> bytes:
-    """Run the orders of a piece of work, again if the store fails meanwhile; its answer.
+def answer(piece: bytes, memory: str = MEMORY, wanted: Code | None = None) -> bytes:
+    """Run the orders of a piece and return the encoded answer. A failure of the store is tried again once. If something
+    else is `wanted` than what is installed here, nothing is read.
 
-    An error is one too, since Spark would try again in vain and bury the findings.
+    An error is an answer too: Spark would retry an exception in vain and bury its findings.
     """
-    from spark_jobs.engine.kernel import run_orders  # noqa: PLC0415  what it imports is large and not needed in the driver
 
     def run() -> Done:
+        if wanted is not None:
+            check(wanted)
+        from spark_jobs.engine.kernel import run_orders  # noqa: PLC0415  its imports are large, the driver needs none
+
         orders = [decode(Order, bytes(order), "order") for order in msgspec.json.decode(piece, type=list[msgspec.Raw])]
         copies = Copies.of_environment()
         receipts = tuple(run_orders(orders, memory=memory, copies=copies))
-        return Done(receipts, copies.fetched, copies.found)
+        called = {step.function for order in orders for step in order.steps if step.function}
+        code = {path: noted for path in sorted(called) if (noted := code_of(path)) is not None}
+        return Done(receipts, copies.fetched, copies.found, ENVIRONMENT.location(), code)
 
     return answered(run)
 
 
 def answered(run: Callable[[], Done]) -> bytes:
-    """The answer of what runs tasks; it is run again if the store fails meanwhile."""
+    """Call `run` and encode its answer. A failure of the store is tried again once."""
     try:
         done: Answer = _PATIENT(run)
     except CosetError as error:
@@ -191,28 +229,35 @@ def _done(answers: Sequence[bytes]) -> list[Done]:
 
 
 def _receipts(answers: Iterable[Done]) -> tuple[TaskReceipt, ...]:
-    return tuple(receipt for done in answers for receipt in done.receipts)
+    """The receipts of tasks, which say where each ran."""
+    return tuple(replace(receipt, location=done.location) for done in answers for receipt in done.receipts)
+
+
+def _code(answers: Sequence[Done]) -> dict[str, tuple[str, ...]]:
+    """The digests of the functions that tasks called, by import path."""
+    found = dict[str, set[str]]()
+    for path, code in (noted for done in answers for noted in done.code.items()):
+        found.setdefault(path, set()).add(code)
+    return {path: tuple(sorted(codes)) for path, codes in sorted(found.items())}
 
 
 def _of_state(answers: Sequence[Done]) -> str:
-    """How much state was read, and how much of it from copies that were there."""
+    """How much state was read, and how much of it from the local cache."""
     fetched, found = sum(answered.fetched for answered in answers), sum(answered.found for answered in answers)
     if not fetched + found:
         return ""
-    copies = f", {size(found)} of it from copies" if found else ""
-    return f"; {size(fetched + found)} of state were read{copies}"
+    cached = f", {size(found)} of it from the cache" if found else ""
+    return f"; {size(fetched + found)} of state were read{cached}"
 
 
 def _without_spark(steps: Sequence[str], name: str) -> Refused:
     listed, verb = " and ".join(steps), "is a function" if len(steps) == 1 else "are functions"
-    what = f"{listed} {verb} on Spark's DataFrames, and here is no Spark"
-    return Refused(
-        Finding(Kind.RUNNER, what, name, "choose --runner spark, spark-submit or connect", about(listed=listed))
-    )
+    what = f"{listed} {verb} on Spark's DataFrames, and this runner has no Spark"
+    return Refused.of(Kind.RUNNER, what, name, "choose --runner spark, spark-submit or connect", listed=listed)
 
 
 def _note(ledger: Ledger, plan: Plan, group: TaskGroup, location: str) -> str:
-    """Store where the group ran. If that fails the batch goes on: its receipt is there, and this is but a hint."""
+    """Store where the group ran. A failure does not stop the batch: the location is only a hint for later plans."""
     try:
         locations.put(ledger.store, plan, group, location)
     except CosetError as error:

@@ -1,6 +1,6 @@
-"""PySpark as it is installed, before the archive of the same that Spark names first: to be imported before it.
+"""Makes Python import the installed PySpark, not the zip archive of it that Spark puts first on the path.
 
-Of what is in an archive Python keeps nothing compiled: it takes half a second more, in each process.
+Python keeps no compiled files for an archive, which costs each process half a second. Import this before PySpark.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def prefer_installed() -> None:
-    """Look into the archives of the PySpark that is installed last. Those of another Spark stay where they are."""
+    """Move the archives of the installed PySpark to the end of the path. Those of another Spark stay in place."""
     installed = PathFinder.find_spec("pyspark", [path for path in sys.path if not path.endswith(".zip")])
     if installed and installed.origin:
         home = Path(installed.origin).resolve().parent

@@ -1,4 +1,4 @@
-"""Orders as tasks on a Spark server, one each."""
+"""Runs pieces of work on a Spark Connect server, each as a task."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-if TYPE_CHECKING:  # tasks import this module, and the client's part of Spark would take them seconds
+if TYPE_CHECKING:  # tasks import this module, and importing Spark's client takes seconds
     from pyspark.sql.connect.session import SparkSession
 
 _ORDERS = pa.schema([("task", pa.int32()), ("order", pa.binary())])
 _ANSWERS = pa.schema([("task", pa.int32()), ("answer", pa.binary())])
-# Spark splits the rows that a client sends into so many tasks, but never a row: so each gets a task of its own.
+# Spark cuts the rows that a client sends into this many tasks. As it cuts no row, each row is a task.
 _TASKS = ("spark.sql.leafNodeDefaultParallelism", str(2**31 - 1))
 
 
 def run_orders(spark: SparkSession, orders: Sequence[bytes], answer: Callable[[bytes], bytes]) -> Sequence[bytes]:
-    """Run orders as one job: a task is sent its order and no other's. Their answers; raises what Spark raises."""
+    """Run `orders` as one Spark job with a task for each, and return their answers. Raises Spark's own errors."""
     spark.conf.set(*_TASKS)
     columns = [pa.array(range(len(orders)), pa.int32()), pa.array(orders, pa.binary())]
     sent = spark.createDataFrame(pa.Table.from_arrays(columns, schema=_ORDERS))
@@ -30,7 +30,7 @@ def run_orders(spark: SparkSession, orders: Sequence[bytes], answer: Callable[[b
 
 
 def cores_of(spark: SparkSession) -> int:
-    """How many tasks the server runs at once, by its own settings; 2 if they do not say, as Spark itself takes it."""
+    """How many tasks the server runs at once, by its settings. The default is 2, as in Spark."""
     master = spark.conf.get("spark.master", "") or ""
     if match := re.fullmatch(r"local\[(\d+)\]", master):
         return int(match[1])

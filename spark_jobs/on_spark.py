@@ -1,9 +1,10 @@
-"""Orders as tasks of Spark's, one each."""
+"""Runs the work of a task group in a Spark application, each piece as a task."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,19 +14,27 @@ from pyspark.errors import PySparkException
 
 from coset.sources import s3
 from coset.sources.kafka import properties as kafka
-from partitioning.commands import Repeat
-from partitioning.errors import CosetError, Finding, about
+from partitioning.commands import Repeat, Then
+from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from spark_jobs.group import MEMORY, RunTasks, Work, answer, pieces
+from spark_jobs.waiting_for_workers import Tell, quiet, waiting_for_workers
+from spark_jobs.worker_code import INSTALL, installed
 
 if TYPE_CHECKING:  # few groups need it
     from pyspark.sql import SparkSession
 
+# How Spark says where a task failed, and that a worker's Python cannot run it.
+_HOST = re.compile(r"\(TID \d+\) \((?P<host>\S+) executor")
+_NO_PYTHON = re.compile(r'Cannot run program "(?P<python>[^"]+)"')
+_OTHER_PYTHON = re.compile(r"different version: (?P<has>\d+\.\d+) than that in driver: (?P<wanted>\d+\.\d+)")
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<module>[^']+)'")
+
 
 def with_store(conf: SparkConf) -> SparkConf:
-    """The settings, by which executors on other machines are given the variables of this process for store and brokers.
+    """Add this process's variables for the store and the brokers to the settings of executors on other machines.
 
-    Its driver sets them, and not who starts it: a program's arguments can be read by everybody on its machine.
+    The driver adds them, not the program that starts it: everybody on a machine can read a program's arguments.
     """
     if not (conf.get("spark.master") or "").startswith("local"):
         for name, value in (s3.environment() | kafka.environment()).items():
@@ -33,46 +42,83 @@ def with_store(conf: SparkConf) -> SparkConf:
     return conf
 
 
-def tasks_of(spark: SparkContext, description: str, log: str, memory: str = MEMORY) -> RunTasks:
-    """Runs the work of a task group as one job, to be called in a thread of its own if several are to run at once.
+def tasks_of(spark: SparkContext, description: str, log: str, memory: str = MEMORY, tell: Tell = quiet) -> RunTasks:
+    """A function that runs the work of a task group as one Spark job. Call it in a thread for each group.
 
-    What it gives raises CosetError if Spark itself fails; `log` says where to read on.
+    The function raises CosetError if Spark itself fails; the error names the `log`. It raises Unreachable if no worker
+    accepts the job; `tell` is told before.
     """
 
     def run(work: Work) -> Sequence[bytes]:
         spark.setJobDescription(description)
-        sent = pieces(work, spark.defaultParallelism)
-        # An RDD of the orders: each task is sent its own. Spark's SQL engine would only have to be started.
+        sent, asked = pieces(work, spark.defaultParallelism), partial(answer, memory=memory, wanted=installed())
+        # With an RDD each task is sent its own piece only, and Spark's SQL engine need not start.
         try:
-            return spark.parallelize(sent, len(sent)).map(partial(answer, memory=memory)).collect()
+            with waiting_for_workers(spark, description, tell):
+                return spark.parallelize(sent, len(sent)).map(asked).collect()
         except (PySparkException, Py4JError) as error:
-            raise job_failed(error, description, log) from None
+            raise job_failed(error, description, log, hosts_of(spark)) from None
 
     return run
 
 
 @contextmanager
-def dataframes(spark: SparkContext, description: str, log: str) -> Iterator[SparkSession]:
-    """A session of its own for a group's steps on DataFrames. Raises CosetError if Spark itself fails meanwhile."""
+def dataframes(spark: SparkContext, description: str, log: str, tell: Tell = quiet) -> Iterator[SparkSession]:
+    """A new session for a group's steps on DataFrames. Raises CosetError if Spark itself fails meanwhile, and
+    Unreachable as `tasks_of`."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     spark.setJobDescription(description)
     try:
-        yield SparkSession(spark).newSession()
+        with waiting_for_workers(spark, description, tell):
+            yield SparkSession(spark).newSession()
     except (PySparkException, Py4JError) as error:
-        raise job_failed(error, description, log) from None
+        raise job_failed(error, description, log, hosts_of(spark)) from None
 
 
-def job_failed(error: Exception, description: str, log: str) -> CosetError:
-    """What Spark said last of why a job failed."""
+def hosts_of(spark: SparkContext) -> Sequence[str]:
+    """The hosts on which the application's executors are."""
+    hosts = set[str]()
+    with suppress(PySparkException, Py4JError):
+        # A context that has ended knows none.
+        known = spark._jsc.sc().statusStore().executorList(True).iterator()
+        while known.hasNext():
+            executor = known.next()
+            if executor.id() != "driver":
+                hosts.add(executor.hostPort().rpartition(":")[0])
+    return sorted(hosts)
+
+
+def job_failed(error: Exception, description: str, log: str, hosts: Sequence[str] = ()) -> CosetError:
+    """A Spark error as a finding, with the last cause that Spark names. It is a refusal if a worker's Python cannot run
+    the job: then nothing was read."""
+    if refused := _worker_refused(str(error), description, hosts):
+        return refused
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if "Error: " in line or "Exception: " in line] or lines or [repr(error)]
     return CosetError(
-        Finding(
+        Finding.of(
             Kind.SPARK,
             f"the Spark job failed: {causes[-1]}",
             description,
             (f"see {log}, then ", Repeat()),
-            about(job=description),
+            job=description,
         )
     )
+
+
+def _worker_refused(said: str, description: str, hosts: Sequence[str]) -> Refused | None:
+    """The refusal if Spark says that there is no Python, another one, or one that lacks a module."""
+    failed = [match["host"] for match in _HOST.finditer(said)]
+    on = f"the worker on {failed[-1] if failed else ' or '.join(hosts)}" if failed or hosts else "a worker"
+    if match := _NO_PYTHON.search(said):
+        what = f"{on} has no Python {match['python']}"
+        then: Then = ("name one that it has by `spark.pyspark.python`, then ", Repeat())
+    elif match := _OTHER_PYTHON.search(said):
+        what, then = f"{on} has Python {match['has']}; wanted is {match['wanted']}", INSTALL
+    elif match := _NO_MODULE.search(said):
+        what = f"the Python of {on} has no module {match['module']}; wanted is {installed()}"
+        then = INSTALL
+    else:
+        return None
+    return Refused.of(Kind.WORKER, what, description, then, job=description)

@@ -1,4 +1,4 @@
-"""Placing: whose the rows are that a function on DataFrames made, by their keys."""
+"""Row routing: finds the task of each row that a function on DataFrames returned, by its key."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from spark_jobs.engine.arrays import numbers
 from spark_jobs.engine.hashing import placement_hashes
 from spark_jobs.given import PLACE
 
-# How many rows of a place were sent, told in a row of its own, so that a lost or doubled one is noticed.
+# The number of rows sent to a place, in an extra row, so that a lost or doubled row is noticed.
 COUNT = "@count"
-# The order of the task at a place, in a row of its own.
+# The order of the task at a place, in an extra row.
 ORDER = "@order"
 MARKS = (pa.field(PLACE, pa.int32()), pa.field(COUNT, pa.int64()), pa.field(ORDER, pa.binary()))
 
 
-class Placing(Value, frozen=True):
-    """How the rows of a step are dealt to so many `places`, those of the tasks of a group.
+class RowRouting(Value, frozen=True):
+    """How the rows of a step are routed to the `places` of a group's tasks.
 
-    Under the coset rule, `owners` has for some residues of h(key) modulo `cosets` the place of the task that owns it;
-    without it rows go to the places by their hash. `keyless` is where those go that have no key.
+    `owners` maps residues of h(key) modulo `cosets` to the place of the task that owns them. Without owners the hash
+    alone chooses the place. Rows without a key go to `keyless`.
     """
 
     key: str
@@ -41,8 +41,8 @@ class Placing(Value, frozen=True):
     keyless: int
 
     @classmethod
-    def of(cls, step: Step, orders: Sequence[Order]) -> Placing:
-        """That of a step in the tasks of a group that have it."""
+    def of(cls, step: Step, orders: Sequence[Order]) -> RowRouting:
+        """The routing of a step's rows among the tasks of these orders."""
         cosets = orders[0].cosets
         owners = {residue: place for place, order in enumerate(orders) for residue in order.task.owns}
         own = next((place for place, order in enumerate(orders) if order.task.null_keys), owners.get(0, 0))
@@ -55,19 +55,19 @@ class Placing(Value, frozen=True):
         return cls(step.key, kind, placement, len(orders), cosets, owners, own)
 
     @property
-    def tells(self) -> bool:
-        """Whether keys say to which place rows go."""
+    def by_key(self) -> bool:
+        """Whether a row's key decides its place."""
         return bool(self.key) and self.placement.hash != OPAQUE
 
-    def of_rows(self, rows: pa.RecordBatch) -> np.ndarray:
-        """The place of each row (int64). A key that is no task's goes to the first, whose check refuses it."""
+    def places_of(self, rows: pa.RecordBatch) -> np.ndarray:
+        """The place of each row (int64). A key that no task owns goes to place 0, where the check refuses it."""
         if self.places == 1:
             return np.zeros(len(rows), np.int64)
         (field,) = arrow_schema((Column(self.key, self.key_type),))
         try:
             keys = rows.column(self.key).cast(field.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            # It is the types that will be refused.
+            # The check of types refuses these rows later.
             return np.zeros(len(rows), np.int64)
         hashes = placement_hashes(keys, self.placement.key_format, self.placement.hash)
         if self.owners:
@@ -81,17 +81,17 @@ class Placing(Value, frozen=True):
         return placed
 
 
-def dealing(placing: Placing) -> partial[Iterator[pa.RecordBatch]]:
-    """What Spark's `mapInArrow` calls on the rows that a function made; it gives them with `MARKS`."""
-    return partial(_dealt, placing)
+def routing(by: RowRouting) -> partial[Iterator[pa.RecordBatch]]:
+    """The function for Spark's `mapInArrow` that adds `MARKS` to the rows that a function returned."""
+    return partial(_routed, by)
 
 
-def _dealt(placing: Placing, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    counts, schema = np.zeros(placing.places, np.int64), None
+def _routed(by: RowRouting, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    counts, schema = np.zeros(by.places, np.int64), None
     for batch in batches:
         schema = schema or pa.schema([*batch.schema, *MARKS])
-        places = placing.of_rows(batch)
-        counts += np.bincount(places, minlength=placing.places)
+        places = by.places_of(batch)
+        counts += np.bincount(places, minlength=by.places)
         marks = [numbers(places).cast(pa.int32()), *(pa.nulls(len(batch), field.type) for field in MARKS[1:])]
         yield pa.RecordBatch.from_arrays([*batch.columns, *marks], schema=schema)
     if schema is not None:
@@ -102,7 +102,7 @@ def _dealt(placing: Placing, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
 
 
 def _placement(step: Step, order: Order) -> Placement:
-    """Where the records lie that reach a step: equal keys met on their way to it, so all lie by the same hash."""
+    """The placement of the records that reach a step. All inputs on the way share a hash, so any one of them tells."""
     steps = {made.name: made for made in order.steps}
     name = step.inputs[0]
     while name in steps:

@@ -1,4 +1,4 @@
-"""What spark-submit runs: one task group of a plan, one Spark task per task; its receipt goes to the store.
+"""The program that spark-submit starts. It runs one task group of a plan and stores the group's receipt.
 
 spark-submit spark_jobs/run_group.py --plan s3://…/plans/0.json.gz --digest sha256:… --group 0
 """
@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-# Before PySpark is imported.
+# This has to come before PySpark is imported.
 import spark_jobs.installed  # noqa: F401
 
 # isort: split
@@ -25,23 +25,24 @@ from partitioning.errors import CosetError
 from partitioning.model.failure import Failed, Failure
 from spark_jobs.group import MEMORY, Work, run_group
 from spark_jobs.on_spark import dataframes, tasks_of, with_store
+from spark_jobs.waiting_for_workers import MEANWHILE
 
 if TYPE_CHECKING:  # few groups need it
     from spark_jobs.frames import Dataframes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one task group. The exit code is 0, or that of the error, which goes to stderr.
+    """Run one task group. Returns 0, or the exit code of the error that it prints to stderr.
 
-    If `--failure` names a document, the error is stored there too, for whoever submitted.
+    With `--failure` the error is stored too, for the process that submitted the application.
     """
     parser = argparse.ArgumentParser(prog="run_group.py", description=__doc__)
     parser.add_argument("--plan", required=True, metavar="URI", help="the plan document, s3://…/plans/<N>.json.gz")
     parser.add_argument("--digest", required=True, help="the digest that the plan must have")
     parser.add_argument("--group", required=True, type=int, help="the number of the task group")
-    parser.add_argument("--memory", default=MEMORY, help="what DuckDB may use in each task before it spills")
-    parser.add_argument("--log", metavar="FILE", help="where what Spark says goes, for errors to name")
-    parser.add_argument("--failure", metavar="NAME", help="the name under which to store what goes wrong")
+    parser.add_argument("--memory", default=MEMORY, help="how much memory DuckDB may use in a task before it spills")
+    parser.add_argument("--log", metavar="FILE", help="the file with Spark's output, which errors name")
+    parser.add_argument("--failure", metavar="NAME", help="the name of the document that stores an error")
     asked = parser.parse_args(arguments)
     try:
         ledger, plan = open_plan(asked.plan, asked.digest)
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Application:
-    """An application of its own, which is only started if there is something to run."""
+    """A Spark application that starts when there is something to run."""
 
     def __init__(self, asked: argparse.Namespace, ends: ExitStack) -> None:
         self._asked = asked
@@ -69,18 +70,25 @@ class _Application:
         self._log = f"Spark's log, {asked.log}" if asked.log else "the log of spark-submit"
 
     def run(self, work: Work) -> Sequence[bytes]:
-        """Run orders."""
-        return tasks_of(self._spark, self._name, self._log, self._asked.memory)(work)
+        """Run the work of the group."""
+        return tasks_of(self._spark, self._name, self._log, self._asked.memory, _tell)(work)
 
     @property
     def dataframes(self) -> Dataframes:
-        return lambda: dataframes(self._spark, self._name, self._log)
+        return lambda: dataframes(self._spark, self._name, self._log, _tell)
 
     @cached_property
     def _spark(self) -> SparkContext:
-        # Spark's workers must run an interpreter that has Coset; this one has it.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        return self._ends.enter_context(SparkContext(conf=with_store(SparkConf().setAppName(self._name))))
+        conf = with_store(SparkConf().setAppName(self._name))
+        if (conf.get("spark.master") or "").startswith("local"):
+            # Spark's workers need an interpreter that has Coset, as this one.
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        return self._ends.enter_context(SparkContext(conf=conf))
+
+
+def _tell(sentence: str) -> None:
+    """Print a sentence for who submitted the application, in the midst of what Spark prints."""
+    print(f"{MEANWHILE}{sentence}", flush=True)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ class Batches(History):
         return backfill
 
     def seen(self, table: str = "counts") -> Rows:
-        delta = DeltaTable(folder(self.store.root, table), storage_options=storage_options())
+        delta = DeltaTable(folder(self.store, table), storage_options=storage_options())
         columns = {"counts": ["k", "n", "total", "_batch"], "newest": ["k", "id", "seen"]}[table]
         return sorted((tuple(row.values()) for row in delta.to_pyarrow_table(columns=columns).to_pylist()), key=repr)
 

@@ -89,7 +89,7 @@ def decided(
 
 def rows(root: str, table: str = "delays") -> list[tuple[object, ...]]:
     """All rows of a result table, as DuckDB reads them through the Delta log."""
-    dataset = DeltaTable(folder(root, table), storage_options=storage_options()).to_pyarrow_dataset()  # noqa: F841
+    dataset = DeltaTable(folder(store_at(root), table), storage_options=storage_options()).to_pyarrow_dataset()  # noqa: F841
     with duckdb.connect() as connection:
         return connection.execute("SELECT * FROM dataset ORDER BY ALL").fetchall()
 

@@ -167,7 +167,7 @@ class Changing(World):
 
     def counted(self, branch: Branch) -> list[tuple[str, int, int]]:
         """The rows in the table of a branch."""
-        log = DeltaTable(folder(self.store.root, branch.table), storage_options=storage_options())
+        log = DeltaTable(folder(self.store, branch.table), storage_options=storage_options())
         key = "k" if branch.by == "k" else "by"
         columns = log.to_pyarrow_table(columns=[key, "n", "total"])
         return sorted(zip(*(columns[name].to_pylist() for name in columns.column_names), strict=True))
@@ -354,7 +354,7 @@ def hands_an_upserted_table_over(world: Changing, chance: random.Random) -> None
     assert finding.kind is Kind.TABLE_CHANGED
     version = re.search(r"\.restore\((\d+)\)", finding.then)
     assert version
-    where = folder(world.store.root, branch.table)
+    where = folder(world.store, branch.table)
     DeltaTable(where, storage_options=storage_options()).restore(int(version[1]))
 
 

@@ -124,7 +124,7 @@ class World:
 
     def rows(self, name: str) -> list[int]:
         """The numbers in the table of a stream."""
-        log = DeltaTable(folder(self.store.root, name), storage_options=storage_options())
+        log = DeltaTable(folder(self.store, name), storage_options=storage_options())
         return sorted(log.to_pyarrow_table(columns=["number"])["number"].to_pylist())
 
     def check(self, *names: str) -> None:

@@ -11,7 +11,8 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Finding, Refused
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.streams import Column, Discovered
-from spark_jobs.sql.column_check import check_sql, columns_needed
+from spark_jobs.sql.column_check import check_sql
+from spark_jobs.sql.needed_columns import columns_needed
 
 FLIGHTS = Discovered(
     "flights",

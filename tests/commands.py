@@ -18,8 +18,13 @@ PIPELINE, SLOW = (str(Path(__file__).parent / "pipelines" / name) for name in ("
 @pytest.fixture
 def landed(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A store with a hundred flights of twenty planes; the plan and all else goes to the same store."""
-    monkeypatch.setenv("DELAYS_SOURCE", f"{store.root}/topics")
-    monkeypatch.setenv("COSET_STORE", store.root)
+    return land_first(store, monkeypatch)
+
+
+def land_first(store: Store, environment: pytest.MonkeyPatch) -> Store:
+    """Land the planes and a hundred flights, and let the environment name the store."""
+    environment.setenv("DELAYS_SOURCE", f"{store.root}/topics")
+    environment.setenv("COSET_STORE", store.root)
     planes = pa.table({"tailnum": [f"N{number}" for number in range(20)], "seats": pa.array(range(20), pa.int64())})
     land_table(planes, "planes", f"{store.root}/topics", key="tailnum", partitions=2)
     arrive(store, 100)

@@ -8,6 +8,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -22,9 +23,12 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Finding
 from partitioning.model import failure
 from tests import forked
-from tests.durations import together
+from tests.durations import chain, together
 from tests.examples import ALL, FIFTH
 from tests.faults import FaultProxy
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 CHECKOUT = Path(__file__).parents[1]
 # The packages whose functions the pipelines of tests name.
@@ -44,6 +48,12 @@ gc.set_threshold(100_000, 50, 100)
 
 # Pipelines that tests run; they hold no tests.
 collect_ignore = ["pipelines"]
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of commands are not wrapped, but for the tests of that."""
+    monkeypatch.setenv("COLUMNS", "10000")
 
 
 @pytest.fixture(scope="session")
@@ -67,6 +77,15 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
     server = start_kafka(tmp_path_factory.mktemp("kafka"))
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real browser, Debian's Chromium; how to open pages in it says `tests/browser.py`."""
+    from tests.browser import chromium
+
+    with chromium() as started:
+        yield started
 
 
 @pytest.fixture(scope="session")
@@ -133,9 +152,9 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    return _ByFileOrPart(config, log)
+    return _ByChain(config, log)
 
 
-class _ByFileOrPart(LoadFileScheduling):
+class _ByChain(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
-        return together(nodeid)
+        return chain(together(nodeid))

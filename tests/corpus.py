@@ -35,6 +35,9 @@ from partitioning.model.backfill import (
 )
 from partitioning.model.failure import Failed, Failure
 from partitioning.model.incident import Incidents, Passed, Severity, Stopped, Teller, Trouble
+from partitioning.model.journal import JournalEntry, Lag, Part
+from partitioning.model.ledger_balance import LedgerBalance, LeftOut
+from partitioning.model.measures import Measured
 from partitioning.model.occasion import Occasion
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.order import order_of
@@ -43,6 +46,7 @@ from partitioning.model.read_ends import Forgetting, Forgotten, What
 from partitioning.model.receipt import HeavyKey, Offender, PartitionReceipt, Receipt, TaskReceipt, Violation
 from partitioning.model.schemes import elastic, records, tasks
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, NullKeys
+from partitioning.model.tables_at import TablesAt
 from partitioning.model.verdict import Commit, Decision, GivenUp, Judged, TableVersion, Verdict
 from partitioning.planning.planner import plan_batch
 from partitioning.values import Document, replace
@@ -91,7 +95,12 @@ def documents() -> Mapping[str, Document]:
         (Offender(Violation.FOREIGN, 0, 3, "ad-9"), Offender(Violation.NULL_KEY, 0, 4, None)),
         (HeavyKey("ad-1", 20),),
     )
-    verdict = Verdict(identity, 0, Decision.PUBLISH, 0, Judged(172, 6, 20, 1, 8, 8), (ROWS, KEYS), RAN)
+    figures = (
+        Measured.of("seen", "nulls(seconds)", 0.025),
+        Measured.of("seen", "rows", 40),
+        Measured.of("seen", "sum(seconds)", None),
+    )
+    verdict = Verdict(identity, 0, Decision.PUBLISH, 0, Judged(172, 6, 20, 1, 8, 8), (ROWS, KEYS), RAN, figures)
     gone = Finding(Kind.FILE_GONE, "it is gone", "s3://landing/a", ("restore it, or ", Replan("ads")), about(batch=0))
     failed = Failed.of(Refused(gone))
     return {
@@ -101,9 +110,12 @@ def documents() -> Mapping[str, Document]:
         "plan.ranges": (ranges := in_ranges()),
         "plan.sparse": (sparse := with_gaps()),
         "plan.remembered": remembering(plan),
+        "plan.code": (noted := replace(plan, code={"shop.codecs:country": "sha256:0123456789abcdef"})),
+        "plan.commits": replace(noted, commits={"shop.codecs:country": "0123456789ab"}),
         "order": order_of(plan, identity, task, 0, ROOT, {}),
         "order.range": order_of(ranges, digest(ranges), TaskRef("views", 2), 0, ROOT, {}),
         "order.sparse": order_of(sparse, digest(sparse), TaskRef("views", 0), 0, ROOT, {}),
+        "receipt.code": Receipt(identity, 0, 0, (), None, {"shop.codecs:country": ("sha256:0123456789abcdef",)}),
         "receipt.sparse": Receipt(
             digest(sparse), 0, 0, (TaskReceipt(TaskRef("views", 0), (replace(seen, held="ff"),), (), 9),)
         ),
@@ -136,8 +148,15 @@ def documents() -> Mapping[str, Document]:
             *("ads", 0, 1, (FORGOTTEN, replace(FORGOTTEN, what=What.SOURCE))),
             *("root", "made anew", "2026-11-23T12:30:00+00:00"),
         ),
+        "balance": LedgerBalance(
+            "ads", 100, (LeftOut(FORGOTTEN.offsets, 0),), (LeftOut(FORGOTTEN.offsets, 3),), {"seen": 99}
+        ),
+        "tables": TablesAt(0, "s3://lake/prod", "root", "a bucket of its own", "2026-11-25T04:30:00+00:00"),
+        "order.tables": order_of(plan, identity, task, 0, ROOT, {}, tables="s3://lake/prod"),
         "failure": Failure(identity, 0, failed),
         "incidents": _incidents(),
+        "journal": JournalEntry(identity, 0, Part.PLAN, RAN, lag=Lag(172, 50, "views-2", 61_000, "clicks-0")),
+        "journal.check": JournalEntry(identity, 0, Part.CHECK, RAN, attempt=1),
         "locality": GroupLocality(0, "host-1", (task, TaskRef("views+clicks", 1))),
     }
 

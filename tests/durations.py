@@ -1,4 +1,4 @@
-"""How long the files of tests take: the longest begin first, and a run tells which they were.
+"""How long the files of tests take: the longest begin first, their cases are `long`, and a run tells which they were.
 
 `--record-durations` writes down what a run took, in `durations.json`, which later runs are ordered by.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter, defaultdict
+from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,19 @@ SHOWN = 10
 CPU = "cpu_seconds"
 # Files whose tests share nothing, and would wait for too long one after the other: each last parameter is as a file.
 DEALT = ("test_passing_faults",)
+# Files that need what is there once for a process, and takes long to start: one process runs them one after the other.
+CHAINED = {
+    "Airflow": ("tests/airflow/",),
+    "a Kafka broker": ("tests/integration/test_kafka", "tests/integration/test_year"),
+}
+# These have servers of their own.
+UNCHAINED = ("test_kafka_demo", "test_kafka_leaders", "test_kafka_secured")
+
+
+# Of a test in a file that takes so long, `make test` tries the first case, and the others are marked as long.
+MANY_SECONDS = 20
+# But these are commands that follow each other.
+WHOLE = ("test_readme",)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,12 +43,24 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_Durations(), "durations of this run")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest begins first; what was never recorded comes last."""
-    took = recorded()
-    items.sort(key=lambda item: -took.get(together(item.nodeid), 0))
+    """What takes longest begins first; what was never recorded comes last. Most cases of what takes long are `long`."""
+    took, of_file = defaultdict[str, float](float), defaultdict[str, float](float)
+    for name, seconds in recorded().items():
+        took[chain(name)] += seconds
+        of_file[name.partition(",")[0]] += seconds
+    chains = {name: chain(name) for name in {together(item.nodeid) for item in items}}
+    items.sort(key=lambda item: (-took[(name := chains[together(item.nodeid)])], name))
+    for test, cases in groupby(items, lambda item: item.nodeid.partition("[")[0]):
+        short = [case for case in cases if case.get_closest_marker("long") is None]
+        file = test.partition("::")[0]
+        if of_file[file] >= MANY_SECONDS and Path(file).stem not in WHOLE:
+            for case in short[1:]:
+                case.add_marker(pytest.mark.long)
 
 
+@cache
 def recorded() -> dict[str, float]:
     """Seconds of what runs together, as they were last recorded."""
     took: dict[str, float] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
@@ -51,6 +78,19 @@ def together(nodeid: str) -> str:
     file, _, test = nodeid.partition("::")
     part = test.rpartition("-")[2].removesuffix("]")
     return f"{file}, {part}" if Path(file).stem in DEALT and "-" in test else file
+
+
+def chain(name: str) -> str:
+    """What runs one after the other because it shares what takes long to start: several files, most often only one.
+
+    >>> chain("tests/airflow/test_waves.py")
+    'what needs Airflow'
+    >>> chain("tests/unit/test_plan.py")
+    'tests/unit/test_plan.py'
+    """
+    if Path(name).stem in UNCHAINED:
+        return name
+    return next((f"what needs {server}" for server, files in CHAINED.items() if name.startswith(files)), name)
 
 
 class _Durations:

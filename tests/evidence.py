@@ -13,9 +13,10 @@ from coset.batches.audit import audit
 from coset.batches.continuity import Continuity, gap_figures
 from coset.batches.evidence import evidence as together
 from coset.reports.site import Site
+from coset.sources.rows import Rows
 from expectations.checkpoint import Evidence, Judgement, judge
-from expectations.rows import Rows
 from partitioning.model.occasion import Occasion
+from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import Receipt
 from partitioning.values import replace
@@ -42,7 +43,7 @@ def first_of_all(plan: Plan) -> Continuity:
             "asked": None,
             "found": None,
             "missing": each.missing,
-            **gap_figures(plan, stream, each),
+            **gap_figures(plan, StreamPartition(stream.name, each.partition)),
         }
         for stream in plan.streams
         for each in stream.partitions
@@ -51,7 +52,7 @@ def first_of_all(plan: Plan) -> Continuity:
     tables = [{"table": write.declared.table} | nothing for write in plan.writes()]
     figures = ["plan_end", "plan_batch", "ledger_end", "ledger_batch", "differs"]
     remembered = pd.DataFrame(columns=["stream", "partition", *figures])
-    return Continuity(pd.DataFrame(ends), remembered, pd.DataFrame(tables))
+    return Continuity(pd.DataFrame(ends), remembered, pd.DataFrame(tables), pd.DataFrame())
 
 
 def receipts(plan: Plan, seen: Sequence[Seen], ran: Occasion, cpu_milliseconds: int = 1_500) -> tuple[Receipt, ...]:

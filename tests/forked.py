@@ -2,6 +2,7 @@
 
 They are forked from one process that has imported what commands use and has done nothing else. Its own arguments,
 environment, folder, output, process group and end make such a command what `.venv/bin/coset` is, but for the start.
+The processes in which such a command runs tasks are forked from there as well.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
@@ -21,11 +23,14 @@ from typing import TypeVar
 from coset.batches.runners import local  # noqa: F401 - it says what its own processes need, which is less
 
 _ENDS_WITHIN_SECONDS = 300
+# As it is before any test has made it longer: a command finds what its own folder and PYTHONPATH lead to.
+_PATH = tuple(sys.path)
 
 Answer = TypeVar("Answer")
 
 _all_are_ready: Barrier
 _forked = multiprocessing.get_context("forkserver")
+_server = forkserver._forkserver
 
 
 def preload() -> None:
@@ -42,7 +47,10 @@ def coset(
     """Run a command to its end, as `subprocess.run` would; `first` is called in its process before it begins."""
     with TemporaryDirectory() as written:
         out, err = Path(written, "stdout"), Path(written, "stderr")
-        command = partial(_command, words, dict(environment or os.environ), folder or Path.cwd(), out, err, first)
+        _server.ensure_running()
+        server: str = _server._forkserver_address  # type: ignore[attr-defined]
+        where = dict(environment or os.environ), folder or Path.cwd()
+        command = partial(_command, server, _PATH, words, *where, out, err, first)
         process = _forked.Process(target=command)
         process.start()
         try:
@@ -87,6 +95,8 @@ def _begin_together(prepared: Callable[[int], Callable[[], Answer]], number: int
 
 
 def _command(
+    server: str,
+    path: tuple[str, ...],
     words: tuple[str, ...],
     environment: Mapping[str, str],
     folder: Path,
@@ -95,13 +105,17 @@ def _command(
     first: Callable[[], None] | None,
 ) -> None:
     """What the forked process does."""
+    # Else it would start a server of its own, which imports for longer than most commands take.
+    _server._forkserver_address = server  # type: ignore[attr-defined]
+    _server.ensure_running = resource_tracker.ensure_running  # type: ignore[method-assign]
     os.setsid()
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
+    sys.path[:] = path
     sys.path[1:1] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
-    for number, path in ((1, out), (2, err)):
-        with path.open("wb") as to:
+    for number, said in ((1, out), (2, err)):
+        with said.open("wb") as to:
             os.dup2(to.fileno(), number)
     # What is made here ends with the process, as its own do.
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115

@@ -46,6 +46,11 @@ def failing(views: DataFrame) -> DataFrame:
     raise ValueError("not today")
 
 
+def telling(views: DataFrame) -> DataFrame:
+    """Fails with a value of a record in its message."""
+    raise ValueError(f"{views.filter('v = 213').collect()[0].k} is not allowed")
+
+
 def misspelt(views: DataFrame) -> DataFrame:
     """Names a column that is not there."""
     return views.select("k", f.col("w").alias("v"))
@@ -58,7 +63,7 @@ def failing_on_one(views: DataFrame) -> DataFrame:
 
 def _checked(v):
     if v == 213:
-        raise ValueError("213 is not allowed")
+        raise ValueError(f"{v} is not allowed")
     return v
 
 

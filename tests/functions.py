@@ -132,3 +132,41 @@ def joined(table: pa.Table) -> pa.Table:
 def of_the_task(rows: pa.Table) -> pa.Table:
     """How many records a task has, for each of them: what no function should tell."""
     return rows.select(["customer"]).append_column("n", pa.array([rows.num_rows] * rows.num_rows, pa.int64()))
+
+
+def tallied(given: pa.Table, kept: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """How many records a key had, and the latest of them."""
+    known = {row["k"]: row for row in kept.to_pylist()}
+    for row in given.to_pylist():
+        was = known.get(row["k"], {"k": row["k"], "n": 0, "last": -1})
+        known[row["k"]] = was | {"n": was["n"] + 1, "last": max(was["last"], row["id"])}
+    made = pa.Table.from_pylist(list(known.values()), pa.schema({"k": "string", "n": "int64", "last": "int64"}))
+    return made.select(["k", "n"]), made
+
+
+def tallied_twice(given: pa.Table, kept: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The same, and twice that number."""
+    rows, made = tallied(given, kept.select(["k", "n", "last"]))
+    return rows, with_twice(made)
+
+
+def with_twice(kept: pa.Table) -> pa.Table:
+    """What `tallied` kept as `tallied_twice` keeps it."""
+    return kept.append_column("twice", pa.array([2 * n for n in kept["n"].to_pylist()], pa.int64()))
+
+
+def with_twice_without_one(kept: pa.Table) -> pa.Table:
+    """The same without a row."""
+    return with_twice(kept).slice(1)
+
+
+def with_twice_under_another_key(kept: pa.Table) -> pa.Table:
+    """The same, and a row has another's key."""
+    made = with_twice(kept)
+    return made.set_column(0, "k", pa.array([*made["k"].to_pylist()[1:], "another"]))
+
+
+def as_numbers(table: pa.Table) -> pa.Table:
+    """Amounts as numbers. It raises ValueError for one that is none."""
+    amounts = [float(amount) for amount in table["amount"].to_pylist()]
+    return pa.table({"customer": table["customer"], "amount": pa.array(amounts, pa.float64())})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -51,7 +52,7 @@ def pipeline_of(source: str, partitions: int) -> Pipeline:
     pipeline = Pipeline("kept", source=source)
     clicks = pipeline.stream("clicks", key="k", partitions=partitions, null_keys="own task")
     views = pipeline.stream("views", key="k", partitions=partitions, null_keys="own task")
-    minutes = {"within": timedelta(minutes=WITHIN), "keep": timedelta(minutes=KEEP)}
+    minutes: dict[str, Any] = {"within": timedelta(minutes=WITHIN), "keep": timedelta(minutes=KEEP)}
     total(clicks).write("totals")
     clicks.latest("seen", name="newest").write("newest")
     clicks.distinct("id", time="seen", name="once", **minutes).write("once")

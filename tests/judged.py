@@ -29,7 +29,12 @@ KEEP = "expect_tables_to_keep_their_rows"
 IN_PLACE = "expect_records_to_lie_where_their_keys_hash"
 MEET = "expect_keys_to_meet_in_one_task"
 PRODUCED = "expect_rows_to_be_written_as_they_were_made"
+MIGRATED = "expect_keys_to_be_migrated_once"
+ASIDE_KEPT = "expect_set_aside_records_to_be_kept"
+ASIDE_FEW = "expect_few_records_to_be_set_aside"
 HASH = "expect_keys_to_hash_to_their_partition"
+FOLLOW = "expect_watermarks_to_follow"
+ONCE = "expect_what_is_over_to_be_given_once"
 
 # The tests that are `caught_by` each expectation.
 CAUGHT: dict[str, set[str]] = {}
@@ -39,10 +44,11 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class Refusal:
-    """What Great Expectations said of an attempt: the expectations that are not met, each with its finding."""
+    """What Great Expectations said of an attempt: the expectations not met, each with its finding and next step."""
 
     failed: tuple[str, ...]
     findings: tuple[str, ...]
+    next: tuple[str, ...]
 
 
 def caught_by(expectation: str) -> Callable[[Callable[P, Refusal]], Callable[P, None]]:
@@ -67,8 +73,10 @@ def refusal(ref: BatchRef, docs: Path) -> Refusal:
     steps.audit(ref)
     with pytest.raises(Refused) as refused:
         steps.check(ref, docs)
-    failed = tuple(result["expectation"] for result in results(ref, attempt) if not result["success"])
+    unmet = [each for each in results(ref, attempt) if not each["success"] and each["severity"] == "error"]
+    failed = tuple(result["expectation"] for result in unmet)
     findings = tuple(finding.what for finding in refused.value.findings)
+    next_steps = tuple(finding.then for finding in refused.value.findings)
     assert len(failed) == len(findings)
     assert ledger.verdict(plan.batch) is None
     with pytest.raises(Refused, match="is not decided"):
@@ -76,7 +84,7 @@ def refusal(ref: BatchRef, docs: Path) -> Refusal:
     assert ledger.commit(plan.batch) is None
     assert held(ref) == before
     assert ledger.attempt(plan.batch) == attempt + 1
-    return Refusal(failed, findings)
+    return Refusal(failed, findings, next_steps)
 
 
 def results(ref: BatchRef, attempt: int = 0) -> list[dict[str, Any]]:
@@ -92,4 +100,4 @@ def held(ref: BatchRef) -> dict[str, int | None]:
     """The newest batch that each result table holds."""
     ledger, plan = ref.load()
     tables = [write.declared.table for write in plan.writes()]
-    return {table: publication.transaction_version(ledger.store.root, plan.pipeline, table) for table in tables}
+    return {table: publication.transaction_version(ledger.store, plan.pipeline, table) for table in tables}

@@ -17,6 +17,9 @@ class MemoryStore:
         self.root = root
         self._objects: dict[str, bytes] = {}
 
+    def uri(self, key: str) -> str:
+        return f"{self.root}/{key}"
+
     def get(self, key: str) -> bytes | None:
         return self._objects.get(key)
 

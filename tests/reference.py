@@ -6,6 +6,7 @@ import io
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from math import gcd
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.hashes import placement_hash
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.plan import Plan, TaskRef
+from partitioning.model.plan import Plan, Stage, StreamInput, TaskRef
 from partitioning.model.receipt import (
     MODULUS,
     HeavyKey,
@@ -29,9 +30,10 @@ from partitioning.model.receipt import (
     offset_digest,
 )
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, NullKeys
-from partitioning.model.takes import Fate, fate
+from partitioning.model.takes import Disposition
 from partitioning.planning.planner import plan_batch
 from partitioning.values import Value
+from tests.coset_rule import disposition
 from tests.memory_store import MemoryStore
 
 Log = Mapping[tuple[str, int], Sequence[str | None]]
@@ -45,7 +47,7 @@ class Seen(Value, frozen=True):
     partition: int
     offset: int
     key: str | None
-    fate: Fate
+    disposition: Disposition
 
 
 def pipeline(
@@ -101,9 +103,17 @@ def run(plan: Plan, records: Log) -> list[Seen]:
         for task in stage.tasks
         for read in stage.streams
         for number in task.reads.get(read.name, ())
+        for keyless in [_keyless(stage, read, number)]
         for offset, key in enumerate(records[read.name, number])
-        for becomes in [fate(task, read.name, read.null_keys, number, None if key is None else placement_hash(key))]
+        for h in [None if key is None else placement_hash(key)]
+        for becomes in [disposition(task.task, stage.cosets, h, read.null_keys, keyless)]
     ]
+
+
+def _keyless(stage: Stage, read: StreamInput, partition: int) -> int:
+    """The task whose the records of a partition without a key are: the first that owns keys of it, or one more."""
+    own_task = read.null_keys is NullKeys.OWN_TASK
+    return stage.cosets if own_task else partition % gcd(read.partitions, stage.cosets)
 
 
 def store(plan: Plan, seen: Sequence[Seen], attempt: int = 0) -> Ledger:
@@ -151,7 +161,7 @@ def _keys(records: Sequence[Seen]) -> dict[str, int]:
     """The keys of the records taken, each with its first offset."""
     first: dict[str, int] = {}
     for each in records:
-        if each.fate is Fate.TAKEN and each.key is not None:
+        if each.disposition is Disposition.TAKEN and each.key is not None:
             first.setdefault(each.key, each.offset)
     return first
 
@@ -167,20 +177,26 @@ def _receipt(plan: Plan, task: TaskRef, stream: str, partition: int, records: Se
         expected = each.offset + 1
         if each.key is not None and placement_hash(each.key) % count != partition:
             broken[Violation.FOREIGN].append(each)
-        if each.key is not None and each.fate is Fate.TAKEN and placement_hash(each.key) % stage.cosets != task.task:
+        if (
+            each.key is not None
+            and each.disposition is Disposition.TAKEN
+            and placement_hash(each.key) % stage.cosets != task.task
+        ):
             broken[Violation.STRAY].append(each)
-        if each.fate is Fate.REFUSED:
+        if each.disposition is Disposition.REFUSED:
             broken[Violation.NULL_KEY].append(each)
-    accounted = [each for each in records if each.fate in {Fate.TAKEN, Fate.DROPPED}]
+    accounted = [each for each in records if each.disposition in {Disposition.TAKEN, Disposition.DROPPED}]
     return PartitionReceipt(
         input=stream,
         partition=partition,
         start=span.start,
         end=span.end,
         read=len(records),
-        taken=sum(each.fate is Fate.TAKEN for each in records),
-        dropped=sum(each.fate is Fate.DROPPED for each in records),
-        nulls=sum(each.key is None and each.fate in {Fate.TAKEN, Fate.REFUSED} for each in records),
+        taken=sum(each.disposition is Disposition.TAKEN for each in records),
+        dropped=sum(each.disposition is Disposition.DROPPED for each in records),
+        nulls=sum(
+            each.key is None and each.disposition in {Disposition.TAKEN, Disposition.REFUSED} for each in records
+        ),
         digest=f"{sum(offset_digest(each.offset) for each in accounted) % MODULUS:016x}",
         disorder=len(broken[Violation.OFFSET]),
         foreign=len(broken[Violation.FOREIGN]),
@@ -196,5 +212,5 @@ def _receipt(plan: Plan, task: TaskRef, stream: str, partition: int, records: Se
 
 
 def _heavy(records: Sequence[Seen]) -> tuple[HeavyKey, ...]:
-    counts = Counter(each.key for each in records if each.fate is Fate.TAKEN and each.key is not None)
+    counts = Counter(each.key for each in records if each.disposition is Disposition.TAKEN and each.key is not None)
     return tuple(HeavyKey(key, count) for key, count in counts.most_common() if count >= max(100, counts.total() / 20))

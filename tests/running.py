@@ -41,6 +41,7 @@ def run_and_publish_unjudged(ref: BatchRef) -> None:
     tables = audit(ledger, plan, attempt)
     check_coverage(tables.coverage)
     check_production(tables.produced)
+    check_closed(tables.closed)
     publication.decide(Attempt(ledger, plan, attempt), Judged(0, 0, 0, 0, 0, 0))
     publication.publish(ledger, plan)
 
@@ -48,7 +49,7 @@ def run_and_publish_unjudged(ref: BatchRef) -> None:
 def check_coverage(coverage: pd.DataFrame) -> None:
     """All that was planned, or written by others, was read and taken once, by whom it belongs to."""
     assert (coverage["digest_found"] == coverage["digest_planned"]).all()
-    assert (coverage["taken"] + coverage["dropped"] == coverage["planned"]).all()
+    assert (coverage["taken"] + coverage["dropped"] + coverage["set_aside"] == coverage["planned"]).all()
     assert not coverage[["disorder", "foreign", "stray"]].to_numpy().any()
 
 
@@ -57,6 +58,11 @@ def check_production(produced: pd.DataFrame) -> None:
     assert produced["counted"].all()
     assert (produced["made"] == produced["left"]).all()
     assert (produced["taken"].isna() | (produced["taken"] == produced["left"])).all()
+
+
+def check_closed(closed: pd.DataFrame) -> None:
+    """What was over had met a partner or was given alone."""
+    assert (closed["over_rows"] == closed["met_rows"] + closed["alone_rows"]).all()
 
 
 def task_receipts(ref: BatchRef, attempt: int = 0) -> list[TaskReceipt]:

@@ -1,6 +1,6 @@
-"""Coset in Airflow: the factories of DAGs, and what DAG files need besides.
+"""Coset in Airflow: the DAG factories, and what else DAG files need.
 
-A name is imported when it is asked for: Airflow reads its home when it is imported, and takes a second.
+Each name is imported when it is first used: importing Airflow takes a second, and reads its home.
 """
 
 from importlib import import_module
@@ -12,14 +12,25 @@ if TYPE_CHECKING:
     from coset.airflow.batch_dag import coset_dag
     from coset.airflow.notifier import CosetNotifier, late
     from coset.airflow.places import Place
+    from coset.airflow.project_dags import coset_dags
 
-__all__ = ["CosetNotifier", "Place", "coset_backfill_dag", "coset_dag", "coset_undo_dag", "late", "published"]
+__all__ = [
+    "CosetNotifier",
+    "Place",
+    "coset_backfill_dag",
+    "coset_dag",
+    "coset_dags",
+    "coset_undo_dag",
+    "late",
+    "published",
+]
 
 _WHERE = {
     "CosetNotifier": "notifier",
     "Place": "places",
     "coset_backfill_dag": "backfill_dag",
     "coset_dag": "batch_dag",
+    "coset_dags": "project_dags",
     "coset_undo_dag": "backfill_dag",
     "late": "notifier",
     "published": "asset",

@@ -1,6 +1,6 @@
-"""The asset of a pipeline in Airflow: it has one event for each published batch, on which other DAGs are scheduled.
+"""The asset of a pipeline in Airflow. It has an event for each published batch, on which other DAGs can be scheduled.
 
-An event is a bell, not a proof: who hears it reads the tables, or the store.
+An event is only a signal: a DAG that it starts reads the tables or the store.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from coset.batches.ref import BatchRef
     from partitioning.authoring.pipeline import Pipeline
 
-# The most bytes that an event has as JSON: each run that it starts carries it.
+# The greatest size of an event as JSON. Each run that it starts carries it.
 MOST_BYTES = 2000
-# How far apart the clocks of a worker and of Airflow's database may be.
+# How far the clocks of a worker and of Airflow's database may differ.
 _CLOCKS = timedelta(days=1)
 
 
@@ -35,8 +35,8 @@ def published(pipeline: Pipeline | str) -> Asset:
 
 
 def ends_of_publishing(pipeline: Pipeline) -> dict[str, list[Any]]:
-    """The inlets and outlets of the task that publishes. It sees the events that there are, so as to add none twice;
-    an outlet that is the asset itself would add one at each success."""
+    """The inlets and outlets of the task that publishes. The inlet shows existing events, so that none is added twice.
+    The asset itself as an outlet would add one at each success."""
     asset = published(pipeline)
     return {"inlets": [asset], "outlets": [AssetAlias(asset.name)]}
 
@@ -57,7 +57,8 @@ def announce(batch: BatchRef, context: Context) -> None:
 
 
 def event(ledger: Ledger, plan: Plan, verdict: Verdict, commit: Commit) -> dict[str, Any]:
-    """What the event of a batch says, in at most `MOST_BYTES`: of many tables the last are left out, and counted."""
+    """The content of a batch's event, in at most `MOST_BYTES`. If there are many tables, the last are left out and
+    counted."""
     told = {
         "batch": plan.batch,
         "plan": commit.plan,
@@ -76,6 +77,6 @@ def event(ledger: Ledger, plan: Plan, verdict: Verdict, commit: Commit) -> dict[
 
 
 def _among(events: Iterable[Any], told: dict[str, Any]) -> bool:
-    """Whether the event of this batch is there: of the same plan, in the same store."""
+    """Whether there is an event of this batch: of the same plan in the same store."""
     identity = ("plan", "plan_uri")
     return any(all(each.extra.get(name) == told[name] for name in identity) for each in events)

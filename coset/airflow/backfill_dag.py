@@ -1,9 +1,9 @@
-"""From a pipeline to the Airflow DAGs that run its published batches again, and that take such a backfill back.
+"""The Airflow DAGs that run a pipeline's published batches again, and that take such a backfill back.
 
-A run of the DAG takes one batch and then starts the run for the next one, because each batch can be planned only once
-the one before it has run, and because Airflow cannot map a task over groups inside of a task group that is mapped over
-batches. So the groups of a batch are mapped as in the pipeline's own DAG, are cleared one by one, and go where their
-state lies. The run of the last batch compares, asks for approval if anything differs, and swaps.
+A run of the DAG takes one batch and then starts the run for the next one. A batch can be planned only after the one
+before it has run, and Airflow cannot map a task over groups inside of a task group that is mapped over batches. So the
+groups of a batch are mapped as in the pipeline's own DAG, are cleared one by one, and go to their state. The run of the
+last batch compares, asks for approval if anything differs, and swaps.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def coset_backfill_dag(
 ) -> DAG:
     """The DAG `<pipeline>_backfill`, started by its form; the settings are what a run uses unless the form says more.
 
-    At most `groups_at_once` task groups run at once, in all runs of the DAG. A batch begins in the hours of the
-    `window` only, such as 22:00-06:00 Europe/Berlin; which these are is said there, UTC if not.
-    Places, workers and `notify` are as for `coset_dag`. Other arguments go to Airflow's DAG.
+    At most `groups_at_once` task groups run at once, in all runs of the DAG. A batch begins only in the hours of the
+    `window`, such as 22:00-06:00 Europe/Berlin; without a time zone they are UTC. Places, workers and `notify` are as
+    for `coset_dag`. Other arguments go to Airflow's DAG.
     """
     remember(pipeline)
     callbacks = notify.callbacks(Watched.of(pipeline, backfills=True), "swap") if notify else {}
@@ -125,8 +125,8 @@ def _params(settings: Settings) -> dict[str, Param]:
             type=["null", "integer"],
             minimum=0,
             title="Backfill",
-            description="Go on with the backfill of this number, whatever else is said; empty for a new one.",
-            section="Go on",
+            description="Continue the backfill with this number and ignore the other fields; empty for a new one.",
+            section="Continue",
         ),
     }
 
@@ -134,7 +134,7 @@ def _params(settings: Settings) -> dict[str, Param]:
 def _preview_task(pipeline: Pipeline, settings: Settings) -> Any:
     @task
     def preview(params: dict[str, Any]) -> None:
-        """Print what would be run; nothing is stored."""
+        """Print what would be run. Stores nothing."""
         from coset.batches.backfills import actions  # noqa: PLC0415  Airflow parses this file
         from coset.batches.backfills.comparison.pages import preview_page  # noqa: PLC0415
         from partitioning.documents.stores import store_at  # noqa: PLC0415
@@ -145,7 +145,7 @@ def _preview_task(pipeline: Pipeline, settings: Settings) -> Any:
                 pairs = actions.preview(pipeline, store, _asked(params, settings))
                 say_page(preview_page(store, pipeline.name, pairs))
             else:
-                say(f"Backfill {params['backfill']} goes on")
+                say(f"Backfill {params['backfill']} continues")
 
     return preview()  # type: ignore[call-arg, misc]  # Airflow gives it the params
 
@@ -153,7 +153,7 @@ def _preview_task(pipeline: Pipeline, settings: Settings) -> Any:
 def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: int) -> Any:
     @task(task_id=PLAN.name)
     def plan(params: dict[str, Any]) -> list[dict[str, Any]]:
-        """Begin the backfill, or go on with it: plan its next batch."""
+        """Begin or continue the backfill: plan its next batch."""
         from coset.batches.backfills import actions  # noqa: PLC0415
         from partitioning.documents.stores import store_at  # noqa: PLC0415
 
@@ -175,7 +175,7 @@ def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: in
 def _then_task(pipeline: Pipeline, number: Any) -> Any:
     @task.branch
     def then(number: int, params: dict[str, Any], run_id: str) -> str:
-        """Which is next: another batch in a run of its own, or the comparison of all."""
+        """Choose what is next: another batch in its own run, or the comparison of all."""
         from coset.batches.backfills import actions  # noqa: PLC0415
 
         with failures():
@@ -192,7 +192,7 @@ def _then_task(pipeline: Pipeline, number: Any) -> Any:
 
 
 def _next_run(dag_id: str, then: Any) -> TriggerDagRunOperator:
-    """The run for the next batch, with the same form; a retry starts it once."""
+    """Starts the run for the next batch, with the same form. A retry does not start a second one."""
     return TriggerDagRunOperator(
         task_id="next_batch",
         trigger_dag_id=dag_id,
@@ -205,18 +205,18 @@ def _next_run(dag_id: str, then: Any) -> TriggerDagRunOperator:
 def _compare_task(pipeline: Pipeline, number: Any) -> Any:
     @task.branch
     def compare(number: int) -> str:
-        """Compare the rows with those that readers see; without approval only what is the same is put in place."""
+        """Compare the rows with those that readers see. Only identical rows are put in place without approval."""
         from coset.batches.backfills import actions  # noqa: PLC0415
 
         with failures():
             compared = actions.review(*_opened(pipeline, number), docs_folder())
             page = compared.page
             say_page(page)
-            if compared.hindrances:
-                # Nobody is asked to approve what would be refused then.
-                raise Refused(*compared.hindrances)
+            if compared.blockers:
+                # Nobody is asked to approve a swap that would be refused.
+                raise Refused(*compared.blockers)
         ti = get_current_context()["ti"]
-        # All from here: a swap that heard of the plan too would start whenever there is one.
+        # The swap gets all its arguments from here: if it depended on the plan too, it would start in every run.
         shown = {"page": page, "digest": compared.digest, "decided": compared.decided}
         for key, value in ({"backfill": number} | shown).items():
             ti.xcom_push(key=key, value=value)
@@ -226,7 +226,7 @@ def _compare_task(pipeline: Pipeline, number: Any) -> Any:
 
 
 def _approval(pipeline: Pipeline, compared: Any) -> ApprovalOperator:
-    """Wait until somebody who sees the comparison has approved or rejected it; with a rejection nothing is swapped."""
+    """Wait until somebody approves or rejects the comparison. After a rejection nothing is swapped."""
     subject = f"Shall readers of {pipeline.name} see the rows of this backfill?"
     return ApprovalOperator(task_id="approve", subject=subject, body=compared["page"])
 
@@ -234,13 +234,13 @@ def _approval(pipeline: Pipeline, compared: Any) -> ApprovalOperator:
 def _swap_task(pipeline: Pipeline) -> Any:
     @task(trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
     def swap(number: int, approved: str, decided: int, answer: dict[str, Any] | None) -> None:
-        """Let readers see the rows of the comparison that was shown, and of no other, unless they were taken back."""
+        """Let readers see the rows of the comparison that was shown. Refused if it changed or was taken back since."""
         from coset.batches.backfills import actions  # noqa: PLC0415
 
         who = ((answer or {}).get("responded_by_user") or {}).get("name", "")
         with failures():
             store, request = _opened(pipeline, number)
-            swapped = actions.swap(store, request, approved, request.why, who, decided=decided)
+            swapped = actions.swap(store, request, approved, request.why, who, decided=decided, docs=docs_folder())
             say(f"{request} is in place: {swapped}")
 
     return swap
@@ -249,18 +249,18 @@ def _swap_task(pipeline: Pipeline) -> Any:
 def _undo_task(pipeline: Pipeline) -> Any:
     @task
     def undo(params: dict[str, Any]) -> None:
-        """Let readers see the rows that there were before the backfill."""
+        """Let readers see the rows from before the backfill again."""
         from coset.batches.backfills import actions  # noqa: PLC0415
 
         with failures():
             store, request = _opened(pipeline, params["backfill"])
-            say(f"{request} is taken back: {actions.undo(store, request, params['why'], _who())}")
+            say(f"{request} is taken back: {actions.undo(store, request, params['why'], _who(), docs=docs_folder())}")
 
     return undo()  # type: ignore[call-arg, misc]
 
 
 def _opened(pipeline: Pipeline, number: int) -> tuple[Store, Backfill]:
-    """A backfill in the worker's store. Raises Refused if there is none of that number."""
+    """The store and a backfill in it. Raises Refused if there is none with this number."""
     from coset.batches.backfills.request import backfill  # noqa: PLC0415
     from partitioning.documents.stores import store_at  # noqa: PLC0415
 

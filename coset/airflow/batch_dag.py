@@ -1,4 +1,4 @@
-"""From a pipeline to its Airflow DAG, which has a task for each step of a batch."""
+"""The Airflow DAG of a pipeline, with tasks for the steps of a batch."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
+from itertools import groupby
 from typing import Any, assert_never
 
 from airflow.sdk import DAG, Param, TriggerRule, chain, get_current_context, task
@@ -20,7 +21,7 @@ from coset.airflow.page_link import linked
 from coset.airflow.places import Places, placed
 from coset.airflow.shown import remember, say, say_page, shown
 from coset.airflow.task_group import TaskGroupOperator, failure, until_printed
-from coset.batches import steps
+from coset.batches import reported, steps
 from coset.batches.ref import BatchRef
 from coset.batches.step_list import (
     PLAN,
@@ -37,19 +38,19 @@ from coset.batches.step_list import (
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import BackfillAsking, Command, Run, Then
-from partitioning.errors import CosetError, Finding, Refused, about
+from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.planning.stages.bounds import most_waves
 
-# What Airflow can map one task to: its [core] max_map_length.
+# The most copies that Airflow maps a task to: its [core] max_map_length.
 _MOST_GROUPS = 1024
 # The steps whose tasks lead to the batch's page.
 _WITH_PAGE = {"check", "publish"}
 _LABEL = "{{ task.name }}"
-# Of tasks that wait for the same slots, Airflow starts those of live batches before those of backfills.
+# Among tasks that wait for the same slots, Airflow starts those of live batches before those of backfills.
 LIVE_PRIORITY = 100
 ANYWHERE: Places = {}
-# Somebody is told where COSET_NOTIFY says whom.
+# This notifier tells the addresses in COSET_NOTIFY.
 TOLD = CosetNotifier()
 _TRIGGERS = {
     Trigger.ALL_SUCCEEDED: TriggerRule.ALL_SUCCESS,
@@ -64,13 +65,16 @@ def coset_dag(
     settings: Settings = DEFAULTS,
     places: Places = ANYWHERE,
     clean: bool = False,
+    doctor: bool = False,
     notify: CosetNotifier | None = TOLD,
     **dag_kwargs: Any,
 ) -> DAG:
-    """The DAG of `pipeline`; the settings are what a run uses unless its form says otherwise.
+    """The DAG of `pipeline`. A run uses the settings unless its form has others.
 
-    With `places` a task group runs where it ran last, if that is one of them. With `clean` the last task removes the
-    files that no verdict names. `notify` has somebody told if a run fails, and when that has ended.
+    With `places` a task group runs where it ran last, if that is one of them. With `clean` the last task removes files
+    that no verdict names. With `doctor` the first task looks at the worker, the store and the streams, as `coset
+    doctor` does, and nothing is planned if something is wrong. `notify` tells people when a run fails, and when
+    that has ended.
 
     Workers need COSET_STORE, the store's root, the AWS environment variables and the connection
     `spark_default`; COSET_DOCS names the folder of the Data Docs. Other arguments go to Airflow's DAG.
@@ -90,8 +94,26 @@ def coset_dag(
     ) as dag:
         waves = most_waves(pipeline, settings)
         planned = _plan_task(pipeline, settings, places, waves)
-        chain(*batch_tasks(steps_of(clean=clean), pipeline, planned, places, waves))
+        first = [_doctor_task(pipeline)()] if doctor else []
+        chain(*first, *batch_tasks(steps_of(clean=clean), pipeline, planned, places, waves))
     return dag
+
+
+def _doctor_task(pipeline: Pipeline) -> Any:
+    @task(task_id="doctor", doc_md="Look whether what a batch needs is here and fits together.")
+    def perform() -> None:
+        from coset.cli.doctor import Level, checks  # noqa: PLC0415  it imports the command line
+
+        with failures():
+            found = checks(pipeline, store_root())
+            for check in found:
+                say(f"{check.what}: {check.level}, {check.seen}")
+            if wrong := [check for check in found if check.level is Level.WRONG]:
+                raise Refused(
+                    *(Finding.of(Kind.WORKER, each.seen, each.what, each.then, check=each.what) for each in wrong)
+                )
+
+    return perform
 
 
 def batch_tasks(
@@ -102,32 +124,38 @@ def batch_tasks(
     waves: int,
     at_once: int | None = None,
 ) -> Iterator[Any]:
-    """The tasks of a batch's steps, in their order: `planned` for planning, one for each wave, one for each other."""
-    for step in listed:
+    """The tasks of a batch's steps, in order: `planned` for planning, one for each wave, and one for each other
+    step, or for those that are done within one task."""
+    for name, together in groupby(listed, key=lambda step: step.task):
+        step, *others = together
         match step.does:
             case Planning():
                 yield planned
             case RunWaves():
                 yield from (_run_wave(step, planned, places, wave, at_once) for wave in range(waves))
             case OfBatch():
-                made = _batch_task(step, step.does, pipeline)(planned["batch"])
-                yield linked(made) if step.name in _WITH_PAGE else made
+                made = _batch_task(name, (step, *others), pipeline)(planned["batch"])
+                yield linked(made) if name in _WITH_PAGE else made
             case OfPipeline():
                 yield _pipeline_task(step, step.does, pipeline)()
             case _:
                 assert_never(step.does)
 
 
-def _batch_task(step: BatchStep, does: OfBatch, pipeline: Pipeline) -> Any:
-    ends: dict[str, Any] = ends_of_publishing(pipeline) if step.name == PUBLISH else {}
+def _batch_task(name: str, together: Sequence[BatchStep], pipeline: Pipeline) -> Any:
+    ends: dict[str, Any] = ends_of_publishing(pipeline) if name == PUBLISH else {}
+    what = " ".join(step.what for step in together)
 
-    @task(task_id=step.name, trigger_rule=_TRIGGERS[step.trigger], doc_md=step.what, **ends)
+    @task(task_id=name, trigger_rule=_TRIGGERS[together[0].trigger], doc_md=what, **ends)
     def perform(ref: dict[str, str]) -> None:
-        with failures():
-            said = does.perform(BatchRef(**ref), Surroundings(docs_folder(), shown()))
-            say_page(said) if does.page else say(said)
-            if ends:
-                announce(BatchRef(**ref), get_current_context())
+        batch, around = BatchRef(**ref), Surroundings(docs_folder(), shown())
+        for step in together:
+            assert isinstance(step.does, OfBatch)
+            with failures():
+                said = step.does.perform(batch, around)
+                say_page(said) if step.does.page else say(said)
+                if step.name == PUBLISH:
+                    announce(batch, get_current_context())
 
     return perform
 
@@ -142,19 +170,19 @@ def _pipeline_task(step: BatchStep, does: OfPipeline, pipeline: Pipeline) -> Any
 
 
 def _run_wave(step: BatchStep, planned: Any, places: Places, wave: int, at_once: int | None) -> Any:
-    """A task for each group of a wave, so many at once. It starts when the wave before has ended; either may be
-    empty."""
+    """The mapped task for the groups of a wave, of which `at_once` run at once. It starts when the wave before has
+    ended. Either wave may be empty."""
     most = {} if at_once is None else {"max_active_tis_per_dag": at_once}
     if wave == 0:
         return TaskGroupOperator.partial(task_id=step.name, map_index_template=_LABEL, **most).expand_kwargs(planned)
-    # Airflow maps over what a task returns, and over nothing else that it leaves.
+    # Airflow maps only over the return value of a task, not over other XComs.
     groups = _groups_task(places, wave)(planned["batch"])
     named = {"task_id": f"{step.name}_wave_{wave}", "map_index_template": _LABEL}
     return TaskGroupOperator.partial(**named, trigger_rule=_TRIGGERS[step.trigger], **most).expand_kwargs(groups)
 
 
 def plan_params(settings: Settings) -> dict[str, Param]:
-    """The fields of a form that say how to plan."""
+    """The form's fields on planning."""
     return {
         "scheme": Param(
             str(settings.scheme) if settings.scheme else None,
@@ -171,26 +199,26 @@ def plan_params(settings: Settings) -> dict[str, Param]:
             title="Task groups",
             description="How many Spark jobs the tasks are grouped into.",
         ),
-        "begin_anew": _names("Begin anew", "Steps that cannot simply go on and are to begin with nothing"),
-        "go_on": _names("Go on", "Steps that go on from what they kept, although what is before them changed"),
+        "begin_anew": _names("Begin anew", "Steps that begin without state, because they cannot simply continue"),
+        "go_on": _names("Go on", "Steps that continue from their state although the steps before them changed"),
     }
 
 
 def _names(title: str, description: str) -> Param:
-    """A field for names, none of them given."""
+    """A field for names, empty by default."""
     listed = f"{description}, a name on each line."
     return Param(None, type=["null", "array"], items={"type": "string"}, title=title, description=listed)
 
 
 def planned_as(params: dict[str, Any], settings: Settings, **more: Any) -> Settings:
-    """The settings with what the form says of how to plan, and more."""
+    """The settings with those of the form, and with `more`."""
     asked = {name: params.get(name) or () for name in ("begin_anew", "go_on")}
     form: dict[str, Any] = {name: params[name] for name in ("scheme", "groups")} | asked | more
     return Settings.parse(**form, base=settings)
 
 
 def _params(settings: Settings) -> dict[str, Param]:
-    """The form of a manual run. An open batch is taken up as it was planned, whatever is said of the plan."""
+    """The form of a manual run. An open batch keeps its plan, whatever the form says."""
     return plan_params(settings) | {
         "limit": Param(
             settings.limit,
@@ -199,7 +227,7 @@ def _params(settings: Settings) -> dict[str, Param]:
             title="Limit",
             description="The most records to take from each stream partition; empty for all that have arrived.",
         ),
-        "take_away": _names("Take away", "Tables and steps of which a new batch may take away any number of rows"),
+        "take_away": _names("Take away", "Tables and steps that may lose any number of rows in a new batch"),
         "again": Param(
             False,
             type="boolean",
@@ -212,11 +240,12 @@ def _params(settings: Settings) -> dict[str, Param]:
 def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: int) -> Any:
     @task(task_id=PLAN.name)
     def plan(params: dict[str, Any]) -> list[dict[str, Any]]:
-        """Plan the next batch, or take up the open one; skip the rest if there is nothing to do."""
+        """Plan the next batch, or continue the open one. Skips the rest if there is nothing to do."""
         with failures():
             check_run_type(get_current_context()["dag_run"])
             ref, sentence = steps.plan(pipeline, store_root(), _asked(params, settings), again=params["again"])
             say(sentence)
+            _note_run(pipeline, up_to_date=ref is None)
             if ref is None:
                 raise AirflowSkipException(sentence)
             say_page(steps.plan_page(ref))
@@ -227,10 +256,19 @@ def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: in
     return plan()  # type: ignore[call-arg, misc]  # Airflow gives it the params
 
 
+def _note_run(pipeline: Pipeline, *, up_to_date: bool) -> None:
+    # It imports what only running tasks need.
+    from coset.airflow.schedule import scheduled_run  # noqa: PLC0415
+
+    context = get_current_context()
+    run = scheduled_run(context["dag"], context["dag_run"].run_after)
+    reported.run_began(pipeline.name, store_root(), run, up_to_date=up_to_date)
+
+
 def _groups_task(places: Places, wave: int) -> Any:
     @task(task_id=f"groups_of_wave_{wave}")
     def groups_of_wave(ref: dict[str, str]) -> list[dict[str, Any]]:
-        """The task groups of a later wave; none, if this plan has fewer waves than the pipeline may need."""
+        """The task groups of a later wave. Empty if this plan has fewer waves than the pipeline may need."""
         with failures():
             return groups_given(BatchRef(**ref), places, wave)
 
@@ -238,7 +276,7 @@ def _groups_task(places: Places, wave: int) -> Any:
 
 
 def groups_given(ref: BatchRef, places: Places, wave: int) -> list[dict[str, Any]]:
-    """For each task group of a wave, what its operator is given."""
+    """The arguments of the operator of each task group in a wave."""
     return [
         {"batch": asdict(ref), "group": group.group, "name": steps.label(group), **placed(group, places)}
         for group in steps.groups_of_wave(ref, wave)
@@ -247,7 +285,7 @@ def groups_given(ref: BatchRef, places: Places, wave: int) -> list[dict[str, Any
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Errors as Airflow's, which are retried or not; and all that was printed stands before the task's end."""
+    """Raise Coset's errors as Airflow's, which are retried or not. Also waits until Airflow has read all output."""
     try:
         yield
         until_printed()
@@ -256,16 +294,14 @@ def failures() -> Iterator[None]:
 
 
 def check_run_type(run: Any) -> None:
-    """Raise Refused for a run of Airflow's own backfill: it would take the newest records, whatever its dates."""
+    """Raise Refused for a run of Airflow's own backfill: it would read the newest records, whatever its dates."""
     if run.run_type == DagRunType.BACKFILL_JOB:
-        raise Refused(
-            Finding(
-                Kind.AIRFLOW_DATES,
-                "Airflow's backfill goes by dates, and a batch by offsets: this run would take the newest records",
-                f"run {run.run_id}",
-                _instead(run.dag_id.removesuffix(BACKFILL)),
-                about(run=run.run_id),
-            )
+        raise Refused.of(
+            Kind.AIRFLOW_DATES,
+            "Airflow's backfill goes by dates, and a batch by offsets: this run would take the newest records",
+            f"run {run.run_id}",
+            _instead(run.dag_id.removesuffix(BACKFILL)),
+            run=run.run_id,
         )
 
 
@@ -276,21 +312,19 @@ def _instead(pipeline: str) -> Then:
 
 
 def check_waves(batch: BatchRef, waves: int, more: Sequence[object], command: Command) -> None:
-    """Raise Refused if a plan has `more` groups behind the waves of the DAG: a run's form or a partitioner may ask for
-    so many tasks. The command line runs them all the same."""
+    """Raise Refused if a plan has `more` groups after the DAG's last wave. A run's form or a partitioner may ask for so
+    many tasks. The command line runs such a plan all the same."""
     if more:
         then = (
             f"run it with `{shown().line(command)}`, and give the DAG the settings that ask for so many tasks, or a "
             "larger fan_in"
         )
-        raise Refused(
-            Finding(
-                Kind.PLAN_WAVES,
-                f"the plan has more waves than the {waves} of this DAG: unifiers of so many tasks need more levels",
-                batch.plan_uri,
-                then,
-                about(waves=waves),
-            )
+        raise Refused.of(
+            Kind.PLAN_WAVES,
+            f"the plan has more waves than the {waves} of this DAG: unifiers of so many tasks need more levels",
+            batch.plan_uri,
+            then,
+            waves=waves,
         )
 
 

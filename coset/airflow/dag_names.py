@@ -1,4 +1,4 @@
-"""Which DAGs are Coset's, and of which pipeline: by their names and tags, which Airflow's database has."""
+"""Finds out which DAGs are Coset's, and of which pipeline, by their names and tags in Airflow's database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNDO = "_undo"
 
 
 def pipeline_of_dag(dag_id: str, tags: Collection[str]) -> str | None:
-    """The pipeline that a DAG with these tags is about; None if it is not one of Coset's.
+    """The pipeline of a DAG with these tags. None if it is not one of Coset's.
 
     >>> pipeline_of_dag("shop_undo", {"coset", "backfill"}), pipeline_of_dag("shop_undo", {"coset"})
     ('shop', 'shop_undo')
@@ -29,5 +29,5 @@ def pipeline_of_dag(dag_id: str, tags: Collection[str]) -> str | None:
         name = check_name(dag_id.removesuffix(ending), "pipeline")
     except Refused:
         return None
-    # A backfill's own name is none of a pipeline.
+    # A backfill's own name is not a pipeline's.
     return name if pipeline_of(name) is None else None

@@ -17,7 +17,7 @@ _A_DAY_AND_A_BIT = timedelta(hours=25)
 
 
 class HoursSensor(BaseSensorOperator):
-    """Waits until it is one of the hours. It takes no slot meanwhile."""
+    """Waits until the window opens. It takes no slot meanwhile."""
 
     def __init__(self, *, hours: Hours, **kwargs: Any) -> None:
         super().__init__(mode="reschedule", poke_interval=60, timeout=_A_DAY_AND_A_BIT.total_seconds(), **kwargs)
@@ -26,5 +26,5 @@ class HoursSensor(BaseSensorOperator):
     def poke(self, context: Context) -> bool:
         opens = self.hours.opens(datetime.now(UTC))
         if opens:
-            say(f"Outside of {self.hours}: it goes on at {opens:%Y-%m-%d %H:%M} {opens.tzname()}")
+            say(f"Outside of {self.hours}: it continues at {opens:%Y-%m-%d %H:%M} {opens.tzname()}")
         return opens is None

@@ -1,6 +1,6 @@
-"""The notifier of Coset's DAGs: it has somebody told once when a pipeline fails, and once more when that has ended.
+"""The notifier of Coset's DAGs: tells people once when a pipeline fails, and once when that has ended.
 
-A task's callbacks run where the task ran, and know its error. What fails in them changes nothing of the task.
+A task's callbacks run where the task ran, and get its error. An error in a callback does not change the task.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Callbacks = dict[str, list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What is watched: a pipeline by its name and owner, or its `backfills`."""
+    """The runs to watch: those of a pipeline, or of its `backfills`."""
 
     pipeline: str
     owner: str = ""
@@ -37,7 +37,7 @@ class Watched:
 
     @classmethod
     def of(cls, pipeline: Pipeline, *, backfills: bool = False) -> Watched:
-        """That of a pipeline."""
+        """The runs of a pipeline, or of its backfills."""
         return cls(pipeline.name, pipeline.owner, backfills)
 
 
@@ -66,7 +66,7 @@ class CosetNotifier(BaseNotifier):
         self.watched = Watched.of(pipeline) if pipeline else None
 
     def notify(self, context: Context) -> None:
-        """Called by Airflow. It raises nothing."""
+        """Airflow calls this. It raises nothing."""
         if self.watched is None or (self.tasks is not None and context["ti"].task_id not in self.tasks):
             return
         try:
@@ -80,8 +80,8 @@ class CosetNotifier(BaseNotifier):
             watch.failed(_error(context.get("exception")))
 
     def callbacks(self, watched: Watched, published: str, nothing_to_do: str | None = None) -> Callbacks:
-        """The `default_args` of a DAG: any task may fail; `published` is the one after which nothing is wrong, and so
-        is `nothing_to_do`, if it is skipped."""
+        """The callbacks for a DAG's `default_args`. A failure of any task begins an incident; success of the task
+        `published`, or skipping the task `nothing_to_do`, ends it."""
         given = {"on_failure_callback": [self._as(watched)]}
         given["on_success_callback"] = [self._as(watched, passed=True, tasks=frozenset({published}))]
         if nothing_to_do is not None:
@@ -97,7 +97,7 @@ class CosetNotifier(BaseNotifier):
 
 
 def late(pipeline: str, context: Mapping[str, Any] | None = None, owner: str = "", conn_id: str | None = None) -> None:
-    """The callback of a deadline alert: a run has not ended by then. It is an incident with the severity warning."""
+    """The callback of a deadline alert: a run has not ended in time. It makes an incident with the severity warning."""
     run = (context or {}).get("dag_run") or {}
     where = f"run {run.get('run_id') or run.get('dag_run_id') or '?'} of the DAG {run.get('dag_id') or pipeline}"
     watch = _watch(Watched(pipeline, owner), [*_channels(conn_id)])
@@ -105,7 +105,7 @@ def late(pipeline: str, context: Mapping[str, Any] | None = None, owner: str = "
 
 
 def with_callbacks(default_args: Mapping[str, Any], callbacks: Callbacks) -> dict[str, Any]:
-    """The `default_args` with callbacks before those that were given."""
+    """The `default_args` with our callbacks before the given ones."""
     given = dict(default_args)
     for name, ours in callbacks.items():
         theirs = given.get(name) or []
@@ -140,12 +140,12 @@ class _Provided:
 
     def tell(self, notice: Notice) -> None:
         told = {"title": notice.title, "text": notice.text, "link": notice.link}
-        # Its templates are rendered in place.
+        # Calling a notifier renders its templates in place, so this calls a copy.
         copy(self.notifier)({**self.context, "coset": told})
 
 
 def _error(raised: object) -> BaseException | None:
-    """The error of Coset that a task raised as Airflow's, else what it raised."""
+    """Coset's error behind the error that a task raised, else that error."""
     error = raised if isinstance(raised, BaseException) else None
     cause = error.__cause__ if error else None
     return cause if isinstance(cause, CosetError) else error

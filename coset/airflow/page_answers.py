@@ -1,16 +1,17 @@
-"""What Coset answers in Airflow's pages: pages of the store or a sentence instead, and what browsers may do then."""
+"""The responses of Coset's pages in Airflow: a page of the store or a sentence, with headers that bind the browser."""
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
-from fastapi import Request
-from fastapi.responses import HTMLResponse
+from fastapi import Request, status
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from markupsafe import Markup
+from starlette.exceptions import HTTPException
 
 from coset.reports.templates import template
 
-# Nothing in a page is run or loaded, and none but Airflow's own pages have it in a frame.
+# Browsers run and load nothing from a page, and only Airflow's own pages may frame it.
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
@@ -25,7 +26,7 @@ _BACK = Markup('<nav><a href="{}">DAG {} in Airflow</a></nav>')
 
 
 class Unshown(Exception):
-    """Instead of a page there is a sentence."""
+    """Raised to answer with a sentence in the place of a page."""
 
     def __init__(self, status: int, title: str, what: str) -> None:
         super().__init__(title)
@@ -36,11 +37,27 @@ class Unshown(Exception):
 
 
 def shown(request: Request, page: bytes, dag_id: str, depth: int) -> HTMLResponse:
-    """A page of the store, so many folders below Airflow's own. Where it is not in a frame of Airflow's, whose links
-    cannot leave it, it leads back."""
+    """A page of the store, `depth` folders below Airflow's base path. Outside of Airflow's frame it gets a link
+    back."""
     if request.headers.get("Sec-Fetch-Dest") == "document":
         back = _BACK.format(f"{'../' * depth}dags/{quote(dag_id, safe='')}", dag_id)
         # Pages of earlier versions have no <main>.
         begin = b"<main>" if b"<main>" in page else b"<body>"
         page = page.replace(begin, begin + back.encode(), 1)
     return HTMLResponse(page)
+
+
+def to_log_in(request: Request, refused: HTTPException) -> Response | None:
+    """For a person whom Airflow does not know, its login, which leads back; in a frame, where it cannot be, a sentence.
+    None for a program, and for who is known."""
+    # What Airflow's own pages take for that.
+    unknown = refused.status_code == status.HTTP_401_UNAUTHORIZED or refused.detail == "Invalid JWT token"
+    match request.headers.get("Sec-Fetch-Dest") if unknown else None:
+        case "document":
+            asked = f"{request.url.path}?{request.url.query}".rstrip("?")
+            airflow = request.scope["root_path"].rpartition("/")[0]
+            return RedirectResponse(f"{airflow}/api/v2/auth/login?{urlencode({'next': asked})}")
+        case "iframe":
+            return Unshown(refused.status_code, "You are not logged in", "Reload Airflow's page to log in.").answer()
+        case _:
+            return None

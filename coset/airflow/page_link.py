@@ -1,4 +1,4 @@
-"""The link from a task to its run's tab with the Data Docs."""
+"""The link from a task to the tab of its run with the Data Docs."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
 NAME = "Data Docs"
-# The tabs by their addresses in Airflow's pages, where each stands once.
+# The addresses of the tabs in Airflow's pages.
 MENU, DAG_TAB, RUN_TAB = "coset", "coset_dag", "coset_run"
 
 
 class PageLink(BaseOperatorLink):
-    """A link to the page of the batch that a run works on. It is relative to Airflow's base path."""
+    """A link to the page of a run's batch. It is relative to Airflow's base path."""
 
     name = NAME
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        # As Airflow writes them in its own addresses; a tab at another spelling is not marked as the one that is open.
+        # This is Airflow's own spelling of addresses. With another one the open tab would not be marked.
         return f"dags/{quote(ti_key.dag_id, safe='')}/runs/{quote(ti_key.run_id, safe=':+')}/plugin/{RUN_TAB}"
 
 
 def linked(made: Any) -> Any:
-    """A task of a function, with the link."""
+    """Add the link to the task of a function."""
     made.operator.operator_extra_links = (PageLink(),)
     return made

@@ -1,4 +1,4 @@
-"""Which page is about a DAG run: by what its tasks left in Airflow's database, and when the pages were stored."""
+"""Finds the page of a DAG run, by its tasks in Airflow's database and by when pages were stored."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _ENDED = (TaskInstanceState.SUCCESS, TaskInstanceState.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class RunBatch:
-    """The batch of a run, of a `backfill` if that is not None; when it was `checked`, and whether the run `compared`
-    the backfill."""
+    """The batch of a run. `backfill` is None for a live batch, `checked` is when its check ended, and `compared` says
+    whether the run compared the backfill."""
 
     pipeline: str
     batch: int
@@ -36,12 +36,12 @@ class RunBatch:
 
     @property
     def folder(self) -> str:
-        """Below which key the store has its pages."""
+        """The prefix of its pages in the store."""
         return f"{self.pipeline if self.backfill is None else name_of(self.pipeline, self.backfill)}/docs"
 
 
 def batch_of_run(dag_id: str, run_id: str, pipeline: str, root: str) -> RunBatch | None:
-    """The batch of a run, if it planned one in the store of that root."""
+    """The batch of a run. None if it planned none in the store at this root."""
     with create_session() as session:
         of_run = (XComModel.dag_id == dag_id, XComModel.run_id == run_id)
         wanted = select(XComModel.value).where(*of_run, XComModel.task_id == PLAN.name, XComModel.key == "batch")
@@ -61,7 +61,7 @@ def batch_of_run(dag_id: str, run_id: str, pipeline: str, root: str) -> RunBatch
 
 
 def _planned(left: Any, pipeline: str, root: str) -> tuple[int | None, int] | None:
-    """The numbers of backfill and batch in what the `plan` task has left."""
+    """The numbers of backfill and batch in the XCom of the `plan` task."""
     uri = left.get("plan_uri") if isinstance(left, dict) else None
     if not isinstance(uri, str):
         return None
@@ -71,7 +71,7 @@ def _planned(left: Any, pipeline: str, root: str) -> tuple[int | None, int] | No
 
 
 def page_of_run(store: Store, run: RunBatch | None) -> str:
-    """The address of a run's page, relative to its DAG's: of the comparison, else of the attempt that it checked, else
+    """The address of a run's page, relative to its DAG's: the comparison, or else the attempt that it checked, or else
     the index."""
     if run is None:
         return "index.html"
@@ -86,7 +86,8 @@ def page_of_run(store: Store, run: RunBatch | None) -> str:
 
 
 def _nearest(pages: Sequence[Found], checked: datetime) -> Found:
-    """The page that was stored when the run checked: attempts lie a whole run apart, clocks do not."""
+    """The page that was stored nearest to the end of the check. Attempts are a whole run apart, clocks differ by
+    less."""
 
     def apart(page: Found) -> timedelta:
         return abs(page.stored - checked)

@@ -1,6 +1,6 @@
-"""Coset's pages below Airflow's web server: the Data Docs in the store, to read, for whoever may see the DAG.
+"""Coset's pages in Airflow's web server: the Data Docs of the store, for users who may see the DAG.
 
-Airflow mounts the routes of plugins as they are and asks nobody who he is: each asks Airflow's own dependencies.
+Airflow does not authenticate the routes of plugins, so each route calls Airflow's own dependencies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 
 from coset.airflow.dag_names import TAG, pipeline_of_dag
 from coset.airflow.deployment import store_root
-from coset.airflow.page_answers import HEADERS, Unshown, shown
+from coset.airflow.page_answers import HEADERS, Unshown, shown, to_log_in
 from coset.airflow.page_of_run import RunBatch, batch_of_run, page_of_run
 from coset.reports.overview import overview_of
 from partitioning.documents.store import Store
@@ -38,19 +38,19 @@ T = TypeVar("T")
 
 _NUMBER = "[0-9]{1,18}"
 _PAGE = re.compile(rf"(?:index|batches-{_NUMBER}|batch-{_NUMBER}-attempt-{_NUMBER}|backfill-{_NUMBER})\.html")
-# What the store has to answer within. Until then nobody else's request waits: neither the event loop nor Airflow's
-# own threads do, and a store that is away holds these few.
+# The store has to answer within this time. It has threads of its own, so that a store that is away blocks neither the
+# event loop nor Airflow's threads.
 SECONDS = 10.0
 _READERS = ThreadPoolExecutor(4, "coset-pages")
 
 _log = logging.getLogger(__name__)
 
-# Without pages about itself, which would be everybody's.
+# FastAPI's own pages about the routes are off, because everybody could see them.
 app = FastAPI(title="Coset", openapi_url=None, redirect_slashes=False)
 
 
 def _pipeline(dag_id: str, request: Request, user: GetUserDep) -> str:
-    """The pipeline that a DAG is about, if the user may see that DAG, and for a backfill's the pipeline's own too."""
+    """The pipeline of a DAG, if the user may see the DAG. For a backfill's DAG he must see the pipeline's own too."""
     _check_access(dag_id, request, user)
     with create_session() as session:
         tags = set(session.scalars(select(DagTag.name).where(DagTag.dag_id == dag_id)))
@@ -83,7 +83,7 @@ def _batch(dag_id: str, run_id: str, pipeline: Pipeline) -> RunBatch | None:
 
 
 def _pipelines(user: GetUserDep) -> list[str]:
-    """The pipelines whose own DAGs the user may see."""
+    """The pipelines with an own DAG that the user may see."""
     seen = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
     wanted = select(DagModel.dag_id).join(DagTag, DagTag.dag_id == DagModel.dag_id)
     with create_session() as session:
@@ -105,7 +105,7 @@ async def overview(pipelines: Pipelines) -> Response:
 
 @app.get("/docs/index.html")
 async def overview_of_pages(pipelines: Pipelines) -> Response:
-    """The same, where pages of pipelines look for it."""
+    """The overview at the address to which pages of pipelines link."""
     return await _overview(pipelines, "../dags/{}/index.html")
 
 
@@ -119,7 +119,7 @@ async def _overview(pipelines: list[str], link: str) -> Response:
 
 @app.get("/dags/{dag_id}/run")
 async def of_run(batch: Annotated[RunBatch | None, Depends(_batch)]) -> Response:
-    """To the page of a run's batch."""
+    """Redirect to the page of a run's batch."""
     return RedirectResponse(await _read(lambda store: page_of_run(store, batch)))
 
 
@@ -146,7 +146,7 @@ async def _page(pipeline: str, page: str) -> bytes:
 
 
 async def _read(does: Callable[[Store], T]) -> T:
-    """What the store gives within the limit."""
+    """Read from the store, within the time limit."""
     try:
         asked = asyncio.get_running_loop().run_in_executor(_READERS, lambda: does(store_at(store_root())))
         return await asyncio.wait_for(asked, SECONDS)
@@ -159,7 +159,7 @@ def _no_page() -> Unshown:
 
 
 def _away(error: Exception) -> Unshown:
-    """Users are told that; what the error says of the store is for the log of the web server."""
+    """A sentence for users. The error itself goes only to the web server's log."""
     _log.warning("Coset's store cannot be read: %s", error or type(error).__name__)
     what = "Try again later. If it stays so, the log of Airflow's web server says why: it needs COSET_STORE and access."
     return Unshown(status.HTTP_503_SERVICE_UNAVAILABLE, "The store of the pages cannot be read now", what)
@@ -172,10 +172,10 @@ def _said(request: Request, error: Unshown) -> Response:
 
 @app.exception_handler(AnyHTTPException)
 async def _refused(request: Request, error: HTTPException) -> Response:
-    """Airflow's own answer to who is not logged in; a sentence where there is no route."""
+    """A sentence if there is no route, the way to the login if nobody is logged in, else Airflow's own answer."""
     if error.status_code == status.HTTP_404_NOT_FOUND:
         return _no_page().answer()
-    return await http_exception_handler(request, error)
+    return to_log_in(request, error) or await http_exception_handler(request, error)
 
 
 @app.middleware("http")

@@ -1,4 +1,4 @@
-"""Places: how the task groups of a location get there, each through a connection or with Spark settings of its own."""
+"""Places: how task groups get to a location, by a connection or by Spark settings."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from partitioning.values import Value
 
 
 class Place(Value, frozen=True):
-    """A location's own Spark, by the name of an Airflow connection, or the settings that ask a common one for it.
+    """A location's Spark, by the name of an Airflow connection, or the settings that ask a shared Spark for the
+    location.
 
-    Both may be seen by everybody who sees the DAG: neither is for credentials.
+    Everybody who sees the DAG sees both, so they must not hold credentials.
     """
 
     conn_id: str = "spark_default"
@@ -24,9 +25,9 @@ Places = Mapping[str, Place]
 
 
 def placed(group: TaskGroup, places: Places) -> dict[str, Any]:
-    """The arguments by which a group's operator runs it where it is to run; none if there are no places.
+    """The arguments with which a group's operator runs it at its place. Empty if there are no places.
 
-    That is where the group ran last. If it never ran, or that place is gone, its number says which one it is.
+    The place is where the group ran last. If it never ran, or that place is gone, the group's number chooses one.
     """
     if not places:
         return {}

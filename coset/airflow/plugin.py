@@ -1,4 +1,4 @@
-"""Coset among Airflow's plugins: Admin > Plugins shows whether a deployment has it."""
+"""Coset's Airflow plugin. Admin > Plugins shows whether a deployment has it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PAGES = "coset"
 
 
 class CosetPlugin(AirflowPlugin):
-    """The Data Docs in Airflow: a tab of each run and DAG, and an entry of the menu."""
+    """The Data Docs in Airflow: a tab for each run and DAG, and a menu entry."""
 
     name = "coset"
     external_views = [  # noqa: RUF012 - Airflow declares a list
@@ -34,7 +34,7 @@ class CosetPlugin(AirflowPlugin):
 
     @property
     def fastapi_apps(self) -> list[Any]:  # type: ignore[override]
-        """The routes. All processes of Airflow load its plugins; only the web server asks for this."""
+        """The routes. All processes of Airflow load plugins, but only the web server reads this property."""
         from coset.airflow.page_routes import app  # noqa: PLC0415
 
         return [{"app": app, "url_prefix": f"/{_PAGES}", "name": "Coset"}]

@@ -1,37 +1,40 @@
-"""How findings are shown in Airflow: by what its pages offer, and by the commands that do the same."""
+"""How findings are shown in Airflow: next steps name what its pages offer, and the commands that do the same."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+from coset.reports.site import environment
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Shown
 from partitioning.texts import visible
 
-# How the command line calls the pipelines of the DAGs that were made here, by their names.
+# What the command line calls the pipelines of this process's DAGs, by pipeline name.
 _NAMED: dict[str, str] = {}
-# A file in there is called by its name.
+# Commands find a file in this folder by its name alone.
 _FOLDER = ("dags", "pipelines")
 
 
 def shown() -> Shown:
-    """How a task shows what is wrong."""
-    return Shown(named=_NAMED, airflow=True)
+    """How a task shows findings."""
+    name = environment()
+    return Shown(named=_NAMED, airflow=True, options=f"--env {name}" if name else "")
 
 
 def say(sentence: str) -> None:
-    """A sentence in the log of a task; what users wrote in it is one line, and obeyed by nobody who shows the log."""
+    """Print a sentence to a task's log. Text of users in it is made harmless and stays on one line."""
     print(visible(sentence))
 
 
 def say_page(page: str) -> None:
-    """A page of Markdown, in which that was seen to, in the log of a task."""
+    """Print a page of Markdown, whose texts are harmless already, to a task's log."""
     print(page)
 
 
 def remember(pipeline: Pipeline) -> None:
-    """Find the file that defines a pipeline: commands need it if it is not in the folder of pipelines."""
+    """Find and keep the file that defines a pipeline. Commands need its path if it is not in the folder of
+    pipelines."""
     modules = [module for module in list(sys.modules.values()) if vars(module).get("pipeline") is pipeline]
     files = sorted(file for module in modules if (file := getattr(module, "__file__", None)))
     named = {file.stem if file.parts[-3:-1] == _FOLDER else str(file) for file in map(Path, files)}

@@ -1,4 +1,4 @@
-"""The operator that runs one task group of a plan, on a Spark server that stays or by submitting it."""
+"""The operator that runs one task group of a plan, on a resident Spark server or by submitting it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from coset.airflow.shown import say, shown
 from coset.batches.ref import BatchRef
 from coset.batches.runners.choice import SERVER
+from coset.batches.runners.given_settings import checked
 from coset.batches.turns import Turns, group_work
 from partitioning.errors import Conflict, CosetError, Refused
 
@@ -27,12 +28,14 @@ _READ_WITHIN_SECONDS = 0.2
 
 
 class TaskGroupOperator(SparkSubmitOperator):
-    """Runs a task group where its connection says, and does not retry what was refused.
+    """Runs a task group where its connection says. A refusal is not retried.
 
-    A connection to a Spark server (of type `spark_connect`, or with a host `sc://…`) may hold its token as password,
-    and `master` in its extra, for when the server is gone. Any other host is a master, to which the provider submits
-    with this environment's Spark; the provider takes `yarn` where the connection is missing, here that is an error.
-    `batch` is a `BatchRef` as plain data; `location` is where the connection leads, if it is not where this task runs.
+    A connection to a Spark server (of type `spark_connect`, or with a host `sc://…`) may have the server's token as
+    password, and in its extra a `master` for when the server is gone. Any other host is a master, to which the provider
+    submits with this environment's Spark. The extra's `conf` has Spark's settings, before which those of a place count.
+    A missing connection is an error, where the provider itself would use `yarn`.
+    `batch` is a `BatchRef` as plain data. `location` is where the connection leads, if that is not where this task
+    runs.
     """
 
     def __init__(self, *, batch: Mapping[str, str], group: int, location: str | None = None, **kwargs: Any) -> None:
@@ -49,7 +52,7 @@ class TaskGroupOperator(SparkSubmitOperator):
             ref = BatchRef(**self.batch)
             with Turns(*ref.load()).turn(group_work(self.group), wait=True):
                 if server is None:
-                    self._submit(context, connection.host or "")
+                    self._submit(context, connection.host or "", settings_of(connection))
                 else:
                     self._run_on(server, connection)
         except CosetError as error:
@@ -67,10 +70,17 @@ class TaskGroupOperator(SparkSubmitOperator):
         from coset.batches.runners.connect import Connect  # noqa: PLC0415
 
         master = connection.extra_dejson.get("master", "local[*]")
-        with Connect(server, token=connection.password, master=master, location=self.location) as self._runner:
+        server_or_master = Connect(
+            server,
+            token=connection.password,
+            master=master,
+            location=self.location,
+            settings=settings_of(connection),
+        )
+        with server_or_master as self._runner:
             say(self._runner.group(BatchRef(**self.batch), self.group))
 
-    def _submit(self, context: Context, master: str) -> None:
+    def _submit(self, context: Context, master: str, settings: Mapping[str, str]) -> None:
         from coset.batches.runners.reach import check_reach  # noqa: PLC0415
         from coset.batches.runners.spark_settings import SPARK_SUBMIT, configuration, environment  # noqa: PLC0415
         from coset.batches.runners.spark_submit import APPLICATION, arguments, failure_name  # noqa: PLC0415
@@ -80,7 +90,7 @@ class TaskGroupOperator(SparkSubmitOperator):
         check_reach(ref, master)
         self.application = APPLICATION
         self.application_args = arguments(ref, self.group, failed)
-        self.conf = {**configuration(master), **(self.conf or {})}
+        self.conf = configuration(master, {**settings, **(self.conf or {})})
         here = {LOCATION: self.location} if self.location else {}
         self.env_vars = {**environment(), **here, **(self.env_vars or {})}
         self._spark_binary = SPARK_SUBMIT
@@ -90,7 +100,7 @@ class TaskGroupOperator(SparkSubmitOperator):
             found = _found(ref, failed)
             if found is None:
                 raise
-            # Whoever is told of it is told what was found; what Airflow says stays in the log.
+            # People are told the group's own findings; Airflow's error stays in the log.
             found.__cause__ = error
             raise failure(found) from found
         finally:
@@ -98,7 +108,7 @@ class TaskGroupOperator(SparkSubmitOperator):
 
 
 def server_of(connection: Connection) -> str | None:
-    """The address of the Spark server that a connection is to, if it is to one."""
+    """The address of the Spark server of a connection. None if it is to something else."""
     host = connection.host or ""
     if connection.conn_type == "spark_connect" and not host.startswith(SERVER):
         host = f"{SERVER}{host}"
@@ -109,23 +119,28 @@ def server_of(connection: Connection) -> str | None:
     return f"{host}{port}{secured}"
 
 
-def until_printed() -> None:
-    """Give Airflow time to read what a task has printed last.
+def settings_of(connection: Connection) -> dict[str, str]:
+    """Spark's settings in the extra of a connection. Raises Refused for what nobody may give."""
+    return checked(connection.extra_dejson.get("conf") or {}, f"the connection {connection.conn_id}")
 
-    It dates printed lines when it reads them, and shows the log by date: lines that it reads after the task has ended
-    are hidden among those of its own that it folds.
+
+def until_printed() -> None:
+    """Give Airflow time to read the last output of a task.
+
+    Airflow dates printed lines when it reads them, and orders the log by date: lines that it reads after the task's end
+    are hidden among its own folded lines.
     """
     time.sleep(_READ_WITHIN_SECONDS)
 
 
 def failure(error: CosetError) -> AirflowException:
-    """The error as Airflow's: without a retry if it stays so, however often it is tried."""
+    """The error as Airflow's. A refusal or conflict is not retried."""
     final = isinstance(error, Refused | Conflict)
     return (AirflowFailException if final else AirflowException)(error.shown(shown()))
 
 
 def _found(ref: BatchRef, name: str) -> CosetError | None:
-    """What the group failed with, by the document that it left; None, if it left none."""
+    """The error of the group, from the document that it stored. None if it stored none."""
     try:
         ledger, plan = ref.load()
         stored = ledger.failure(plan.batch, name)
@@ -135,6 +150,6 @@ def _found(ref: BatchRef, name: str) -> CosetError | None:
 
 
 def _close(hook: SparkSubmitHook | None) -> None:
-    """Close what the provider leaves open: the pipe to spark-submit."""
+    """Close the pipe to spark-submit, which the provider leaves open."""
     if hook and hook._submit_sp and hook._submit_sp.stdout:
         hook._submit_sp.stdout.close()

@@ -15,45 +15,44 @@ from partitioning.model.figures import effort_of
 from partitioning.model.occasion import Effort
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import Receipt, TaskReceipt
+from partitioning.model.tables_at import TABLES
 
 
 class Attempt:
-    """One attempt. Its receipts are read when they are first asked for, once: a step of a batch loads one of these."""
+    """One attempt. It reads the receipts once, when they are first needed. Each step of a batch loads one attempt."""
 
     def __init__(self, ledger: Ledger, plan: Plan, number: int) -> None:
         self.ledger, self.plan, self.number = ledger, plan, number
 
     @classmethod
     def of_open(cls, ledger: Ledger, plan: Plan) -> Attempt:
-        """The attempt that an open batch is at."""
+        """The current attempt of an open batch."""
         return cls(ledger, plan, ledger.attempt(plan.batch))
 
     @classmethod
     def published(cls, ledger: Ledger, plan: Plan) -> Attempt | None:
-        """The attempt of a batch that was published, if one was."""
+        """The published attempt of a batch. None if the batch is not published."""
         verdict = ledger.published(plan.batch)
         return None if verdict is None else cls(ledger, plan, verdict.attempt)
 
     @cached_property
     def receipts(self) -> dict[int, Receipt]:
-        """The receipts that there are, by task group."""
-        numbers = [group.group for group in self.plan.groups]
-        stored = ((number, self.ledger.receipt(self.plan.batch, self.number, number)) for number in numbers)
-        return {number: receipt for number, receipt in stored if receipt is not None}
+        """The stored receipts, by task group."""
+        return self.ledger.receipts(self.plan.batch, self.number, (group.group for group in self.plan.groups))
 
     @property
     def missing(self) -> list[int]:
-        """The task groups that have no receipt."""
+        """The task groups without a receipt."""
         return [group.group for group in self.plan.groups if group.group not in self.receipts]
 
     @property
     def tasks(self) -> Iterator[TaskReceipt]:
-        """What the tasks say, of those groups that have a receipt."""
+        """The receipts of the tasks, for groups that have a receipt."""
         return (task for receipt in self.receipts.values() for task in receipt.tasks)
 
     @property
     def effort(self) -> Effort | None:
-        """What its task groups took; None if one has no receipt, or one of an earlier version."""
+        """What its task groups took. None if a receipt is missing or is of an earlier version."""
         return effort_of(self.plan, tuple(self.receipts.values()))
 
     @cached_property
@@ -78,27 +77,27 @@ class Attempt:
             where, pipeline = self.ledger.uri(place), self.ledger.pipeline
             if receipt is None:
                 what = f"group {number} has no receipt"
-                yield Finding(Kind.BATCH_UNRUN, what, where, Run(pipeline), about(group=number))
+                yield Finding.of(Kind.BATCH_UNRUN, what, where, Run(pipeline), group=number)
             elif receipt.plan != self._identity:
                 what = f"the receipt is of the plan {receipt.plan}, not of {self._identity}"
                 values = about(plan=self._identity, found=receipt.plan)
                 yield Finding(Kind.DOCUMENTS_DISAGREE, what, where, Status(pipeline), values)
 
     def _misplaced(self) -> Iterator[Finding]:
-        """Files in no table of the plan, and those that two tasks say they wrote; of the receipts of this plan."""
+        """Findings on files outside the tables of the plan, and on files that two tasks claim."""
         tables, known = {write.declared.table for write in self.plan.writes()}, set[str]()
         of_plan = (receipt for receipt in self.receipts.values() if receipt.plan == self._identity)
         for artefact in (file for receipt in of_plan for task in receipt.tasks for file in task.artefacts):
             where = self.ledger.uri(artefact.path)
             if artefact.role is Role.TABLE and not _is_of(artefact, tables):
                 what, then = f"the plan writes no table {artefact.name!r} there", Status(self.ledger.pipeline)
-                yield Finding(Kind.TASK_FILES, what, where, then, about(artefact=artefact.name))
+                yield Finding.of(Kind.TASK_FILES, what, where, then, artefact=artefact.name)
             if artefact.path in known:
                 what, again = "two tasks say they wrote this file", Replan(self.plan.pipeline)
-                yield Finding(Kind.TASK_FILES, what, where, again, about(file=artefact.path))
+                yield Finding.of(Kind.TASK_FILES, what, where, again, file=artefact.path)
             known.add(artefact.path)
 
 
 def _is_of(artefact: Artefact, tables: Collection[str]) -> bool:
-    """Whether it lies in the folder of the table that it is said to be of, and that is one of these."""
-    return artefact.name in tables and artefact.path.startswith(f"tables/{artefact.name}/data/")
+    """Whether a file's table is one of these, and the file lies in that table's folder."""
+    return artefact.name in tables and artefact.path.startswith(f"{TABLES}{artefact.name}/data/")

@@ -1,7 +1,7 @@
-"""The audit: from the receipts of a batch to small tables, which Great Expectations then judges.
+"""The audit: turns the receipts of a batch into small tables, which Great Expectations judges.
 
-`coverage` has a row for each partition of each input of a stage, `keys` the sampled keys with the task that took
-them, `violations` the first records that broke a rule, `produced` what tasks left. All are stored as Parquet beside the
+`coverage` has a row for each partition of each input of a stage, `keys` the sampled keys and the tasks that took them,
+`violations` the first records that broke a rule, `produced` the output of tasks. All are stored as Parquet beside the
 batch.
 """
 
@@ -9,28 +9,29 @@ from __future__ import annotations
 
 import io
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-import duckdb
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from coset.batches.produced import produced
+from coset.batches.produced import closed, migrated, produced
 from coset.batches.second_look import second_look
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.commands import Replan, Run, Then
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.receipts import all_left, receipts
-from partitioning.errors import Finding, Refused, about
+from partitioning.documents.store import at_once
+from partitioning.errors import Finding, Refused
 from partitioning.hashes import hash_of, read_key
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
-from partitioning.model.gaps import planned_gaps
 from partitioning.model.graph import quote
 from partitioning.model.leaving import Left, leavings, partitions_of
+from partitioning.model.offsets import StreamPartition
 from partitioning.model.placement import KeyFormat
 from partitioning.model.plan import (
     ExchangeInput,
@@ -43,6 +44,7 @@ from partitioning.model.plan import (
     StreamInput,
     TaskRef,
 )
+from partitioning.model.private import MASK
 from partitioning.model.receipt import (
     MODULUS,
     Offender,
@@ -51,17 +53,19 @@ from partitioning.model.receipt import (
     TaskReceipt,
     Violation,
     least_and_most_read,
+    offset_digest,
     range_digest,
     records_by_readers,
 )
 from partitioning.model.streams import NullKeys
 
-# Great Expectations judges small tables: more keys than this are compared here and the worst are shown to it.
+# Great Expectations judges small tables. Of more keys than this it gets the worst.
 KEYS_JUDGED = 50_000
 
 _TEXTS = {
     *("kind", "name", "step", "stage", "input", "key", "violation", "sentence", "null_keys"),
-    *("digest_planned", "digest_found", "stream", "first"),
+    *("digest_planned", "digest_found", "stream", "first", "bad_records", "digest_aside", "digest_kept"),
+    *("keys_before", "keys_after", "over_keys", "met_keys", "alone_keys"),
 }
 
 
@@ -73,25 +77,34 @@ def _schema(columns: str) -> pa.Schema:
 _TABLES = {
     "coverage": _schema(
         "stage input partition table null_keys start end planned read_min read_max taken dropped "
-        "nulls refused_nulls digest_planned digest_found disorder foreign stray keys"
+        "nulls refused_nulls digest_planned digest_found disorder foreign stray keys "
+        "bad_records set_aside kept_aside digest_aside digest_kept"
     ),
     "keys": _schema("stage input key task partition offset"),
     "violations": _schema("violation stage task input partition offset key sentence"),
     "moved": _schema("kind name step stage partitions records bytes spared"),
     "gaps": _schema("stream partition gaps looked found first"),
     "produced": _schema("stage task kind name partition counted taken made left"),
+    "migrated": _schema("stage task step rows_before rows_after keys_before keys_after"),
+    "closed": _schema("stage task step over_rows over_keys met_rows met_keys alone_rows alone_keys late"),
 }
+
+
+# Columns of later versions, and what they are in tables of before.
+_ADDED = {"bad_records": "", "set_aside": 0, "kept_aside": 0, "digest_aside": "", "digest_kept": ""}
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The audit tables of a batch's attempt; their columns are those of `_TABLES`.
+    """The audit tables of an attempt. `_TABLES` has their columns.
 
-    `coverage.keys` says how many keys were compared, `keys` holds all of them or, if they are many, those
-    in more than one task first. Keys are text, as `partitioning.hashes.read_key` reads them. `moved` has what tasks
-    left for later ones; `spared` are the records that a shuffle of all would have moved too, as it was planned.
-    `produced` has what each task made and left, `gaps` what lies where offsets are missing, as `batches.produced` and
-    `batches.second_look` say it.
+    In `coverage`, what tasks say that they set aside stands beside what their files have, as number and digest.
+    `coverage.keys` is the number of sampled keys. `keys` holds these keys, up to `KEYS_JUDGED`, first those that more
+    than one task took. `partitioning.hashes.read_key` reads their text. `moved` has the output for later tasks, and as
+    `spared` the records that a full shuffle would have moved too, by the plan. `produced` is explained in
+    `batches.produced`, `gaps` in `batches.second_look`. `migrated` has the rows and keys of each step of which
+    tasks wrote all kept rows again, before and after. `closed` has the rows and keys that were over in each task and
+    step whose records are given alone, those that had met a partner, those given, and the number that came late.
     """
 
     coverage: pd.DataFrame
@@ -100,44 +113,50 @@ class Audit:
     moved: pd.DataFrame
     produced: pd.DataFrame
     gaps: pd.DataFrame
+    migrated: pd.DataFrame
+    closed: pd.DataFrame
 
 
 def audit(ledger: Ledger, plan: Plan, attempt: int) -> Audit:
-    """Read the receipts of every task group and make the audit tables. Raises Refused as `receipts` and `audit_of`."""
+    """Audit the stored receipts of an attempt. Raises Refused as `receipts` and `audit_of`."""
     return audit_of(ledger, plan, attempt, receipts(ledger, plan, attempt))
 
 
 def audit_of(ledger: Ledger, plan: Plan, attempt: int, read: Iterable[Receipt]) -> Audit:
-    """Build the audit tables of the receipts of every task group, and store them.
+    """Build the audit tables from the receipts of all task groups, and store them.
 
-    Raises Refused, with all findings, if a file of keys is missing or does not hold those that its task sampled.
+    Raises Refused with all findings if a file of sampled keys is missing or is not what its receipt says.
     """
     tasks = {receipt.task: receipt for group in read for receipt in group.tasks}
     left = all_left(ledger, plan, tasks.values())
     tables = {
-        "coverage": pa.Table.from_pylist(_coverage(plan, left, tasks.values()), _TABLES["coverage"]),
+        "coverage": pa.Table.from_pylist(
+            _coverage(plan, left, tasks.values(), _kept_aside(ledger, tasks.values())), _TABLES["coverage"]
+        ),
         "keys": _keys(ledger, tasks.values()),
         "violations": pa.Table.from_pylist(_violations(plan, tasks.values()), _TABLES["violations"]),
         "moved": pa.Table.from_pylist(list(_moved(plan, tasks.values())), _TABLES["moved"]),
         "gaps": pa.Table.from_pylist(list(second_look(plan, tasks.values())), _TABLES["gaps"]),
         "produced": pa.Table.from_pylist(list(produced(plan, tasks.values())), _TABLES["produced"]),
+        "migrated": pa.Table.from_pylist(list(migrated(plan, tasks.values())), _TABLES["migrated"]),
+        "closed": pa.Table.from_pylist(list(closed(plan, tasks.values())), _TABLES["closed"]),
     }
     for name, table in tables.items():
         data = io.BytesIO()
         pq.write_table(table, data, write_page_checksum=True)
         ledger.store.put(_key(ledger, plan, attempt, name), data.getvalue())
-    return Audit(**{name: table.to_pandas() for name, table in tables.items()})
+    return Audit(**{name: table.to_pandas(use_threads=False) for name, table in tables.items()})
 
 
 def load(ledger: Ledger, plan: Plan, attempt: int) -> Audit:
-    """Read back what `audit` stored. Raises Refused as `load_some`."""
+    """Read the stored audit tables. Raises Refused as `load_some`."""
     return Audit(**load_some(ledger, plan, attempt, *_TABLES))
 
 
 def load_some(ledger: Ledger, plan: Plan, attempt: int, *names: str) -> dict[str, pd.DataFrame]:
-    """Some of the audit tables: batches of older versions lack others.
+    """Read some of the audit tables. Batches of older versions do not have all.
 
-    Raises Refused, with all findings, if one is missing or was stored by a version whose columns were others.
+    Raises Refused with all findings if one is missing, or has the columns of another version.
     """
     tables, findings = dict[str, pd.DataFrame](), []
     for name in names:
@@ -147,9 +166,11 @@ def load_some(ledger: Ledger, plan: Plan, attempt: int, *names: str) -> dict[str
             findings.append(_audit_again(ledger, "the audit table is missing", key))
             continue
         table = _table(data, ledger.uri(key), AGAIN)
+        for added in (field for field in schema if field.name in _ADDED and field.name not in table.schema.names):
+            table = table.append_column(added, pa.array([_ADDED[added.name]] * len(table), added.type))
         if not table.schema.equals(schema):
-            findings.append(_audit_again(ledger, "the audit table has other columns than this version's", key))
-        tables[name] = table.to_pandas()
+            findings.append(_audit_again(ledger, "the audit table has the columns of another version", key))
+        tables[name] = table.to_pandas(use_threads=False)
     if findings:
         raise Refused(*findings)
     return tables
@@ -160,37 +181,63 @@ def _key(ledger: Ledger, plan: Plan, attempt: int, table: str) -> str:
 
 
 def _audit_again(ledger: Ledger, what: str, key: str) -> Finding:
-    return Finding(
-        Kind.BATCH_UNRUN,
-        what,
-        ledger.uri(key),
-        (Run(ledger.pipeline), ": it audits the batch again"),
-        about(document=key),
+    return Finding.of(
+        Kind.BATCH_UNRUN, what, ledger.uri(key), (Run(ledger.pipeline), ": it audits the batch again"), document=key
     )
 
 
-def _coverage(plan: Plan, left: Left, tasks: Iterable[TaskReceipt]) -> list[dict[str, object]]:
+# By stage, input and partition: how many records that were set aside the files have, and the digest of their offsets.
+_Kept = Mapping[tuple[str, str, int], tuple[int, int]]
+
+
+def _coverage(plan: Plan, left: Left, tasks: Iterable[TaskReceipt], kept: _Kept) -> list[dict[str, object]]:
     accounts: dict[tuple[str, str, int], list[PartitionReceipt]] = defaultdict(list)
     for task in tasks:
         for seen in task.partitions:
             accounts[task.task.stage, seen.input, seen.partition].append(seen)
     return [
-        _coverage_row(stage.name, expected, accounts[stage.name, read.name, expected.partition])
+        _coverage_row(stage.name, expected, accounts[place], *kept.get(place, (0, 0)))
         for stage in plan.stages
         for read in stage.inputs
         for expected in _expected(plan, left, read)
+        for place in [(stage.name, read.name, expected.partition)]
     ]
+
+
+def _kept_aside(ledger: Ledger, tasks: Iterable[TaskReceipt]) -> _Kept:
+    """Counted in the files. Raises Refused with all findings if one is missing or damaged."""
+    kept: dict[tuple[str, str, int], tuple[int, int]] = {}
+    findings = []
+    then = (Replan(ledger.pipeline), ": the proof of this batch cannot be completed")
+    files = [(task.task, file.path) for task in tasks for file in task.left(Role.SET_ASIDE)]
+    stored = at_once(ledger.store.get, [path for _, path in files])
+    for (task, path), data in zip(files, stored, strict=True):
+        where = ledger.uri(path)
+        if data is None:
+            what = f"the records that task {task} set aside are missing"
+            findings.append(Finding.of(Kind.TASK_FILES, what, where, then, task=task))
+            continue
+        for row in _table(data, where, then).select(["stream", "partition", "offset"]).to_pylist():
+            place = task.stage, row["stream"], row["partition"]
+            count, digest = kept.get(place, (0, 0))
+            kept[place] = count + 1, (digest + offset_digest(row["offset"])) % MODULUS
+    if findings:
+        raise Refused(*findings)
+    return kept
 
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
-    """The offsets of a partition that the tasks of a stage have to account for, together: [start, end), which have so
-    many `records`. `digest` is theirs. Each is None if only those who read them can know it."""
+    """What the tasks of a stage together have to account for in a partition: the offsets [start, end).
+
+    `records` is their number and `digest` the digest of the offsets. Each is None if only the readers can know it.
+    """
 
     input: str
     partition: int
     table: bool
     null_keys: NullKeys
+    bad_records: str
     start: int
     end: int
     records: int | None
@@ -198,25 +245,28 @@ class _Expected:
 
 
 def _expected(plan: Plan, left: Left, read: Input) -> Iterator[_Expected]:
-    """What was planned of a stream; what earlier tasks said they wrote of an exchange, a result or state."""
+    """The expected offsets of an input: those planned of a stream, those written of an exchange, result or state."""
     match read:
         case StreamInput():
             stream = plan.stream(read.name)
             for planned in (stream.partitions[number] for number in read.numbers):
-                place = read.name, planned.partition, stream.declared.table, read.null_keys
+                bad = str(stream.declared.bad_records) if stream.declared.sets_aside else ""
+                place = read.name, planned.partition, stream.declared.table, read.null_keys, bad
                 digest = None if stream.declared.may_lack_offsets else _digest(plan, stream, planned)
                 records = planned.records if stream.declared.counted_by_plan else None
                 yield _Expected(*place, planned.start, planned.end, records, digest)
         case ExchangeInput() | ResultInput() | StateInput():
             for written in partitions_of(left, read.name, read.numbers):
-                place = read.name, written.partition, False, NullKeys.OWN_TASK
+                place = read.name, written.partition, False, NullKeys.OWN_TASK, ""
                 digest = _text(range_digest(written.start, written.end))
                 yield _Expected(*place, written.start, written.end, written.end - written.start, digest)
         case _:
             assert_never(read)
 
 
-def _coverage_row(stage: str, expected: _Expected, accounts: Sequence[PartitionReceipt]) -> dict[str, object]:
+def _coverage_row(
+    stage: str, expected: _Expected, accounts: Sequence[PartitionReceipt], kept: int, digest_kept: int
+) -> dict[str, object]:
     def total(figure: str) -> int:
         return sum(getattr(seen, figure) for seen in accounts)
 
@@ -245,13 +295,18 @@ def _coverage_row(stage: str, expected: _Expected, accounts: Sequence[PartitionR
         "foreign": total("foreign"),
         "stray": total("stray"),
         "keys": total("keys"),
+        "bad_records": expected.bad_records,
+        "set_aside": total("set_aside"),
+        "kept_aside": kept,
+        "digest_aside": _text(sum(int(seen.digest_aside or "0", 16) for seen in accounts) % MODULUS),
+        "digest_kept": _text(digest_kept),
     }
 
 
 def _digest(plan: Plan, stream: PlannedStream, planned: PlannedPartition) -> str:
-    """The digest of what is planned of a partition of a dense stream: its range but for what lies between files."""
-    missing = (gap.offsets for gap in planned_gaps(plan, stream.declared, planned)) if planned.missing else ()
-    lost = sum(range_digest(hole.start, hole.end) for hole in missing)
+    """The digest of the planned offsets of a partition of a dense stream. Offsets between files are left out."""
+    gaps = plan.gaps.get(StreamPartition(stream.name, planned.partition), ())
+    lost = sum(range_digest(gap.offsets.start, gap.offsets.end) for gap in gaps)
     return _text((range_digest(planned.start, planned.end) - lost) % MODULUS)
 
 
@@ -260,9 +315,9 @@ def _text(digest: int) -> str:
 
 
 def _held(accounts: Sequence[PartitionReceipt]) -> str:
-    """The digest of the offsets that tasks read of a partition of a sparse stream; empty if they do not agree.
+    """The digest of the offsets that tasks read from a partition of a sparse stream. Empty if the tasks disagree.
 
-    Tasks that share a range read the same of it; those of several ranges are added up.
+    Tasks with the same range must have the same digest. Digests of different ranges are added.
     """
     by_range: dict[tuple[int, int], set[str]] = defaultdict(set)
     for seen in accounts:
@@ -273,24 +328,19 @@ def _held(accounts: Sequence[PartitionReceipt]) -> str:
 
 
 def _keys(ledger: Ledger, tasks: Iterable[TaskReceipt]) -> pa.Table:
-    """The sampled keys of all tasks; if they are many, those that more than one task of a stage took first."""
+    """The sampled keys of all tasks, up to `KEYS_JUDGED`, first those that several tasks of a stage took."""
     tables, findings = [], []
-    for task in tasks:
+    sampled = [task for task in tasks if any(seen.keys for seen in task.partitions)]
+    paths = [left[0].path if (left := task.left(Role.KEYS)) else None for task in sampled]
+    stored = at_once(lambda path: ledger.store.get(path) if path else None, paths)
+    for task, path, data in zip(sampled, paths, stored, strict=True):
         expected = {(seen.input, seen.partition): seen.keys for seen in task.partitions if seen.keys}
-        if not expected:
-            continue
-        left = task.left(Role.KEYS)
-        data = ledger.store.get(left[0].path) if left else None
-        where = ledger.uri(left[0].path if left else f"{ledger.pipeline}/audits")
+        where = ledger.uri(path or f"{ledger.pipeline}/audits")
         then = (Replan(ledger.pipeline), ": the proof of this batch cannot be completed")
         if data is None:
             findings.append(
-                Finding(
-                    Kind.TASK_FILES,
-                    f"the sampled keys of task {task.task} are missing",
-                    where,
-                    then,
-                    about(task=task.task),
+                Finding.of(
+                    Kind.TASK_FILES, f"the sampled keys of task {task.task} are missing", where, then, task=task.task
                 )
             )
             continue
@@ -299,7 +349,7 @@ def _keys(ledger: Ledger, tasks: Iterable[TaskReceipt]) -> pa.Table:
         places = zip(counted["input"], counted["partition"], strict=True)
         if dict(zip(places, counted["count_all"], strict=True)) != expected:
             what = f"task {task.task} sampled {sum(expected.values()):,} keys, its file holds {len(table):,} others"
-            findings.append(Finding(Kind.TASK_FILES, what, where, then, about(task=task.task, keys=len(table))))
+            findings.append(Finding.of(Kind.TASK_FILES, what, where, then, task=task.task, keys=len(table)))
         tables.append(table)
     if findings:
         raise Refused(*findings)
@@ -307,9 +357,9 @@ def _keys(ledger: Ledger, tasks: Iterable[TaskReceipt]) -> pa.Table:
 
 
 def _table(data: bytes, where: str, then: Then) -> pa.Table:
-    """What a Parquet file holds. Raises Refused if it is not what was written."""
+    """The content of a Parquet file. Raises Refused if it is damaged."""
     with reaching("the file cannot be read", where, then):
-        return pq.read_table(io.BytesIO(data), page_checksum_verification=True)
+        return pq.read_table(io.BytesIO(data), page_checksum_verification=True, use_threads=False)
 
 
 def _task_keys(task: TaskRef, file: pa.Table) -> pa.Table:
@@ -324,19 +374,13 @@ def _task_keys(task: TaskRef, file: pa.Table) -> pa.Table:
 
 
 def _worst_first(sampled: pa.Table) -> pa.Table:
-    with duckdb.connect() as connection:
-        connection.register("sampled", sampled)
-        ordered = connection.execute(
-            """
-            WITH split AS (SELECT stage, key FROM sampled GROUP BY ALL HAVING min(task) <> max(task))
-            SELECT sampled.*
-            FROM sampled LEFT JOIN split ON sampled.stage = split.stage AND sampled.key = split.key
-            ORDER BY split.key IS NULL, sampled.stage, sampled.key, task, input, partition
-            LIMIT ?
-            """,
-            [KEYS_JUDGED],
-        ).to_arrow_table()
-    return ordered.cast(_TABLES["keys"])
+    of_key = ["stage", "key"]
+    taken = sampled.group_by(of_key).aggregate([("task", "min"), ("task", "max")])
+    by_one = pc.equal(taken["task_min"], taken["task_max"])
+    marked = sampled.join(taken.select(of_key).append_column("by one", by_one), of_key)
+    order = ("by one", *of_key, "task", "input", "partition")
+    ordered = marked.sort_by([(name, "ascending") for name in order])
+    return ordered[:KEYS_JUDGED].select(_TABLES["keys"].names).cast(_TABLES["keys"])
 
 
 def _moved(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, object]]:
@@ -383,16 +427,22 @@ def _sentence(plan: Plan, task: TaskRef, name: str, offender: Offender) -> str:
     match offender.violation:
         case Violation.NULL_KEY:
             return f"{at} has no key, and {name} refuses records without one"
+        case Violation.SET_ASIDE:
+            return f"{at}: {offender.why}"
         case Violation.OFFSET:
             return f"{at} does not follow the offset before it"
+        case Violation.FOREIGN if offender.key == MASK:
+            return f"{says}, belongs in another partition"
+        case Violation.STRAY if offender.key == MASK:
+            return f"{says}, belongs to another task than {task.task}, which took it"
         case Violation.FOREIGN:
             count = read.placement.partitions
             home = _hash(read, offender) % count
             belongs = f"belongs in partition {home} of {count}"
             if count != (read.partitions if isinstance(read, StreamInput) else len(read.numbers)):
                 belongs = f"belongs in a partition ≡ {home} modulo {count}"
-            whose = "its producer" if isinstance(read, StreamInput) else "the task that left it"
-            return f"{says}, {belongs}: {whose} placed it otherwise{_signed_nought(read, offender)}"
+            whose = "its producer" if isinstance(read, StreamInput) else "the task that wrote it"
+            return f"{says}, {belongs}, where {whose} did not put it{_signed_zero(read, offender)}"
         case Violation.STRAY:
             residue = _hash(read, offender) % stage.cosets
             owner = next((other.task for other in stage.tasks if residue in other.owns), "none")
@@ -401,8 +451,8 @@ def _sentence(plan: Plan, task: TaskRef, name: str, offender: Offender) -> str:
             assert_never(offender.violation)
 
 
-def _signed_nought(read: Input, offender: Offender) -> str:
-    """What to do about a key that its producer's bytes tell from one that SQL takes for equal."""
+def _signed_zero(read: Input, offender: Offender) -> str:
+    """The remedy for the key -0.0: SQL takes it for equal to 0.0, but the producer's bytes differ."""
     placement = read.placement
     if placement.key_format != KeyFormat.DOUBLE or offender.key not in {"-0", "-0.0"}:
         return ""

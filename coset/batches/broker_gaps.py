@@ -1,4 +1,4 @@
-"""Gaps that brokers explain: offsets of a topic's log without a record, known once the log was read."""
+"""Broker gaps: offsets of a topic's log without a record, which are known after reading the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from partitioning.model.plan import Plan
 
 
 def broker_gaps(plan: Plan, coverage: pd.DataFrame) -> Iterator[Gap]:
-    """How many records each planned range of a topic has less than offsets, by the audit's coverage table."""
+    """How many offsets without a record each planned range of a topic has, by the audit's coverage table."""
     rows = coverage.drop_duplicates(["input", "partition"])
     records = {(row.input, int(row.partition)): int(row.planned) for row in rows.itertuples()}
     for stream in plan.streams:

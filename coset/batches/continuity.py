@@ -1,6 +1,6 @@
-"""Continuity: up to where streams were read before a batch, by what the ledger and the tables' own logs say now.
+"""Continuity: where earlier batches ended, by the ledger and the tables' own logs, beside where a plan begins.
 
-Nothing of it is taken from the plan that is judged, which says only where it starts itself and what it remembers.
+The plan that is judged is asked only where it begins and what it remembers.
 """
 
 from __future__ import annotations
@@ -11,46 +11,57 @@ from dataclasses import dataclass
 import pandas as pd
 
 from coset.batches.backfills.request import backfills
+from coset.batches.balances import balance
 from coset.batches.ends import ends_before
 from coset.batches.tables.delta import Held, held
+from coset.batches.watermarks import followed
 from coset.sources.log_starts import earlier
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
-from partitioning.model.gaps import Explained, planned_gaps
-from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
+from partitioning.model.gaps import Explained
+from partitioning.model.offsets import StreamPartition
+from partitioning.model.plan import Plan, PlannedStream
 from partitioning.model.read_ends import End, Ends, StreamProgress
 from partitioning.values import Value, replace
 
 
 @dataclass(frozen=True, slots=True)
 class Continuity:
-    """Three tables: `ends` has a row for each stream partition, `remembered` one for each that was read before and of
-    which nothing is read now, `tables` one for each result table.
+    """Four tables for the expectations.
 
-    `ends`: stream, partition, whether it is read `whole`, beginning, start, end; `published` is up to where published
-    batches have read it, `asked` where a first batch was asked to begin, `found` where it begins, if that
-    is earlier than the plan says; all three may be missing. How many offsets are `missing` by the plan; how many its
-    files `lack`, of which nobody explains so many (`unexplained`); and the first such gap (`gap`).
-    `remembered`: stream, partition, which is missing for what is remembered of the stream as a whole; up to where it
-    was read by the plan (`plan_end`, `plan_batch`), and by the ledger (`ledger_end`, `ledger_batch`); what else is
-    not remembered as it was (`differs`). All of them may be missing.
-    `tables`: table; the batch and plan that it holds by its log (`log_batch`, `log_plan`), and those that the ledger
-    published last to it (`ledger_batch`, `ledger_plan`); all may be missing. A table that
-    has later batches, as in a backfill, or this very one, has none.
+    `ends` has a row for each stream partition of the plan: stream, partition, `whole` (it is read from the first offset
+    each time), beginning, start, end. `published` is the end by published batches, `asked` the offset that the first
+    batch was asked to begin with, `found` the log start offset if it is earlier than the plan says; each may be null.
+    `missing` counts missing offsets by the plan, `lack` by its files, `declared` and `unexplained` those of `lack` that
+    the stream declares and that nothing explains. `gap` is the first unexplained gap.
+
+    `remembered` has a row for each partition that was read before and is not read now: stream, partition (null for the
+    stream as a whole), the end by the plan (`plan_end`, `plan_batch`) and by the ledger (`ledger_end`, `ledger_batch`),
+    and the name of what else differs (`differs`). Each but the stream may be null.
+
+    `tables` has a row for each result table: the newest batch and plan by its log (`log_batch`, `log_plan`) and by the
+    ledger (`ledger_batch`, `ledger_plan`), each of which may be null. It has no row for a table that already holds this
+    batch, and none in a backfill.
+
+    `watermarks` has a row for each time that a plan goes by (see `followed`).
     """
 
     ends: pd.DataFrame
     remembered: pd.DataFrame
     tables: pd.DataFrame
+    watermarks: pd.DataFrame
 
 
 def continuity(ledger: Ledger, plan: Plan) -> Continuity:
-    """What a batch has to go on from, read anew. Raises Refused if the ledger or a log cannot be read."""
+    """Where a batch has to continue, read again now. Raises Refused if the ledger or a log cannot be read."""
     published, before = ledger.published_before(plan.batch), ends_before(ledger, plan.batch)
     return Continuity(
-        _ends(ledger, plan, published, before), _remembered(ledger, plan, before), _tables(ledger, plan, published)
+        _ends(ledger, plan, published, before),
+        _remembered(ledger, plan, before),
+        _tables(ledger, plan, published),
+        followed(ledger, plan),
     )
 
 
@@ -69,7 +80,7 @@ def _ends(ledger: Ledger, plan: Plan, published: Plan | None, before: Ends) -> p
             "asked": plan.starts.get(f"{stream.name}-{partition.partition}"),
             "found": found[stream.name].get(partition.partition),
             "missing": partition.missing,
-            **gap_figures(plan, stream, partition),
+            **gap_figures(plan, StreamPartition(stream.name, partition.partition)),
         }
         for stream in plan.streams
         for partition in stream.partitions
@@ -79,7 +90,7 @@ def _ends(ledger: Ledger, plan: Plan, published: Plan | None, before: Ends) -> p
 
 
 def _earlier(stream: PlannedStream, before: Ends) -> Mapping[int, int]:
-    """Where partitions begin of which the plan says that they are read from a later offset, the first, on."""
+    """Earlier log start offsets than the plan's, for partitions that the plan reads from their first offset on."""
     whole = before.is_read_whole(stream.declared)
     beginnings = {
         partition.partition: partition.beginning
@@ -90,7 +101,7 @@ def _earlier(stream: PlannedStream, before: Ends) -> Mapping[int, int]:
 
 
 class _ByLedger:
-    """Up to where partitions were read, by the plans of the batches that read them last."""
+    """The ends of partitions, by the plans of the batches that read them last."""
 
     def __init__(self, ledger: Ledger, published: Plan | None, before: Ends) -> None:
         self._ledger = ledger
@@ -99,7 +110,7 @@ class _ByLedger:
         self._newest = published
 
     def end(self, stream: str, partition: int) -> int | None:
-        """None if no published batch has read it. Raises Refused if that is remembered of one that has not."""
+        """The end of a partition, None if no published batch read it. Raises Refused if those plans disagree."""
         known = self._before.end(stream, partition)
         if known is None:
             return None
@@ -108,9 +119,7 @@ class _ByLedger:
         if end == known.end:
             return end
         where = f"{stream}-{partition}, by {self._ledger.uri(self._ledger.key('plans', self._before.batch))}"
-        what = (
-            f"it is remembered that batch {known.batch} has read it up to {known.end}, but by its plan that is not so"
-        )
+        what = f"later plans say that batch {known.batch} read it up to {known.end}, but its own plan does not"
         then, values = "restore the plans and verdicts from a backup", about(partition=f"{stream}-{partition}")
         raise Refused(Finding(Kind.DOCUMENTS_DISAGREE, what, where, then, values))
 
@@ -127,7 +136,7 @@ def _end_in(plan: Plan | None, stream: str, partition: int) -> int | None:
 
 def _remembered(ledger: Ledger, plan: Plan, before: Ends) -> pd.DataFrame:
     after = before.then(Ends.by(plan.batch, plan.streams))
-    # A plan of an older version remembers nothing, and is not gone on from without asking the plans before it.
+    # A plan of an older version remembers nothing; the plans before it are asked instead.
     by_plan = _by_partition(plan.remembered) if isinstance(plan.remembered, tuple) else {}
     by_ledger = _by_partition(after.remembered()) if isinstance(plan.remembered, tuple) else {}
     others = _Others(ledger)
@@ -147,7 +156,7 @@ def _remembered(ledger: Ledger, plan: Plan, before: Ends) -> pd.DataFrame:
     return frame.assign(partition=frame["partition"].replace(_ALL, pd.NA))
 
 
-# In place of a partition's number: the stream, of which it may be remembered what is no partition's.
+# The partition number of what is remembered of a stream as a whole.
 _ALL = -1
 _Remembered = tuple[StreamProgress, End | None]
 
@@ -163,13 +172,13 @@ def _figures(whose: str, remembered: _Remembered | None) -> dict[str, int | None
 
 
 class _Others:
-    """What may be remembered of backfills as well: a swap between a plan and its check changes whose files count."""
+    """What plans may remember of backfills: a swap between a plan and its check changes whose files count."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger.original or ledger
 
     def differs(self, by_plan: _Remembered | None, by_ledger: _Remembered | None) -> str | None:
-        """What else than the position is remembered otherwise."""
+        """The name of what the plan remembers wrongly, besides the end."""
         if by_plan is None or by_ledger is None:
             return None if by_plan is by_ledger else "the stream"
         (read, end), (known, known_end) = by_plan, by_ledger
@@ -188,7 +197,7 @@ class _Others:
         return any(other == read for other in with_ends)
 
     def _plans(self, batch: int) -> Iterator[Plan]:
-        """Those that backfills have of a batch."""
+        """The plans of a batch in backfills."""
         for asked in backfills(self._ledger.store, self._ledger.pipeline):
             if batch in asked.batches and (plan := Ledger(self._ledger.store, asked.name).plan(batch)):
                 yield plan
@@ -198,9 +207,9 @@ def _unlike(one: Value, other: Value, names: Sequence[str]) -> str | None:
     return next((name for name in names if getattr(one, name) != getattr(other, name)), None)
 
 
-def gap_figures(plan: Plan, stream: PlannedStream, partition: PlannedPartition) -> dict[str, object]:
-    """What the planned files of a partition lack, by themselves."""
-    gaps = planned_gaps(plan, stream.declared, partition)
+def gap_figures(plan: Plan, partition: StreamPartition) -> dict[str, object]:
+    """The missing offsets of a partition by its files: how many, why, and the first unexplained gap."""
+    gaps = plan.gaps.get(partition, ())
     unexplained = [gap for gap in gaps if gap.explained is Explained.NOBODY]
     return {
         "lack": sum(gap.missing for gap in gaps),
@@ -211,7 +220,7 @@ def gap_figures(plan: Plan, stream: PlannedStream, partition: PlannedPartition) 
 
 
 def _tables(ledger: Ledger, plan: Plan, published: Plan | None) -> pd.DataFrame:
-    # What a backfill leaves alone has later batches.
+    # During a backfill the tables hold later batches.
     rows = [] if ledger.original else list(_table_rows(ledger, plan, published))
     columns = {"table": "string", "log_batch": "Int64", "log_plan": "string"}
     names = [*columns, "ledger_batch", "ledger_plan"]
@@ -221,9 +230,9 @@ def _tables(ledger: Ledger, plan: Plan, published: Plan | None) -> pd.DataFrame:
 def _table_rows(ledger: Ledger, plan: Plan, published: Plan | None) -> Iterator[dict[str, object]]:
     for write in plan.writes():
         table = write.declared.table
-        log = held(ledger.store.root, plan.pipeline, table) or Held(None, None)
+        log = held(ledger.store, plan.pipeline, table) or Held(None, None)
         if log.plan == digest(plan):
-            # Somebody decided and published this very batch meanwhile.
+            # Another process has published this batch meanwhile.
             continue
         last = _last_written(ledger, published, table)
         known = Held(last.batch, digest(last)) if last else Held(None, None)
@@ -237,8 +246,8 @@ def _table_rows(ledger: Ledger, plan: Plan, published: Plan | None) -> Iterator[
 
 
 def _last_written(ledger: Ledger, published: Plan | None, table: str) -> Plan | None:
-    """The newest published plan that writes a table, which may have been left out since."""
-    plan = published
-    while plan is not None and table not in {write.declared.table for write in plan.writes()}:
-        plan = ledger.published_before(plan.batch)
-    return plan
+    """The newest published plan that writes a table. Later batches may not write it."""
+    if published is None or table in {write.declared.table for write in published.writes()}:
+        return published
+    batch = balance(ledger, published).written.get(table)
+    return None if batch is None else ledger.published_before(batch + 1)

@@ -1,7 +1,7 @@
-"""Ends: up to where the published batches of a pipeline have read each stream partition, by its ledger.
+"""Ends: how far the published batches of a pipeline have read each stream partition, by its ledger.
 
-Each plan has them. Plans that were made before plans had them do not: there all published plans are asked. What
-somebody let the pipeline forget after a batch, the next one does not know; it is decided by documents, put once.
+Each plan has the ends. Plans of older versions do not, so all published plans before them are read. `coset forget`
+stores a document; the batch after it does not know what the document names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from partitioning.commands import Run, Status, Then
 from partitioning.documents.document import decode, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.numbered import numbered
-from partitioning.errors import Conflict, Finding, Refused, about
+from partitioning.errors import Conflict, Refused
 from partitioning.kinds import Kind
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
@@ -31,14 +31,14 @@ from partitioning.values import replace
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the next batch goes on from: the `ends`, without what was `forgotten`."""
+    """The ends that the next batch continues from. They do not have what was `forgotten`."""
 
     ends: Ends
     forgotten: tuple[Forgotten, ...] = ()
 
 
 def ends_after(ledger: Ledger, published: Plan | None) -> Ends:
-    """What was read by a published plan and all before it. Raises Refused if one of them is missing."""
+    """The ends after a published plan and all before it. Raises Refused if one of them is missing."""
     ends, plan = NOTHING, published
     while plan is not None:
         ends = plan.ends.then(ends) if ends.streams else plan.ends
@@ -47,46 +47,45 @@ def ends_after(ledger: Ledger, published: Plan | None) -> Ends:
 
 
 def ends_before(ledger: Ledger, batch: int) -> Ends:
-    """What a batch has to go on from, by the documents of now; one that a backfill runs again from what it went on
-    from. Raises Refused as `ends_after`."""
+    """The ends that a batch has to continue from, by the stored documents. In a backfill they are those that the batch
+    continued from at first. Raises Refused as `ends_after`."""
     origin = _origin(ledger)
     published, first = origin.published_before(batch), origin.plan(batch) if ledger.original else None
     return ends_after(origin, published).without(first.forgot if first else _forgotten_after(origin, published))
 
 
 def known_after(ledger: Ledger, published: Plan | None) -> Known:
-    """What the batch after a published plan goes on from; of files by the plans whose rows readers see."""
+    """The ends that the batch after a published plan continues from. Files are those whose rows readers see."""
     origin = _origin(ledger)
     forgotten = _forgotten_after(origin, published)
     return Known(_by_files_that_count(origin, ends_after(ledger, published)).without(forgotten), forgotten)
 
 
 def forgettings(ledger: Ledger) -> Iterator[Forgetting]:
-    """All that a pipeline was let forget, oldest first."""
+    """What a pipeline forgot, oldest first."""
     return numbered(ledger.store, Forgetting, partial(_key, ledger.pipeline))
 
 
 def forget(ledger: Ledger, stream: str, partition: int | None, what: What, why: str) -> Forgetting:
-    """Let a pipeline forget a stream, or a partition of it: the next batch does not know it any more.
+    """Make a pipeline forget a stream or a partition: the next batch reads it as if for the first time.
 
-    Raises Refused if a batch is open, or if nothing is known of it; Conflict if somebody else is at it.
+    Raises Refused if a batch is open or if nothing is known of the stream, and Conflict if another process plans or
+    forgets at the same time.
     """
     pipeline, standing = ledger.pipeline, ledger.standing()
     if standing.open and standing.plan:
-        what_is = f"batch {standing.plan.batch} is open: it goes on from what was known when it was planned"
+        what_is = f"batch {standing.plan.batch} is open: it continues from the ends that it was planned with"
         then: Then = ("finish it first: ", Run(pipeline))
-        raise Refused(
-            Finding(Kind.BATCH_OPEN, what_is, f"pipeline {pipeline!r}", then, about(batch=standing.plan.batch))
-        )
+        raise Refused.of(Kind.BATCH_OPEN, what_is, f"pipeline {pipeline!r}", then, batch=standing.plan.batch)
     known = known_after(ledger, standing.published).ends
     forgotten, number = _named(known, stream, partition, what), sum(1 for _ in forgettings(ledger))
     made = Forgetting(pipeline, number, known.batch, forgotten, getpass.getuser(), why, _now())
     key = _key(pipeline, number)
     stored = decode(Forgetting, ledger.store.put_new(key, encode(made)), ledger.uri(key))
     if stored != made or ledger.standing() != standing:
-        what_is = "somebody else planned a batch, or let the pipeline forget something, at the same time"
-        then = ("see whether it is still known, then do it again: ", Status(pipeline))
-        raise Conflict(Finding(Kind.BATCH_OPEN, what_is, ledger.uri(key), then, about(number=number)))
+        what_is = "another process planned a batch or forgot something at the same time"
+        then = ("see what is known now, then repeat the command: ", Status(pipeline))
+        raise Conflict.of(Kind.BATCH_OPEN, what_is, ledger.uri(key), then, number=number)
     return made
 
 
@@ -107,8 +106,8 @@ def _named(ends: Ends, stream: str, partition: int | None, what: What) -> tuple[
     if not known:
         named = stream if partition is None else f"{stream}-{partition}"
         listed = ", ".join(f"{each.name} ({many(len(each.ends), 'partition')})" for each in ends.streams) or "none"
-        what_is, then = f"nothing is known of {named}", f"name a stream that was read: {listed}"
-        raise Refused(Finding(Kind.NAME, what_is, f"pipeline {ends.pipeline!r}", then, about(name=named)))
+        what_is, then = f"no batch has read {named}", f"name a stream that was read: {listed}"
+        raise Refused.of(Kind.NAME, what_is, f"pipeline {ends.pipeline!r}", then, name=named)
     return tuple(Forgotten(_range(stream, end), what) for end in known)
 
 
@@ -117,7 +116,7 @@ def _range(stream: str, end: End) -> OffsetRange:
 
 
 def _by_files_that_count(ledger: Ledger, ends: Ends) -> Ends:
-    """These ends by the files of backfills, where these have taken the place of what a batch has read."""
+    """The ends with the files of backfills, where a backfill's rows have replaced those of a batch."""
     named = {end.batch for read in ends.streams for end in read.ends}
     exchanged = in_force(ledger.store, ledger.pipeline).exchanged()
     plans = {batch: Ledger(ledger.store, name).plan(batch) for batch, name in exchanged.items() if batch in named}

@@ -1,4 +1,4 @@
-"""Evidence: all tables that a batch is judged by."""
+"""Evidence: the tables by which a batch is judged."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from coset.batches.continuity import Continuity
 from expectations.checkpoint import Evidence
 
 
-def evidence(audited: Audit, before: Continuity, rows: Sequence[Mapping[str, object]] = ()) -> Evidence:
-    """The tables of an attempt's audit beside those of what its batch goes on from, and the rows of its result tables
-    before and after."""
-    return Evidence(**_tables(audited), **_tables(before), rows=rows)
+def evidence(
+    audited: Audit,
+    before: Continuity,
+    rows: Sequence[Mapping[str, object]] = (),
+    figures: Sequence[Mapping[str, object]] = (),
+) -> Evidence:
+    """The audit tables, the continuity tables, the row counts of the result tables before and after the batch, and the
+    figures of result tables that expectations ask for."""
+    return Evidence(**_tables(audited), **_tables(before), rows=rows, figures=figures)
 
 
 def _tables(of: Audit | Continuity) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Figures: what the published batches read, made and took, from their receipts in the store."""
+"""History: the statistics of published batches, from their receipts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from partitioning.values import replace
 
 
 def statistics(ledger: Ledger, plan: Plan) -> Statistics | None:
-    """The figures of a published batch: of the attempt that was published. None if a receipt is gone."""
+    """The statistics of a batch's published attempt. None if a receipt is gone."""
     attempt = Attempt.published(ledger, plan)
     return None if attempt is None or attempt.missing else statistics_of(plan, list(attempt.receipts.values()))
 
 
 def set_apart(attempt: Attempt) -> dict[str, int]:
-    """How many records of a batch have times that do not count, by step; of the receipts that are there."""
+    """How many records have event times that do not count, by step, in the stored receipts."""
     records = Counter[str]()
     for apart in (apart for task in attempt.tasks for apart in task.apart):
         records[apart.step] += apart.records
@@ -28,9 +28,9 @@ def set_apart(attempt: Attempt) -> dict[str, int]:
 
 
 def history(ledger: Ledger, published: Plan | None, batches: int) -> tuple[Statistics, ...]:
-    """The figures of up to so many published batches, oldest first, up to the batch of `published`.
+    """The statistics of the last `batches` published batches up to `published`, oldest first.
 
-    Abandoned batches and those whose receipts are gone are left out.
+    Abandoned batches, and batches whose receipts are gone, are left out.
     """
     newest_first: list[Statistics] = []
     plan = published
@@ -42,7 +42,7 @@ def history(ledger: Ledger, published: Plan | None, batches: int) -> tuple[Stati
 
 
 def replayed(plan: Plan) -> tuple[Discovered, ...]:
-    """What the batch of a plan reads, as if that were all that had ever arrived: to plan it in another way."""
+    """The input of a plan as if nothing else had ever arrived, to plan it again in another way."""
     return tuple(
         Discovered(
             stream.name,
@@ -57,7 +57,7 @@ def replayed(plan: Plan) -> tuple[Discovered, ...]:
 
 
 def _files(planned: PlannedPartition) -> tuple[InputFile, ...]:
-    """The planned part of each file, with its share of the file's size."""
+    """The planned part of each file, with that part's share of the file's size."""
     files = []
     for file in planned.files:
         start, end = max(file.start, planned.start), min(file.end, planned.end)

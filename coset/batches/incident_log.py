@@ -1,7 +1,7 @@
-"""The incidents of a pipeline in its store, as numbered documents below `<pipeline>/incidents/`.
+"""The incident log of a pipeline: numbered documents below `<pipeline>/incidents/`.
 
-Each document has all that the next is made of, and is put only if it is absent: whoever was second begins again from
-what the first has put. A hint says which is the newest. If it is lost or old, asking for the next ones finds it.
+Each document is the whole state, and is put only if absent: a process that comes second starts again from the first
+one's document. A hint names the newest document. If the hint is lost or old, the next numbers are tried.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ from partitioning.documents.store import Store
 from partitioning.errors import CosetError
 from partitioning.model.incident import Incident, Incidents, Message, Outcome, Teller
 
-# Whoever is so long at telling a message on another machine is presumed dead. If not, it is told twice.
+# A process on another machine that takes this long to send a message is presumed dead. If it is not, people get the
+# message twice.
 PATIENCE_MILLISECONDS = 10 * 60 * 1000
 _LONGEST_NUMBER = 9
 
 
 def milliseconds() -> int:
-    """The time, since 1970."""
+    """The time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 def this_process() -> Teller:
-    """The name under which this process tells messages."""
+    """The identity of this process as a sender of messages."""
     return Teller(socket.gethostname(), os.getpid(), started_at(os.getpid()), milliseconds())
 
 
 class IncidentLog:
     """Reads and writes the incidents of a pipeline's runs, or of its `backfills`.
 
-    Raises what the store raises, and Refused for documents that are not what was put.
+    Raises the store's errors, and Refused for damaged documents.
     """
 
     def __init__(self, store: Store, pipeline: str, *, backfills: bool = False) -> None:
@@ -47,15 +48,15 @@ class IncidentLog:
         self._folder = f"{pipeline}/incidents/backfills" if backfills else f"{pipeline}/incidents"
 
     def latest(self) -> Incidents:
-        """What is open, and which messages are due."""
+        """The open incidents and the messages that are due."""
         now = self._get(last_from(self._hint(), self._there))
         if now is None:
-            # The hint was wrong, or there is none yet.
+            # The hint is wrong or missing.
             now = self._get(last_from(-1, self._there))
         return now or Incidents(self._pipeline)
 
     def record(self, outcome: Outcome, teller: Teller | None) -> tuple[Message, ...]:
-        """Record how a run ended; the messages that `teller` is to tell. Without him they stay due."""
+        """Record how a run ended. Returns the messages that `teller` has to send; without one they stay due."""
 
         def change(now: Incidents, writer: str) -> Incidents:
             later = now.after(outcome, writer)
@@ -65,18 +66,18 @@ class IncidentLog:
         return later.of(teller) if teller else ()
 
     def told(self, messages: Sequence[Message]) -> None:
-        """Record that these messages were told."""
+        """Record that these messages were sent."""
         self._change(lambda now, writer: now.told(messages, writer))
 
     def ended(self) -> Iterator[Incident]:
-        """The incidents that have ended, the newest first."""
+        """The incidents that have ended, newest first."""
         now: Incidents | None = self.latest()
         while now is not None:
             yield from reversed(now.ended)
             now = self._get(now.before)
 
     def _change(self, change: Callable[[Incidents, str], Incidents]) -> Incidents:
-        # With it no two processes put the same bytes: what is stored tells who was first.
+        # This makes the bytes of two processes differ, so that the stored bytes tell which was first.
         writer = uuid.uuid4().hex
         while True:
             now = self.latest()
@@ -85,7 +86,7 @@ class IncidentLog:
                 return now
             data = encode(later)
             if self._store.put_new(self._key(later.number), data) == data:
-                # Nothing depends on it.
+                # The hint may fail: nothing depends on it.
                 with suppress(CosetError):
                     self._store.put(self._hint_key, b"%d" % later.number)
                 return later

@@ -1,4 +1,4 @@
-"""The interpreter: does the steps of a batch one after the other, for whoever has no Airflow."""
+"""The interpreter: runs the steps of a batch one after the other, without Airflow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from partitioning.model.backfill import pipeline_of
 from partitioning.model.failure import together
 from partitioning.model.plan import Plan
 
-# Shows that something is being done, by its name, then the words that were put into the list.
+# Shows the name of some work while it is done, then the words that were put into the list.
 Show = Callable[[str], AbstractContextManager[list[str]]]
 
 
@@ -32,11 +32,11 @@ def run_batch(
     pace: Pace | None = None,
     show_page: Callable[[str], None] | None = None,
 ) -> None:
-    """Do all that is to be done for a planned batch. What is done already is found done.
+    """Run all steps of a planned batch. Steps that are done are found done.
 
-    Whoever runs the same batch meanwhile is given a share of it. With a `pace` its groups start by that. Without
-    `show_page` no page is made. Raises what a step raises; of a wave, the findings of all its groups; and Refused,
-    before anything runs, if Data Docs could not be written into the folder `docs`.
+    Other processes that run the same batch meanwhile share its task groups. The `pace` says when groups may start.
+    Without `show_page` no page is made. Raises the errors of the steps, and of a wave all findings of its groups.
+    Raises Refused before anything runs if the folder `docs` cannot be written to.
     """
     ledger, plan = batch.load()
     _check_docs(docs)
@@ -44,7 +44,7 @@ def run_batch(
     for step in steps_of(backfill=pipeline_of(plan.pipeline) is not None):
         match step.does:
             case Planning() | OfPipeline():
-                # Done by whoever has the pipeline.
+                # The caller, who has the pipeline, does these.
                 pass
             case RunWaves():
                 for groups in plan.waves:
@@ -62,7 +62,7 @@ def run_batch(
 def _run_wave(
     batch: BatchRef, plan: Plan, groups: tuple[int, ...], runner: Runner, turns: Turns, show: Show, pace: Pace
 ) -> None:
-    """Run the groups that nobody else is at, then wait for those that somebody is."""
+    """Run the groups that no other process runs, then wait for the others."""
     busy, errors = list[int](), dict[int, CosetError]()
 
     def run(number: int) -> None:
@@ -91,7 +91,7 @@ def _run_wave(
         deque(pool.map(run, groups), maxlen=0)
         deque(pool.map(wait, sorted(busy)), maxlen=0)
     except BaseException:
-        # Ctrl-C or SIGTERM: what runs is ended, because it would be waited for.
+        # After Ctrl-C or SIGTERM the pool would wait for running groups, so they are ended.
         pace.cancel()
         turns.cancel()
         runner.cancel()

@@ -1,39 +1,41 @@
-"""What steps keep from batch to batch, as a published batch left it: to look at, and to read as a table."""
+"""The state of steps after a published batch: what there is, and its rows as a table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import duckdb
 import pyarrow as pa
 
-from coset.batches.backfills.swap.swaps import gone_on_from
+from coset.batches.backfills.swap.swaps import state_ledger
 from coset.sources.copies import Copies
 from coset.sources.parts_reader import PartsReader
 from partitioning.commands import Replan, Status
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.state_files import StateFiles
-from partitioning.errors import CosetError, Finding, Refused, about
+from partitioning.documents.state_files import StateFiles, left_as
+from partitioning.errors import CosetError, Finding, Refused
 from partitioning.hashes import hash_of, read_key
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
-from partitioning.model.graph import StateSpec, quote
-from partitioning.model.leaving import left_in, partitions_of
+from partitioning.model.graph import StateSpec, quote, state_of
+from partitioning.model.leaving import partitions_of
 from partitioning.model.order import OrderedParts
 from partitioning.model.placement import OPAQUE
-from partitioning.model.plan import Plan, StateInput
+from partitioning.model.plan import Plan, StateInput, StateRun
+from partitioning.model.private import is_private, masked
 from partitioning.model.verdict import Verdict
-from partitioning.planning.stages.step_states import States, StateSnapshot
+from partitioning.planning.stages.step_states import States, StateSnapshot, unexpired
 from partitioning.values import Value
+from spark_jobs.engine.older_rows import Versions
 from spark_jobs.engine.relations import RESULT_ROWS
 from spark_jobs.engine.states import all_kept
 from spark_jobs.sql.database import connect
 
 
 class KeptState(Value, frozen=True):
-    """What a step kept, up to a published batch. `runs` has the files of each run, newest first."""
+    """The state of a step after a published batch. `runs` has the files of each run, newest first."""
 
     batch: int
     keeps: StateSpec
@@ -46,14 +48,14 @@ class KeptState(Value, frozen=True):
 
     @property
     def bytes(self) -> tuple[int, ...]:
-        """Those of the rows of each run."""
+        """The size of the rows of each run."""
         return tuple(sum(part.end - part.start for file in files for part in file.parts) for files in self.runs)
 
 
 def kept_states(ledger: Ledger, batch: int | None = None) -> tuple[KeptState, ...]:
-    """What all steps kept, up to a published batch or to the last one.
+    """The state of all steps after a published batch, or after the last one.
 
-    Raises Refused if that batch is not published, or if its verdict, or one that it goes on from, is gone.
+    Raises Refused if the batch is not published, or if its verdict or one that it continues from is gone.
     """
     plan, verdict = _published(ledger, batch)
     files = StateFiles(ledger, plan)
@@ -65,67 +67,71 @@ def kept_states(ledger: Ledger, batch: int | None = None) -> tuple[KeptState, ..
 
 
 def kept_state(ledger: Ledger, step: str, batch: int | None = None) -> KeptState:
-    """What one step kept. Raises Refused as `kept_states`, and if there is no such step."""
+    """The state of one step. Raises Refused as `kept_states`, and if there is no such step."""
     states = kept_states(ledger, batch)
     found = next((state for state in states if state.step == step), None)
     if found is None:
         plan, _ = _published(ledger, batch)
         listed = ", ".join(state.step for state in states)
-        then = f"name one of {listed}" if listed else "no step of it keeps anything"
-        raise Refused(
-            Finding(
-                Kind.STATE_NONE,
-                f"no step {step!r} kept anything",
-                f"batch {plan.batch} of {ledger.pipeline}",
-                then,
-                about(step=step),
-            )
+        then = f"name one of {listed}" if listed else "no step of the pipeline has state"
+        raise Refused.of(
+            Kind.STATE_NONE, f"no step {step!r} has state", f"batch {plan.batch} of {ledger.pipeline}", then, step=step
         )
     return found
 
 
-def exchanged_since(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
-    """What a backfill has exchanged, since it was planned, of what a batch goes on from."""
+def replaced_state(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
+    """Findings on state of an open batch's plan that a backfill has replaced since the plan was made."""
     reads = [read for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)]
     if not reads or ledger.original is not None:
         return
-    source = gone_on_from(ledger.store, ledger.pipeline, reads[0].batch)
+    source = state_ledger(ledger.store, ledger.pipeline, reads[0].batch)
     published, verdict = source.plan(reads[0].batch), source.verdict(reads[0].batch)
     assert published is not None
     assert verdict is not None
     kept = {read.name: read for _, read in States(published, StateSnapshot.by(verdict, digest(verdict))).left()}
+    # By this plan more of it may be over than by the one before.
+    keeps = {step.name: step.state for stage in plan.stages for step in stage.steps if step.state}
     for read in reads:
-        if read.name not in kept or _runs(read) != _runs(kept[read.name]):
-            what = f"what {read.step} kept up to batch {read.batch} was exchanged by a backfill since"
-            yield Finding(
+        left = kept.get(state_of(read.was) if read.was else read.name)
+        if left is None or _runs(read.runs) != _runs(unexpired(left.runs, keeps[read.step])):
+            what = f"a backfill has replaced the state of {read.step} after batch {read.batch} since the plan was made"
+            yield Finding.of(
                 Kind.STATE_EXCHANGED,
                 what,
                 f"batch {plan.batch} of {plan.pipeline}",
                 Replan(plan.pipeline),
-                about(step=read.step, batch=read.batch),
+                step=read.step,
+                batch=read.batch,
             )
 
 
-def _runs(read: StateInput) -> list[tuple[int, str]]:
-    return [(run.batch, run.verdict) for run in read.runs]
+def _runs(runs: Iterable[StateRun]) -> list[tuple[int, str]]:
+    return [(run.batch, run.verdict) for run in runs]
 
 
 @contextmanager
 def rows_kept(
-    ledger: Ledger, state: KeptState, key: str | None = None, limit: int | None = None
+    ledger: Ledger,
+    state: KeptState,
+    key: str | None = None,
+    limit: int | None = None,
+    private: Collection[str] = (),
 ) -> Iterator[pa.RecordBatchReader]:
-    """The rows that a step keeps, in the order of its columns; those of a key only, as it is written in audit tables.
+    """The rows of a step's state, ordered by its columns. `key` selects a key, written as in audit tables.
+    Values of `private` columns are masked.
 
-    Raises Refused if a file is gone or changed, or if `key` is none of its format.
+    Raises Refused if a file is gone or changed, or if `key` does not fit the format.
     """
     read, placement = state.read, state.read.placement
-    files = [(file.task, file) for run in reversed(state.runs) for file in run]
     numbers = range(placement.partitions)
     if key is not None and placement.key and placement.hash != OPAQUE:
         home = hash_of(placement.hash, read.name)(_key(state, key), placement.key_format) % placement.partitions
         numbers = range(home, home + 1)
-    parts = OrderedParts(read, partitions_of(left_in(files), read.name, numbers))
-    reader = PartsReader(parts, ledger.store.root, ledger.pipeline, Copies.of_environment())
+    parts = OrderedParts(read, partitions_of(left_as(read, state.runs), read.name, numbers))
+    reader = PartsReader(
+        parts, ledger.store.root, ledger.pipeline, Copies.of_environment(), Versions(read, ledger.pipeline)
+    )
     names = [column.name for column in read.columns]
     with connect() as connection:
         _create(connection, reader, names)
@@ -133,11 +139,16 @@ def rows_kept(
         if key is not None:
             sql, values = f"{sql} WHERE {quote(placement.key)} = ?", [_key(state, key)]
         most = "" if limit is None else f" LIMIT {limit}"
-        yield connection.execute(f"{sql} ORDER BY ALL{most}", values).to_arrow_reader(RESULT_ROWS)
+        sql = f"{sql} ORDER BY ALL{most}"
+        if private:
+            columns = ((quote(column.name), is_private(column.name, private)) for column in state.keeps.columns)
+            shown = ", ".join(masked(name) if hidden else name for name, hidden in columns)
+            sql = f"SELECT {shown} FROM ({sql})"
+        yield connection.execute(sql, values).to_arrow_reader(RESULT_ROWS)
 
 
 def _create(connection: duckdb.DuckDBPyConnection, reader: PartsReader, names: Sequence[str]) -> None:
-    """The table `known`, of all that is read. Raises Refused as the reader, which DuckDB would only quote."""
+    """Fill the table `known`. Raises the reader's own errors, of which DuckDB would pass on only the text."""
     refused = list[CosetError]()
 
     def records() -> Iterator[pa.RecordBatch]:
@@ -160,19 +171,17 @@ def _create(connection: duckdb.DuckDBPyConnection, reader: PartsReader, names: S
 def _published(ledger: Ledger, batch: int | None) -> tuple[Plan, Verdict]:
     plan = ledger.standing().published if batch is None else ledger.plan(batch)
     if plan is not None and ledger.original is None:
-        ledger = gone_on_from(ledger.store, ledger.pipeline, plan.batch)
+        ledger = state_ledger(ledger.store, ledger.pipeline, plan.batch)
         plan = ledger.plan(plan.batch)
     verdict = ledger.published(plan.batch) if plan else None
     if plan is None or verdict is None:
         what = "no batch is published yet" if batch is None else f"batch {batch} is not published"
-        raise Refused(
-            Finding(
-                Kind.BATCH_UNPUBLISHED,
-                what,
-                ledger.uri(f"{ledger.pipeline}/verdicts/"),
-                Status(ledger.pipeline),
-                about(batch=batch),
-            )
+        raise Refused.of(
+            Kind.BATCH_UNPUBLISHED,
+            what,
+            ledger.uri(f"{ledger.pipeline}/verdicts/"),
+            Status(ledger.pipeline),
+            batch=batch,
         )
     return plan, verdict
 
@@ -180,21 +189,11 @@ def _published(ledger: Ledger, batch: int | None) -> tuple[Plan, Verdict]:
 def _key(state: KeptState, text: str) -> object:
     placement = state.read.placement
     if not placement.key:
-        raise Refused(
-            Finding(
-                Kind.STATE_NONE, f"{state.step} keeps nothing by key", "--key", "leave it out", about(step=state.step)
-            )
-        )
+        raise Refused.of(Kind.STATE_NONE, f"{state.step} has no key", "--key", "leave it out", step=state.step)
     try:
         return read_key(text, placement.key_format)
     except ValueError as error:
-        what = f"{text!r} is no key of the format {placement.key_format}: {error}"
-        raise Refused(
-            Finding(
-                Kind.KEY,
-                what,
-                "--key",
-                "write it as the audit tables do",
-                about(text=text, key_format=placement.key_format),
-            )
+        what = f"{text!r} is not a key of the format {placement.key_format}: {error}"
+        raise Refused.of(
+            Kind.KEY, what, "--key", "write it as the audit tables do", text=text, key_format=placement.key_format
         ) from error

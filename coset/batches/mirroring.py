@@ -1,6 +1,6 @@
-"""Mirroring: what a pipeline has published of topics is told to their brokers too, so that lag tools agree with it.
+"""Mirroring: commits the published offsets of topics to a consumer group in their brokers, for lag tools.
 
-The ledger decides; what brokers are told follows it, and is read by nobody here.
+The ledger decides. Coset never reads these offsets back.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Offsets = dict[StreamPartition, int]
 
 
 def mirror(ledger: Ledger) -> str:
-    """Commit where the last published batch ended to the pipeline's consumer group, and say so; empty if no topic is
-    read from its broker. What fails is only said: the next batch does it again."""
+    """Commit the ends of the last published batch to the pipeline's consumer group. Returns a clause about it, empty if
+    no stream is read from a broker. A failure is only mentioned: the next batch commits again."""
     published = ledger.standing().published
     by_cluster: dict[KafkaSource, Offsets] = defaultdict(dict)
-    # Of a topic that is not read any more its brokers may be gone.
+    # Topics that are not read any more are left out: their brokers may be gone.
     for read in Ends.by(published.batch, published.streams).streams if published else ():
         match read.declared.origin:
             case LandedSource():
@@ -39,5 +39,5 @@ def mirror(ledger: Ledger) -> str:
             commit(source, group, ends, note)
     except CosetError as error:
         finding = error.findings[0]
-        return f"; the consumer group {group} was not told, which the next batch makes good ({finding.what})"
-    return f"; the consumer group {group} is told"
+        return f"; the consumer group {group} was not updated, the next batch tries again ({finding.what})"
+    return f"; the consumer group {group} is updated"

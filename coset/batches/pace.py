@@ -9,23 +9,23 @@ from partitioning.model.plan import Plan
 
 
 class Pace(Protocol):
-    """Asked before each task group, by threads."""
+    """Decides when task groups may start. Threads call it before and after each group."""
 
     def at_once(self, most: int) -> int:
-        """How many groups may run at once, where the runner takes so many."""
+        """How many groups may run at once. The runner takes `most`."""
 
     def wait(self, plan: Plan, group: int) -> None:
-        """Return as soon as the group may start. Raises Refused if none may any more."""
+        """Return when the group may start. Raises Refused if no group may start any more."""
 
     def done(self, plan: Plan, group: int) -> Sequence[str]:
-        """Take note that the group has run; what there is to say of how far all is."""
+        """Note that the group has run. Returns sentences on the progress."""
 
     def cancel(self) -> None:
-        """Let nobody wait any more."""
+        """Make all waiting threads return or raise."""
 
 
 class Unbound:
-    """The pace of a batch that is to be published: as fast as its runner is."""
+    """The pace of live batches: as fast as the runner."""
 
     def at_once(self, most: int) -> int:
         return most

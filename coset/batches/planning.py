@@ -1,4 +1,4 @@
-"""Planning: from where a pipeline stands to the batch to work on next. Its plan is stored before anything runs."""
+"""Planning: finds the batch to work on next, and stores its plan before anything runs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TypeVar
 
-from coset.batches.backfills.swap.swaps import finish, gone_on_from
+from coset.batches import reported
+from coset.batches.backfills.swap.swaps import finish, state_ledger
+from coset.batches.code import changed_code, with_code
 from coset.batches.ends import known_after
 from coset.batches.history import statistics
+from coset.batches.measuring import check_measurable
+from coset.batches.progress import lag_of
 from coset.batches.publication import transaction_version
 from coset.batches.tables.logs import Logs, check_storable, check_table
 from coset.batches.tables.others import check_untouched
@@ -25,42 +30,46 @@ from partitioning.documents import locations
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.explain.explain import idle_tasks
 from partitioning.kinds import Kind
+from partitioning.model.journal import JournalEntry, Lag, Part
 from partitioning.model.plan import Plan, PlannedWrite, Stage
-from partitioning.model.reasons import BeforeMoving, Unifying
+from partitioning.model.reasons import BeforeMoving, HotRanges, Unifying
 from partitioning.model.streams import Column, Discovered
 from partitioning.planning.partitioners.partitioners import notify
 from partitioning.planning.planner import plan_batch
 from partitioning.planning.stages.step_states import StateSnapshot
 from partitioning.sections import many
+from spark_jobs.engine.occasions import now, occasion
 from spark_jobs.sql.column_check import check_sql
 from spark_jobs.sql.left_columns import with_columns
 
 T = TypeVar("T")
 
 _TASKS_PER_RECORD = 100
-_DAY = 86_400 * 10**9
+_DAY, _MINUTE = 86_400 * 10**9, 60 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class NextBatch:
-    """The batch to work on, None if there is nothing to do; `sentence` says how that came about."""
+    """The plan of the batch to work on, None if there is nothing to do, and a `sentence` about it. A new batch has the
+    `lag` before it."""
 
     plan: Plan | None
     sentence: str
+    lag: Lag | None = None
 
 
 def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS, *, again: bool = False) -> NextBatch:
-    """The batch to work on, its plan stored: the open batch as it was planned, else a new one.
+    """The batch to work on: the open batch with its stored plan, or else a new one, whose plan is stored.
 
-    A swap that somebody left half done is finished first: the batch may go on from it.
-    A batch whose checks failed twice in the same way waits, unless it is asked for `again`: it would fail once more.
-    The settings are for a new plan only. If others plan the same batch at the same time, the
-    plan that was stored first is everybody's. Raises Refused, with all findings, if the landed files, an
-    expression or the result tables are not as they have to be.
+    A half-done swap is finished first, because the batch may continue from its rows. A batch whose checks failed twice
+    in the same way waits unless `again` is true. The settings apply to a new plan only. If several processes plan the
+    same batch, the plan that is stored first counts. Raises Refused with all findings on landed files, expressions and
+    result tables.
     """
+    began = now()
     finish(store, pipeline.name)
     logs = Logs()
     standing = _standing(pipeline, store, logs)
@@ -69,35 +78,38 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS, *, 
     next_batch = _open(standing, settings) or _new(pipeline, store, standing, settings, logs)
     if next_batch.plan is None or next_batch.plan is standing.plan:
         return next_batch
-    stored = Ledger(store, pipeline.name).put_plan(next_batch.plan)
+    ledger = Ledger(store, pipeline.name)
+    stored = ledger.put_plan(next_batch.plan)
     if digest(stored) != digest(next_batch.plan):
-        return NextBatch(stored, f"Batch {stored.batch} was planned by another process first; its plan counts")
+        return NextBatch(stored, f"Another process planned batch {stored.batch} first; its plan is used")
     notify(stored, standing.published, pipeline, settings)
+    ledger.put_journal_entry(JournalEntry(digest(stored), stored.batch, Part.PLAN, occasion(began), lag=next_batch.lag))
+    reported.opened(ledger, stored)
     return NextBatch(stored, next_batch.sentence)
 
 
 def preview(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> NextBatch:
-    """What `take_up` would give, without storing anything."""
+    """What `take_up` would return. Stores nothing."""
     logs = Logs()
     standing = _standing(pipeline, store, logs)
     return _open(standing, settings) or _new(pipeline, store, standing, settings, logs)
 
 
 def _check_not_waiting(ledger: Ledger, batch: int) -> None:
-    """Raise Refused, with what the checks said, if the batch waits."""
+    """Raise Refused with the findings of the checks if the batch waits."""
     if wrong := waits_for(ledger, batch):
         where = f"batch {batch} of {ledger.pipeline}, {ledger.attempt(batch)} attempts"
         once_more = Run(ledger.pipeline, again=True)
         then = ("correct it, then ", Replan(ledger.pipeline), "; ", once_more, " tries the same plan")
-        waits = "the batch waits, its checks fail in the same way"
+        waits = "the batch waits, its checks failed twice in the same way"
         raise Refused(
             *(
-                Finding(
+                Finding.of(
                     Kind.BATCH_WAITS,
                     f"{waits}: {found.what}",
                     where,
                     then,
-                    about(**dict(found.about) | {"waits_for": found.kind, "at": found.where}),
+                    **dict(found.about) | {"waits_for": found.kind, "at": found.where},
                 )
                 for found in wrong
             )
@@ -112,17 +124,18 @@ def _open(standing: Standing, asked: Settings) -> NextBatch | None:
 
 
 def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Settings, logs: Logs) -> NextBatch:
-    """The batch after those that there are, newly planned."""
+    """Plan the batch after the last one."""
+    pipeline = pipeline.expecting(settings.expectations)
     ledger = Ledger(store, pipeline.name)
     published = standing.published
     if published is not None:
-        # A backfill may have taken the place of the batch that was published last.
-        ledger = gone_on_from(store, pipeline.name, published.batch)
+        # A backfill may have replaced the last published batch.
+        ledger = state_ledger(store, pipeline.name, published.batch)
         published = ledger.plan(published.batch)
     known = known_after(ledger, published)
     discovered = discover(pipeline.streams, known.ends, settings.accept_loss)
     results = result_columns(pipeline, discovered, store, logs)
-    # Only of a table of its own can a pipeline say what is others' doing.
+    # This comes after the check of the owner: only in its own tables can a pipeline tell the changes of others.
     check_untouched(store, pipeline.name, pipeline.writes, logs)
     plan = plan_batch(
         pipeline,
@@ -137,30 +150,37 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
         statistics=statistics(ledger, published) if published else None,
         locality=locations.read(store, published) if published else None,
         kept=kept_by(ledger, published) if published else None,
-        rows=rows_held(store.root, pipeline.writes, logs),
+        rows=rows_held(store, pipeline.writes, logs),
         day_end=_day_end(),
+        as_of=_minute(),
     )
     if plan is None:
         return NextBatch(None, _nothing_to_do(standing.published))
-    plan = with_columns(plan)
+    plan = with_code(with_columns(plan))
     what = f"{many(plan.records, 'record')} in {many(len(plan.groups), 'task group')}"
-    return NextBatch(plan, f"Batch {plan.batch} is planned: {what}{_far_too_many_tasks(plan)}")
+    behind = lag_of(pipeline, known.ends, discovered, datetime.now(UTC))
+    return NextBatch(plan, f"Batch {plan.batch} is planned: {what}{_far_too_many_tasks(plan)}", behind)
 
 
 def _day_end() -> int:
-    """The end of this day in UTC, in microseconds: plans of one day are the same, and say by which clock they go."""
+    """The end of this day in UTC, in microseconds. A day, not a moment, keeps plans of the same input equal."""
     return -(-time.time_ns() // _DAY) * _DAY // 1000
 
 
+def _minute() -> int:
+    """This minute, in microseconds: what goes by it says so in its plan, and no clock is read after it."""
+    return time.time_ns() // _MINUTE * _MINUTE // 1000
+
+
 def kept_by(ledger: Ledger, published: Plan) -> StateSnapshot:
-    """The state that a published batch left."""
+    """The state after a published batch."""
     verdict = ledger.verdict(published.batch)
     assert verdict is not None
     return StateSnapshot.by(verdict, digest(verdict))
 
 
 def _far_too_many_tasks(plan: Plan) -> str:
-    """A warning for a slip of the hand; a quiet hour has more tasks than records as well."""
+    """A warning about far too many tasks. A quiet hour may have more tasks than records without one."""
     if (tasks := sum(len(stage.tasks) for stage in plan.stages)) < _TASKS_PER_RECORD * plan.records:
         return ""
     idle = sum(idle_tasks(plan, stage) for stage in plan.stages)
@@ -168,16 +188,16 @@ def _far_too_many_tasks(plan: Plan) -> str:
 
 
 def _standing(pipeline: Pipeline, store: Store, logs: Logs) -> Standing:
-    """Where the pipeline stands. Raises Refused, with all findings, if its tables stand elsewhere."""
-    ledger, root = Ledger(store, pipeline.name), store.root
+    """Where the pipeline stands. Raises Refused with all findings if its tables disagree with the ledger."""
+    ledger = Ledger(store, pipeline.name)
     standing = ledger.standing()
-    # While a publication is not finished, some tables have the batch and some have not.
+    # During a publication some tables have the batch and some do not.
     while not (standing.open and standing.verdict is not None):
-        held = {write.table: transaction_version(root, pipeline.name, write.table, logs) for write in pipeline.writes}
-        findings = disagreements(standing.published, held, root)
+        held = {write.table: transaction_version(store, pipeline.name, write.table, logs) for write in pipeline.writes}
+        findings = disagreements(standing.published, held, store.root)
         if not findings:
             break
-        # Another process may have published meanwhile; its verdict was there before.
+        # Another process may have published meanwhile, which changes the standing.
         before, standing = standing, ledger.standing()
         if standing == before:
             raise Refused(*findings)
@@ -185,32 +205,36 @@ def _standing(pipeline: Pipeline, store: Store, logs: Logs) -> Standing:
 
 
 def disagreements(published: Plan | None, held: Mapping[str, int | None], root: str) -> tuple[Finding, ...]:
-    """What is wrong if tables hold these batches and `published` is the last published plan."""
+    """Findings on tables whose newest batch is not that of the last published plan."""
     newest = published.batch if published else None
     written = {write.declared.table for write in published.writes()} if published else set()
     findings = []
     for table, batch in held.items():
         where = f"table {table!r} and the plans under {root}"
         if batch is not None and (newest is None or batch > newest):
-            what = f"the table holds batch {batch}, but by the ledger the last published is {_name(newest)}"
+            what = f"the table holds batch {batch}, but the ledger's last published batch is {_name(newest)}"
             findings.append(
-                Finding(
+                Finding.of(
                     Kind.TABLE_AHEAD,
                     what,
                     where,
                     "restore the pipeline's folder from a backup: verdicts are missing",
-                    about(table=table, batch=batch, published=newest),
+                    table=table,
+                    batch=batch,
+                    published=newest,
                 )
             )
         elif table in written and batch != newest:
             what = f"the ledger says that batch {newest} is published, but the table holds {_name(batch)}"
             findings.append(
-                Finding(
+                Finding.of(
                     Kind.TABLE_BEHIND,
                     what,
                     where,
                     "restore the table from a backup: it was replaced or rolled back",
-                    about(table=table, batch=batch, published=newest),
+                    table=table,
+                    batch=batch,
+                    published=newest,
                 )
             )
     return tuple(findings)
@@ -219,9 +243,10 @@ def disagreements(published: Plan | None, held: Mapping[str, int | None], root: 
 def result_columns(
     pipeline: Pipeline, discovered: tuple[Discovered, ...], store: Store, logs: Logs | None = None
 ) -> Mapping[str, tuple[Column, ...]]:
-    """The columns of each result table, all of them of types that a table can hold, and those that it has already.
+    """The columns of each result table.
 
-    Raises Refused, with all findings, if they are not, or a table is another pipeline's.
+    Raises Refused with all findings if a table cannot hold their types, has other columns already, or belongs to
+    another pipeline.
     """
     results, owner = check_sql(pipeline, discovered), Owner.here(store, pipeline.name)
     findings: list[Finding] = []
@@ -229,7 +254,8 @@ def result_columns(
         try:
             planned = PlannedWrite(write, results[write.table])
             check_storable(planned)
-            check_table(store.root, planned, owner, logs)
+            check_measurable(planned, pipeline.private)
+            check_table(store, planned, owner, logs)
         except Refused as refusal:
             findings.extend(refusal.findings)
     if findings:
@@ -239,15 +265,17 @@ def result_columns(
 
 def _taken_up_again(plan: Plan, standing: Standing, asked: Settings) -> str:
     if standing.verdict is not None:
-        return f"Batch {plan.batch} is decided but its publication is not finished: it is taken up again"
-    sentence = f"Batch {plan.batch} is open: it is taken up again as it was planned"
+        return f"Batch {plan.batch} is decided but not yet published: its publication continues"
+    sentence = f"Batch {plan.batch} is open: it continues as it was planned"
+    if changed := changed_code(plan):
+        sentence = f"{sentence}, with other code of {' and '.join(changed)} than when it was planned"
     differing = _differing(plan, asked)
     requested = " and ".join(differing)
     return f"{sentence}; the stored plan is used, the requested {requested} ignored" if differing else sentence
 
 
 def _differing(plan: Plan, asked: Settings) -> list[str]:
-    """What was asked for and is otherwise in the plan, as far as a plan shows it."""
+    """The names of requested settings that the plan does not have, as far as a plan shows it."""
     tasks = Counter(stage.wave for stage in plan.stages for _ in stage.tasks)
     groups = Counter(group.wave for group in plan.groups)
     longest = max(
@@ -268,11 +296,11 @@ def _differing(plan: Plan, asked: Settings) -> list[str]:
 
 
 def _given(plan: Plan, named: Mapping[str, T], for_all: T | None) -> Iterator[tuple[Stage, T]]:
-    """The stages for which something is given, by their name or that of a step, else for all.
+    """The stages that a setting applies to, with its value: by the stage's name, a step's name, or for all.
 
-    Those that only move or combine on the way are never given anything.
+    No setting applies to stages that only move or combine records.
     """
-    for stage in (stage for stage in plan.stages if not isinstance(stage.why, BeforeMoving | Unifying)):
+    for stage in (stage for stage in plan.stages if not isinstance(stage.why, BeforeMoving | Unifying | HotRanges)):
         names = (stage.name, *(step.name for step in stage.steps))
         wanted = next((named[name] for name in names if name in named), for_all)
         if wanted is not None:

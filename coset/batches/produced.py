@@ -1,21 +1,21 @@
-"""Production: what each task left of each table, exchange, result and state, beside what its steps made for it."""
+"""Production: how many rows the steps of each task made, beside how many rows its files have."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.graph import Mode, Op
+from partitioning.model.graph import Mode, Op, given_alone
 from partitioning.model.leaving import given_to, leavings
 from partitioning.model.plan import Plan, Stage, StateInput
 from partitioning.model.receipt import Made, TaskReceipt
 
-# These give each record that they get, as it is.
+# These steps pass each record on unchanged.
 _MOVING = (Op.MERGE, Op.REPARTITION)
 
 
 def produced(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, object]]:
-    """A row for each task and each thing that its order asks it to write, of upserted tables for each partition."""
+    """A row for each task and each of its outputs. An upserted table has one for each partition."""
     for task in tasks:
         stage = plan.stage(task.task.stage)
         made = {(each.role, each.name): each for each in task.made or ()}
@@ -38,15 +38,47 @@ def produced(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, obj
                 yield row | figures | {"taken": taken}
 
 
+def migrated(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, object]]:
+    """A row for each task and each step of which it had to write all kept rows again: rows, keys, before and after."""
+    for task in tasks:
+        said = {each.step: each for each in task.migrated}
+        for read in plan.stage(task.task.stage).inputs:
+            if isinstance(read, StateInput) and read.migration:
+                row = {"stage": task.task.stage, "task": task.task.task, "step": read.step}
+                if each := said.get(read.step):
+                    row |= {"rows_before": each.before.rows, "keys_before": each.before.digest}
+                    row |= {"rows_after": each.after.rows, "keys_after": each.after.digest}
+                yield row
+
+
+def closed(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, object]]:
+    """A row for each task and each step whose records are given alone once their time is over."""
+    for task in tasks:
+        said = {each.step: each for each in task.closed}
+        for name in _given_alone(plan.stage(task.task.stage)):
+            row: dict[str, object] = {"stage": task.task.stage, "task": task.task.task, "step": name}
+            if each := said.get(name):
+                parts = {"over": each.over, "met": each.met, "alone": each.alone}
+                row |= {f"{part}_rows": keyed.rows for part, keyed in parts.items()}
+                row |= {f"{part}_keys": keyed.digest for part, keyed in parts.items()} | {"late": each.late}
+            yield row
+
+
+def _given_alone(stage: Stage) -> Iterator[str]:
+    steps = {step.name: step for step in stage.steps}
+    for step in stage.steps:
+        yield from given_alone(step, steps)
+
+
 def _given(stage: Stage) -> Iterator[tuple[str, str]]:
-    """What steps on DataFrames are given, each with the stream or step that it is."""
+    """The inputs of steps on DataFrames, each with its stream or step."""
     for step in stage.steps:
         yield from zip(given_to(step), step.inputs, strict=False)
 
 
 def _by_partition(stated: Made | None, files: Iterable[Artefact]) -> Iterator[dict[str, object]]:
-    """What was made and left of each partition of an upserted table. One that is written anew needs a file, even if it
-    has no rows any more; no other may have one."""
+    """The rows made and written of each partition of an upserted table. A partition that is rewritten has to have a
+    file, even without rows; no other may have one."""
     made = dict(stated.parts) if stated else {}
     left = {part.partition: file.records for file in files for part in file.parts}
     for partition in sorted(made.keys() | left.keys()):
@@ -54,7 +86,7 @@ def _by_partition(stated: Made | None, files: Iterable[Artefact]) -> Iterator[di
 
 
 def _taken(plan: Plan, stage: Stage, task: TaskReceipt, name: str) -> int | None:
-    """How many records a task took of what only moves on its way to `name`; None if something else becomes of it."""
+    """How many records a task took for `name`, if all steps on the way only move records. Otherwise None."""
     step = next((step for step in stage.steps if step.name == name), None)
     if step is not None:
         parts = [_taken(plan, stage, task, given) for given in step.inputs] if step.op in _MOVING else [None]
@@ -67,5 +99,5 @@ def _taken(plan: Plan, stage: Stage, task: TaskReceipt, name: str) -> int | None
 
 
 def _is_table(plan: Plan, name: str) -> bool:
-    """Whether it is a stream of which only the latest record of each key counts."""
+    """Whether the stream is a table, of which only the latest record of each key counts."""
     return any(stream.name == name and stream.declared.table for stream in plan.streams)

@@ -1,25 +1,28 @@
-"""Progress: how far each stream partition of a pipeline is, and how far behind: in records and in time."""
+"""Progress: how far a pipeline has read each stream partition, and its lag in records and in time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from coset.sources.discovery import discover
+from coset.sources.discovery import discover, discover_sound
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import CosetError
+from partitioning.model.journal import Lag
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.read_ends import Ends
 from partitioning.model.streams import Discovered, DiscoveredPartition
 
+_NONE: Mapping[str, frozenset[int]] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a stream partition is. None is not zero: nothing was committed yet, or the latest is unknown.
+    """The progress of a stream partition. None means that nothing is committed yet, or that the latest is unknown.
 
-    `lag` counts the records that are landed and in no published batch; the oldest file with such records landed
-    `lag_seconds` ago. Both are unknown, too, where what lies there ends before what is committed.
+    `lag` counts the landed records that no published batch has. `lag_seconds` is the age of the oldest file with such
+    records. Both are unknown if the landed offsets end before the committed one.
     """
 
     partition: StreamPartition
@@ -30,53 +33,73 @@ class Progress:
 
     @property
     def gone(self) -> str | None:
-        """A sentence if less lies there than is committed."""
+        """A sentence if the landed offsets end before the committed one."""
         if self.committed is None or self.latest is None or self.latest >= self.committed:
             return None
-        lies = f"its files end at offset {self.latest:,}" if self.latest else "no file is left of it"
+        lies = f"its files end at offset {self.latest:,}" if self.latest else "it has no files any more"
         return f"{self.partition} is committed up to offset {self.committed:,}, but {lies}."
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineProgress:
-    """The progress of all stream partitions, and what is `wrong` with the landed files, if anything: what is committed
-    can be said without."""
+    """The progress of all stream partitions. `wrong` is the error of looking at the streams; what is committed is known
+    all the same."""
 
     partitions: tuple[Progress, ...]
     wrong: CosetError | None
 
     @property
     def lag(self) -> int | None:
-        """All records that wait; None if that is not known of some partition."""
+        """The lag of all partitions. None if that of one is unknown."""
         lags = [progress.lag for progress in self.partitions]
         return None if None in lags else sum(lag for lag in lags if lag is not None)
 
     @property
     def lag_seconds(self) -> float:
-        """How long the oldest of them have waited, as far as that is known."""
+        """The greatest known lag in time."""
         return max((progress.lag_seconds or 0.0 for progress in self.partitions), default=0.0)
 
 
+def lag_of(pipeline: Pipeline, ends: Ends, found: Iterable[Discovered], now: datetime) -> Lag | None:
+    """How far behind a pipeline is whose published batches have read up to these ends, by what was found; None if that
+    is not known of some partition."""
+    each = list(_partitions(pipeline, ends, {stream.stream: stream for stream in found}, now))
+    total = PipelineProgress(tuple(each), None).lag
+    waiting = [progress for progress in each if progress.lag]
+    if total is None or not waiting:
+        return None if total is None else Lag(0)
+    most = max(waiting, key=lambda progress: progress.lag or 0)
+    oldest = max(waiting, key=lambda progress: progress.lag_seconds or 0.0)
+    waited = int((oldest.lag_seconds or 0.0) * 1000)
+    return Lag(total, most.lag or 0, str(most.partition), waited, str(oldest.partition))
+
+
 def progress(pipeline: Pipeline, ends: Ends, now: datetime) -> PipelineProgress:
-    """How far a pipeline is whose published batches have read up to these ends."""
-    discovered: Mapping[str, Discovered] = {}
-    wrong = None
+    """The progress of a pipeline whose published batches have these ends."""
+    wrong, doubtful = None, dict[str, frozenset[int]]()
     try:
         discovered = {found.stream: found for found in discover(pipeline.streams, ends)}
     except CosetError as error:
-        wrong = error
-    return PipelineProgress(tuple(_partitions(pipeline, ends, discovered, now)), wrong)
+        # What is wrong in one stream partition hides no other.
+        wrong, looked = error, [(stream.name, discover_sound(stream, ends)) for stream in pipeline.streams]
+        discovered = {name: found for name, (found, _) in looked if found is not None}
+        doubtful = {name: numbers for name, (_, numbers) in looked}
+    return PipelineProgress(tuple(_partitions(pipeline, ends, discovered, now, doubtful)), wrong)
 
 
 def _partitions(
-    pipeline: Pipeline, ends: Ends, discovered: Mapping[str, Discovered], now: datetime
+    pipeline: Pipeline,
+    ends: Ends,
+    discovered: Mapping[str, Discovered],
+    now: datetime,
+    doubtful: Mapping[str, frozenset[int]] = _NONE,
 ) -> Iterator[Progress]:
     for stream in pipeline.streams:
         for number in range(stream.partitions):
             partition = StreamPartition(stream.name, number)
             end = ends.end(stream.name, number)
             done = end.end if end else None
-            if stream.name in discovered:
+            if stream.name in discovered and number not in doubtful.get(stream.name, ()):
                 yield _progress(partition, done, discovered[stream.name].partitions[number], now)
             else:
                 yield Progress(partition, done)

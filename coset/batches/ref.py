@@ -1,4 +1,4 @@
-"""How to refer to a batch: nothing else goes between the steps of one."""
+"""A reference to a batch, which is all that its steps pass to each other."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from partitioning.model.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class BatchRef:
-    """A batch, by the address of its plan and the digest that the plan must have."""
+    """A batch, by the URI of its plan and the digest that the plan must have."""
 
     plan_uri: str
     digest: str
 
     @classmethod
     def of(cls, store: Store, plan: Plan) -> BatchRef:
-        """How to refer to a stored plan."""
+        """The reference to a stored plan."""
         ledger = Ledger(store, plan.pipeline)
         return cls(ledger.uri(ledger.key("plans", plan.batch)), digest(plan))
 
     def load(self) -> tuple[Ledger, Plan]:
-        """The plan and the ledger it lies in. Raises Refused if it is not there or is another than was meant."""
+        """The ledger and the plan. Raises Refused if the plan is missing or has another digest."""
         return open_plan(self.plan_uri, self.digest)

@@ -1,7 +1,7 @@
-"""Restoring: objects of state that were lost are made anew, by running again the batches that left them.
+"""Restoring: makes lost objects of state again, by running the batches that wrote them.
 
-Tasks leave the same bytes each time, so what they leave now is known to be right by its digest, which a verdict has.
-It is put where the lost object was: no plan, verdict or table changes, and an open batch goes on.
+Tasks write the same bytes each time, and a verdict has the digest of the lost object, so the new object can be checked.
+It is put in the place of the lost one: no plan, verdict or table changes, and an open batch can continue.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from partitioning.commands import PlanAsking, Restore
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.state_files import StateFiles
 from partitioning.documents.store import Store
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.backfill import Backfill
@@ -35,13 +35,13 @@ from partitioning.sections import many
 from partitioning.values import Value, replace
 
 _CHUNK = 4 << 20
-# Where others have settings: nothing is planned.
+# These requests have this in the place of settings, because they plan nothing.
 _AS_PLANNED = "# as it was planned"
-_OTHERWISE = "put the object back from a version or a backup of the bucket; its step does not give the same each time"
+_OTHERWISE = "restore the object from a version or a backup of the bucket: its step gives other rows each time"
 
 
 class Left(Value, frozen=True, order=True):
-    """A batch that left state: by its number, and the name of the pipeline or backfill that ran it."""
+    """A batch that wrote state: its number, and the name of the pipeline or backfill that ran it."""
 
     batch: int
     name: str
@@ -53,8 +53,10 @@ class Left(Value, frozen=True, order=True):
 
 
 def lost(ledger: Ledger) -> dict[Left, tuple[Artefact, ...]]:
-    """The objects of state that the next batch goes on from and that are not as they were left, by who left them; and
-    those that these were made from. The first to be made is the first."""
+    """The lost or changed objects of state that the next batch needs, and those that making them needs.
+
+    They are by the batch that wrote them, oldest first.
+    """
     waiting = [
         (run.batch, file)
         for state in kept_states(ledger)
@@ -76,10 +78,10 @@ def lost(ledger: Ledger) -> dict[Left, tuple[Artefact, ...]]:
 
 
 def restore(pipeline: str, store: Store, runner: Runner, show: Show) -> tuple[Artefact, ...]:
-    """Make all state anew that is lost; what was made. It may be stopped, and run again by anyone.
+    """Make all lost state again, and return its files. Any process may repeat this after an interruption.
 
-    Raises Refused, with all findings, before anything runs if what the batches have read is gone or changed; if what
-    they leave now is something else; and what running a group raises.
+    Raises Refused with all findings before anything runs if input of the batches is gone or changed, and later if the
+    new state differs from the lost one. Raises the errors of running a group.
     """
     found = lost(Ledger(store, pipeline))
     plans = {left: left.plan(store) for left in found}
@@ -88,7 +90,7 @@ def restore(pipeline: str, store: Store, runner: Runner, show: Show) -> tuple[Ar
     for left, files in found.items():
         request = _request(store, pipeline, left)
         _run_again(store, request, plans[left], files, runner, show)
-        why = f"{many(len(files), 'object')} of state {'was' if len(files) == 1 else 'were'} made anew"
+        why = f"{many(len(files), 'object')} of state {'was' if len(files) == 1 else 'were'} made again"
         swaps.cancel(store, request, who=request.who, why=why, at=_now())
     return tuple(chain.from_iterable(found.values()))
 
@@ -99,7 +101,7 @@ def _is_there(store: Store, file: Artefact) -> bool:
 
 
 def _made_from(ledger: Ledger, plan: Plan) -> Iterator[tuple[int, Artefact]]:
-    """The state that a batch went on from."""
+    """The files of state that a batch read."""
     files = StateFiles(ledger, plan)
     for read in (read for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)):
         for run in read.runs:
@@ -111,20 +113,20 @@ def _changed_input(plans: Mapping[Left, Plan], pipeline: str) -> Iterator[Findin
 
 
 def _without_input(finding: Finding, pipeline: str, lost: Mapping[Left, Sequence[Artefact]]) -> Finding:
-    what = f"state that was lost was made from this: {finding.what}"
+    what = f"the lost state was made from this: {finding.what}"
     step = min(file.name for files in lost.values() for file in files).removesuffix(state_of(""))
     then = (
-        "put the file back as it was, then ",
+        "restore the file as it was, then ",
         Restore(pipeline),
-        "; or put the lost objects back from a version or a backup of the bucket; or give the open batch up, rename "
-        f"{step} and ask for its beginning by the new name: ",
+        "; or restore the lost objects from a version or a backup of the bucket; or abandon the open batch, rename "
+        f"{step} and let it begin anew under the new name: ",
         PlanAsking(pipeline, begin_anew="NAME"),
     )
     return replace(finding, kind=Kind.STATE_GONE, what=what, next=then)
 
 
 def _request(store: Store, pipeline: str, left: Left) -> Backfill:
-    """The backfill that makes the state of a batch anew: one that was begun, or a new one."""
+    """The backfill that makes the state of a batch again: an unfinished one, or a new one."""
     over, known = swaps.cancelled(store, pipeline), list(backfills(store, pipeline))
     why = f"state that batch {left.batch} of {left.name} left was lost"
     for request in known:
@@ -137,7 +139,7 @@ def _request(store: Store, pipeline: str, left: Left) -> Backfill:
 def _run_again(
     store: Store, request: Backfill, plan: Plan, files: Sequence[Artefact], runner: Runner, show: Show
 ) -> None:
-    """Run a batch as it was planned, beside what there is, and put what it leaves where the lost objects were."""
+    """Run a batch again as it was planned, as a backfill, and copy its state to the places of the lost objects."""
     ledger = Ledger(store, request.name)
     again = ledger.put_plan(replace(plan, pipeline=request.name))
     for number in chain.from_iterable(again.waves):
@@ -146,12 +148,14 @@ def _run_again(
     left = Attempt.of_open(ledger, again).artefacts
     made = {(file.name, file.task): file for file in left if file.role is Role.STATE}
     findings = [
-        Finding(
+        Finding.of(
             Kind.STATE_GONE,
-            f"what task {file.task} of batch {plan.batch} leaves came out otherwise than what was lost",
+            f"task {file.task} of batch {plan.batch} now writes other state than the lost one",
             ledger.uri(file.path),
             _OTHERWISE,
-            about(batch=plan.batch, state=file.name, task=file.task),
+            batch=plan.batch,
+            state=file.name,
+            task=file.task,
         )
         for file in files
         if (mine := made.get((file.name, file.task))) is None or mine.digest != file.digest
@@ -163,7 +167,7 @@ def _run_again(
 
 
 def _put_back(ledger: Ledger, made: Artefact, lost: Artefact) -> None:
-    """Copy an object to where the same was lost, in the parts in which tasks write, so that it has the same etag."""
+    """Copy an object to the place of the lost one, in the part size of tasks, so that it has the same etag."""
     source, target = (ledger.uri(file.path) for file in (made, lost))
     files = Files()
     with (
@@ -174,8 +178,8 @@ def _put_back(ledger: Ledger, made: Artefact, lost: Artefact) -> None:
         while chunk := stream.read(_CHUNK):
             sink.write(chunk)
     if not _is_there(ledger.store, lost):
-        what = "the object is put back, but the store gives it another size or etag"
-        raise Refused(Finding(Kind.STATE_GONE, what, target, _OTHERWISE, about(file=lost.path)))
+        what = "the object is restored, but the store gives it another size or etag"
+        raise Refused.of(Kind.STATE_GONE, what, target, _OTHERWISE, file=lost.path)
 
 
 def _now() -> str:

@@ -1,4 +1,4 @@
-"""The rows that an attempt would publish to the tables of which the pipeline expects something."""
+"""The rows that an attempt would publish to tables with expectations."""
 
 from __future__ import annotations
 
@@ -10,27 +10,52 @@ import pyarrow as pa
 from coset.batches.attempt import Attempt
 from coset.sources.files import Files
 from coset.sources.formats.parquet import open_parquet
+from coset.sources.rows import Rows
 from coset.sources.s3 import AGAIN, reaching
-from expectations.rows import Rows
-from partitioning.model.artefact import Role
+from partitioning.documents.ledger import Ledger
+from partitioning.model.artefact import Artefact, Role
+from partitioning.model.plan import PlannedWrite
 from spark_jobs.tables.table_schema import table_schema
 
 _BATCH_ROWS = 1 << 16
 
 
 def result_rows(attempt: Attempt) -> Mapping[str, Rows]:
-    """Those rows by table, to be read from the store whenever they are asked for.
+    """The rows by table. They are read from the store when they are needed.
 
-    Raises Refused as `Attempt.artefacts`; reading raises Refused or Unreachable if a file cannot be read.
+    Raises Refused as `Attempt.artefacts`. Reading raises Refused or Unreachable if a file cannot be read.
     """
     rows = {}
     for write in attempt.plan.writes():
         if write.declared.expectations:
             table = write.declared.table
-            files = [file for file in attempt.artefacts if (file.role, file.name) == (Role.TABLE, table)]
-            read = partial(_read, [attempt.ledger.uri(file.path) for file in files])
-            rows[table] = Rows(table_schema(write), sum(file.records for file in files), read)
+            files = table_files(attempt, table)
+            rows[table] = rows_of_files(attempt.ledger, write, files)
     return rows
+
+
+def rows_of_files(ledger: Ledger, write: PlannedWrite, files: Sequence[Artefact]) -> Rows:
+    """The rows in these files of a result table. Reading raises as it does for `result_rows`."""
+    read = partial(_read, [ledger.uri(file.path) for file in files])
+    return Rows(table_schema(write), sum(file.records for file in files), read)
+
+
+def table_files(attempt: Attempt, table: str) -> list[Artefact]:
+    """The files that an attempt left for a result table, in the order in which their rows are judged.
+
+    Raises Refused as `Attempt.artefacts`.
+    """
+    of_table = (file for file in attempt.artefacts if (file.role, file.name) == (Role.TABLE, table))
+    return sorted(of_table, key=lambda file: _in_its_folder(file.path))
+
+
+def _in_its_folder(path: str) -> str:
+    """The path below the folder of a group's run, which chance names: another attempt has its rows in the same order.
+
+    >>> _in_its_folder("tables/spent/data/plan-0/attempt-0-2756b84f/orders-2.parquet")
+    'orders-2.parquet'
+    """
+    return path.partition("/attempt-")[2].partition("/")[2]
 
 
 def _read(uris: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -1,6 +1,6 @@
-"""A second look at gaps: whether nothing lies there, asked of the store or the broker anew by others than the readers.
+"""The second look at gaps: checks that they are empty, without the readers that reported them.
 
-Landed files are listed again; of a topic another consumer asks for the first record from the beginning of a gap on.
+Landed files are listed again. For a topic another consumer asks for the first record from the start of a gap on.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
 from coset.sources.landed_second_look import files_in
-from partitioning.model.gaps import Explained, planned_gaps
+from partitioning.model.gaps import Explained
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan, PlannedStream
 from partitioning.model.receipt import PartitionReceipt, TaskReceipt
 from partitioning.model.sources import KafkaSource, LandedSource
 
-# Of a topic's partition, into so many gaps: each costs a request.
+# How many gaps of a topic's partition are looked into. Each costs a request.
 LOOKED_INTO = 50
 
 
 def second_look(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, object]]:
-    """A row for each stream partition with gaps: how many there are, into how many it was looked, what was found there.
+    """A row for each stream partition with gaps: how many it has, how many were looked into, and what was found.
 
-    What somebody accepted as lost is not looked for. Of tasks of a version that did not name gaps, nobody knows how
-    many there are. Raises Refused and Unreachable as stores and brokers answer.
+    Accepted losses are left out. The number is null if the tasks are of a version that does not report gaps. Raises
+    Refused or Unreachable if the store or a broker fails.
     """
     seen: dict[tuple[str, int], list[PartitionReceipt]] = {}
     for task in tasks:
@@ -40,23 +40,18 @@ def second_look(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, 
 
 
 def _landed(plan: Plan, stream: PlannedStream) -> Iterator[dict[str, object]]:
-    partitions = [planned for planned in stream.partitions if planned.missing]
-    gaps = {
-        planned.partition: [
-            Span(gap.offsets.start, gap.offsets.end)
-            for gap in planned_gaps(plan, stream.declared, planned)
-            if gap.file is None and gap.explained is not Explained.ACCEPTED
-        ]
-        for planned in partitions
-    }
+    gaps: dict[int, list[Span]] = {}
+    for partition, some in plan.gaps.items():
+        wanted = [gap.offsets for gap in some if gap.file is None and gap.explained is not Explained.ACCEPTED]
+        if partition.stream == stream.name and wanted:
+            gaps[partition.partition] = [Span(offsets.start, offsets.end) for offsets in wanted]
     found: dict[int, list[tuple[int, str]]] = {}
-    for number, start, uri in files_in(stream.declared, partitions, gaps):
+    for number, start, uri in files_in(stream.declared, [stream.partitions[number] for number in gaps], gaps):
         found.setdefault(number, []).append((start, uri))
-    for number, wanted in gaps.items():
-        if wanted:
-            there = sorted(found.get(number, ()))
-            first = f"{there[0][1]}, from offset {there[0][0]:,} on" if there else None
-            yield _row(stream, number, len(wanted), len(wanted), len(there), first)
+    for number, spans in gaps.items():
+        there = sorted(found.get(number, ()))
+        first = f"{there[0][1]}, from offset {there[0][0]:,} on" if there else None
+        yield _row(stream, number, len(spans), len(spans), len(there), first)
 
 
 def _from_broker(
@@ -84,12 +79,12 @@ def _from_broker(
 
 
 def _unsaid(seen: PartitionReceipt) -> bool:
-    """Whether a task read fewer records than offsets, and does not say where."""
+    """Whether a task read fewer records than offsets and does not report the gaps."""
     return seen.reached is not None and seen.gaps is None and seen.read < seen.end - seen.start
 
 
 def _spread(gaps: Sequence[tuple[int, int]]) -> list[Span]:
-    """No more of them than are looked into, from all over the range, the last among them."""
+    """At most `LOOKED_INTO` gaps, spread over the range, with the last."""
     every = -(-len(gaps) // LOOKED_INTO) or 1
     return [Span(*gap) for gap in list(gaps)[::-1][::every][::-1]]
 

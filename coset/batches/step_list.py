@@ -1,5 +1,4 @@
-"""The steps of a batch, as one list: the command line, backfills, both DAG factories, tests and the benchmark go
-through it."""
+"""The list of a batch's steps, for the command line, backfills, both DAG factories, tests and the benchmark."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from partitioning.commands import Shown
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a step needs besides its batch: the folder of the Data Docs, and how findings are shown."""
+    """What a step needs beside its batch: the folder of the Data Docs, and how findings are shown."""
 
     docs: Path
     shown: Shown = field(default_factory=Shown)
@@ -25,24 +24,24 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """Done by whoever chooses the batch, before there is one to refer to."""
+    """The caller plans: before that there is no batch to refer to."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunWaves:
-    """Done by a runner, wave by wave; each task group takes a turn of its own."""
+    """A runner does this, wave by wave. Each task group has a turn of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfBatch:
-    """Done for the batch: gives a sentence, or a `page` of Markdown; `turn` is the work whose turn it takes, if any."""
+    """A function of the batch. Returns a sentence, or a `page` of Markdown. `turn` names the turn that it takes."""
 
     do: Callable[[BatchRef, Surroundings], str]
     page: bool = False
     turn: str | None = None
 
     def perform(self, batch: BatchRef, around: Surroundings, turns: Turns | None = None) -> str:
-        """Do it, by the runner with these `turns`; what it says. Raises what it raises."""
+        """Call the function, in its turn if it takes one. Raises its errors."""
         if self.turn is None:
             return self.do(batch, around)
         with (turns or Turns(*batch.load())).turn(self.turn, wait=True):
@@ -51,13 +50,13 @@ class OfBatch:
 
 @dataclass(frozen=True, slots=True)
 class OfPipeline:
-    """Done for all batches of the pipeline in the store of that root. Returns a sentence."""
+    """A function of the pipeline and its store's root, for all its batches. Returns a sentence."""
 
     do: Callable[[Pipeline, str], str]
 
 
 class Trigger(Enum):
-    """When Airflow runs a step. If planning is skipped, so is all that follows, in either case."""
+    """When Airflow runs a step. If planning is skipped, all later steps are skipped too."""
 
     ALL_SUCCEEDED = auto()
     # Waves without task groups are skipped.
@@ -68,24 +67,33 @@ class Batches(Enum):
     """Which batches have a step."""
 
     ALL = auto()
-    # Those that are published: a backfill's batches are compared and swapped together instead.
+    # A pipeline's own batches. Those of a backfill are compared and swapped together instead.
     LIVE = auto()
     ASKED = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class BatchStep:
-    """A step: its name, which is its Airflow task's too; what it does, in words and as a value; when Airflow runs it;
-    which batches have it."""
+    """A step: its name; what it does, in words and as a value; when Airflow runs it; and which batches have it.
+
+    Airflow runs it in the task of its name, or in that of the step beside it, `within`: a task of its own would take
+    longer to start than most steps take.
+    """
 
     name: str
     what: str
     does: Planning | RunWaves | OfBatch | OfPipeline
     trigger: Trigger = Trigger.ALL_SUCCEEDED
     batches: Batches = Batches.ALL
+    within: str = ""
+
+    @property
+    def task(self) -> str:
+        """The name of its Airflow task."""
+        return self.within or self.name
 
 
-# The name of the step after which a batch is published.
+# The name of the step that publishes a batch.
 PUBLISH = "publish"
 PLAN = BatchStep("plan", "Plan the next batch, or take up the open one.", Planning())
 STEPS = (
@@ -96,17 +104,18 @@ STEPS = (
         "Make the audit tables from the receipts of all groups.",
         OfBatch(lambda batch, _: steps.audit(batch)),
         trigger=Trigger.ONE_SUCCEEDED_NONE_FAILED,
+        within="check",
     ),
     BatchStep(
         "check",
         "Let Great Expectations judge the audit tables and the rows, and decide.",
-        # Two who judge at once would do the same work twice, and write the same pages.
+        # Two processes would do the same work twice and write the same pages.
         OfBatch(lambda batch, around: steps.check(batch, around.docs), turn="check"),
     ),
     BatchStep(
         PUBLISH,
         "Make rows and offsets visible together.",
-        OfBatch(lambda batch, _: steps.publish(batch)),
+        OfBatch(lambda batch, around: steps.publish(batch, around.docs)),
         batches=Batches.LIVE,
     ),
     BatchStep(
@@ -114,6 +123,7 @@ STEPS = (
         "Print what was read, decided and published, and where the Data Docs are.",
         OfBatch(lambda batch, around: steps.report(batch, around.docs, around.shown), page=True),
         batches=Batches.LIVE,
+        within=PUBLISH,
     ),
     BatchStep(
         "clean",
@@ -125,6 +135,6 @@ STEPS = (
 
 
 def steps_of(*, backfill: bool = False, clean: bool = False) -> tuple[BatchStep, ...]:
-    """The steps of a batch in their order: of a pipeline's own or of a backfill's, with cleaning if it is asked for."""
+    """The steps of a batch in their order, of a pipeline's own or of a backfill's batch. `clean` adds cleaning."""
     wanted = {Batches.ALL: True, Batches.LIVE: not backfill, Batches.ASKED: clean}
     return tuple(step for step in STEPS if wanted[step.batches])

@@ -1,42 +1,44 @@
-"""Sweeping: which files that tasks left no document names, now or ever, and their removal.
+"""Sweeping: finds and removes files of tasks that no document names or will name.
 
-A file counts once a verdict names it. So of a batch that is decided, whatever its verdict does not name is left over:
-from runs that were cut off, from those that came second, from attempts that failed. Open batches are left alone, and so
-is what a damaged document may name. State
-counts as long as one of the last published batches left it or went on from it. Of a backfill that is cancelled nothing
-counts.
+A file counts once a verdict names it. All other files of a decided batch are left over, from runs that were interrupted
+or came second, and from failed attempts. Files of open batches stay, and so do files that a damaged document may name.
+State counts while one of the last published batches wrote or read it. No file of a cancelled backfill counts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 
 from coset.batches.backfills.request import backfills, comparison_key
 from coset.batches.backfills.swap.swaps import cancelled
+from coset.batches.swept import put_swept, swept
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import Entry, Store
+from partitioning.documents.store import Entry, Store, at_once
 from partitioning.errors import Finding, Refused
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.backfill import name_of, pipeline_of
 from partitioning.model.graph import state_of
 from partitioning.model.plan import Plan, StateInput
+from partitioning.model.tables_at import TABLES
 from partitioning.sections import many, size
 from partitioning.values import Value
 
-# So many published batches can be gone on from, or looked at.
+# How many published batches keep their state, for backfills and for looking at it.
 STATES_KEPT = 10
-_TABLES = "tables/"
-_PLANS = re.compile(r"([^/]+)/plans/[0-9]+\.json\.gz")
-# Rows, what was left for later tasks, and sampled keys, each in a folder of the run that wrote it. The audit tables
-# beside the keys stay.
-_BATCH = re.compile(r"/data/plan-([0-9]+)/attempt-|/left/([0-9]+)/attempt-|/audits/([0-9]+)/attempt-[0-9]+/keys-")
+# In the folder of a pipeline or a backfill: where tasks leave files, by batch.
+_FOLDERS = ("left", "audits", "set-aside")
+# The folders in which a run wrote rows, output for later tasks, sampled keys, or records set aside. Audit tables stay.
+_BATCH = re.compile(
+    r"/data/plan-([0-9]+)/attempt-|/left/([0-9]+)/attempt-|/audits/([0-9]+)/attempt-[0-9]+/keys-"
+    r"|/set-aside/([0-9]+)/attempt-"
+)
 
 
 class LeftOver(Value, frozen=True):
-    """The files that may go; the batches whose files may not, because they are open; and the documents that are
-    damaged, whose batches' files may not either."""
+    """The files that may be removed, the open batches, and the damaged documents. Files of these batches stay."""
 
     files: tuple[Entry, ...]
     open: tuple[int, ...]
@@ -54,68 +56,102 @@ class LeftOver(Value, frozen=True):
         return said
 
 
-def left_over(pipeline: Pipeline, store: Store) -> LeftOver:
-    """What tasks left in the pipeline's tables and audits and no document names. Deletes nothing."""
-    # Files first, documents second: whoever wrote a file had a plan before it.
-    written = [entry for prefix in _prefixes(pipeline, store) for entry in store.list(prefix)]
+def left_over(pipeline: Pipeline, store: Store, *, everything: bool = False) -> LeftOver:
+    """The files of tasks in the pipeline's folders that no document names. Deletes nothing.
+
+    It looks at the batches since the last sweep, and at those of which that kept something, or at `everything`.
+    """
+    return _looked(pipeline, store, _newest(pipeline, store), everything=everything)[0]
+
+
+def sweep(pipeline: Pipeline, store: Store, *, everything: bool = False) -> LeftOver:
+    """Remove what is left over, and return it. Batches may run meanwhile."""
+    newest = _newest(pipeline, store)
+    removed, kept = _looked(pipeline, store, newest, everything=everything)
+    at_once(store.delete, [file.key for file in removed.files])
+    put_swept(store, pipeline.name, newest, kept)
+    return removed
+
+
+def _looked(pipeline: Pipeline, store: Store, newest: int, *, everything: bool) -> tuple[LeftOver, set[int]]:
+    """What is left over, and the batches with files that are kept, and may be left over later."""
+    last = None if everything else swept(store, pipeline.name)
+    prefixes = _all_prefixes(pipeline, store) if last is None else _prefixes(pipeline, last.to_look_at(store, newest))
+    # Files are listed before documents are read, because a plan is stored before its files.
+    written = chain.from_iterable(at_once(lambda prefix: list(store.list(prefix)), list(prefixes)))
     by_place: dict[tuple[str, int], list[Entry]] = {}
     for entry in written:
         if match := _BATCH.search(entry.key):
             batch = int(next(filter(None, match.groups())))
             by_place.setdefault((entry.key[: match.start()], batch), []).append(entry)
-    ledgers = [Ledger(store, name) for name in sorted(_pipelines(store)) if not _is_cancelled(store, name)]
+    ledgers = [Ledger(store, name) for name in pipelines_in(store) if not _is_cancelled(store, name)]
     states = _states(Ledger(store, pipeline.name)) | _states_at_work(store, pipeline.name)
     files, undecided, damaged = list[Entry](), set[int](), dict[Finding, None]()
+    kept = {batch for batch, _ in states}
     for (place, batch), entries in sorted(by_place.items()):
         try:
             named = _named(ledgers, place, batch)
         except Refused as refusal:
             damaged |= dict.fromkeys(refusal.findings)
+            kept.add(batch)
             continue
         if named is None:
             undecided.add(batch)
         else:
             files.extend(entry for entry in entries if entry.key not in named or _over(named[entry.key], batch, states))
-    return LeftOver(tuple(files), tuple(sorted(undecided)), tuple(damaged))
+    return LeftOver(tuple(files), tuple(sorted(undecided)), tuple(damaged)), kept | undecided
 
 
-def sweep(pipeline: Pipeline, store: Store) -> LeftOver:
-    """Remove what is left over; what was removed. Batches may run meanwhile."""
-    removed = left_over(pipeline, store)
-    for file in removed.files:
-        store.delete(file.key)
-    return removed
+def _newest(pipeline: Pipeline, store: Store) -> int:
+    plan = Ledger(store, pipeline.name).standing().plan
+    return -1 if plan is None else plan.batch
 
 
-def _prefixes(pipeline: Pipeline, store: Store) -> Iterator[str]:
+def _all_prefixes(pipeline: Pipeline, store: Store) -> Iterator[str]:
     for write in pipeline.writes:
-        yield f"{_TABLES}{write.table}/data/"
+        yield f"{TABLES}{write.table}/data/"
     for name in (pipeline.name, *(again.name for again in backfills(store, pipeline.name))):
-        yield f"{name}/left/"
-        yield f"{name}/audits/"
+        yield from (f"{name}/{noun}/" for noun in _FOLDERS)
 
 
-def _pipelines(store: Store) -> set[str]:
-    return {match[1] for entry in store.list("") if (match := _PLANS.fullmatch(entry.key))}
+def _prefixes(pipeline: Pipeline, look: Mapping[str, Collection[int]]) -> Iterator[str]:
+    """The folders of these batches."""
+    for batch in sorted(set(chain.from_iterable(look.values()))):
+        yield from (f"{TABLES}{write.table}/data/plan-{batch}/" for write in pipeline.writes)
+    for name, batches in look.items():
+        yield from (f"{name}/{noun}/{batch}/" for batch in sorted(batches) for noun in _FOLDERS)
+
+
+def pipelines_in(store: Store) -> list[str]:
+    """The pipelines and backfills that have plans in a store, by name. Each takes a request or two, however many
+    objects it has."""
+    names, after = list[str](), ""
+    while page := store.page("", after, 1).objects:
+        name, _, _ = page[0].entry.key.partition("/")
+        if store.page(f"{name}/plans/", "", 1).objects:
+            names.append(name)
+        # Behind all that is in the folder. `late-2` follows, in stores that list by folder; in others it came before.
+        after = f"{name}/~"
+    return names
 
 
 def _is_cancelled(store: Store, name: str) -> bool:
-    """Whether this is a backfill whose files count for nothing any more."""
+    """Whether this is a cancelled backfill."""
     pipeline = pipeline_of(name)
     try:
         return pipeline is not None and name in {name_of(pipeline, number) for number in cancelled(store, pipeline)}
     except Refused:
-        # Of a pipeline whose decisions are damaged all files count.
+        # If the decisions of a pipeline are damaged, all files count.
         return False
 
 
 def _over(file: Artefact, batch: int, states: Collection[tuple[int, str]]) -> bool:
-    """Whether a file of a batch is state that is not kept any more."""
+    """Whether a file is state that is not kept any more."""
     return file.role is Role.STATE and (batch, file.name) not in states
 
 
 def _states(ledger: Ledger) -> set[tuple[int, str]]:
-    """The states that are kept, each with the batch that left it: one of the last, or one that these go on from."""
+    """The kept state, as (batch that wrote it, name): that which the last published batches wrote or read."""
     kept = set[tuple[int, str]]()
     plan = ledger.standing().published
     for _ in range(STATES_KEPT):
@@ -124,13 +160,14 @@ def _states(ledger: Ledger) -> set[tuple[int, str]]:
         for stage in plan.stages:
             kept.update((plan.batch, state_of(step.name)) for step in stage.steps)
             reads = (read for read in stage.inputs if isinstance(read, StateInput))
-            kept.update((run.batch, read.name) for read in reads for run in read.runs)
+            kept.update((run.batch, read.written_as(run)) for read in reads for run in read.runs)
         plan = ledger.published_before(plan.batch)
     return kept
 
 
 def _states_at_work(store: Store, pipeline: str) -> set[tuple[int, str]]:
-    """The states that backfills need which are not compared yet: those of their batches, and those before them."""
+    """The state that unfinished backfills need, as (batch that wrote it, name): that which their batches write or
+    read."""
     kept = set[tuple[int, str]]()
     over = cancelled(store, pipeline)
     for again in (again for again in backfills(store, pipeline) if again.number not in over):
@@ -139,19 +176,20 @@ def _states_at_work(store: Store, pipeline: str) -> set[tuple[int, str]]:
             for stage in (stage for plan in plans if plan for stage in plan.stages):
                 kept.update((batch, state_of(step.name)) for step in stage.steps for batch in again.batches)
                 reads = (read for read in stage.inputs if isinstance(read, StateInput))
-                kept.update((run.batch, read.name) for read in reads for run in read.runs)
+                kept.update((run.batch, read.written_as(run)) for read in reads for run in read.runs)
     return kept
 
 
 def _named(ledgers: Sequence[Ledger], place: str, batch: int) -> dict[str, Artefact] | None:
-    """The files of a batch in a place that verdicts name; None if a batch of that number is open that writes there.
+    """The files of a batch in a place that verdicts name. None if an open batch with this number writes there.
 
-    A place is a pipeline's or a backfill's own, or a table's, which several may have written. Raises Refused if a
-    document that may name files there is damaged.
+    A place belongs to a pipeline or a backfill, or is a table's, which several may write. Raises Refused if a document
+    that may name files there is damaged.
     """
-    table, named = place.removeprefix(_TABLES) if place.startswith(_TABLES) else None, dict[str, Artefact]()
-    for ledger in (ledger for ledger in ledgers if table is not None or ledger.pipeline == place):
-        verdict = ledger.verdict(batch)
+    table, named = place.removeprefix(TABLES) if place.startswith(TABLES) else None, dict[str, Artefact]()
+    asked = [ledger for ledger in ledgers if table is not None or ledger.pipeline == place]
+    verdicts = at_once(lambda ledger: ledger.verdict(batch), asked)
+    for ledger, verdict in zip(asked, verdicts, strict=True):
         if verdict is not None:
             named.update((artefact.path, artefact) for artefact in verdict.artefacts)
         elif (plan := ledger.plan(batch)) is not None and (table is None or table in _written(plan)):

@@ -1,7 +1,7 @@
-"""Telling: how a message about an incident gets to people, by what Apprise knows: e-mail, chats, webhooks.
+"""Telling: sends messages about incidents by Apprise, to e-mail, chats and webhooks.
 
-Addresses hold secrets. They come from the environment, and go nowhere else: an address is named by its scheme only, and
-whoever sends says nothing in a log.
+Addresses hold secrets. They come from the environment and go nowhere else: output names only an address's scheme, and
+the libraries that send do not log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from partitioning.model.incident import Message, News, Severity
 # The variable that holds the addresses, separated by spaces or lines.
 NOTIFY = "COSET_NOTIFY"
 _SCHEME = re.compile(r"[a-z][a-z0-9+-]{0,29}(?=://)")
-# They write addresses.
+# These loggers write addresses.
 _TALKATIVE = ("apprise", "urllib3.connectionpool")
 
 
@@ -34,7 +34,7 @@ class Notice:
 
 
 class Untold(Exception):
-    """Raised if a message could not be told; it says why, without an address."""
+    """Raised if a message could not be sent. The text says why, without the address."""
 
 
 class Channel(Protocol):
@@ -42,10 +42,10 @@ class Channel(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in a log."""
+        """Its name in a log."""
 
     def tell(self, notice: Notice) -> None:
-        """Tell it. Raises Untold."""
+        """Send a notice. Raises Untold."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -61,13 +61,13 @@ class Address:
 
     def tell(self, notice: Notice) -> None:
         try:
-            import apprise  # noqa: PLC0415  it is optional, and takes a while
+            import apprise  # noqa: PLC0415  it is optional and slow to import
         except ImportError:
             raise Untold("Apprise is not installed: pip install 'coset[notify]'") from None
         known = apprise.Apprise()
         with _silent():
             if not known.add(self.url):
-                raise Untold("Apprise does not know such an address")
+                raise Untold("Apprise does not know this kind of address")
             sent = known.notify(
                 title=notice.title,
                 body=notice.text,
@@ -75,11 +75,11 @@ class Address:
                 body_format=apprise.NotifyFormat.TEXT,
             )
         if not sent:
-            raise Untold("nobody answered there, or took it")
+            raise Untold("the address did not take the message")
 
 
 def addresses(listed: str) -> tuple[Address, ...]:
-    """The addresses of a text, separated by spaces or lines.
+    """The addresses in a text, separated by spaces or lines.
 
     >>> [address.name for address in addresses("mailto://me:secret@example.org  json://127.0.0.1:9/")]
     ['mailto', 'json']

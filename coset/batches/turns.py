@@ -1,8 +1,8 @@
-"""Turns: who is at a piece of a batch's work right now, so that several runners share it instead of each doing all.
+"""Turns: leases on pieces of a batch's work, so that several processes share it and none does all.
 
-A turn is a hint and decides nothing: two who run a task group at once leave the same rows, and the first receipt
-counts. Whoever has a turn stores its document anew every few seconds. Who waits for it watches by a clock of its own
-whether the document changes; no two clocks are compared.
+A turn is a hint and decides nothing: if two processes run a task group at once they write the same rows, and the first
+receipt counts. The holder of a turn renews its document every few seconds. A process that waits for the turn watches
+the document by its own clock; clocks of two machines are never compared.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ SILENT_SECONDS = 12.0
 
 
 def group_work(number: int) -> str:
-    """What running a task group is called here."""
+    """The name of running a task group, as a piece of work."""
     return f"group-{number}"
 
 
 class Turn(Document, frozen=True):
-    """A turn that a process has; `started` is when it was, in milliseconds since 1970."""
+    """A turn that a process holds. `started` is when the process started, in milliseconds since 1970."""
 
     FORMAT: ClassVar[str] = "coset.turn/1"
 
@@ -47,17 +47,17 @@ class Turn(Document, frozen=True):
 
     @classmethod
     def of_this_process(cls) -> Turn:
-        """A new one."""
+        """A new turn of this process."""
         return cls(uuid.uuid4().hex, socket.gethostname(), os.getpid(), started_at(os.getpid()))
 
     @property
     def ended(self) -> bool:
-        """Whether its process is known to have ended, as it can be on its own host."""
+        """Whether its process is known to have ended. Only a process on this host can be known to."""
         return has_ended(self.host, self.process, self.started)
 
 
 class Turns:
-    """The turns of a batch, for one runner of it. Threads may share it."""
+    """The turns of a batch, for one process that runs it. Threads may share this object."""
 
     def __init__(
         self, ledger: Ledger, plan: Plan, *, beat: float = BEAT_SECONDS, silent: float = SILENT_SECONDS
@@ -70,9 +70,9 @@ class Turns:
 
     @contextmanager
     def turn(self, work: str, *, wait: bool) -> Iterator[bool]:
-        """Have the turn at a piece of work, as `group_work` or a step of the batch names it.
+        """Hold the turn for a piece of work, named by `group_work` or by a step of the batch.
 
-        It gives False if another has it and is not waited for, or no longer.
+        Yields False if another process holds it, and `wait` is false or waiting was cancelled.
         """
         key = self._ledger.key("turns", self._batch, work)
         while (ours := self._take(key)) is None and wait and not self._cancelled.is_set():
@@ -92,7 +92,7 @@ class Turns:
                 self._ledger.store.delete(key)
 
     def cancel(self) -> None:
-        """Let nobody wait any more."""
+        """End all waiting."""
         self._cancelled.set()
 
     def _take(self, key: str) -> Turn | None:
@@ -100,12 +100,12 @@ class Turns:
         try:
             stored = self._ledger.store.put_new(key, encode(ours))
         except OutcomeUnknown:
-            # Another had it, and gave it back before it could be read.
+            # Another process gave the turn back before its document could be read.
             return None
         return ours if stored == encode(ours) else None
 
     def _wait_for_other(self, key: str) -> None:
-        """Until nobody has the turn; who has ended or is silent does not keep it."""
+        """Wait until the turn is free. A holder that has ended or is silent loses it."""
         last, heard = None, time.monotonic()
         while (data := self._ledger.store.get(key)) is not None and not self._cancelled.is_set():
             now = time.monotonic()
@@ -119,13 +119,13 @@ class Turns:
     def _beat_until(self, done: Event, key: str, turn: Turn) -> None:
         while not done.wait(self._beat):
             turn = replace(turn, beats=turn.beats + 1)
-            # Nothing depends on it.
+            # A renewal may fail: nothing depends on it.
             with suppress(CosetError):
                 self._ledger.store.put(key, encode(turn))
 
 
 def has_ended(host: str, process: int, started: int) -> bool:
-    """Whether a process that started then is known to have ended, as it can be on its own host."""
+    """Whether a process is known to have ended: it was on this host and no such process, started then, runs."""
     if host != socket.gethostname():
         return False
     try:

@@ -1,7 +1,7 @@
-"""The watch over a pipeline: it makes an incident of what stops its runs, and has somebody told once, and once more
-when it has ended.
+"""The watch over a pipeline: turns failures of its runs into incidents, and tells people once when an incident begins
+and once when it ends.
 
-A run's own result stays whatever happens here: what cannot be recorded or told is said in a sentence.
+Nothing here changes the result of a run: if an incident cannot be recorded or told, a sentence says so.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from coset.batches.incident_log import IncidentLog, milliseconds, this_process
 from coset.batches.telling import Channel, Notice, Untold
+from coset.batches.waiting import warned
+from coset.reports.site import environment
 from partitioning.commands import Shown, Status
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
@@ -23,15 +25,15 @@ from partitioning.model.plan import Plan
 from partitioning.model.verdict import Verdict
 from partitioning.sections import many
 
-# Under which address people see what lies in the store, if it is not the store's own.
+# The URL under which people see the store's pages, if it is not the store's own address.
 DOCS_URL = "COSET_DOCS_URL"
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Over the runs of a pipeline, or its `backfills`, in the store at `root`.
+    """Watches the runs of a pipeline, or its `backfills`, in the store at `root`.
 
-    Without `channels` no incident begins: nobody would hear of it. Those that are open end all the same.
+    Without `channels` no incident begins, because nobody would hear of it. Open incidents end all the same.
     """
 
     pipeline: str
@@ -44,7 +46,7 @@ class Watch:
 
     @contextmanager
     def over(self) -> Iterator[None]:
-        """Over what raises if a run fails; what is raised goes on."""
+        """Watch a block that raises if a run fails. The error is raised again."""
         try:
             yield
         except Exception as error:
@@ -52,25 +54,28 @@ class Watch:
             raise
 
     def failed(self, error: BaseException | None) -> None:
-        """A run failed with an error, or was ended from outside."""
+        """Record that a run failed with an error, or was ended from outside."""
         if isinstance(error, CosetError) and error.findings:
             self._stopped(Trouble.of(error.findings))
         else:
-            # What it says may be a secret of somebody else.
+            # The error's text may have a secret of another library.
             self._stopped(Trouble.ended(type(error).__name__ if error else "", f"pipeline {self.pipeline}"))
 
     def late(self, what: str, where: str) -> None:
-        """Nothing has failed, but `what` was to be there by now."""
+        """Record that `what` is overdue, though nothing has failed."""
         self._stopped(Trouble(("late",), what, where, Status(self.pipeline)), Severity.WARNING)
 
     def passed(self, *, published: bool) -> None:
-        """A run published a batch, or found nothing to do."""
+        """Record that a run published a batch, or found nothing to do."""
         with self._harmless():
             log = self._log()
             now = log.latest()
-            if now.open or (now.due and self.channels):
-                batch, page = self._published() if published else (None, "")
-                self._record(log, Passed(milliseconds(), batch, page))
+            if now.open or (self.channels and (now.due or published)):
+                batch, page, found = self._published() if published else (None, "", ())
+                known = {each.trouble.cause for each in now.open}
+                told = tuple(each for each in found if self.channels or each.cause in known)
+                if now.open or now.due or told:
+                    self._record(log, Passed(milliseconds(), batch, page, told, self.owner))
 
     def _stopped(self, trouble: Trouble, severity: Severity = Severity.ERROR) -> None:
         if not self.channels:
@@ -88,12 +93,14 @@ class Watch:
             log.told(told)
 
     def _tell(self, message: Message) -> bool:
-        """Tell a message on all channels; whether somebody took it."""
+        """Send a message to all channels. Returns whether one took it."""
         page = message.incident.page
         base = os.environ.get(DOCS_URL) or store_at(self.root).root
         link = f"{base.rstrip('/')}/{page}" if page else ""
         of = f"{self.pipeline}, backfills" if self.backfills else self.pipeline
-        notice = Notice(title(of, message), text(of, message, link, self.shown), link, message)
+        notice = Notice(
+            title(of, message, environment()), text(of, message, link, self.shown, environment()), link, message
+        )
         reached = 0
         for channel in self.channels:
             try:
@@ -112,7 +119,7 @@ class Watch:
         return IncidentLog(store_at(self.root), self.pipeline, backfills=self.backfills)
 
     def _open(self) -> tuple[int | None, str]:
-        """The open batch, and the page of its last attempt that was judged."""
+        """The open batch, and the page of its last judged attempt."""
         with suppress(CosetError):
             ledger = Ledger(store_at(self.root), self.pipeline)
             standing = ledger.standing()
@@ -120,13 +127,16 @@ class Watch:
                 return standing.plan.batch, _page(ledger, standing.plan, standing.verdict)
         return None, ""
 
-    def _published(self) -> tuple[int | None, str]:
+    def _published(self) -> tuple[int | None, str, tuple[Trouble, ...]]:
+        """The batch that was published last, the page of its attempt, and what that was warned of."""
         with suppress(CosetError):
             ledger = Ledger(store_at(self.root), self.pipeline)
             plan = ledger.standing().published
-            if plan is not None and not self.backfills:
-                return plan.batch, _page(ledger, plan, ledger.verdict(plan.batch))
-        return None, ""
+            verdict = ledger.verdict(plan.batch) if plan is not None else None
+            if plan is not None and verdict is not None and not self.backfills:
+                found = warned(ledger, plan.batch, verdict.attempt)
+                return plan.batch, _page(ledger, plan, verdict), tuple(map(Trouble.warned, found))
+        return None, "", ()
 
     @contextmanager
     def _harmless(self) -> Iterator[None]:
@@ -139,7 +149,7 @@ class Watch:
 
 
 def _page(ledger: Ledger, plan: Plan, verdict: Verdict | None) -> str:
-    """The key of the page of a batch's last attempt; nothing, if it has none."""
+    """The key of the page of a batch's last attempt. Empty if it has none."""
     attempt = verdict.attempt if verdict else ledger.attempt(plan.batch) - 1
     key = f"{ledger.pipeline}/docs/batch-{plan.batch}-attempt-{attempt}.html"
     return key if attempt >= 0 and ledger.store.head(key) is not None else ""

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coset.batches.runners.choice import RunnerKind
+from coset.batches.runners.choice import RunnerKind, runner
+from coset.batches.runners.given_settings import parsed
 from coset.cli.output import console, progress, say
+from coset.project.coset_toml import project_of
+from coset.project.pipeline_files import names
 from partitioning.authoring.settings import Settings
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
 from partitioning.model.schemes import SchemeKind
 from partitioning.model.sources import address_of
 from partitioning.version import VERSION
+
+if TYPE_CHECKING:
+    from coset.batches.runners.runner import Runner
 
 # Planning more tasks than this is announced, because it takes a while.
 _MANY = 20_000
@@ -24,9 +30,9 @@ _USUAL_STORE = ".coset/store"
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_show_locals=False,
-    rich_markup_mode=None,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -46,9 +52,13 @@ def _options(
     """Keyed batches over partitioned streams on Spark: planned, proved, then published."""
 
 
-Named = Annotated[
-    str, typer.Argument(metavar="PIPELINE", help="A Python file that defines `pipeline`, or a name in dags/pipelines.")
-]
+_PIPELINE = typer.Argument(
+    metavar="PIPELINE",
+    help="The name of a pipeline of the project, or a Python file that defines `pipeline`.",
+    autocompletion=lambda incomplete: [name for name in _names() if name.startswith(incomplete)],
+)
+Named = Annotated[str, _PIPELINE]
+NamedOrAll = Annotated[str | None, _PIPELINE]
 StoreRoot = Annotated[
     str | None,
     typer.Option(
@@ -114,6 +124,7 @@ RunnerOption = Annotated[
     RunnerKind | None,
     typer.Option(
         "--runner",
+        envvar="COSET_RUNNER",
         help="spark: one application for the run; spark-submit: one for each task group; connect: a running Spark "
         "server; local: processes without Spark. By default --master decides.",
     ),
@@ -121,10 +132,40 @@ RunnerOption = Annotated[
 Master = Annotated[
     str, typer.Option("--master", envvar="SPARK_MASTER", help="The Spark master, or a Spark server: sc://host:port.")
 ]
+SparkConf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf",
+        metavar="NAME=VALUE",
+        help="A setting of Spark, as spark.executor.memory=4g; counts before those of coset.toml. Repeatable.",
+    ),
+]
 Memory = Annotated[str, typer.Option("--memory", help="How much memory each task may use before it spills.")]
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+def _names() -> list[str]:
+    """The pipelines of the project around the working folder, for a shell to complete; none if it cannot be read."""
+    try:
+        return names(project_of(Path.cwd()))
+    except CosetError:
+        return []
+
+
+def runner_of(kind: RunnerKind | None, master: str, memory: str, conf: list[str] | None) -> Runner:
+    """The runner of the options, which says on stderr what it waits for. Raises Refused if they do not go together."""
+
+    def tell(group: int, sentence: str) -> None:
+        progress(f"run group {group}", sentence)
+
+    return runner(kind or RunnerKind.at(master), master, memory, parsed(conf or (), "--conf"), tell)
+
+
+def one_of(named: str | None, *, every: bool) -> str | None:
+    """The pipeline that is named, or None if all are meant. Raises Refused if it is neither."""
+    if named is None and not every:
+        then = "name one, or give `--all` for all of the project"
+        raise Refused.of(Kind.ARGUMENT, "no pipeline is named", "PIPELINE", then)
+    return named
 
 
 def root_of(store: str | None) -> str:
@@ -151,14 +192,8 @@ def settings_of(
     try:
         base = Settings.read(file.read_text(encoding="utf-8"), str(file)) if file else None
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused(
-            Finding(
-                Kind.LOCAL_FILE,
-                f"the settings cannot be read: {error}",
-                str(file),
-                "name a TOML file",
-                about(file=file),
-            )
+        raise Refused.of(
+            Kind.LOCAL_FILE, f"the settings cannot be read: {error}", str(file), "name a TOML file", file=file
         ) from error
     settings = Settings.parse(
         scheme=scheme,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coset.cli.output import show_json, show_table
+from coset.cli.output import Answer, Table, console, say
 from partitioning.cosets.assignment import Assignment, assign
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.explain.explain import assignment_document
 from partitioning.kinds import Kind
 from partitioning.model.schemes import Scheme
 from partitioning.model.schemes import tasks as tasks_scheme
+from partitioning.sections import many
 
 
 def parse_streams(texts: Sequence[str]) -> list[tuple[str, int]]:
@@ -26,12 +27,12 @@ def parse_streams(texts: Sequence[str]) -> list[tuple[str, int]]:
             streams.append((name, int(count)))
         else:
             findings.append(
-                Finding(
+                Finding.of(
                     Kind.ARGUMENT,
                     f"{text!r} is no stream",
                     "--stream",
                     "write it as views=8: name=partitions",
-                    about(text=text),
+                    text=text,
                 )
             )
     if findings:
@@ -54,11 +55,11 @@ def what_if(streams: Sequence[str], scheme: str | None, tasks: int | None) -> tu
     return assign(parse_streams(streams), asked), warning
 
 
-def show_assignment(assignment: Assignment, streams: Sequence[str], *, as_json: bool) -> None:
-    """Print the mapping: a row per task, or the documented JSON."""
-    if as_json:
-        show_json(assignment_document(assignment))
-        return
+def dealt(streams: Sequence[str], scheme: str | None, tasks: int | None) -> Answer:
+    """The mapping: a row per task, or the documented JSON."""
+    assignment, warning = what_if(streams, scheme, tasks)
+    if warning:
+        say(console(stderr=True), warning)
     names = [name for name, _ in parse_streams(streams)]
     rows = [
         [
@@ -68,5 +69,5 @@ def show_assignment(assignment: Assignment, streams: Sequence[str], *, as_json: 
         ]
         for task in assignment.tasks
     ]
-    count = len(assignment.tasks)
-    show_table(f"Scheme {assignment.scheme}: {count} task{'s' * (count != 1)}", ["task", *names, "filter"], rows)
+    title = f"Scheme {assignment.scheme}: {many(len(assignment.tasks), 'task')}"
+    return Answer(assignment_document(assignment), [Table(title, ["task", *names, "filter"], rows)])

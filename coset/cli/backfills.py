@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from msgspec import to_builtins
+from msgspec.structs import asdict
 
 from coset.batches.backfills import actions
 from coset.batches.backfills import gaps as found_gaps
@@ -17,11 +17,11 @@ from coset.batches.backfills.outlook import outlook
 from coset.batches.backfills.pacing.control import go_on, paused
 from coset.batches.backfills.pacing.limits import Limited, Limits
 from coset.batches.backfills.request import backfill, backfills
-from coset.batches.backfills.swap.swaps import Half, half, hindrances, swaps
+from coset.batches.backfills.swap.swaps import Half, blockers, half, swaps
 from coset.batches.runners.runner import Runner
 from coset.cli import pipelines
-from coset.cli.output import progress, show, show_json, show_table, step
-from partitioning.commands import Run
+from coset.cli.output import Answer, Block, Table, counted, progress, show, step
+from partitioning.commands import Resume, Run, SwapAsking
 from partitioning.documents.document import digest, plain
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -29,161 +29,137 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model.backfill import Backfill, Swap, SwapKind, Swapped
 from partitioning.model.plan import Plan
-from partitioning.sections import Section
 from partitioning.values import replace
 
-__all__ = ["Asked", "Limits", "begin", "cancel", "gaps", "listed", "pause", "preview", "resume", "swap", "undo"]
+__all__ = ["Asked", "Limits"]
 
 
-def preview(named: str, root: str, asked: Asked, *, as_json: bool) -> None:
-    """Show what a backfill would run, and what is built on it."""
+def preview(named: str, root: str, asked: Asked) -> Answer:
+    """What a backfill would run, and what is built on it."""
     pipeline, store = pipelines.load(named), store_at(root)
     pairs = actions.preview(pipeline, store, asked)
-    if not as_json:
-        _show(preview_sections(store, pipeline.name, pairs, named))
-        return
-    ahead = outlook(store, pipeline.name, [before for before, _ in pairs])
-    batches = [
-        {"batch": before.batch, "before": _shape(before), "now": _shape(now), "records": before.records}
-        for before, now in pairs
-    ]
-    show_json({"batches": batches} | to_builtins(ahead, str_keys=True))
+
+    def value() -> object:
+        batches = [
+            {"batch": before.batch, "before": _shape(before), "now": _shape(now), "records": before.records}
+            for before, now in pairs
+        ]
+        ahead = outlook(store, pipeline.name, [before for before, _ in pairs])
+        return {"batches": batches} | asdict(ahead)
+
+    return Answer(value, preview_sections(store, pipeline.name, pairs, pipelines.shown()))
 
 
-def begin(named: str, root: str, asked: Asked, limits: Limits, runner: Runner, docs: Path, *, as_json: bool) -> None:
+def begin(named: str, root: str, asked: Asked, limits: Limits, runner: Runner, docs: Path) -> Answer:
     """Do all steps of a backfill that need no approval."""
     pipeline, store = pipelines.load(named), store_at(root)
-    _run(named, store, actions.begin(pipeline, store, asked), limits, runner, docs, as_json=as_json)
+    return _run(named, store, actions.begin(pipeline, store, asked), limits, runner, docs)
 
 
-def resume(named: str, root: str, number: int, limits: Limits, runner: Runner, docs: Path, *, as_json: bool) -> None:
+def resume(named: str, root: str, number: int, limits: Limits, runner: Runner, docs: Path) -> Answer:
     """The same for one that was begun, as it was asked for then."""
-    store = store_at(root)
-    request = backfill(store, pipelines.load(named).name, number)
-    _run(named, store, request, limits, runner, docs, as_json=as_json)
+    store, request = _named(named, root, number)
+    return _run(named, store, request, limits, runner, docs)
 
 
-def pause(named: str, root: str, number: int, why: str, *, as_json: bool) -> None:
+def pause(named: str, root: str, number: int, why: str) -> Answer:
     """Let a backfill start nothing more until it is let go on."""
-    store = store_at(root)
-    request = backfill(store, pipelines.load(named).name, number)
+    store, request = _named(named, root, number)
     actions.pause(store, request, why)
-    then = f"`coset backfill {named} --resume {number}` lets it go on"
-    if as_json:
-        show_json({"backfill": number, "paused": True})
-    else:
-        show(f"{request} is paused: task groups that run come to their end, and no other starts; {then}")
+    then = pipelines.shown().says((Resume(request.pipeline, number), " lets it go on"))
+    said = f"{request} is paused: task groups that run come to their end, and no other starts; {then}"
+    return Answer({"backfill": number, "paused": True}, [said])
 
 
-def cancel(named: str, root: str, number: int, why: str, *, as_json: bool) -> None:
+def cancel(named: str, root: str, number: int, why: str, docs: Path) -> Answer:
     """Give a backfill up."""
-    pipeline, store = pipelines.load(named), store_at(root)
-    request = backfill(store, pipeline.name, number)
-    removed = actions.cancel(pipeline, store, request, why)
-    if as_json:
-        show_json({"backfill": number, "cancelled": True, "removed": len(removed.files)})
-    else:
-        show(f"{request} is cancelled; removed {removed}")
+    store, request = _named(named, root, number)
+    removed = actions.cancel(pipelines.load(named), store, request, why, docs)
+    value = {"backfill": number, "cancelled": True, "removed": len(removed.files)}
+    return Answer(value, [f"{request} is cancelled; removed {removed}"])
 
 
-def listed(named: str, root: str, number: int | None, *, as_json: bool) -> None:
-    """List all backfills, or show the comparison of one."""
+def listed(named: str, root: str) -> Answer:
+    """All backfills."""
     pipeline, store = pipelines.load(named), store_at(root)
-    if number is not None:
-        _show_one(store, backfill(store, pipeline.name, number), as_json=as_json)
-        return
     known, turns = list(backfills(store, pipeline.name)), list(swaps(store, pipeline.name))
     stopped = half(store, pipeline.name)
-    if as_json:
-        listed = {"backfills": [plain(one) for one in known], "swaps": [plain(one) for one in turns]}
-        show_json(listed | {"half": half_plain(stopped)})
-    elif not known:
-        show(f"{pipeline.name} has no backfills")
-    else:
-        columns = ("backfill", "batches", "asked by", "at", "why", "state")
-        rows = [
-            (one.number, _batches(one), one.who, one.at, one.why, _state(store, one, _turns(turns, one), stopped))
-            for one in known
-        ]
-        show_table(f"Backfills of {pipeline.name}", columns, rows)
+    columns = ("backfill", "batches", "asked by", "at", "why", "state")
+    rows = (
+        (one.number, _batches(one), one.who, one.at, one.why, _state(store, one, _turns(turns, one), stopped))
+        for one in known
+    )
+    table = Table(f"Backfills of {pipeline.name}", columns, rows, empty=f"{pipeline.name} has no backfills")
+    value = {"backfills": map(plain, known), "swaps": map(plain, turns), "half": half_plain(stopped)}
+    return Answer(value, [table])
 
 
-def swap(named: str, root: str, number: int, approved: str, why: str, *, as_json: bool) -> None:
+def shown(named: str, root: str, number: int) -> Answer:
+    """One backfill and its comparison."""
+    store, one = _named(named, root, number)
+    found = actions.compared(store, one)
+    value = {"backfill": plain(one), "comparison": plain(found) if found else None}
+    if found is None:
+        return Answer(value, [f"{one} is not compared yet: run `coset backfill` with the same words again"])
+    text: list[Block] = [*comparison_sections(found, blockers(store, one, found)), f"Its digest is {digest(found)}"]
+    if (stopped := half(store, one.pipeline)) and stopped.swap.backfill == one.number:
+        text.append(pipelines.shown().says((f"It is {stopped}; ", Run(one.pipeline), " finishes that")))
+    return Answer(value, text)
+
+
+def swap(named: str, root: str, number: int, approved: str, why: str, docs: Path) -> Answer:
     """Put a backfill's rows in place."""
-    store = store_at(root)
-    swapped = actions.swap(store, backfill(store, pipelines.load(named).name, number), approved, why)
-    show_json(_plain(swapped)) if as_json else show(_said(swapped, SwapKind.SWAP))
+    swapped = actions.swap(*_named(named, root, number), approved, why, docs=docs)
+    return Answer(swapped, [_said(swapped, SwapKind.SWAP)])
 
 
-def undo(named: str, root: str, number: int, why: str, *, as_json: bool) -> None:
+def undo(named: str, root: str, number: int, why: str, docs: Path) -> Answer:
     """Take a backfill back."""
-    store = store_at(root)
-    swapped = actions.undo(store, backfill(store, pipelines.load(named).name, number), why)
-    show_json(_plain(swapped)) if as_json else show(_said(swapped, SwapKind.UNDO))
+    swapped = actions.undo(*_named(named, root, number), why, docs=docs)
+    return Answer(swapped, [_said(swapped, SwapKind.UNDO)])
 
 
-def gaps(named: str, root: str, *, as_json: bool) -> None:
-    """Show the offsets that no published batch holds."""
+def gaps(named: str, root: str) -> Answer:
+    """The offsets that no published batch holds."""
     pipeline = pipelines.load(named)
     found = found_gaps.gaps(Ledger(store_at(root), pipeline.name))
-    if as_json:
-        show_json(
-            [{"range": str(gap.range), "why": gap.why, "next": pipelines.shown().says(gap.then)} for gap in found]
-        )
-    elif not found:
-        show(f"No gaps: published batches hold all offsets of {pipeline.name} from the first to the last committed")
-    else:
-        rows = [(str(gap.range), f"{len(gap.range):,}", gap.why, pipelines.shown().says(gap.then)) for gap in found]
-        show_table(f"Offsets of {pipeline.name} in no published batch", ("range", "records", "why", "next"), rows)
+    none = f"No gaps: published batches hold all offsets of {pipeline.name} from the first to the last committed"
+    rows = [(str(gap.range), len(gap.range), gap.why, pipelines.shown().says(gap.then)) for gap in found]
+    title, columns = f"Offsets of {pipeline.name} in no published batch", ("range", "records", "why", "next")
+    value = [{"range": offsets, "why": why, "next": then} for offsets, _, why, then in rows]
+    return Answer(value, [Table(title, columns, rows, empty=none)])
 
 
-def _run(
-    named: str, store: Store, request: Backfill, limits: Limits, runner: Runner, docs: Path, *, as_json: bool
-) -> None:
+def _named(named: str, root: str, number: int) -> tuple[Store, Backfill]:
+    store = store_at(root)
+    return store, backfill(store, pipelines.load(named).name, number)
+
+
+def _run(named: str, store: Store, request: Backfill, limits: Limits, runner: Runner, docs: Path) -> Answer:
     go_on(store, request)
-    if not as_json:
-        show(f"This is {request}")
+    show(f"This is {request}")
     with runner as used:
         pace = Limited(store, request, limits, partial(progress, "wait"))
-        actions.run(pipelines.load(named), store, request, used, docs, step, pace)
-    reviewed = actions.review(store, request, docs)
-    found, hindered = reviewed.found, reviewed.hindrances
-    alike = not (found.needs_approval or hindered or reviewed.taken_back)
-    swapped = actions.swap(store, request, digest(found), request.why) if alike else None
-    if as_json:
-        show_json({"backfill": request.number, "comparison": plain(found), "swapped": _plain(swapped)})
-    else:
-        _show(comparison_sections(found))
-    if hindered:
-        raise Refused(*(replace(finding, what=f"it cannot be put in place: {finding.what}") for finding in hindered))
-    if as_json:
-        return
-    if swapped is not None:
-        show(_said(swapped, SwapKind.SWAP))
-    else:
-        show(f"Next: look at it, then `coset swap {named} {request.number} --approve {digest(found)}`")
-
-
-def _show(sections: Iterable[Section]) -> None:
-    for shown in sections:
-        show_table(shown.title, shown.columns, shown.rows, shown.notes)
+        with counted(len(request.batches), "batches", "check"):
+            actions.run(pipelines.load(named), store, request, used, docs, step, pace)
+    with step("compare") as said:
+        reviewed = actions.review(store, request, docs)
+        said.append(str(reviewed.found))
+    found, blocked = reviewed.found, reviewed.blockers
+    alike = not (found.needs_approval or blocked or reviewed.taken_back)
+    swapped = actions.swap(store, request, digest(found), request.why, docs=docs) if alike else None
+    value = {"backfill": request.number, "comparison": plain(found), "swapped": swapped}
+    compared = comparison_sections(found)
+    if blocked:
+        findings = (replace(finding, what=f"it cannot be put in place: {finding.what}") for finding in blocked)
+        return Answer(value, compared, Refused(*findings))
+    approve = SwapAsking(request.pipeline, request.number, digest(found))
+    then = pipelines.shown().says(("Next: look at it, then ", approve))
+    return Answer(value, [*compared, then if swapped is None else _said(swapped, SwapKind.SWAP)])
 
 
 def _shape(plan: Plan) -> dict[str, int]:
     return {"tasks": sum(len(stage.tasks) for stage in plan.stages), "groups": len(plan.groups)}
-
-
-def _show_one(store: Store, one: Backfill, *, as_json: bool) -> None:
-    found = actions.compared(store, one)
-    if as_json:
-        show_json({"backfill": plain(one), "comparison": plain(found) if found else None})
-    elif found is None:
-        show(f"{one} is not compared yet: run `coset backfill` with the same words again")
-    else:
-        _show(comparison_sections(found, hindrances(store, one, found)))
-        show(f"Its digest is {digest(found)}")
-        if (stopped := half(store, one.pipeline)) and stopped.swap.backfill == one.number:
-            show(pipelines.shown().says((f"It is {stopped}; ", Run(one.pipeline), " finishes that")))
 
 
 def _turns(turns: Sequence[Swap], one: Backfill) -> Counter[SwapKind]:
@@ -221,7 +197,3 @@ def _batches(one: Backfill) -> str:
 
 def _said(swapped: Swapped, to: SwapKind) -> str:
     return f"It {'is in place' if to is SwapKind.SWAP else 'is taken back'}: {swapped}"
-
-
-def _plain(swapped: Swapped | None) -> object:
-    return None if swapped is None else to_builtins(swapped)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-from msgspec.structs import asdict
 
 from coset.batches import steps
 from coset.batches.attempt import Attempt
@@ -18,19 +18,22 @@ from coset.batches.step_list import PLAN
 from coset.batches.sweeping import left_over, sweep
 from coset.batches.tables import compaction
 from coset.batches.telling import from_environment
+from coset.batches.waiting import warned
 from coset.batches.watch import Watch
 from coset.cli import pipelines, plans
-from coset.cli.output import check_reason, console, say, show, show_json, show_page, step
+from coset.cli.output import Answer, check_reason, console, counted, one_done, say, show, show_page, step
+from coset.cli.reports import save_page
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.commands import Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.occasion import as_iso
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Commit, Verdict
+from partitioning.values import replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,91 +46,115 @@ class RunOptions:
     again: bool
 
 
-def run(named: str, root: str, options: RunOptions, *, until_done: bool, as_json: bool) -> None:
-    """Run the next batch, or all until nothing is left; print each one's report."""
-    pipeline, done = pipelines.load(named), list[dict[str, Any]]()
-    sentence = ""
-    watch = Watch(pipeline.name, pipeline.owner, root, from_environment(), pipelines.shown(), _told)
+def run(named: str, root: str, options: RunOptions, *, until_done: bool) -> Answer:
+    """Run the next batch, or all until nothing is left; the report of each is shown when it is done."""
+    pipeline = pipelines.load(named)
+    watch = _watch(pipeline, root)
     with watch.over(), options.runner as runner:
-        while not done or until_done:
-            ref, sentence = _plan(pipeline, root, options)
-            if ref is None:
-                watch.passed(published=False)
-                break
-            run_batch(ref, runner, options.docs, step, show_page=None if as_json else _show_report)
-            watch.passed(published=True)
-            done.append(_outcome(*ref.load()))
-    if as_json:
-        show_json({"sentence": sentence, "batches": done})
-    elif not done or until_done:
-        show(sentence)
+        ran = _run(pipeline, root, options, runner, watch, until_done=until_done)
+    return Answer(ran, [ran["sentence"]] if not ran["batches"] or until_done else [])
 
 
-def report(named: str, root: str, number: int | None, docs: Path, html: Path | None, *, as_json: bool) -> None:
-    """Print what became of a batch, and write its page to a file if one is named. Raises Refused if there is none."""
+def run_all(root: str, options: RunOptions) -> Answer:
+    """Run the batches of all pipelines of the project until nothing is left. One that fails stops no other."""
+    ran, findings = list[dict[str, Any]](), list[Finding]()
+    of_project = pipelines.of_project()
+    with options.runner as runner, counted(len(of_project), "pipelines"):
+        for place, found in of_project.items():
+            try:
+                if isinstance(found, Refused):
+                    raise found
+                show(f"Pipeline {found.name}")
+                watch = _watch(found, root)
+                with watch.over():
+                    done = _run(found, root, options, runner, watch, until_done=True)
+                show(done["sentence"], "")
+                ran.append({"pipeline": found.name} | done)
+            except CosetError as error:
+                findings += (replace(each, what=f"{place}: {each.what}") for each in error.findings)
+            one_done()
+    failed = Refused(*findings) if findings else None
+    return Answer({"pipelines": ran}, [] if ran or findings else [pipelines.none_of_project()], failed)
+
+
+def report(named: str, root: str, number: int | None, docs: Path, html: Path | None) -> Answer:
+    """What became of a batch, with the exit code of that; its page is written to a file if one is named.
+
+    Raises Refused if there is no batch.
+    """
     store = store_at(root)
     ledger = Ledger(store, pipelines.load(named).name)
     plan = ledger.standing().plan if number is None else plans.stored_plan(ledger, number)
     if plan is None:
-        raise Refused(
-            Finding(
-                Kind.BATCH_UNKNOWN,
-                f"{ledger.pipeline} has no batch yet",
-                ledger.uri(f"{ledger.pipeline}/plans/"),
-                ("make one: ", Run(ledger.pipeline)),
-                about(pipeline=ledger.pipeline),
-            )
+        raise Refused.of(
+            Kind.BATCH_UNKNOWN,
+            f"{ledger.pipeline} has no batch yet",
+            ledger.uri(f"{ledger.pipeline}/plans/"),
+            ("make one: ", Run(ledger.pipeline)),
+            pipeline=ledger.pipeline,
         )
-    if html is not None:
-        from coset.cli.reports import save_page  # noqa: PLC0415
-
-        save_page(ledger, plan, html)
-    if as_json:
-        show_json(_outcome(ledger, plan))
-    else:
-        show_page(steps.report(BatchRef.of(store, plan), docs, pipelines.shown()))
+    written = [] if html is None else [save_page(ledger, plan, html)]
+    text = _reported(BatchRef.of(store, plan), docs, written)
+    return Answer(partial(_outcome, ledger, plan), text, exit_code=steps.outcome(ledger, plan).exit_code)
 
 
-def abandon(named: str, root: str, why: str, *, as_json: bool) -> None:
-    """Give up the open batch and say so."""
+def _reported(batch: BatchRef, docs: Path, written: Sequence[str]) -> Iterator[str]:
+    yield from written
+    yield from steps.report(batch, docs, pipelines.shown()).split("\n")
+
+
+def abandon(named: str, root: str, why: str, docs: Path) -> Answer:
+    """Give up the open batch."""
     check_reason(why, "why the batch is given up")
-    verdict = steps.abandon(pipelines.load(named), root, why)
-    if as_json:
-        show_json({"batch": verdict.batch, "decision": verdict.decision, "why": str(verdict.why), "plan": verdict.plan})
-    else:
-        show(f"Batch {verdict.batch} is abandoned ({verdict.why}); the next plan takes its records")
+    verdict = steps.abandon(pipelines.load(named), root, why, docs)
+    value = {"batch": verdict.batch, "decision": verdict.decision, "why": str(verdict.why), "plan": verdict.plan}
+    return Answer(value, [f"Batch {verdict.batch} is abandoned ({verdict.why}); the next plan takes its records"])
 
 
-def replan(named: str, root: str, settings: Settings, why: str, *, as_json: bool) -> None:
-    """Give up the open batch, plan its records again, and say so."""
+def replan(named: str, root: str, settings: Settings, why: str, docs: Path) -> Answer:
+    """Give up the open batch and plan its records again."""
     check_reason(why, "why the batch is given up")
-    abandoned, ref, sentence = steps.replan(pipelines.load(named), root, settings, why)
-    if as_json:
-        show_json({"abandoned": abandoned, "sentence": sentence, "batch": ref.load()[1].batch if ref else None})
-    else:
-        show(abandoned, sentence, f"Next: coset run {named}")
+    pipeline = pipelines.load(named)
+    abandoned, ref, sentence = steps.replan(pipeline, root, settings, why, docs)
+    value = {"abandoned": abandoned, "sentence": sentence, "batch": ref.load()[1].batch if ref else None}
+    then = pipelines.shown().line(Run(pipeline.name))
+    return Answer(value, [abandoned, sentence, f"Next: {then}"])
 
 
-def clean(named: str, root: str, *, dry_run: bool, as_json: bool) -> None:
-    """Remove the files that no verdict names, and say which."""
+def clean(named: str, root: str, *, dry_run: bool, everything: bool) -> Answer:
+    """Remove the files that no verdict names."""
     pipeline, store = pipelines.load(named), store_at(root)
-    unnamed = left_over(pipeline, store) if dry_run else sweep(pipeline, store)
-    if as_json:
-        files = [{"uri": f"{root}/{file.key}", "bytes": file.size} for file in unnamed.files]
-        damaged = [finding.plain(pipelines.shown()) for finding in unnamed.damaged]
-        show_json({"removed": not dry_run, "files": files, "open": unnamed.open, "damaged": damaged})
-        return
+    unnamed = (left_over if dry_run else sweep)(pipeline, store, everything=everything)
+    files = ({"uri": f"{root}/{file.key}", "bytes": file.size} for file in unnamed.files)
+    value = {"removed": not dry_run, "files": files, "open": unnamed.open, "damaged": pipelines.told(unnamed.damaged)}
     done = ("There are" if dry_run else "Removed") if unnamed.files else "Nothing to remove: there are"
-    show(f"{done} {unnamed}", *map(str, unnamed.damaged))
+    return Answer(value, [f"{done} {unnamed}", *map(str, unnamed.damaged)])
 
 
-def compact(named: str, root: str, keep_days: int, *, across: bool, as_json: bool) -> None:
-    """Compact the result tables and say what was done to each."""
+def compact(named: str, root: str, keep_days: int, *, across: bool) -> Answer:
+    """Compact the result tables."""
     compacted = compaction.compact(pipelines.load(named), store_at(root), timedelta(days=keep_days), across=across)
-    if as_json:
-        show_json([asdict(table) for table in compacted])
-    else:
-        show(*(map(str, compacted) if compacted else ["Nothing to compact: no table is there yet"]))
+    return Answer(compacted, map(str, compacted) if compacted else ["Nothing to compact: no table is there yet"])
+
+
+def _watch(pipeline: Pipeline, root: str) -> Watch:
+    return Watch(pipeline.name, pipeline.owner, root, from_environment(), pipelines.shown(), _told)
+
+
+def _run(
+    pipeline: Pipeline, root: str, options: RunOptions, runner: Runner, watch: Watch, *, until_done: bool
+) -> dict[str, Any]:
+    done, sentence = list[dict[str, Any]](), ""
+    while not done or until_done:
+        ref, sentence = _plan(pipeline, root, options)
+        if ref is None:
+            watch.passed(published=False)
+            break
+        with counted(len(ref.load()[1].groups), "task groups", "run group", "wait for group"):
+            run_batch(ref, runner, options.docs, step, show_page=_show_report)
+        watch.passed(published=True)
+        done.append(_outcome(*ref.load()))
+    return {"sentence": sentence, "batches": done}
 
 
 def _told(sentence: str) -> None:
@@ -160,7 +187,7 @@ def _outcome(ledger: Ledger, plan: Plan) -> dict[str, Any]:
         "records": plan.records,
         "ranges": [str(offsets) for offsets in plan.ranges()],
         "ran": _ran(attempt),
-        "warnings": [found.what for found in steps.warnings(ledger, plan, attempt.number)],
+        "warnings": [found.what for found in warned(ledger, plan.batch, attempt.number)],
         "verdict": _verdict(verdict),
         "tables": _tables(commit),
     }

@@ -12,8 +12,9 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Standing
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan, Stage
 from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.model.schemes import COGROUP, MAX, Scheme, elastic, tasks
@@ -23,7 +24,9 @@ from partitioning.planning.planner import plan_batch
 from partitioning.sections import many
 from partitioning.sizing.footprint import Footprint, footprint
 from partitioning.sizing.hotpartitions import HotPartition, hot_partitions
+from partitioning.sizing.hotsplits import HotSplit, hot_splits
 from partitioning.sizing.proposal import Proposal, Targets, propose, with_scheme
+from partitioning.values import replace as changed
 from spark_jobs.sql.column_check import check_sql
 
 
@@ -67,11 +70,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The rows of each stage, what is proposed, and the hot partitions, each with the row of what spreads it."""
+    """The rows of each stage, what is proposed, the hot partitions, each with the row of what spreads it, and what it
+    does to split hot keys."""
 
     rows: Mapping[str, tuple[Row, ...]]
     proposal: Proposal
     hot: tuple[tuple[HotPartition, Row], ...]
+    splits: tuple[HotSplit, ...] = ()
 
 
 def basis(
@@ -117,7 +122,15 @@ def compare(basis: Basis, settings: Settings, texts: Sequence[str], targets: Tar
         stage.name: tuple(_rows(basis, settings, plan, stage, _candidates(stage, proposal, asked, hot, targets)))
         for stage in plan.stages
     }
-    return Compared(rows, proposal, hot)
+    return Compared(rows, proposal, hot, _splits(basis, settings))
+
+
+def _splits(basis: Basis, settings: Settings) -> tuple[HotSplit, ...]:
+    """What it does, or would do, to split hot keys."""
+    left, split = (basis.plan(changed(settings, hot_keys=hot_keys)) for hot_keys in (HotKeys.LEAVE, HotKeys.SPLIT))
+    assert left is not None
+    assert split is not None
+    return hot_splits(left, split)
 
 
 def _spread(basis: Basis, settings: Settings, plan: Plan) -> Iterator[tuple[HotPartition, Row]]:
@@ -145,14 +158,12 @@ def _asked(text: str, plan: Plan) -> tuple[str, Scheme]:
     names = [name for stage in plan.stages for name in (stage.name, *(step.name for step in stage.steps))]
     if name and name not in names:
         listed = ", ".join(stage.name for stage in plan.stages)
-        raise Refused(
-            Finding(
-                Kind.SCHEME,
-                f"there is no stage or step {name!r}",
-                "--scheme",
-                f"name one of {listed}, or a step",
-                about(name=name),
-            )
+        raise Refused.of(
+            Kind.SCHEME,
+            f"there is no stage or step {name!r}",
+            "--scheme",
+            f"name one of {listed}, or a step",
+            name=name,
         )
     return name, Scheme.parse(scheme)
 
@@ -164,8 +175,8 @@ def _candidates(
     hot: Sequence[tuple[HotPartition, Row]],
     targets: Targets,
 ) -> Iterator[tuple[str, Scheme]]:
-    """Schemes to compare for a stage, each with the word that is said of it; none for unifiers."""
-    if stage.unifies:
+    """Schemes to compare for a stage, each with the word that is said of it; none for what repeats another stage."""
+    if stage.repeats:
         return
     for scheme in (COGROUP, MAX, elastic(2), elastic(4)):
         yield str(scheme), scheme

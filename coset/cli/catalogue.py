@@ -1,4 +1,4 @@
-"""The catalogue: all pipelines of the working folder and of the store, with their newest attempts."""
+"""The catalogue: all pipelines of the project and of the store, with their newest attempts."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from coset.cli import pipelines
-from coset.cli.output import show, show_json, show_table
+from coset.cli.output import Answer, Table
 from coset.reports.overview import reported, rows_of
 from coset.reports.site import outcome
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
+from partitioning.sections import duration
 
-_COLUMNS = ("pipeline", "outcome", "batch", "began", "last proved", "file")
+_COLUMNS = ("pipeline", "outcome", "batch", "began", "last proved", "lag when planned", "open batch", "file")
 
 
-def show_pipelines(root: str, *, as_json: bool) -> int:
-    """Print each pipeline with its newest attempt; 3 if the file of one cannot be loaded, else 0."""
+def listed(root: str) -> Answer:
+    """Each pipeline with its newest attempt; the exit code is 3 if the file of one cannot be loaded."""
     store, (files, findings) = store_at(root), _files()
     found = rows_of(store, sorted({*files, *reported(store)}))
     ran = {row["pipeline"] for row in found}
@@ -24,33 +25,31 @@ def show_pipelines(root: str, *, as_json: bool) -> int:
         {"pipeline": name, "newest": None, "proved": None} for name in files if name not in ran
     ]
     rows = [row | {"file": files.get(row["pipeline"])} for row in [*found, *never]]
-    if as_json:
-        show_json(rows)
-    elif rows:
-        show_table(f"Pipelines of {root}", _COLUMNS, map(_cells, rows), findings)
-    else:
-        show(f"No pipeline is in {pipelines.FOLDER} of this folder, and none has run in {root}", *findings)
-    return 3 if findings else 0
+    none = f"{pipelines.none_of_project()}, and none has run in {root}"
+    table = Table(f"Pipelines of {root}", _COLUMNS, map(_cells, rows), findings)
+    return Answer(rows, [table] if rows else [none, *findings], exit_code=3 if findings else 0)
 
 
 def _files() -> tuple[dict[str, str], list[str]]:
-    """The files of the pipelines in the working folder by their names, and what is wrong with those that fail."""
+    """The files of the project's pipelines by their names, and what is wrong with those that fail."""
     files, findings = dict[str, str](), list[str]()
-    for path in map(str, sorted(pipelines.FOLDER.glob("[!_]*.py"))):
-        try:
-            files[pipelines.load(path).name] = path
-        except Refused as refusal:
-            findings += [f"{path}: {finding.what} ({finding.where})" for finding in refusal.findings]
+    for place, found in pipelines.of_project().items():
+        if isinstance(found, Refused):
+            findings += [f"{place}: {finding.what} ({finding.where})" for finding in found.findings]
+        else:
+            files[found.name] = place
     return files, findings
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    newest, proved = row["newest"], row["proved"]
+    newest, proved, behind, waiting = row["newest"], row["proved"], row.get("lag"), row.get("open")
     return (
         row["pipeline"],
         outcome(newest).shown if newest else "never run",
         str(newest["batch"]) if newest else "–",
         (newest.get("began") if newest else "") or "–",
         f"batch {proved['batch']}, {proved.get('began') or '–'}" if proved else "–",
-        row["file"] or "not in this folder",
+        f"{behind['lag_records']:,}, {duration(behind['lag_seconds'])}" if behind else "–",
+        f"{waiting['batch']}{', waits' if waiting['waits'] else ''}" if waiting else "–",
+        row["file"] or "not in this project",
     )

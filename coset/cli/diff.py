@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msgspec import to_builtins
-
 from coset.batches.planning import preview
 from coset.cli import pipelines
-from coset.cli.output import show, show_json, show_table
+from coset.cli.output import Answer, Block
 from coset.cli.plans import stored_plan
 from partitioning.authoring.settings import Settings
 from partitioning.diff.plan_diff import Diff, diff, diff_sections
 from partitioning.documents.document import decode, digest, unpack
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.explain.reason_texts import move_reason
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
@@ -26,8 +25,8 @@ _NEXT = "next"
 _USAGE = "write `coset diff PIPELINE 3 4`, `coset diff PIPELINE 3 next` or `coset diff old.json.gz new.json.gz`"
 
 
-def compare_batches(named: str, old: str, new: str, root: str, settings: Settings, *, as_json: bool) -> None:
-    """Print what differs between two batches of a pipeline; `new` may be `next`, what would be planned now.
+def compare_batches(named: str, old: str, new: str, root: str, settings: Settings) -> Answer:
+    """What differs between two batches of a pipeline; `new` may be `next`, what would be planned now.
 
     Raises Refused if there is no such batch.
     """
@@ -35,38 +34,28 @@ def compare_batches(named: str, old: str, new: str, root: str, settings: Setting
     ledger = Ledger(store, pipeline.name)
     before = stored_plan(ledger, _number(old))
     if new != _NEXT:
-        _show(before, stored_plan(ledger, _number(new)), as_json=as_json)
-        return
+        return _compared(before, stored_plan(ledger, _number(new)))
     taken = preview(pipeline, store, settings)
-    if taken.plan is not None:
-        _show(before, taken.plan, as_json=as_json)
-    elif as_json:
-        show_json({"sentences": [taken.sentence]})
-    else:
-        show(taken.sentence)
+    if taken.plan is None:
+        return Answer({"sentences": [taken.sentence]}, [taken.sentence])
+    return _compared(before, taken.plan)
 
 
-def compare_files(old: str, new: str, *, as_json: bool) -> None:
-    """Print what differs between two stored plans, each a file or an S3 URI. Raises Refused if one is not there."""
-    _show(_read(old), _read(new), as_json=as_json)
+def compare_files(old: str, new: str) -> Answer:
+    """What differs between two stored plans, each a file or an S3 URI. Raises Refused if one is not there."""
+    return _compared(_read(old), _read(new))
 
 
 def misused(words: Sequence[str]) -> Refused:
     """What to raise for anything but two plans, or a pipeline and two batches."""
-    return Refused(
-        Finding(
-            Kind.ARGUMENT,
-            f"{len(words)} names are not two plans to compare",
-            " ".join(words),
-            _USAGE,
-            about(words=len(words)),
-        )
+    return Refused.of(
+        Kind.ARGUMENT, f"{len(words)} names are not two plans to compare", " ".join(words), _USAGE, words=len(words)
     )
 
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise Refused(Finding(Kind.ARGUMENT, f"{text!r} is no batch number", "OLD NEW", _USAGE, about(text=text)))
+        raise Refused.of(Kind.ARGUMENT, f"{text!r} is no batch number", "OLD NEW", _USAGE, text=text)
     return int(text)
 
 
@@ -75,36 +64,20 @@ def _read(named: str) -> Plan:
     try:
         data = store_at(root).get(key) if "://" in named else Path(named).read_bytes()
     except OSError as error:
-        raise Refused(
-            Finding(
-                Kind.BATCH_UNKNOWN,
-                f"there is no plan {named!r}: {error.strerror}",
-                named,
-                _USAGE,
-                about(named=named),
-            )
+        raise Refused.of(
+            Kind.BATCH_UNKNOWN, f"there is no plan {named!r}: {error.strerror}", named, _USAGE, named=named
         ) from error
     if data is None:
-        raise Refused(
-            Finding(
-                Kind.BATCH_UNKNOWN,
-                "there is no such plan",
-                named,
-                "use the URI that `coset explain` shows",
-                about(named=named),
-            )
+        raise Refused.of(
+            Kind.BATCH_UNKNOWN, "there is no such plan", named, "use the URI that `coset explain` shows", named=named
         )
     return decode(Plan, unpack(data, named) if named.endswith(".gz") else data, named)
 
 
-def _show(before: Plan, now: Plan, *, as_json: bool) -> None:
+def _compared(before: Plan, now: Plan) -> Answer:
     differences = diff(before, now)
-    if as_json:
-        show_json(_document(differences, before, now))
-        return
-    show(f"{_name(before)} → {_name(now)}", "")
-    for section in diff_sections(differences):
-        show_table(section.title, section.columns, section.rows, section.notes)
+    text: tuple[Block, ...] = (f"{_name(before)} → {_name(now)}", "", *diff_sections(differences))
+    return Answer(partial(_document, differences, before, now), text)
 
 
 def _name(plan: Plan) -> str:
@@ -117,12 +90,12 @@ def _document(differences: Diff, before: Plan, now: Plan) -> dict[str, Any]:
         "before": {"pipeline": before.pipeline, "batch": before.batch, "digest": digest(before)},
         "now": {"pipeline": now.pipeline, "batch": now.batch, "digest": digest(now)},
         "sentences": differences.sentences,
-        "states": to_builtins(differences.states),
-        "changes": to_builtins(differences.changes),
-        "handovers": to_builtins(differences.handovers, enc_hook=str),
+        "states": differences.states,
+        "changes": differences.changes,
+        "handovers": differences.handovers,
         "moves": [
             {"task": str(move.task), "before": move.before, "now": move.now, "why": move_reason(move.why)}
             for move in differences.moves
         ],
-        "results": to_builtins(differences.results),
+        "results": differences.results,
     }

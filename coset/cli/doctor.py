@@ -11,29 +11,39 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from importlib.util import find_spec
+from urllib.parse import urlsplit
 from uuid import uuid4
 
+import msgspec
 import psutil
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from coset.batches.ends import known_after
 from coset.batches.progress import progress
+from coset.batches.runners.choice import SERVER
+from coset.batches.tables.logs import try_log
+from coset.batches.tables.table_base import differs
 from coset.cli import pipelines
-from coset.cli.output import show_json, show_table
+from coset.cli.output import Answer, Table
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
+from partitioning.documents.split_store import SplitStore
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Finding
+from partitioning.imports import ALLOWED
+from partitioning.model.tables_at import TABLES, usual
 from partitioning.sections import duration, many, size
 from partitioning.version import VERSION
 
 _JAVA = 17
+_CONNECTION = "AIRFLOW_CONN_SPARK_DEFAULT"
 # Spark's driver and two tasks with a gigabyte each; files that a batch of a hundred partitions has open.
 _MEMORY, _DISK, _FILES = 4 << 30, 2 << 30, 4096
 _RACERS = 8
@@ -59,20 +69,30 @@ class Check:
     then: str = ""
 
 
-def examine(named: str | None, root: str, *, as_json: bool) -> int:
-    """Print all checks, of the streams of a pipeline too if one is named; 3 if one is wrong, else 0."""
-    checks = [*_versions(), _java(), *_machine(), *_store(root), *(_streams(named, root) if named else ())]
-    if as_json:
-        show_json([asdict(check) for check in checks])
-    else:
-        wrong = sum(check.level is Level.WRONG for check in checks)
-        warned = sum(check.level is Level.WARNING for check in checks)
-        told = f"{many(wrong, 'thing')} wrong" if wrong else "nothing is wrong"
-        title = f"Coset {VERSION}: {told}" + (f", {many(warned, 'warning')}" if warned else "")
-        advised = any(check.then for check in checks)
-        rows = [(check.what, check.level, check.seen, *([check.then] if advised else [])) for check in checks]
-        show_table(title, ("what", "is", "seen", "do")[: 3 + advised], rows)
-    return 3 if any(check.level is Level.WRONG for check in checks) else 0
+def checks(pipeline: Pipeline | None, root: str) -> list[Check]:
+    """All checks of this process and of a store, and of a pipeline's streams if one is given."""
+    return [
+        *_versions(),
+        _java(),
+        *_spark_server(),
+        *_airflow(),
+        *_machine(),
+        *_store(root),
+        *(_streams(pipeline, root) if pipeline else ()),
+    ]
+
+
+def examine(named: str | None, root: str) -> Answer:
+    """All checks, of the streams of a pipeline too if one is named; the exit code is 3 if one is wrong."""
+    found = checks(pipelines.load(named) if named else None, root)
+    wrong = sum(check.level is Level.WRONG for check in found)
+    warned = sum(check.level is Level.WARNING for check in found)
+    told = f"{many(wrong, 'thing')} wrong" if wrong else "nothing is wrong"
+    title = f"Coset {VERSION}: {told}" + (f", {many(warned, 'warning')}" if warned else "")
+    advised = any(check.then for check in found)
+    rows = [(check.what, check.level, check.seen, *([check.then] if advised else [])) for check in found]
+    table = Table(title, ("what", "is", "seen", "do")[: 3 + advised], rows)
+    return Answer(found, [table], exit_code=3 if wrong else 0)
 
 
 def _versions() -> Iterator[Check]:
@@ -122,6 +142,52 @@ def _packaged() -> str | None:
     return str(JAVA)
 
 
+def _spark_server() -> Iterator[Check]:
+    """What the Spark server has that SPARK_MASTER names, if it names one: Coset, Python, DuckDB, and COSET_IMPORTS."""
+    address = os.environ.get("SPARK_MASTER", "")
+    if not address.startswith(SERVER):
+        return
+    from pyspark.errors import PySparkException  # noqa: PLC0415  few have a server
+
+    from coset.batches.runners.connection import Gone, connected  # noqa: PLC0415
+    from coset.batches.runners.spark_server import TOKEN  # noqa: PLC0415
+    from spark_jobs.on_connect import run_orders  # noqa: PLC0415
+    from spark_jobs.worker_code import Code, installed, told  # noqa: PLC0415
+
+    what, then = "Spark server", "start it, or let SPARK_MASTER name another: `coset serve` keeps one running"
+    try:
+        with connected(address, os.environ.get(TOKEN)) as spark:
+            (answer,) = run_orders(spark, [b""], told)
+            has, imports = msgspec.json.decode(answer, type=tuple[Code, str])
+    except CosetError as error:
+        yield from (_as_check(what, finding) for finding in error.findings)
+        return
+    except (Gone, PySparkException) as error:
+        line = next(iter(str(error).strip().splitlines()), repr(error))
+        yield Check(what, Level.WRONG, f"{address} does not run tasks of Coset: {line}", then)
+        return
+    fits = has == installed()
+    then = "" if fits else f"install the same there and start it anew; here is {installed()}"
+    yield Check(what, Level.OK if fits else Level.WRONG, f"its workers have {has}", then)
+    here = os.environ.get(ALLOWED, "")
+    if missing := sorted(set(filter(None, here.split(","))) - set(imports.split(","))):
+        then = f"start it with {ALLOWED}={here}"
+        yield Check(f"{what}, imports", Level.WARNING, f"it does not allow {', '.join(missing)} to be called", then)
+
+
+def _airflow() -> Iterator[Check]:
+    """What the variable says of the connection with which Airflow's tasks reach Spark, if it is set."""
+    if (said := os.environ.get(_CONNECTION)) is None:
+        return
+    try:
+        master = msgspec.json.decode(said).get("host") if said.lstrip().startswith("{") else urlsplit(said).netloc
+    except (msgspec.DecodeError, ValueError, AttributeError):
+        master = None
+    then = f"""set {_CONNECTION}='{{"conn_type": "spark", "host": "local[*]"}}'"""
+    seen = f"{_CONNECTION} names {master}" if master else f"{_CONNECTION} names no master"
+    yield Check("Airflow's connection", Level.OK if master else Level.WRONG, seen, "" if master else then)
+
+
 def _machine() -> Iterator[Check]:
     memory, folder = psutil.virtual_memory().available, tempfile.gettempdir()
     lower = "give tasks less with `--memory`, or run fewer at once"
@@ -149,9 +215,28 @@ def _store(root: str) -> Iterator[Check]:
         found = store.page(key, "").objects
         store.delete(key)
         yield _rights(root, listed=len(found) == 1, deleted=store.get(key) is None)
+        try_log(f"{root}/{key}.log")
+        for made in store.list(f"{key}.log"):
+            store.delete(made.key)
+        yield Check("table log", Level.OK, "a table was made and its log committed to")
         yield from (clock((each.stored - before).total_seconds()) for each in found)
+        yield from _tables(store)
     except CosetError as error:
         yield from (_as_check("store", finding) for finding in error.findings)
+
+
+def _tables(store: SplitStore) -> Iterator[Check]:
+    """Whether tables can be made where they lie, if that is not in the store, or is to be elsewhere."""
+    if (found := differs(store)) is not None and next(store.list(TABLES, 1), None) is not None:
+        yield _as_check("tables", found)
+    if found is None and store.tables == usual(store.root):
+        return
+    asked = str(dict(found.about)["asked"]) if found else store.tables
+    there, name = store_at(asked), f"doctor-{uuid4().hex}"
+    try_log(f"{asked}/{name}")
+    for made in there.list(f"{name}/"):
+        there.delete(made.key)
+    yield Check("tables", Level.OK, f"{asked} lets a table be made, and its log be committed to")
 
 
 def _rights(root: str, *, listed: bool, deleted: bool) -> Check:
@@ -182,9 +267,8 @@ def clock(skew: float) -> Check:
     return Check("clock", level, f"the store's is {duration(off)} {ahead} this one", "set this machine's clock by NTP")
 
 
-def _streams(named: str, root: str) -> Iterator[Check]:
+def _streams(pipeline: Pipeline, root: str) -> Iterator[Check]:
     """Whether the streams of a pipeline can be found as they are declared."""
-    pipeline = pipelines.load(named)
     ledger = Ledger(store_at(root), pipeline.name)
     now = progress(pipeline, known_after(ledger, ledger.standing().published).ends, datetime.now(UTC))
     if now.wrong:

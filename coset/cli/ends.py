@@ -8,30 +8,22 @@ from msgspec import to_builtins
 
 from coset.batches.ends import Known, forget
 from coset.cli import pipelines
-from coset.cli.output import show, show_json
+from coset.cli.output import Answer, check_reason
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
-from partitioning.errors import Finding, Refused
-from partitioning.kinds import Kind
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.read_ends import End, Ends, What
 from partitioning.sections import MOST_ROWS, many
 
 
-def show_forget(
-    named: str, root: str, stream: str, partition: int | None, what: What, why: str, *, as_json: bool
-) -> None:
+def forgotten(named: str, root: str, stream: str, partition: int | None, what: What, why: str) -> Answer:
     """Let the pipeline forget, and say what follows from it."""
-    if not why.strip():
-        raise Refused(Finding(Kind.ARGUMENT, "the reason is empty", "--why", "say in some words why it is forgotten"))
+    check_reason(why, "why it is forgotten")
     made = forget(Ledger(store_at(root), pipelines.load(named).name), stream, partition, what, why)
-    twice = made.counted_twice
-    if as_json:
-        forgotten = [{"offsets": str(one.offsets), "what": one.what} for one in made.forgotten]
-        show_json(to_builtins(made) | {"forgotten": forgotten, "counted_twice": twice})
-        return
-    show(*map(str, made.forgotten), f"{many(twice, 'record')} can be counted twice; result tables stay as they are.")
+    twice, gone = made.counted_twice, [{"offsets": str(one.offsets), "what": one.what} for one in made.forgotten]
+    text = (*map(str, made.forgotten), f"{many(twice, 'record')} can be counted twice; result tables stay as they are.")
+    return Answer(to_builtins(made) | {"forgotten": gone, "counted_twice": twice}, text)
 
 
 def not_read(pipeline: Pipeline, ends: Ends) -> Iterator[tuple[StreamPartition, End]]:

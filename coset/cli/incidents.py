@@ -6,7 +6,7 @@ from typing import Any
 
 from coset.batches.incident_log import IncidentLog
 from coset.cli import pipelines
-from coset.cli.output import show, show_json, show_table
+from coset.cli.output import Answer, Table
 from partitioning.documents.stores import store_at
 from partitioning.explain.incident_texts import cause
 from partitioning.model.incident import Incident
@@ -16,8 +16,8 @@ from partitioning.texts import visible
 _COLUMNS = ("incident", "since", "until", "cause", "failures", "last batch", "owner")
 
 
-def show_incidents(named: str, root: str, *, ended: bool, as_json: bool) -> None:
-    """Print the open incidents of a pipeline and of its backfills, and those that have ended if they are asked for."""
+def listed(named: str, root: str, *, ended: bool) -> Answer:
+    """The open incidents of a pipeline and of its backfills, and those that have ended if they are asked for."""
     name = pipelines.load(named).name
     found = list[tuple[bool, Incident]]()
     for backfills in (False, True):
@@ -26,17 +26,12 @@ def show_incidents(named: str, root: str, *, ended: bool, as_json: bool) -> None
         found += ((backfills, each) for each in log.ended()) if ended else ()
     # The open ones first, then the newest.
     found.sort(key=lambda each: (each[1].ended is not None, -each[1].began))
-    if as_json:
-        show_json([_plain(incident, backfills=backfills) for backfills, incident in found])
-        return
     opened = sum(incident.ended is None for _, incident in found)
     said = f"{name}: {opened or 'nothing'} {'are' if opened > 1 else 'is'} open"
-    if not found:
-        show(f"{said}, and nothing was." if ended else f"{said}.")
-        return
     columns = tuple(column for column in _COLUMNS if ended or column != "until")
     rows = [_row(incident, backfills=backfills, ended=ended) for backfills, incident in found]
-    show_table(f"{said}.", columns, rows)
+    table = Table(f"{said}.", columns, rows, empty=f"{said}, and nothing was." if ended else f"{said}.")
+    return Answer([_plain(incident, backfills=backfills) for backfills, incident in found], [table])
 
 
 def _row(incident: Incident, *, backfills: bool, ended: bool) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ with interrupts.put_off():
     from coset.cli.app import app
 
     # In the order in which they are listed.
-    from coset.cli.commands import batches, backfills, trial, upkeep  # isort: skip
+    from coset.cli.commands import batches, backfills, upkeep, trial  # isort: skip
 
     if Path(__file__).parents[2].joinpath("demo", "demo.py").is_file():
         from coset.cli.commands import checkout

@@ -7,39 +7,59 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from coset.batches.attempt import Attempt
+from coset.batches.backfills.unfinished import Unfinished, unfinished
 from coset.batches.ends import known_after
 from coset.batches.history import set_apart
+from coset.batches.incident_log import IncidentLog
 from coset.batches.progress import PipelineProgress, progress
+from coset.batches.steps import outcome
+from coset.batches.waiting import OpenBecause, open_because
+from coset.batches.watermarks import reached
 from coset.cli import pipelines
 from coset.cli.ends import not_read
-from coset.cli.output import show_error
+from coset.cli.output import Answer
+from coset.reports.site import environment
 from partitioning.documents.ledger import Ledger, Standing
+from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
+from partitioning.model.artefact import Role
 from partitioning.model.figures import Figures, figures_of
-from partitioning.model.gaps import doubtful
+from partitioning.model.gaps import Explained
+from partitioning.model.incident import Severity
 from partitioning.model.offsets import StreamPartition
+from partitioning.model.outcome import Outcome
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import End
+from partitioning.model.verdict import Judged
 from partitioning.texts import visible
 
+_MOVED = (Role.EXCHANGE, Role.RESULT)
 # A metric's labels and value.
 _Sample = tuple[dict[str, str], float]
 
 
-def show_metrics(named: str, root: str) -> int:
-    """Print where the pipeline stands; the exit code is that of what is wrong with the landed files, or 0."""
+def printed(named: str, root: str) -> Answer:
+    """Where the pipeline stands, and what is wrong with the landed files."""
     pipeline = pipelines.load(named)
     ledger = Ledger(store_at(root), pipeline.name)
     standing = ledger.standing()
     ends = known_after(ledger, standing.published).ends
     now = progress(pipeline, ends, datetime.now(UTC))
     last = None if standing.published is None else Attempt.published(ledger, standing.published)
-    lines = metrics(pipeline.name, standing, now, list(not_read(pipeline, ends)), last)
-    print("\n".join([*lines, "# EOF"]))
-    if now.wrong:
-        show_error(now.wrong, as_json=False)
-        return now.wrong.exit_code
-    return 0
+    newest = None if standing.plan is None else outcome(ledger, standing.plan)
+    told = metrics(pipeline.name, standing, now, list(not_read(pipeline, ends)), last, newest)
+    waits = open_because(ledger, standing)
+    reasons: list[_Sample] = [
+        (_of_pipeline(pipeline.name) | {"reason": each}, int(each is waits)) for each in OpenBecause
+    ]
+    lines = [
+        *told,
+        *_metric("batch_open_reason", "Why the newest batch is open: 1 at the reason, if it is.", reasons),
+        *_of_backfills(pipeline.name, ledger.store),
+        *_of_incidents(pipeline.name, ledger.store),
+        "# EOF",
+    ]
+    return Answer({"openmetrics": "\n".join(lines)}, lines, now.wrong)
 
 
 def metrics(
@@ -48,10 +68,11 @@ def metrics(
     now: PipelineProgress,
     unread: Sequence[tuple[StreamPartition, End]],
     last: Attempt | None,
+    newest: Outcome | None = None,
 ) -> Iterator[str]:
     """The lines of all metrics, but for the last. Of what is not read any more `unread` says up to where it was;
-    `last` is the attempt that was published last."""
-    whole = {"pipeline": pipeline}
+    `last` is the attempt that was published last, `newest` the outcome of the newest batch."""
+    whole = _of_pipeline(pipeline)
     by_partition = [(whole | _of(one.partition), one) for one in now.partitions]
 
     def of_each(figure: str) -> list[_Sample]:
@@ -77,9 +98,26 @@ def metrics(
         yield from _metric("published_batch", "The number of the last published.", [(whole, standing.published.batch)])
     if last is not None:
         yield from _of_attempt(whole, last)
+    yield from _of_time(whole, last)
+    states: list[_Sample] = [(whole | {"outcome": each}, int(each is newest)) for each in Outcome if newest]
+    yield from _metric("batch_outcome", "What became of the newest batch: 1 at its outcome, 0 at the others.", states)
     yield from _metric("batch_open", "Whether the newest batch has still to be run.", [(whole, int(standing.open))])
     findings = len(now.wrong.findings) if now.wrong else 0
     yield from _metric("findings", "What is wrong with the landed files.", [(whole, findings)])
+
+
+def _of_time(whole: dict[str, str], last: Attempt | None) -> Iterator[str]:
+    """The watermarks after the last published batch, and the latest event time of each stream partition."""
+    marks = reached(last.ledger, last.plan) if last else ()
+    known = [(whole | {"stream": mark.stream}, mark.time / 10**6) for mark in marks if mark.time is not None]
+    yield from _metric("watermark_timestamp_seconds", "No earlier record is expected any more.", known, "seconds")
+    latest = [
+        (whole | _of(StreamPartition(mark.stream, number)), time / 10**6)
+        for mark in marks
+        for number, time in enumerate(mark.latest)
+        if time is not None
+    ]
+    yield from _metric("event_timestamp_seconds", "The latest event time that counts.", latest, "seconds")
 
 
 def _of_attempt(whole: dict[str, str], last: Attempt) -> Iterator[str]:
@@ -87,35 +125,81 @@ def _of_attempt(whole: dict[str, str], last: Attempt) -> Iterator[str]:
     verdict, effort = last.ledger.published(last.plan.batch), last.effort
     decided = [(whole, verdict.taken.ended / 1000)] if verdict and verdict.taken else []
     yield from _metric("published_timestamp_seconds", "When the last published batch was decided.", decided, "seconds")
+    why = verdict.why if verdict else None
+    unmet = [(whole, why.expectations - why.met)] if isinstance(why, Judged) else []
+    says = "Its expectations that are not met and whose severity is a warning."
+    yield from _metric("batch_warnings", says, unmet)
     took = [(whole, effort.seconds)] if effort else []
     yield from _metric("batch_seconds", "How long the last published batch's task groups ran.", took, "seconds")
     cpu = [(whole, effort.cpu_milliseconds / 1000)] if effort and effort.cpu_milliseconds is not None else []
     yield from _metric("batch_cpu_seconds", "The CPU time that its tasks took, without Spark's own.", cpu, "seconds")
+    judged = verdict.why if verdict else None
+    read = [(whole, judged.records)] if isinstance(judged, Judged) else []
+    yield from _metric("batch_records", "The records of the last published batch.", read)
     if not last.missing:
+        receipts = last.receipts.values()
+        left = (file for receipt in receipts for task in receipt.tasks for role in _MOVED for file in task.left(role))
+        moved = sum(file.records for file in left)
+        yield from _metric("batch_moved_records", "Its records that tasks left for later tasks.", [(whole, moved)])
         yield from _figures(whole, figures_of(last.plan, tuple(last.receipts.values())))
 
 
 def _figures(whole: dict[str, str], figures: Figures) -> Iterator[str]:
     """What the last published batch read, left and wrote."""
     for name, says, value, unit in (
+        ("batch_missing_offsets", "Offsets of the last published batch without a record.", figures.missing, ""),
         ("batch_tasks", "How many tasks the last published batch had.", figures.tasks, ""),
         ("batch_read_bytes", "The bytes of the files that it read.", figures.read_bytes, "bytes"),
         ("batch_records_without_key", "Its records without a key.", figures.without_key, ""),
+        ("batch_records_set_aside", "Its records that cannot be used and were set aside.", figures.set_aside, ""),
         ("batch_rows", "The rows that it wrote to result tables.", figures.rows, ""),
         ("batch_written_bytes", "The bytes that it wrote to result tables.", figures.row_bytes, "bytes"),
         ("batch_state_rows", "The rows that it left for later batches.", figures.state, ""),
+        (
+            "batch_group_skew_ratio",
+            "The most records of a group, as a multiple of its wave's mean.",
+            figures.group_skew,
+            "ratio",
+        ),
+        (
+            "batch_misjudged_ratio",
+            "The share of records by which groups were planned wrongly.",
+            figures.misjudged,
+            "ratio",
+        ),
         ("batch_skew_ratio", "The most records of a task, as a multiple of its stage's mean.", figures.skew, "ratio"),
         ("batch_heaviest_key_ratio", "The share of the most frequent key.", figures.heaviest, "ratio"),
     ):
         yield from _metric(name, says, [] if value is None else [(whole, value)], unit)
 
 
+def _of_backfills(pipeline: str, store: Store) -> Iterator[str]:
+    """How many backfills are not at an end."""
+    found, whole = Counter(unfinished(store, pipeline)), _of_pipeline(pipeline)
+    samples: list[_Sample] = [(whole | {"state": each}, found[each]) for each in Unfinished]
+    yield from _metric("unfinished_backfills", "Backfills that are neither swapped in nor cancelled.", samples)
+
+
+def _of_incidents(pipeline: str, store: Store) -> Iterator[str]:
+    """How many incidents are open, of runs and of backfills, with each severity. None are where nobody is told."""
+    logs = (IncidentLog(store, pipeline, backfills=backfills) for backfills in (False, True))
+    found = Counter(incident.severity for log in logs for incident in log.latest().open)
+    whole = _of_pipeline(pipeline)
+    samples: list[_Sample] = [(whole | {"severity": each}, found[each]) for each in Severity]
+    yield from _metric("open_incidents", "Incidents that have not ended.", samples)
+
+
 def _doubtful(whole: dict[str, str], published: Plan) -> Iterator[_Sample]:
-    counts = Counter[StreamPartition]()
-    for gap in doubtful(published):
-        counts[gap.offsets.partition] += gap.missing
-    for partition, missing in sorted(counts.items()):
-        yield whole | _of(partition), missing
+    """The missing offsets that only a stream's declaration explains. A file may be lost there."""
+    for partition, gaps in sorted(published.gaps.items()):
+        if missing := sum(gap.missing for gap in gaps if gap.explained is Explained.DECLARED):
+            yield whole | _of(partition), missing
+
+
+def _of_pipeline(pipeline: str) -> dict[str, str]:
+    """The labels of all metrics: the pipeline, and the environment if there is one."""
+    name = environment()
+    return {"pipeline": pipeline} | ({"environment": name} if name else {})
 
 
 def _of(partition: StreamPartition) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 
 from partitioning.commands import Repeat
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 
 _FEWEST = 128
@@ -26,4 +26,4 @@ def check_limit() -> None:
     if soft != resource.RLIM_INFINITY and soft < _FEWEST:
         what = f"this process may open {soft} files at once, and needs {_FEWEST} or more"
         then = (f"raise the limit, as `ulimit -n {_WANTED}` does, then ", Repeat())
-        raise Refused(Finding(Kind.OPEN_FILES, what, "ulimit -n", then, about(limit=soft)))
+        raise Refused.of(Kind.OPEN_FILES, what, "ulimit -n", then, limit=soft)

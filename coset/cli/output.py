@@ -1,4 +1,7 @@
-"""Output: tables, sentences and JSON on stdout, findings and progress on stderr."""
+"""Output: answers, tables and sentences on stdout, findings and progress on stderr.
+
+A command returns an `Answer`. Only here is decided what of it is printed: text for people, or with `--json` its value.
+"""
 
 from __future__ import annotations
 
@@ -7,60 +10,136 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
 from threading import Lock
-from typing import Any
+from typing import Any, TextIO, TypeVar
 
+import msgspec
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.markup import escape
+from rich.measure import Measurement
+from rich.progress_bar import ProgressBar
 from rich.status import Status
-from rich.table import Table
-from typer.core import TyperCommand
+from rich.table import Table as Drawn
 
-from coset.cli import open_files
-from coset.cli.pipelines import shown
-from partitioning.errors import CosetError, Finding, Refused
+from coset.cli.pipelines import shown, told
+from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
+from partitioning.sections import Section, duration
 from partitioning.texts import MOST_IN_A_CELL, in_json, visible
 
-# Lines that go into a file or a pipe are never wrapped: their reader is a program, or has a wider window.
-_UNWRAPPED = 10_000
+T = TypeVar("T")
+
+# The width of what is not to be wrapped.
+_WIDE = 10_000
 
 
-class Command(TyperCommand):
-    """A command whose refusals are findings on stderr, as JSON if `--json` was given, and an exit code."""
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A title, sentences, and a table below them: numbers to the right. Without rows there is only `empty`, if any."""
 
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            try:
-                open_files.check_limit()
-                return super().invoke(ctx)
-            finally:
-                # What cannot be written is told like all else that is wrong.
-                sys.stdout.flush()
-        except CosetError as error:
-            show_error(error, as_json=bool(ctx.params.get("as_json")))
-            ctx.exit(error.exit_code)
+    title: str
+    columns: Sequence[str]
+    rows: Iterable[Sequence[object]]
+    notes: Iterable[str] = ()
+    empty: str = ""
+
+
+# What is shown to people: a sentence, or a table.
+Block = str | Table | Section
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command answers: a `value` for programs, the same in `text` for people, and what is `wrong` all the same.
+
+    Of the value, functions are called and iterators are gone through only if it is printed; so is the text.
+    """
+
+    value: object
+    text: Iterable[Block] = ()
+    wrong: CosetError | None = None
+    exit_code: int = 0
+
+
+@dataclass(slots=True)
+class OutputForm:
+    """The form of what is printed to stdout, as it was asked for: JSON instead of text; tables of any width; and the
+    environment that it is about, if there are several."""
+
+    as_json: bool = False
+    wide: bool = False
+    environment: str = ""
+
+
+_FORM = OutputForm()
+
+
+@contextmanager
+def printed(form: OutputForm) -> Iterator[None]:
+    """Print in this form meanwhile."""
+    global _FORM
+    before, _FORM = _FORM, form
+    try:
+        yield
+    finally:
+        _FORM = before
+
+
+def answer(given: Answer) -> int:
+    """Print an answer; the exit code that it has."""
+    if _FORM.as_json:
+        value = _plain(given.value)
+        about = {"environment": _FORM.environment} if _FORM.environment and isinstance(value, dict) else {}
+        _print_json(about | value if about else value, sys.stdout)
+    else:
+        show(*given.text)
+    if given.wrong is None:
+        return given.exit_code
+    show_error(given.wrong)
+    return given.wrong.exit_code
+
+
+def _print_json(value: object, to: TextIO) -> None:
+    print(in_json(json.dumps(value, ensure_ascii=False)), file=to)
+
+
+def _plain(value: object) -> Any:
+    """A value as JSON has it."""
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=_unfolded)
+
+
+def _unfolded(value: object) -> object:
+    if isinstance(value, Fraction):
+        return str(value)
+    return value() if callable(value) else tuple(value)  # type: ignore[arg-type]
 
 
 def check_reason(why: str, what: str) -> None:
     """Raise Refused if a reason says nothing of `what` it is to say."""
     if not why.strip():
-        raise Refused(Finding(Kind.ARGUMENT, "the reason is empty", "--why", f"say in some words {what}"))
+        raise Refused.of(Kind.ARGUMENT, "the reason is empty", "--why", f"say in some words {what}")
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console; its lines are wrapped in a terminal only."""
+    """A console, as wide as the terminal; where there is none, as COLUMNS says, or 80 columns."""
     if stderr and _NOW.console is not None:
         return _NOW.console
-    terminal = (sys.stderr if stderr else sys.stdout).isatty()
-    return Console(stderr=stderr, highlight=False, emoji=False, width=None if terminal else _UNWRAPPED)
+    return Console(stderr=stderr, highlight=False, emoji=False, width=_WIDE if _FORM.wide else None)
 
 
-def show(*lines: str) -> None:
-    """Sentences on stdout, each on a line of its own."""
-    for line in lines:
-        say(console(), line)
+def show(*blocks: Block) -> None:
+    """Sentences, each on a line of its own, and tables on stdout, for people."""
+    for block in () if _FORM.as_json else blocks:
+        match block:
+            case str():
+                say(console(), block)
+            case Table():
+                _show_table(block)
+            case Section():
+                _show_table(Table(block.title, block.columns, block.rows, block.notes))
 
 
 def show_page(page: str) -> None:
@@ -68,42 +147,49 @@ def show_page(page: str) -> None:
     show(*page.split("\n"))
 
 
-def show_json(value: Any) -> None:
-    """A value as JSON on stdout."""
-    print(in_json(json.dumps(value, ensure_ascii=False)))
-
-
 def say(to: Console, line: str, style: str | None = None) -> None:
     """A sentence: its control characters are shown, and obeyed by no terminal."""
     to.print(visible(line), style=style, markup=False, soft_wrap=not to.is_terminal)
 
 
-def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], notes: Iterable[str] = ()) -> None:
-    """A title, sentences, and a table below them: numbers to the right, no trailing spaces."""
-    cells = [[_text(value) for value in row] for row in rows]
-    values = [[row[number] for row in cells] for number in range(len(columns))]
+def _show_table(table: Table) -> None:
+    cells = [[_text(value) for value in row] for row in table.rows]
+    if not cells and table.empty:
+        return show(table.empty)
     to = console()
-    say(to, title, "bold")
-    for note in notes:
+    say(to, table.title, "bold")
+    for note in table.notes:
         say(to, note)
     if cells:
-        table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        for name, column in zip(columns, values, strict=True):
-            table.add_column(
+        drawn = Drawn(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        for name, column in zip(table.columns, zip(*cells, strict=True), strict=True):
+            drawn.add_column(
                 escape(visible(name, MOST_IN_A_CELL)), justify="right" if _numeric(column) else "left", overflow="fold"
             )
         for row in cells:
-            table.add_row(*(escape(visible(cell, MOST_IN_A_CELL)) for cell in row))
-        _print_stripped(to, table)
+            drawn.add_row(*(escape(visible(cell, MOST_IN_A_CELL)) for cell in row))
+        fits = Measurement.get(to, to.options.update_width(_WIDE), drawn).minimum <= to.width
+        _print_stripped(to, drawn if fits else _one_by_one(table.columns, cells))
     to.print()
 
 
-def show_error(error: CosetError, *, as_json: bool) -> None:
+def _one_by_one(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Drawn:
+    """Rows below each other, a line for each cell: of a table whose words are too long to stand side by side."""
+    drawn = Drawn(box=None, show_header=False, pad_edge=False)
+    drawn.add_column()
+    drawn.add_column(overflow="fold")
+    for number, row in enumerate(rows):
+        if number:
+            drawn.add_row()
+        for name, cell in zip(columns, row, strict=True):
+            drawn.add_row(escape(visible(name, MOST_IN_A_CELL)), escape(visible(cell, MOST_IN_A_CELL)))
+    return drawn
+
+
+def show_error(error: CosetError) -> None:
     """All findings of an error on stderr."""
-    if as_json:
-        findings = [finding.plain(shown()) for finding in error.findings]
-        told = {"error": type(error).__name__, "findings": findings}
-        print(in_json(json.dumps(told, ensure_ascii=False)), file=sys.stderr)
+    if _FORM.as_json:
+        _print_json({"error": type(error).__name__, "findings": told(error.findings)}, sys.stderr)
         return
     to = console(stderr=True)
     count = f": {len(error.findings)} findings" if len(error.findings) > 1 else ""
@@ -138,6 +224,56 @@ def step(name: str) -> Iterator[list[str]]:
     end("ok")
 
 
+@contextmanager
+def counted(total: int, what: str, *names: str) -> Iterator[None]:
+    """Meanwhile the last line of a terminal has a bar: how many of a `total` of steps, whose names begin so, are done,
+    and how long the others take if they take as long. One within another says both."""
+    _NOW.count = count = _Count(total, what, names, _NOW.count)
+    try:
+        yield
+    finally:
+        _NOW.count = count.within
+
+
+def one_done() -> None:
+    """One more of what is `counted` is done, which no step says."""
+    _NOW.advance()
+
+
+def tracked(items: Sequence[T], what: str, doing: str) -> Iterator[T]:
+    """The items; meanwhile the last line of a terminal has a bar: how many are done, and how long the others take."""
+    with counted(len(items), what):
+        _NOW.begin(doing)
+        try:
+            for item in items:
+                yield item
+                _NOW.advance()
+        finally:
+            _NOW.drop(doing)
+
+
+@dataclass(slots=True)
+class _Count:
+    total: int
+    what: str
+    names: tuple[str, ...]
+    within: _Count | None = None
+    began: float = field(default_factory=time.monotonic)
+    done: int = 0
+
+    def drawn(self, said: str) -> RenderableType:
+        line = Drawn.grid(padding=(0, 1))
+        line.add_row(ProgressBar(self.total, self.done, width=20), f"{self}: {said}")
+        return line
+
+    def __str__(self) -> str:
+        left = ""
+        if 0 < self.done < self.total:
+            left = f", {duration((time.monotonic() - self.began) / self.done * (self.total - self.done))} left"
+        done = f"{self.done:,} of {self.total:,} {self.what}{left}"
+        return done if self.within is None else f"{self.within}; {done}"
+
+
 class _Now:
     """The last line of a terminal, which says what is being done: there is only one, whoever does something."""
 
@@ -145,6 +281,7 @@ class _Now:
         self._lock = Lock()
         self._names: list[str] = []
         self._line: Status | None = None
+        self.count: _Count | None = None
 
     @property
     def console(self) -> Console | None:
@@ -162,7 +299,22 @@ class _Now:
         with self._lock:
             self._erase()
             self._names.remove(name)
+            if self.count is not None and name.startswith(self.count.names):
+                self.count.done += 1
             say(console(stderr=True), said, style)
+            self._draw()
+
+    def advance(self) -> None:
+        with self._lock:
+            self._erase()
+            if self.count is not None:
+                self.count.done += 1
+            self._draw()
+
+    def drop(self, name: str) -> None:
+        with self._lock:
+            self._erase()
+            self._names.remove(name)
             self._draw()
 
     def _erase(self) -> None:
@@ -173,14 +325,15 @@ class _Now:
     def _draw(self) -> None:
         to = console(stderr=True)
         if self._names and to.is_terminal:
-            self._line = to.status(escape(f"{', '.join(self._names)} …"))
+            said = escape(f"{', '.join(self._names)} …")
+            self._line = to.status(said if self.count is None else self.count.drawn(said))
             self._line.start()
 
 
 _NOW = _Now()
 
 
-def _print_stripped(to: Console, table: Table) -> None:
+def _print_stripped(to: Console, table: Drawn) -> None:
     if to.is_terminal:
         to.print(table)
         return

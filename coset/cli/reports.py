@@ -9,14 +9,15 @@ from typing import Any
 
 from coset.batches.attempt import Attempt
 from coset.cli import pipelines
-from coset.cli.output import show, show_json, show_table
+from coset.cli.local_files import writing
+from coset.cli.output import Answer, Table
 from coset.reports.batch_index import page_of, rows_since
-from coset.reports.plots import FIGURES
+from coset.reports.figure_list import FIGURES
 from coset.reports.site import outcome
 from partitioning.commands import Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.occasion import as_time
 from partitioning.model.plan import Plan
@@ -25,26 +26,21 @@ _UNITS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
 _SHOWN = ("records", "seconds", "cpu_seconds", "moved", "rows")
 
 
-def show_since(named: str, root: str, since: str, html: Path | None, *, as_json: bool) -> None:
-    """Print, or write to a page, the attempts that began in the last hours, days or weeks: 12h, 7d, 2w."""
+def since(named: str, root: str, ago: str, html: Path | None) -> Answer:
+    """The attempts that began in the last hours, days or weeks (12h, 7d, 2w); also as a page, if a file is named."""
     store, pipeline = store_at(root), pipelines.load(named).name
-    rows = rows_since(store, pipeline, _when(since))
-    if html is not None:
-        _write(html, page_of(store, pipeline, rows, f"the last {since}"))
-    if as_json:
-        show_json(rows)
-    elif rows:
-        figures = [figure for figure in FIGURES if figure.name in _SHOWN]
-        columns = ("batch", "attempt", "began", "outcome", *(figure.title.lower() for figure in figures))
-        cells = [_cells(row, [figure.text(row) for figure in figures]) for row in rows]
-        proved = sum(row["success"] for row in rows)
-        title = f"{pipeline}: {len(rows):,} attempts in the last {since}, {proved:,} proved"
-        show_table(title, columns, cells)
-    else:
-        show(f"No attempt of {pipeline} was checked in the last {since}.")
+    rows = rows_since(store, pipeline, _when(ago))
+    written = [] if html is None else [_write(html, page_of(store, pipeline, rows, f"the last {ago}"))]
+    figures = [figure for figure in FIGURES if figure.name in _SHOWN]
+    columns = ("batch", "attempt", "began", "outcome", *(figure.title.lower() for figure in figures))
+    cells = [_cells(row, [figure.text(row) for figure in figures]) for row in rows]
+    proved = sum(row["success"] for row in rows)
+    title = f"{pipeline}: {len(rows):,} attempts in the last {ago}, {proved:,} proved"
+    none = f"No attempt of {pipeline} was checked in the last {ago}."
+    return Answer(rows, [*written, Table(title, columns, cells, empty=none)])
 
 
-def save_page(ledger: Ledger, plan: Plan, html: Path) -> None:
+def save_page(ledger: Ledger, plan: Plan, html: Path) -> str:
     """Write the page of a batch's last attempt that was checked to a file that stands alone.
 
     Raises Refused if none was checked, or if the file cannot be written.
@@ -52,9 +48,9 @@ def save_page(ledger: Ledger, plan: Plan, html: Path) -> None:
     page = _page(ledger, plan)
     if page is None:
         what, then = f"batch {plan.batch} is not checked yet, so it has no page", Run(ledger.pipeline)
-        raise Refused(Finding(Kind.BATCH_UNRUN, what, f"pipeline {ledger.pipeline!r}", then, about(batch=plan.batch)))
+        raise Refused.of(Kind.BATCH_UNRUN, what, f"pipeline {ledger.pipeline!r}", then, batch=plan.batch)
     # It leads to pages that are not sent with it.
-    _write(html, re.sub("<nav>.*?</nav>", "", page.decode(), count=1, flags=re.DOTALL))
+    return _write(html, re.sub("<nav>.*?</nav>", "", page.decode(), count=1, flags=re.DOTALL))
 
 
 def _page(ledger: Ledger, plan: Plan) -> bytes | None:
@@ -67,18 +63,15 @@ def _cells(row: dict[str, Any], figures: list[str]) -> list[str]:
     return [str(row["batch"]), str(row["attempt"]), row.get("began") or "–", outcome(row).shown, *figures]
 
 
-def _when(since: str) -> str:
-    found = re.fullmatch(r"([1-9][0-9]{0,4})([hdw])", since)
+def _when(ago: str) -> str:
+    found = re.fullmatch(r"([1-9][0-9]{0,4})([hdw])", ago)
     if found is None:
-        what, then = f"{since!r} is no time to look back", "use hours, days or weeks: 12h, 7d, 2w"
-        raise Refused(Finding(Kind.ARGUMENT, what, "--since", then, about(since=since)))
+        what, then = f"{ago!r} is no time to look back", "use hours, days or weeks: 12h, 7d, 2w"
+        raise Refused.of(Kind.ARGUMENT, what, "--since", then, since=ago)
     return as_time(int((time.time() - int(found[1]) * _UNITS[found[2]]) * 1000))
 
 
-def _write(html: Path, page: str) -> None:
-    try:
+def _write(html: Path, page: str) -> str:
+    with writing(html, "the page"):
         html.write_text(page, encoding="utf-8")
-    except OSError as error:
-        what, then = f"the page cannot be written: {error}", "name a file in a folder that you may write to"
-        raise Refused(Finding(Kind.LOCAL_FILE, what, str(html), then, about(file=html))) from error
-    show(f"Written: {html}")
+    return f"Written: {html}"

@@ -5,8 +5,11 @@ What is proposed may be written to a settings file, for the next batch to be pla
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +17,13 @@ from coset.batches.ends import known_after
 from coset.batches.history import history
 from coset.cli import pipelines
 from coset.cli.candidates import Basis, Compared, Row, basis, compare
-from coset.cli.output import show, show_json, show_table
+from coset.cli.local_files import writing
+from coset.cli.output import Answer, Block, Table
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.toml_writer import to_toml
+from partitioning.commands import Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
-from partitioning.errors import Finding, Refused, about
-from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from partitioning.model.schemes import Scheme
 from partitioning.model.statistics import Statistics
@@ -28,6 +31,7 @@ from partitioning.sections import many, percent, size
 from partitioning.sizing.footprint import Footprint
 from partitioning.sizing.hotkeys import HotKey, hot_keys
 from partitioning.sizing.hotpartitions import HotPartition
+from partitioning.sizing.hotsplits import HotSplit
 from partitioning.sizing.proposal import Proposal, Targets
 from partitioning.sizing.workload import LEFT
 
@@ -45,7 +49,7 @@ class Asked:
     write: Path | None = None
 
 
-def schemes(named: str, root: str, settings: Settings, asked: Asked, *, as_json: bool) -> None:
+def schemes(named: str, root: str, settings: Settings, asked: Asked) -> Answer:
     """Compare schemes on what the next batch would read; else on what the open or last batch reads."""
     targets = asked.targets
     pipeline = pipelines.load(named)
@@ -56,22 +60,16 @@ def schemes(named: str, root: str, settings: Settings, asked: Asked, *, as_json:
     compared_on = basis(pipeline, standing, known_after(ledger, standing.published).ends, past, settings)
     if compared_on is None:
         sentence = "Nothing to compare: no records have arrived yet"
-        show_json({"sentence": sentence, "stages": [], "hot_partitions": [], "hot_keys": None}) if as_json else show(
-            sentence
-        )
-        return
+        nothing: dict[str, Any] = {"stages": [], "hot_partitions": [], "hot_keys": None, "hot_splits": []}
+        return Answer({"sentence": sentence, **nothing}, [sentence])
     compared = compare(compared_on, settings, asked.schemes, targets)
     hot = _hot(standing.published, past, targets)
+    written = []
     if asked.write:
         _write(asked.write, pipeline.name, compared.proposal, settings)
-    if as_json:
-        show_json(_document(compared_on, compared, hot))
-    else:
-        show_compared(compared_on, compared, hot)
-        if asked.write:
-            show(
-                "", f"Written to {asked.write}: `coset run {named} --settings {asked.write}` plans by what is proposed"
-            )
+        line = f"{pipelines.shown().line(Run(pipeline.name))} --settings {asked.write}"
+        written = ["", f"Written to {asked.write}: `{line}` plans by what is proposed"]
+    return Answer(partial(_document, compared_on, compared, hot), chain(told(compared_on, compared, hot), written))
 
 
 def _write(file: Path, pipeline: str, proposal: Proposal, settings: Settings) -> None:
@@ -79,18 +77,8 @@ def _write(file: Path, pipeline: str, proposal: Proposal, settings: Settings) ->
     reasons = [f"# {sized.stage}: {sized.before} -> {sized.tasks} tasks, {sized.why}" for sized in proposal.stages]
     head = f"# Proposed by `coset schemes {pipeline}`."
     text = "\n".join([head, *reasons, f"# groups: {proposal.why}", "", to_toml(proposal.settings(settings))])
-    try:
+    with writing(file, "the settings"):
         file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise Refused(
-            Finding(
-                Kind.LOCAL_FILE,
-                f"the settings cannot be written: {error}",
-                str(file),
-                "name a file in a folder that is there",
-                about(file=file),
-            )
-        ) from error
 
 
 def _hot(published: Plan | None, past: Sequence[Statistics], targets: Targets) -> tuple[HotKey, ...] | None:
@@ -100,20 +88,23 @@ def _hot(published: Plan | None, past: Sequence[Statistics], targets: Targets) -
     return hot_keys(published, past[-1], targets.max_tasks)
 
 
-def show_compared(compared_on: Basis, compared: Compared, hot: tuple[HotKey, ...] | None) -> None:
-    """Print a table for each stage, what is proposed and why, the hot partitions if there are any, and the hot keys."""
-    show(f"{compared_on.sentence}.", *([] if compared_on.history else [_NO_HISTORY]), _LEGEND, "")
+def told(compared_on: Basis, compared: Compared, hot: tuple[HotKey, ...] | None) -> Iterator[Block]:
+    """A table for each stage, what is proposed and why, the hot partitions if there are any, and the hot keys."""
+    yield from (f"{compared_on.sentence}.", *([] if compared_on.history else [_NO_HISTORY]), _LEGEND, "")
     for sized in compared.proposal.stages:
         rows = compared.rows[sized.stage]
         notes = [f"Proposed: {sized.scheme or 'no change'}. {_sentence(sized.why)}"]
-        show_table(f"Stage {sized.stage}", _COLUMNS, map(_cells, rows), notes)
+        yield Table(f"Stage {sized.stage}", _COLUMNS, map(_cells, rows), notes)
         for row in rows:
             for finding in row.findings:
-                show(f"{', '.join(row.names)} is refused: {finding.what}", "")
+                yield from (f"{', '.join(row.names)} is refused: {finding.what}", "")
     proposal = compared.proposal
-    show(f"Task groups: {proposal.groups} proposed. {_sentence(proposal.why)}", "")
-    _show_hot_partitions(compared)
-    _show_hot(hot)
+    yield from (f"Task groups: {proposal.groups} proposed. {_sentence(proposal.why)}", "")
+    if compared.hot:
+        yield _hot_partitions(compared)
+    yield _hot_keys(hot)
+    if compared.splits:
+        yield _hot_splits(compared.splits)
 
 
 _NO_HISTORY = "No batch was published yet, so the proposal goes by bytes only."
@@ -172,16 +163,37 @@ def _sentence(why: str) -> str:
     return f"{why[0].upper()}{why[1:]}."
 
 
-def _show_hot_partitions(compared: Compared) -> None:
-    if not compared.hot:
-        return
+def _hot_partitions(compared: Compared) -> Table:
     columns = ("partition", "stage", "records", "× mean", "setting", "what it does, or what to do first")
     rows = [
         (str(hot), hot.stage, hot.records, float(hot.of_mean), _setting(hot, row), _spread(row))
         for hot, row in compared.hot[:_MOST_HOT]
     ]
-    more = [f"The heaviest {_MOST_HOT} of {len(compared.hot)}."] if len(compared.hot) > _MOST_HOT else []
-    show_table("Hot partitions", columns, rows, more)
+    return Table("Hot partitions", columns, rows, _heaviest(len(compared.hot)))
+
+
+def _hot_splits(splits: Sequence[HotSplit]) -> Table:
+    columns = ("partition", "stage", "task", "holds", "key", "has", "split in", "longest task", "moves at most")
+    rows = [
+        (
+            str(split),
+            split.stage,
+            str(split.task),
+            percent(split.of_stage),
+            split.key,
+            percent(split.of_key),
+            split.tasks,
+            f"−{percent(max(Fraction(0), 1 - split.longest))}",
+            f"+{size(split.moves)}",
+        )
+        for split in splits[:_MOST_HOT]
+    ]
+    notes = ['`hot_keys = "split"` in a settings file plans the next batch so.', *_heaviest(len(splits))]
+    return Table("Hot keys, split", columns, rows, notes)
+
+
+def _heaviest(count: int) -> list[str]:
+    return [f"The heaviest {_MOST_HOT} of {count}."] if count > _MOST_HOT else []
 
 
 def _setting(hot: HotPartition, row: Row) -> str:
@@ -195,13 +207,9 @@ def _spread(row: Row) -> str:
     return f"{many(row.figures.tasks, 'task')}, the heaviest of which reads {size(row.figures.heaviest)}"
 
 
-def _show_hot(hot: tuple[HotKey, ...] | None) -> None:
+def _hot_keys(hot: tuple[HotKey, ...] | None) -> Block:
     if hot is None:
-        show("Hot keys: unknown, as there are no receipts of a published batch.")
-        return
-    if not hot:
-        show("Hot keys: none in the last published batch.")
-        return
+        return "Hot keys: unknown, as there are no receipts of a published batch."
     columns = ("key", "stage", "task", "records", "of its task", "of a mean task", "remedy", "why")
     rows = [
         (
@@ -216,8 +224,8 @@ def _show_hot(hot: tuple[HotKey, ...] | None) -> None:
         )
         for key in hot[:_MOST_HOT]
     ]
-    more = [f"The heaviest {_MOST_HOT} of {len(hot)}."] if len(hot) > _MOST_HOT else []
-    show_table("Hot keys of the last published batch", columns, rows, more)
+    none = "Hot keys: none in the last published batch."
+    return Table("Hot keys of the last published batch", columns, rows, _heaviest(len(hot)), empty=none)
 
 
 def _document(compared_on: Basis, compared: Compared, hot: tuple[HotKey, ...] | None) -> dict[str, Any]:
@@ -239,11 +247,12 @@ def _document(compared_on: Basis, compared: Compared, hot: tuple[HotKey, ...] | 
         "groups": {"proposed": proposal.groups, "why": proposal.why},
         "hot_partitions": [_hot_partition_plain(partition, row) for partition, row in compared.hot],
         "hot_keys": None if hot is None else [_hot_plain(key) for key in hot],
+        "hot_splits": [_split_plain(split) for split in compared.splits],
     }
 
 
 def _plain(row: Row) -> dict[str, Any]:
-    findings = [finding.plain(pipelines.shown()) for finding in row.findings]
+    findings = pipelines.told(row.findings)
     figures = row.figures
     if figures is None:
         return {"names": row.names, "refused": findings}
@@ -270,7 +279,7 @@ def _hot_partition_plain(hot: HotPartition, row: Row) -> dict[str, Any]:
         "records": hot.records,
         "of_mean": float(hot.of_mean),
         "scheme": _text(hot.scheme),
-        "refused": [finding.plain(pipelines.shown()) for finding in row.findings],
+        "refused": pipelines.told(row.findings),
     }
 
 
@@ -285,6 +294,21 @@ def _hot_plain(key: HotKey) -> dict[str, Any]:
         "remedy": key.remedy,
         "scheme": _text(key.scheme),
         "why": key.why,
+    }
+
+
+def _split_plain(split: HotSplit) -> dict[str, Any]:
+    return {
+        "stage": split.stage,
+        "stream": split.stream,
+        "partition": split.partition,
+        "task": split.task,
+        "of_stage": float(split.of_stage),
+        "key": split.key,
+        "key_of_stage": float(split.of_key),
+        "tasks": split.tasks,
+        "longest_beside_now": float(split.longest),
+        "moves_at_most": split.moves,
     }
 
 

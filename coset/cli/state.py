@@ -11,80 +11,65 @@ from coset.batches import restoring
 from coset.batches.kept import KeptState, kept_state, kept_states, rows_kept
 from coset.batches.runners.runner import Runner
 from coset.cli import pipelines
-from coset.cli.output import show, show_json, show_table
+from coset.cli.local_files import writing
+from coset.cli.output import Answer, Table
 from coset.cli.output import step as step_shown
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
-from partitioning.errors import Finding, Refused, about
-from partitioning.kinds import Kind
 from partitioning.sections import many, size
 
 _SHOWN = 20
 
 
-def show_state(
-    named: str, root: str, step: str | None, batch: int | None, key: str | None, parquet: Path | None, *, as_json: bool
-) -> None:
-    """Print what a step keeps, or which steps keep something; write it to a file if one is named."""
-    ledger = Ledger(store_at(root), pipelines.load(named).name)
+def kept(named: str, root: str, step: str | None, batch: int | None, key: str | None, parquet: Path | None) -> Answer:
+    """What a step keeps, or which steps keep something; all its rows are written to a file if one is named."""
+    pipeline = pipelines.load(named)
+    ledger = Ledger(store_at(root), pipeline.name)
     if step is None:
-        _show_all(kept_states(ledger, batch), as_json=as_json)
-        return
+        return _all(kept_states(ledger, batch))
     state = kept_state(ledger, step, batch)
     if parquet:
-        with rows_kept(ledger, state, key) as rows:
+        with rows_kept(ledger, state, key, private=pipeline.private) as rows:
             count = _write(rows, parquet)
-        show(f"{many(count, 'row')} written to {parquet}")
-        return
-    with rows_kept(ledger, state, key, _SHOWN) as rows:
+        return Answer({"file": str(parquet), "rows": count}, [f"{many(count, 'row')} written to {parquet}"])
+    with rows_kept(ledger, state, key, _SHOWN, pipeline.private) as rows:
         first = rows.read_all()
-    if as_json:
-        show_json(_plain(state) | {"rows": first.cast(_texts(first.schema)).to_pylist()})
-        return
-    _show_runs(state)
     of_key = "" if key is None else f" of key {key!r}"
     title = f"The first {_SHOWN} rows{of_key}" if len(first) == _SHOWN else f"The rows{of_key}"
     columns = first.column_names
-    if len(first):
-        show_table(title, columns, zip(*(first[name].to_pylist() for name in columns), strict=True))
-    else:
-        show(f"Nothing is kept{of_key}")
+    cells = zip(*(first[name].to_pylist() for name in columns), strict=True)
+    plain = first.cast(_texts(first.schema)).to_pylist
+    return Answer(
+        _plain(state) | {"rows": plain}, [_runs(state), Table(title, columns, cells, empty=f"Nothing is kept{of_key}")]
+    )
 
 
-def restore(named: str, root: str, runner: Runner, *, as_json: bool) -> None:
-    """Make anew what was lost of what steps keep, and say what."""
+def restore(named: str, root: str, runner: Runner) -> Answer:
+    """Make anew what was lost of what steps keep."""
     with runner as used:
         made = restoring.restore(pipelines.load(named).name, store_at(root), used, step_shown)
-    if as_json:
-        show_json({"made": [f"{root}/{file.path}" for file in made]})
-    elif made:
-        show(
-            f"Made anew: {many(len(made), 'object')} of state, as they were", *(f"{root}/{file.path}" for file in made)
-        )
-    else:
-        show("There is nothing to make anew: all state that the next batch goes on from is as it was left")
+    paths = [f"{root}/{file.path}" for file in made]
+    said = f"Made anew: {many(len(made), 'object')} of state, as they were"
+    nothing = "There is nothing to make anew: all state that the next batch goes on from is as it was left"
+    return Answer({"made": paths}, [said, *paths] if made else [nothing])
 
 
-def _show_all(states: tuple[KeptState, ...], *, as_json: bool) -> None:
-    if as_json:
-        show_json([_plain(state) for state in states])
-    elif not states:
-        show("No step keeps anything from batch to batch")
-    else:
-        columns = ("step", "placed by", "runs", "rows in them", "size")
-        rows = [
-            (state.step, state.read.placement, len(state.read.runs), f"{state.read.records:,}", size(sum(state.bytes)))
-            for state in states
-        ]
-        show_table(f"What steps keep after batch {states[0].batch}", columns, rows)
-
-
-def _show_runs(state: KeptState) -> None:
-    title = f"What {state.step} keeps after batch {state.batch}, placed by {state.read.placement}"
+def _all(states: tuple[KeptState, ...]) -> Answer:
+    columns = ("step", "placed by", "runs", "rows in them", "size")
     rows = [
-        (run.batch, f"{run.records:,}", size(amount)) for run, amount in zip(state.read.runs, state.bytes, strict=True)
+        (state.step, state.read.placement, len(state.read.runs), state.read.records, size(sum(state.bytes)))
+        for state in states
     ]
-    show_table(title, ("left by batch", "rows", "size"), rows)
+    title = f"What steps keep after batch {states[0].batch}" if states else ""
+    return Answer(
+        map(_plain, states), [Table(title, columns, rows, empty="No step keeps anything from batch to batch")]
+    )
+
+
+def _runs(state: KeptState) -> Table:
+    title = f"What {state.step} keeps after batch {state.batch}, placed by {state.read.placement}"
+    rows = [(run.batch, run.records, size(amount)) for run, amount in zip(state.read.runs, state.bytes, strict=True)]
+    return Table(title, ("left by batch", "rows", "size"), rows)
 
 
 def _plain(state: KeptState) -> dict[str, object]:
@@ -107,9 +92,6 @@ def _texts(schema: pa.Schema) -> pa.Schema:
 
 
 def _write(rows: pa.RecordBatchReader, file: Path) -> int:
-    try:
-        with pq.ParquetWriter(file, rows.schema, compression="zstd", write_page_checksum=True) as writer:
-            return sum((writer.write_batch(batch), len(batch))[1] for batch in rows)
-    except OSError as error:
-        what, then = f"the file cannot be written: {error}", "name a file in a folder that is there"
-        raise Refused(Finding(Kind.LOCAL_FILE, what, str(file), then, about(file=file))) from error
+    form = {"compression": "zstd", "write_page_checksum": True}
+    with writing(file, "the file"), pq.ParquetWriter(file, rows.schema, **form) as writer:
+        return sum((writer.write_batch(batch), len(batch))[1] for batch in rows)

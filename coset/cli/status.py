@@ -5,57 +5,70 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import chain
+
+from msgspec import to_builtins
 
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.swap.swaps import Half, finish, half, in_force
 from coset.batches.ends import known_after
 from coset.batches.progress import progress
 from coset.batches.waiting import waits_for
+from coset.batches.watermarks import reached
 from coset.cli import pipelines
 from coset.cli.backfills import half_plain
 from coset.cli.ends import not_read, told
-from coset.cli.output import show_error, show_json, show_table
+from coset.cli.output import Answer, Table
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Replan, Run
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
-from partitioning.errors import CosetError
+from partitioning.errors import CosetError, Refused
+from partitioning.explain.watermarks import COLUMNS, watermark_row
 from partitioning.model.plan import Plan
 from partitioning.sections import duration
 
 
-def show_status(named: str, root: str, *, as_json: bool) -> int:
-    """Print where the pipeline stands; the exit code is that of what is wrong with the landed files, or 0."""
-    pipeline = pipelines.load(named)
+def standing(named: str, root: str) -> Answer:
+    """Where the pipeline stands, and what is wrong with the landed files."""
+    return _standing(pipelines.load(named), root)
+
+
+def all_standing(root: str) -> Answer:
+    """Where each pipeline of the project stands, and what is wrong with any of them."""
+    found = pipelines.of_project()
+    stand = [_standing(each, root) for each in found.values() if isinstance(each, Pipeline)]
+    errors = [*(each for each in found.values() if isinstance(each, Refused)), *(each.wrong for each in stand)]
+    findings = [finding for error in errors if error for finding in error.findings]
+    text = chain.from_iterable(each.text for each in stand) if found else [pipelines.none_of_project()]
+    return Answer([each.value for each in stand], text, Refused(*findings) if findings else None)
+
+
+def _standing(pipeline: Pipeline, root: str) -> Answer:
     ledger = Ledger(store_at(root), pipeline.name)
-    standing = ledger.standing()
-    known = known_after(ledger, standing.published)
+    stands = ledger.standing()
+    known = known_after(ledger, stands.published)
     now = progress(pipeline, known.ends, datetime.now(UTC))
     unread = list(not_read(pipeline, known.ends))
-    wrong = now.wrong
-    batch, needs, then = _newest(ledger, standing)
+    batch, needs, then = _newest(ledger, stands)
     stopped = _finished(ledger.store, pipeline.name)
+    marks = reached(ledger, stands.published)
     exchanged = in_force(ledger.store, pipeline.name).exchanged()
-    if as_json:
-        findings = [finding.plain(pipelines.shown()) for finding in wrong.findings] if wrong else []
-        show_json(
-            {
-                "pipeline": pipeline.name,
-                "newest": {"batch": standing.plan.batch, "open": standing.open, "needs": needs}
-                if standing.plan
-                else None,
-                "published": standing.published.batch if standing.published else None,
-                "backfilled": exchanged,
-                "half": half_plain(stopped),
-                "partitions": [asdict(one) | {"partition": str(one.partition)} for one in now.partitions],
-                "not_read": [
-                    {"partition": str(partition), "committed": end.end, "batch": end.batch} for partition, end in unread
-                ],
-                "forgotten": list(map(str, known.forgotten)),
-                "findings": findings,
-            }
-        )
-        return wrong.exit_code if wrong else 0
+    value = {
+        "pipeline": pipeline.name,
+        "newest": {"batch": stands.plan.batch, "open": stands.open, "needs": list(needs)} if stands.plan else None,
+        "published": stands.published.batch if stands.published else None,
+        "backfilled": exchanged,
+        "half": half_plain(stopped),
+        "partitions": [asdict(one) | {"partition": str(one.partition)} for one in now.partitions],
+        "watermarks": to_builtins(marks),
+        "not_read": [
+            {"partition": str(partition), "committed": end.end, "batch": end.batch} for partition, end in unread
+        ],
+        "forgotten": map(str, known.forgotten),
+        "findings": pipelines.told(now.wrong.findings) if now.wrong else [],
+    }
     rows = [
         (
             str(one.partition),
@@ -75,11 +88,11 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
     undecided = stopped.swap.batches if stopped else ()
     again = [f"Readers see batch {n} as {name} gives it." for n, name in exchanged.items() if n not in undecided]
     notes = [batch, *needs, *([then] if then else []), *again, *gone, *told(unread, known), f"{total}{waited}."]
-    show_table(f"Pipeline {pipeline.name}", ("stream partition", "committed", "latest", "lag", "for"), rows, notes)
-    if wrong:
-        show_error(wrong, as_json=False)
-        return wrong.exit_code
-    return 0
+    columns = ("stream partition", "committed", "latest", "lag", "for")
+    shown = [Table(f"Pipeline {pipeline.name}", columns, rows, notes)]
+    if marks:
+        shown.append(Table("Watermarks", COLUMNS, list(map(watermark_row, marks)), []))
+    return Answer(value, shown, now.wrong)
 
 
 def _finished(store: Store, pipeline: str) -> Half | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from partitioning.commands import Repeat
-from partitioning.errors import Finding, Unreachable, about
+from partitioning.errors import Unreachable
 from partitioning.kinds import Kind
 
 # As a shell has it for a command that was ended because nobody reads what it prints.
@@ -62,6 +62,6 @@ class _Stream(io.TextIOWrapper):
                 sys.exit(UNREAD)
             what = f"the output cannot be written: {error.strerror}"
             then = ("free space, or let it go elsewhere; what was done is done: then ", Repeat())
-            raise Unreachable(
-                Finding(Kind.LOCAL_FILE, what, self._called, then, about(output=self._called, error=error.errno))
+            raise Unreachable.of(
+                Kind.LOCAL_FILE, what, self._called, then, output=self._called, error=error.errno
             ) from error

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import getpass
+import os
 
-from coset.batches.tables import handing_over, others
-from coset.cli.output import check_reason, show, show_json
+from coset.batches.tables import handing_over, others, table_base
+from coset.cli.output import Answer, check_reason
 from partitioning.documents.stores import store_at
+from partitioning.model.sources import address_of
 
 
-def hand_over(table: str, root: str, before: str | None, to: str, why: str, *, as_json: bool) -> None:
+def hand_over(table: str, root: str, before: str | None, to: str, why: str) -> Answer:
     """Give a table to another pipeline, and say so."""
     check_reason(why, "why it is handed over")
     handing_over.hand_over(store_at(root), table, before, to, who=getpass.getuser(), why=why)
-    if as_json:
-        show_json({"table": table, "from": before, "to": to})
-        return
-    show(f"Table {table} belongs to pipeline {to} now" + (f", and no longer to {before}" if before else ""))
+    said = f"Table {table} belongs to pipeline {to} now" + (f", and no longer to {before}" if before else "")
+    return Answer({"table": table, "from": before, "to": to}, [said])
 
 
-def accept_changes(table: str, root: str, version: int, why: str, *, as_json: bool) -> None:
+def accept_changes(table: str, root: str, version: int, why: str) -> Answer:
     """Accept what others did to a table, and say so."""
     check_reason(why, "why it is right")
     others.accept(store_at(root), table, version, who=getpass.getuser(), why=why)
-    if as_json:
-        show_json({"table": table, "version": version})
-        return
-    show(f"What was done to table {table} up to version {version} is accepted")
+    said = f"What was done to table {table} up to version {version} is accepted"
+    return Answer({"table": table, "version": version}, [said])
+
+
+def move(to: str, root: str, why: str) -> Answer:
+    """Let all tables of the store lie at another address, and say so."""
+    check_reason(why, "why they are moved")
+    store = store_at(root)
+    placed = table_base.move(store, to if ":" in to.partition("/")[0] else address_of(os.path.abspath(to)), why)
+    said = f"The tables of {placed.root} lie at {placed.tables}" + (
+        f" now, and no longer at {store.tables}, which may be removed" if placed.tables != store.tables else " already"
+    )
+    return Answer({"tables": placed.tables, "before": store.tables}, [said])

@@ -9,10 +9,10 @@ from typing import Any
 
 from coset.cli import pipelines
 from coset.cli.assign import parse_streams
-from coset.cli.output import show_json
+from coset.cli.output import Answer
 from coset.sources.discovery import discover
 from partitioning.authoring.toml_writer import key
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.samza.checkpoints import Checkpoint, Start, read_checkpoints, starts
 from partitioning.sections import many
@@ -54,8 +54,8 @@ class Takeover:
         }
 
 
-def take_over(file: Path, streams: Sequence[str], pipeline: str | None, system: str | None, *, as_json: bool) -> None:
-    """Print where the first batch has to start, as TOML for `--settings`.
+def take_over(file: Path, streams: Sequence[str], pipeline: str | None, system: str | None) -> Answer:
+    """Where the first batch has to start, as TOML for `--settings`.
 
     Raises Refused, with all findings, if the file holds something else than checkpoints, if these have no meaning,
     or if they do not fit what has landed.
@@ -63,22 +63,17 @@ def take_over(file: Path, streams: Sequence[str], pipeline: str | None, system: 
     checkpoints = _read(file)
     if bool(streams) == (pipeline is not None):
         what = "it is not said which streams there are" if pipeline is None else "the streams are given twice"
-        raise Refused(
-            Finding(
-                Kind.ARGUMENT,
-                what,
-                "--stream, --pipeline",
-                "give --stream views=8 for each, or --pipeline PIPELINE",
-                about(pipeline=pipeline, streams=streams),
-            )
+        raise Refused.of(
+            Kind.ARGUMENT,
+            what,
+            "--stream, --pipeline",
+            "give --stream views=8 for each, or --pipeline PIPELINE",
+            pipeline=pipeline,
+            streams=streams,
         )
     held = _landed(pipeline) if pipeline is not None else _counted(streams)
     over = _taken_over(checkpoints, held, system, str(file), all_needed=pipeline is None)
-    if as_json:
-        show_json(_document(over))
-    else:
-        # As it is, however wide the window: a wrapped comment would be no comment.
-        print("\n".join(_lines(over, file)))
+    return Answer(_document(over), _lines(over, file))
 
 
 def _read(file: Path) -> tuple[Checkpoint, ...]:
@@ -86,8 +81,8 @@ def _read(file: Path) -> tuple[Checkpoint, ...]:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         then = "name the file that Samza's CheckpointTool printed to"
-        raise Refused(
-            Finding(Kind.LOCAL_FILE, f"the checkpoints cannot be read: {error}", str(file), then, about(file=file))
+        raise Refused.of(
+            Kind.LOCAL_FILE, f"the checkpoints cannot be read: {error}", str(file), then, file=file
         ) from error
     return read_checkpoints(text, str(file))
 
@@ -141,14 +136,8 @@ def _system(checkpoints: Sequence[Checkpoint], stream: str, asked: str | None, w
     owners &= {asked} if asked is not None else owners
     if len(owners) > 1:
         what = f"{stream} is a stream of several systems: {', '.join(sorted(owners))}"
-        raise Refused(
-            Finding(
-                Kind.CHECKPOINTS,
-                what,
-                where,
-                "say whose it is with --system",
-                about(stream=stream, owners=sorted(owners)),
-            )
+        raise Refused.of(
+            Kind.CHECKPOINTS, what, where, "say whose it is with --system", stream=stream, owners=sorted(owners)
         )
     return next(iter(owners), None)
 
@@ -156,12 +145,12 @@ def _system(checkpoints: Sequence[Checkpoint], stream: str, asked: str | None, w
 def _no_checkpoints(streams: Sequence[str], checkpoints: Sequence[Checkpoint], where: str) -> Iterator[Finding]:
     names = ", ".join(sorted({_name(checkpoint) for checkpoint in checkpoints})) or "none"
     for stream in streams:
-        yield Finding(
+        yield Finding.of(
             Kind.CHECKPOINTS,
             f"there is no checkpoint of {stream}",
             where,
             f"correct the name; there are those of {names}",
-            about(stream=stream),
+            stream=stream,
         )
 
 
@@ -178,12 +167,15 @@ def _not_landed(begun: Sequence[Start], held: Sequence[Offsets]) -> Iterator[Fin
         if start.offset < landed.beginning:
             then = f"land what is missing, or go on without it: {key(str(start.partition))} = {landed.beginning}"
         what = f"{start.partition} has to start at {start.offset}, but [{landed.beginning},{landed.end}) has landed"
-        yield Finding(
+        yield Finding.of(
             Kind.CHECKPOINTS,
             what,
             "checkpoints",
             then,
-            about(partition=start.partition, offset=start.offset, beginning=landed.beginning, end=landed.end),
+            partition=start.partition,
+            offset=start.offset,
+            beginning=landed.beginning,
+            end=landed.end,
         )
 
 

@@ -2,55 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 
+from coset.batches.step_rows import Sample, step_rows
 from coset.batches.tables.first_rows import FirstRows, first_rows
 from coset.cli import pipelines
-from coset.cli.output import show, show_json, show_table
+from coset.cli.output import Answer, Block, Table, tracked
 from coset.sources import landing
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Run
-from partitioning.errors import Finding, Refused, about
+from partitioning.documents.stores import store_at
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.streams import Stream
 from partitioning.sections import many
 
 
-def land(named: str, stream: str, file: Path, *, as_json: bool) -> None:
+def land(named: str, stream: str, file: Path) -> Answer:
     """Land the rows of a file as records of a stream, and say where they are."""
     declared = _stream(named, stream)
-    landed = landing.land(declared, file)
-    if as_json:
-        show_json({"stream": stream, "source": declared.source, "landed": [str(each) for each in landed]})
-    elif not landed:
-        show(f"Nothing to land: {file} has no rows")
-    else:
-        count = many(sum(map(len, landed)), "row")
-        show(f"Landed {count} in {declared.source}: {', '.join(map(str, landed))}")
+    landed = landing.land(declared, file, partial(tracked, what="stream partitions", doing=f"land {stream}"))
+    said = f"Landed {many(sum(map(len, landed)), 'row')} in {declared.source}: {', '.join(map(str, landed))}"
+    value = {"stream": stream, "source": declared.source, "landed": map(str, landed)}
+    return Answer(value, [said if landed else f"Nothing to land: {file} has no rows"])
 
 
-def rows(named: str, root: str, table: str | None, most: int, *, as_json: bool) -> None:
+def rows(named: str, root: str, table: str | None, most: int) -> Answer:
     """The first rows of a pipeline's result tables."""
-    found = [(name, first_rows(root, name, most)) for name in _tables(named, table)]
-    if as_json:
-        show_json([{"table": name} | _plain(each) for name, each in found])
-        return
-    for name, each in found:
-        if each is None:
-            then = pipelines.shown().line(Run(pipelines.load(named).name))
-            show(f"Table {name}: nothing is published to it yet", f"Next: {then}")
-            continue
-        left_out = f", the first {most:,}" if each.of > most else ""
-        title = f"Table {name}, version {each.version}: {many(each.of, 'row')}{left_out}"
-        show_table(title, each.rows.column_names, [list(row.values()) for row in each.rows.to_pylist()])
+    private = pipelines.load(named).private
+    store = store_at(root)
+    found = [(name, first_rows(store, name, most, private)) for name in _tables(named, table)]
+    value = ({"table": name} | _plain(each) for name, each in found)
+    return Answer(value, (block for name, each in found for block in _shown(named, name, each, most)))
+
+
+def step(named: str, name: str | None, sample: Sample, most: int) -> Answer:
+    """Rows of a step of a pipeline, of the last result table's by default, made of what has landed."""
+    pipeline = pipelines.load(named)
+    name = name or _last(pipeline)
+    found = step_rows(pipeline, name, sample, most, partial(tracked, what="task groups", doing=f"make rows of {name}"))
+    if found is None:
+        return Answer({"step": name, "rows": [], "of": 0, "looked": 0, "landed": 0}, ["Nothing has landed yet"])
+    looked = f"{found.looked:,} of {many(found.landed, 'record')} that have landed, {sample} of each stream partition"
+    left_out = f", the first {most:,} by their columns" if found.of > most else ""
+    title = f"Step {name}: {many(found.of, 'row')}{left_out}"
+    table = Table(title, found.rows.column_names, [list(row.values()) for row in found.rows.to_pylist()])
+    value = {"step": name, "rows": _decoded(found.rows)}
+    figures = {"of": found.of, "looked": found.looked, "landed": found.landed}
+    return Answer(value | figures, [table, f"Looked at {looked}. Nothing is stored"])
+
+
+def _last(pipeline: Pipeline) -> str:
+    if not pipeline.writes:
+        names = [*(stream.name for stream in pipeline.streams), *(step.name for step in pipeline.steps)]
+        then = f"name one of {', '.join(names)}"
+        what = "the pipeline writes no table, and no step is named"
+        raise Refused.of(Kind.ARGUMENT, what, "--step", then, pipeline=pipeline.name)
+    return pipeline.writes[-1].step
+
+
+def _shown(named: str, name: str, found: FirstRows | None, most: int) -> Iterator[Block]:
+    if found is None:
+        yield f"Table {name}: nothing is published to it yet"
+        yield f"Next: {pipelines.shown().line(Run(pipelines.load(named).name))}"
+    else:
+        left_out = f", the first {most:,}" if found.of > most else ""
+        title = f"Table {name}, version {found.version}: {many(found.of, 'row')}{left_out}"
+        yield Table(title, found.rows.column_names, [list(row.values()) for row in found.rows.to_pylist()])
 
 
 def _stream(named: str, name: str) -> Stream:
     streams = {stream.name: stream for stream in pipelines.load(named).streams}
     if name not in streams:
         then = f"name one of {', '.join(streams)}"
-        raise Refused(Finding(Kind.ARGUMENT, f"the pipeline has no stream {name!r}", named, then, about(stream=name)))
+        raise Refused.of(Kind.ARGUMENT, f"the pipeline has no stream {name!r}", named, then, stream=name)
     return streams[name]
 
 
@@ -61,7 +91,7 @@ def _tables(named: str, table: str | None) -> list[str]:
     if table not in tables:
         then = f"name one of {', '.join(tables)}"
         what = f"the pipeline writes no table {table!r}"
-        raise Refused(Finding(Kind.TABLE_UNKNOWN, what, named, then, about(table=table)))
+        raise Refused.of(Kind.TABLE_UNKNOWN, what, named, then, table=table)
     return [table]
 
 
@@ -69,5 +99,8 @@ def _plain(found: FirstRows | None) -> dict[str, object]:
     """The rows as JSON has them, where a float that is no number is null."""
     if found is None:
         return {"version": None, "rows": 0, "first": []}
-    first = msgspec.json.decode(msgspec.json.encode(found.rows.to_pylist()))
-    return {"version": found.version, "rows": found.of, "first": first}
+    return {"version": found.version, "rows": found.of, "first": _decoded(found.rows)}
+
+
+def _decoded(rows: pa.Table) -> object:
+    return msgspec.json.decode(msgspec.json.encode(rows.to_pylist()))

@@ -1,4 +1,4 @@
-"""Datasets: what catalogues call streams and result tables, by OpenLineage's naming conventions."""
+"""Datasets: the names of streams and result tables in catalogues, by OpenLineage's naming conventions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from partitioning.model.streams import Stream
 
 
 class DatasetName(NamedTuple):
-    """A dataset, by its namespace and its name in there."""
+    """A dataset, by its namespace and its name."""
 
     namespace: str
     name: str
 
 
 def of_stream(stream: Stream) -> DatasetName:
-    """The topic in its broker, the first that the source names, or the folder with its files.
+    """A stream's topic in the first broker of its source, or the folder with its files.
 
     >>> tuple(of_stream(Stream("flights", "kafka://a:9092,b:9092", "tail", 4)))
     ('kafka://a:9092', 'flights')
@@ -30,13 +30,13 @@ def of_stream(stream: Stream) -> DatasetName:
             assert_never(stream.origin)
 
 
-def of_table(root: str, table: str) -> DatasetName:
-    """A result table, by where it lies in the store at `root`.
+def of_table(tables: str, table: str) -> DatasetName:
+    """A result table, by its folder at the address of its store's tables.
 
-    >>> tuple(of_table("s3://lake/coset", "totals")), tuple(of_table("file:///lake", "totals"))
+    >>> tuple(of_table("s3://lake/coset/tables", "totals")), tuple(of_table("file:///lake/tables", "totals"))
     (('s3://lake', 'coset/tables/totals'), ('file', '/lake/tables/totals'))
     """
-    return _below(root, f"tables/{table}")
+    return _below(tables, table)
 
 
 def _below(root: str, path: str) -> DatasetName:

@@ -1,7 +1,7 @@
-"""Lineage: other catalogues are told of each attempt of a batch, by OpenLineage's own client and its configuration.
+"""Lineage: sends events about each attempt of a batch to catalogues, by OpenLineage's client and its configuration.
 
-It decides nothing: what cannot be told is said in the log, and the batch goes on. Without a configuration nothing is
-imported and nothing is sent.
+An event that cannot be sent is a line in the log, and the batch continues. Without a configuration nothing is imported
+or sent.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 from partitioning.documents.ledger import Ledger
 from partitioning.model.backfill import pipeline_of
+from partitioning.model.outcome import Outcome
 from partitioning.model.plan import Plan
+from partitioning.model.tables_at import TABLES
 from partitioning.model.verdict import Verdict
 
 if TYPE_CHECKING:
     from coset.lineage.events import AttemptRun
 
 _log = logging.getLogger(__name__)
-# They write a line or more about each failure, some with addresses.
+# These loggers write about each failure, sometimes with addresses.
 _TALKATIVE = "openlineage"
 _FILES = ("openlineage.yml", "~/.openlineage/openlineage.yml")
 
 
 def tell_start(ledger: Ledger, plan: Plan) -> None:
-    """An attempt is about to run for the first time: it has no receipt."""
+    """Send the start of an attempt, if it has no receipt yet."""
 
     def event(told: AttemptRun) -> Any:
         from coset.lineage.events import started  # noqa: PLC0415  it is optional
@@ -39,27 +41,25 @@ def tell_start(ledger: Ledger, plan: Plan) -> None:
     def is_first() -> bool:
         attempt = ledger.attempt(plan.batch)
         numbers = (group.group for group in plan.groups)
-        return ledger.verdict(plan.batch) is None and all(
-            ledger.receipt(plan.batch, attempt, number) is None for number in numbers
-        )
+        return ledger.verdict(plan.batch) is None and not ledger.receipts(plan.batch, attempt, numbers)
 
     if _is_told(plan) and is_first():
         _tell(ledger, plan, ledger.attempt(plan.batch), event)
 
 
-def tell_failure(ledger: Ledger, plan: Plan, attempt: int, report: bytes) -> None:
-    """An attempt was closed with this report."""
+def tell_failure(ledger: Ledger, plan: Plan, attempt: int, outcome: Outcome, report: bytes) -> None:
+    """Send that an attempt was closed, with this outcome and report."""
 
     def event(told: AttemptRun) -> Any:
         from coset.lineage.events import failed  # noqa: PLC0415
 
-        return failed(told, _now(), json.loads(report))
+        return failed(told, outcome, _now(), json.loads(report))
 
     _tell(ledger, plan, attempt, event)
 
 
 def tell_given_up(ledger: Ledger, plan: Plan, verdict: Verdict) -> None:
-    """A batch was given up."""
+    """Send that a batch was given up."""
 
     def event(told: AttemptRun) -> Any:
         from coset.lineage.events import given_up  # noqa: PLC0415
@@ -70,24 +70,24 @@ def tell_given_up(ledger: Ledger, plan: Plan, verdict: Verdict) -> None:
 
 
 def tell_published(ledger: Ledger, plan: Plan) -> None:
-    """A batch is published. Told again, it is the same event: at the time of the verdict."""
+    """Send that a batch is published. Sent again, it is the same event, with the time of the verdict."""
     if not _is_told(plan):
         return
     verdict, commit = ledger.verdict(plan.batch), ledger.commit(plan.batch)
     if verdict is None or commit is None:
         return
-    key = f"{plan.pipeline}/audits/{plan.batch}/attempt-{verdict.attempt}/judgement.json"
+    judgement = ledger.judgement(plan.batch, verdict.attempt)
 
     def event(told: AttemptRun) -> Any:
         from coset.lineage.events import completed  # noqa: PLC0415
 
-        return completed(told, verdict, commit, _decided(verdict), json.loads(ledger.store.get(key) or b"{}"))
+        return completed(told, verdict, commit, _decided(verdict), json.loads(judgement or b"{}"))
 
     _tell(ledger, plan, verdict.attempt, event)
 
 
 def is_configured() -> bool:
-    """Whether OpenLineage's client would find a configuration, as its documentation says where."""
+    """Whether OpenLineage's client would find a configuration, in the places that its documentation names."""
     if os.environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
         return False
     named = any(name in os.environ for name in ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG"))
@@ -99,7 +99,7 @@ def _now() -> int:
 
 
 def _decided(verdict: Verdict) -> int:
-    """When a verdict was taken; earlier versions did not say."""
+    """When a verdict was taken. Verdicts of earlier versions have no time: then now."""
     return verdict.taken.ended if verdict.taken else _now()
 
 
@@ -108,7 +108,7 @@ def _is_file(name: str) -> bool:
 
 
 def _is_told(plan: Plan) -> bool:
-    """Batches of a backfill are compared, and published by a swap: they are none of the pipeline's."""
+    """Whether events are sent for this plan. Batches of a backfill have none: they are not the pipeline's own."""
     return is_configured() and pipeline_of(plan.pipeline) is None
 
 
@@ -125,12 +125,12 @@ def _tell(ledger: Ledger, plan: Plan, attempt: int, event: Callable[[AttemptRun]
 
         namespace = os.environ.get("OPENLINEAGE_NAMESPACE") or "coset"
         client = OpenLineageClient()
-        client.emit(event(AttemptRun(plan, attempt, ledger.store.root, namespace)))
+        client.emit(event(AttemptRun(plan, attempt, ledger.uri(TABLES).rstrip("/"), namespace)))
         client.close(timeout=5)
     except ImportError:
         _untold(plan, "its client is not installed: pip install 'coset[lineage]'")
     except Exception as error:
-        # What it says may name an address with a secret.
+        # The error's text may have an address with a secret.
         _untold(plan, type(error).__name__)
     finally:
         talkative.setLevel(before)

@@ -1,7 +1,7 @@
-"""Events: what became of an attempt, as OpenLineage's run events. Functions of values: they read and send nothing.
+"""Events: the outcome of an attempt as OpenLineage's run events. These are pure functions of values.
 
-The job is the pipeline. The run is an attempt: its id comes from the plan's digest and the attempt's number, so whoever
-tells of it again tells of the same run.
+The job is the pipeline, and the run is an attempt. Its id comes from the plan's digest and the attempt's number, so
+that repeated events are of the same run.
 """
 
 from __future__ import annotations
@@ -18,51 +18,54 @@ from openlineage.client.generated.dataset_version_dataset import DatasetVersionD
 from openlineage.client.generated.error_message_run import ErrorMessageRunFacet
 from openlineage.client.generated.output_statistics_output_dataset import OutputStatisticsOutputDatasetFacet
 from openlineage.client.generated.schema_dataset import SchemaDatasetFacet, SchemaDatasetFacetFields
+from openlineage.client.generated.tags_run import TagsRunFacet, TagsRunFacetFields
 
 from coset.lineage import facets
 from coset.lineage.datasets import of_stream, of_table
 from coset.lineage.facets import PRODUCER
 from partitioning.documents.document import digest
 from partitioning.model.occasion import as_iso
+from partitioning.model.outcome import Outcome
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.verdict import Commit, Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptRun:
-    """An attempt to tell of: its plan, its number, the root of its store, and the namespace of its job."""
+    """An attempt: its plan, its number, the address of its store's tables, and the namespace of its job."""
 
     plan: Plan
     attempt: int
-    root: str
+    tables: str
     namespace: str
 
     @property
     def run(self) -> UUID:
-        """The id of its run."""
+        """The id of the run."""
         return uuid5(NAMESPACE_URL, f"coset:{digest(self.plan)}:{self.attempt}")
 
 
 def started(told: AttemptRun, at: int) -> RunEvent:
-    """It is about to run; `at` is in milliseconds since 1970."""
-    return _event(told, RunState.START, at, {}, [_output(told, write) for write in told.plan.writes()])
+    """The attempt starts. `at` is in milliseconds since 1970."""
+    outputs = [_output(told, write) for write in told.plan.writes()]
+    return _event(told, RunState.START, Outcome.UNRUN, at, {}, outputs)
 
 
-def failed(told: AttemptRun, at: int, judgement: Mapping[str, Any]) -> RunEvent:
-    """It was closed by its audit or its check, whose findings and results are the judgement."""
+def failed(told: AttemptRun, outcome: Outcome, at: int, judgement: Mapping[str, Any]) -> RunEvent:
+    """Its audit or check closed it, with this outcome. The judgement has their findings and results."""
     what = "\n".join(found["what"] for found in judgement["findings"])
     run: dict[str, RunFacet] = {"errorMessage": ErrorMessageRunFacet(what, "PYTHON", producer=PRODUCER)}
-    return _event(told, RunState.FAIL, at, run | _tests(judgement), _outputs(told, judgement))
+    return _event(told, RunState.FAIL, outcome, at, run | _tests(judgement), _outputs(told, judgement))
 
 
 def given_up(told: AttemptRun, verdict: Verdict, at: int) -> RunEvent:
     """Somebody gave it up."""
     why = ErrorMessageRunFacet(f"given up: {verdict.why}", "PYTHON", producer=PRODUCER)
-    return _event(told, RunState.ABORT, at, {"errorMessage": why}, [])
+    return _event(told, RunState.ABORT, Outcome.GIVEN_UP, at, {"errorMessage": why}, [])
 
 
 def completed(told: AttemptRun, verdict: Verdict, commit: Commit, at: int, judgement: Mapping[str, Any]) -> RunEvent:
-    """It is published: each table with its Delta version and what was written."""
+    """It is published: each table with its Delta version and the rows, bytes and files written."""
     versions = {each.table: each.version for each in commit.tables}
     outputs = _outputs(told, judgement)
     for write, output in zip(told.plan.writes(), outputs, strict=True):
@@ -74,18 +77,24 @@ def completed(told: AttemptRun, verdict: Verdict, commit: Commit, at: int, judge
         version = DatasetVersionDatasetFacet(str(versions[table]), producer=PRODUCER)
         output.facets = {**(output.facets or {}), "version": version}
         output.outputFacets = {**(output.outputFacets or {}), "outputStatistics": written}
-    return _event(told, RunState.COMPLETE, at, _tests(judgement), outputs)
+    return _event(told, RunState.COMPLETE, Outcome.PROVED, at, _tests(judgement), outputs)
 
 
 def _event(
-    told: AttemptRun, state: RunState, at: int, run: Mapping[str, RunFacet], outputs: list[OutputDataset]
+    told: AttemptRun,
+    state: RunState,
+    outcome: Outcome,
+    at: int,
+    run: Mapping[str, RunFacet],
+    outputs: list[OutputDataset],
 ) -> RunEvent:
+    tags = TagsRunFacet([TagsRunFacetFields("outcome", outcome, "COSET")], producer=PRODUCER)
     offsets = facets.offsets(told.plan, digest(told.plan))
     inputs = [InputDataset(*of_stream(stream.declared)) for stream in told.plan.streams]
     return RunEvent(
         eventTime=as_iso(at),
         eventType=state,
-        run=Run(str(told.run), {"coset_offsets": offsets, **run}),
+        run=Run(str(told.run), {"coset_offsets": offsets, "tags": tags, **run}),
         job=Job(told.namespace, told.plan.pipeline),
         inputs=inputs,
         outputs=outputs,
@@ -98,11 +107,12 @@ def _tests(judgement: Mapping[str, Any]) -> dict[str, RunFacet]:
 
 
 def _outputs(told: AttemptRun, judgement: Mapping[str, Any]) -> list[OutputDataset]:
-    outputs = []
+    outputs, made_of = [], facets.column_lineage(told.plan)
     for write in told.plan.writes():
         output = _output(told, write)
+        output.facets = {**(output.facets or {}), "columnLineage": made_of(write)}
         if asserted := facets.assertions(judgement, write.declared.table):
-            # The specification has this facet for inputs. Of an output it is a facet with the same schema.
+            # The specification has this facet for inputs. For an output the same schema is used.
             own: Any = {"dataQualityAssertions": DataQualityAssertionsDatasetFacet(asserted, producer=PRODUCER)}
             output.outputFacets = own
         outputs.append(output)
@@ -112,4 +122,4 @@ def _outputs(told: AttemptRun, judgement: Mapping[str, Any]) -> list[OutputDatas
 def _output(told: AttemptRun, write: PlannedWrite) -> OutputDataset:
     columns = [SchemaDatasetFacetFields(column.name, column.type) for column in write.columns]
     schema: dict[str, DatasetFacet] = {"schema": SchemaDatasetFacet(columns, producer=PRODUCER)}
-    return OutputDataset(*of_table(told.root, write.declared.table), facets=schema)
+    return OutputDataset(*of_table(told.tables, write.declared.table), facets=schema)

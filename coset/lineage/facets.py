@@ -1,27 +1,33 @@
-"""Facets: what the plan and the judgement of a batch say, in OpenLineage's terms."""
+"""Facets: the plan and the judgement of a batch in OpenLineage's terms."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import attr
 from openlineage.client.generated.base import RunFacet
+from openlineage.client.generated.column_lineage_dataset import ColumnLineageDatasetFacet, Fields, InputField
 from openlineage.client.generated.data_quality_assertions_dataset import Assertion
 from openlineage.client.generated.test_run import TestExecution, TestRunFacet
 
+from coset.lineage.columns import Origins, column_origins
+from coset.lineage.datasets import of_stream
 from partitioning.kinds import Kind
-from partitioning.model.plan import Plan
+from partitioning.model.measures import NOT_JUDGED
+from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.version import VERSION
 
 PRODUCER = f"urn:coset:{VERSION}"
 
 # What is expected of a result table by its pipeline, in the judgement.
 OF_TABLE = "Result table {}"
+# Where the SQL does not say it: the column of a function, or of what comes after one.
+_UNKNOWN = "not known: the SQL of the pipeline does not say what it is made of"
 _SCHEMA = "urn:coset:lineage:1-0-0:offsets_run_facet.json#/$defs/CosetOffsetsRunFacet"
-# Every expectation that is not met keeps a batch from being published.
-_SEVERITY = "error"
+# What OpenLineage calls otherwise. Judgements of earlier versions name none: each unmet one kept its batch.
+_SEVERITIES = {"error": "error", "warning": "warn"}
 
 
 @attr.define
@@ -38,7 +44,7 @@ class CosetOffsetsRunFacet(RunFacet):
 
 
 def offsets(plan: Plan, digest: str) -> CosetOffsetsRunFacet:
-    """What the batch reads of each stream partition."""
+    """The offsets that the batch reads of each stream partition."""
     ranges = [
         {"stream": each.partition.stream, "partition": each.partition.partition, "from": each.start, "to": each.end}
         for each in plan.ranges()
@@ -46,50 +52,79 @@ def offsets(plan: Plan, digest: str) -> CosetOffsetsRunFacet:
     return CosetOffsetsRunFacet(plan.batch, digest, ranges, producer=PRODUCER)
 
 
+def column_lineage(plan: Plan) -> Callable[[PlannedWrite], ColumnLineageDatasetFacet]:
+    """Gives of each result table from which columns of streams its columns are made, and which it is not known of."""
+    streams = {stream.declared.name: of_stream(stream.declared) for stream in plan.streams}
+    steps = (step for stage in plan.stages for step in stage.steps)
+    origins = column_origins([(stream.declared, stream.columns) for stream in plan.streams], steps)
+
+    def of_table(write: PlannedWrite) -> ColumnLineageDatasetFacet:
+        made = origins(write.declared, [column.name for column in write.columns])
+        return ColumnLineageDatasetFacet({name: _fields(found) for name, found in made.items()}, producer=PRODUCER)
+
+    def _fields(found: Origins) -> Fields:
+        if found is None:
+            return Fields([], transformationDescription=_UNKNOWN)
+        return Fields([InputField(*streams[each.stream], each.column) for each in sorted(found)])
+
+    return of_table
+
+
 def tests(judgement: Mapping[str, Any]) -> TestRunFacet:
-    """Each expectation with what was seen. One that could not be judged is skipped, with the reason."""
+    """Each expectation with its observed value. One that could not be judged, or not yet, is skipped, with the
+    reason."""
     return TestRunFacet([_test(result, found) for result, found in _judged(judgement)], producer=PRODUCER)
 
 
 def assertions(judgement: Mapping[str, Any], table: str) -> list[Assertion]:
-    """What the pipeline expects of a result table. What could not be judged is in the tests of the run only."""
+    """The pipeline's expectations on a result table. Those that could not be judged are only in the tests of the
+    run."""
+    titles = (OF_TABLE.format(table), f"{OF_TABLE.format(table)}, figures")
     return [
         Assertion(
             result["expectation"],
             bool(result["success"]),
             column=result["kwargs"].get("column"),
-            severity=_SEVERITY,
+            severity=_SEVERITIES[_severity(result)],
             expected=_expected(result),
             actual=_actual(result),
         )
         for result, found in _judged(judgement)
-        if result["table"] == OF_TABLE.format(table) and not _skipped(found)
+        if result["table"] in titles and _unjudged(result, found) is None
     ]
 
 
 def _test(result: Mapping[str, Any], found: Mapping[str, Any] | None) -> TestExecution:
-    skipped = _skipped(found)
-    reason = {"reason": found["what"]} if found is not None else {}
+    unjudged = _unjudged(result, found)
+    reason = unjudged if found is None else found["what"]
     return TestExecution(
         name=f"{result['table']}: {result['expectation']}",
-        status="skip" if skipped else "pass" if result["success"] else "fail",
-        severity=_SEVERITY,
+        status="skip" if unjudged is not None else "pass" if result["success"] else "fail",
+        severity=_SEVERITIES[_severity(result)],
         type=result["expectation"],
         expected=_expected(result),
-        actual=None if skipped else _actual(result),
-        params={"table": result["table"], **reason},
+        actual=None if unjudged is not None else _actual(result),
+        params={"table": result["table"]} | ({"reason": reason} if reason is not None else {}),
     )
 
 
 def _judged(judgement: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
-    """Each result, and its finding if it is not met: there is one for each of those, in their order."""
-    findings = iter(judgement.get("findings", ()))
+    """Each result, with its finding or warning if it is not met. Those have the order of the results."""
+    unmet = {"error": iter(judgement.get("findings", ())), "warning": iter(judgement.get("warnings", ()))}
     for result in judgement.get("results", ()):
-        yield result, None if result["success"] else next(findings)
+        yield result, None if result["success"] else next(unmet[_severity(result)])
 
 
-def _skipped(found: Mapping[str, Any] | None) -> bool:
-    return found is not None and found["kind"] == Kind.EXPECTATION_FAILS
+def _severity(result: Mapping[str, Any]) -> str:
+    return str(result.get("severity", "error"))
+
+
+def _unjudged(result: Mapping[str, Any], found: Mapping[str, Any] | None) -> str | None:
+    """Why it says neither that the expectation is met nor that it is not; None if it does."""
+    if found is not None:
+        return str(found["what"]) if found["kind"] == Kind.EXPECTATION_FAILS else None
+    why = ((result["result"] or {}).get("details") or {}).get(NOT_JUDGED)
+    return None if why is None else str(why)
 
 
 def _expected(result: Mapping[str, Any]) -> str:
@@ -98,7 +133,7 @@ def _expected(result: Mapping[str, Any]) -> str:
 
 
 def _actual(result: Mapping[str, Any]) -> str:
-    """The value that was seen, or how many rows were not as expected; zero too."""
+    """The observed value, or the number of unexpected rows, which may be zero."""
     seen = result["result"] or {}
     value = seen.get("observed_value")
     return json.dumps(seen.get("unexpected_count", 0) if value is None else value)

@@ -2,34 +2,48 @@
 
 The rows are kept in the store and grow with each batch, whichever machine runs it. The local folder has the same pages
 and links to those made here. What is read and written for one more batch does not grow with the batches before.
+
+A page of an attempt is made once. What becomes of the attempt later is said in two sections, which are made anew from
+its row.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
-from coset.reports.overview import put_overview
-from coset.reports.plots import FIGURES, HEIGHT, WIDTH, plots, unusual
-from coset.reports.site import Site, listed, outcome
+from coset.reports.marks import cells, marks
+from coset.reports.overview import of_rows, put_overview
+from coset.reports.plots import DRAWN, HEIGHT, WIDTH, plots, unusual
+from coset.reports.site import AIRFLOW, Row, Site, listed, outcome
 from coset.reports.templates import template
 from partitioning.documents.document import canonical
 from partitioning.documents.store import Store
 from partitioning.model.backfill import pipeline_of
+from partitioning.model.occasion import as_time
 from partitioning.model.outcome import Outcome
+from partitioning.model.usual import BEFORE
+from partitioning.model.verdict import Commit
 
-# The index lists this many of the newest batches, or up to twice as many.
+# A list has the batches of a hundred. The index has as many of the newest as are drawn, and what comes before them of
+# a hundred.
 _LISTED = 100
-
-Row = Mapping[str, Any]
+_HUNDREDS = DRAWN // _LISTED + 1
+# What the two copies of a page differ in.
+_NAV = "<nav></nav>"
+# What is made anew of an attempt's page: by which template, and where it stands.
+_ANEW = {name: re.compile(rf'<section id="{name}".*?</section>', re.DOTALL) for name in ("now", "facts")}
 
 
 def add(site: Site, pipeline: str, row: Row) -> None:
     """Add an attempt's row to the index, in place of an earlier one of the same attempt."""
     rows = _by_attempt([*listed(site.store, pipeline, "index"), row])
-    newest = max(batch for batch, _ in rows) // _LISTED
-    for hundred in sorted({batch // _LISTED for batch, _ in rows} - {newest, newest - 1}):
+    # What is usual at the first that is drawn is learned from those before it.
+    newest = max(0, max(batch for batch, _ in rows) - BEFORE) // _LISTED
+    for hundred in sorted({batch // _LISTED for batch, _ in rows if batch // _LISTED <= newest - _HUNDREDS}):
         older = [each for (batch, _), each in rows.items() if batch // _LISTED == hundred]
         name = _older(hundred)
         kept = _by_attempt([*listed(site.store, pipeline, name), *older])
@@ -38,33 +52,52 @@ def add(site: Site, pipeline: str, row: Row) -> None:
     _put(site, pipeline, "index", _newest_first(rows))
 
 
-def give_up(store: Store, pipeline: str, batch: int, attempt: int, why: str, when: str) -> None:
-    """Say in the store's index that somebody gave a batch up, and why. Folders say so after the next attempt."""
+def give_up(site: Site, pipeline: str, batch: int, attempt: int, why: str, when: str) -> None:
+    """Mark a batch in the index as given up, with the reason. Other folders show it after the next attempt there."""
     what = {"outcome": Outcome.GIVEN_UP, "success": False, "summary": why, "page": "", "began": when}
-    add(Site(None, store), pipeline, {"batch": batch, "attempt": attempt, **what})
+    add(site, pipeline, {"batch": batch, "attempt": attempt, **what})
 
 
-def compare(site: Site, pipeline: str, row: Row) -> None:
-    """Add a backfill's row to the index, in place of an earlier one of the same backfill."""
+def published(site: Site, pipeline: str, attempt: int, commit: Commit, more: Row) -> None:
+    """Say what was published, and the figures of that."""
+    versions = {table.table: table.version for table in commit.tables}
+
+    def with_versions(row: Row) -> Row:
+        is_it = (row["batch"], row["attempt"]) == (commit.batch, attempt)
+        return {**row, **more, "versions": versions} if is_it else row
+
+    _restate(site, pipeline, {commit.batch}, with_versions)
+
+
+def compare(site: Site, pipeline: str, row: Row, batches: Iterable[int]) -> None:
+    """Add a backfill of these batches to the index, in place of an earlier row of the same backfill."""
     kept = {each["page"]: each for each in [*listed(site.store, pipeline, "backfills"), row]}
     rows = sorted(kept.values(), key=lambda each: -int(each["number"]))
     site.store.put(f"{pipeline}/docs/backfills.json", canonical(rows))
-    _put(site, pipeline, "index", listed(site.store, pipeline, "index"))
+    again = set(batches)
+
+    def with_backfill(of_batch: Row) -> Row:
+        if of_batch["batch"] not in again:
+            return of_batch
+        return {**of_batch, "backfills": {**of_batch.get("backfills", {}), str(row["number"]): row["summary"]}}
+
+    _restate(site, pipeline, again, with_backfill, always=True)
 
 
-def exchange(store: Store, pipeline: str, batches: Iterable[int], exchanged: Iterable[int]) -> None:
-    """Say in the store's index which of these batches have a backfill's rows in the place of their own: those that are
-    `exchanged`. Folders say so after the next attempt."""
-    now = set(exchanged)
-    for name in ("index", *(_older(hundred) for hundred in sorted({batch // _LISTED for batch in batches}))):
-        rows = listed(store, pipeline, name)
-        again = [row | {"outcome": _exchanged(row, now)} for row in rows]
-        if again != [row | {"outcome": outcome(row)} for row in rows]:
-            _put(Site(None, store), pipeline, name, again)
+def exchange(site: Site, pipeline: str, batches: Iterable[int], exchanged: Mapping[int, str]) -> None:
+    """Mark in the index which of these batches have a backfill's rows: those that are `exchanged`, with the backfill's
+    name. Other folders show it after the next attempt there."""
+
+    def with_outcome(row: Row) -> Row:
+        of = {**row, "outcome": _exchanged(row, exchanged)}
+        now = exchanged.get(row["batch"]) if row["success"] else None
+        return {name: value for name, value in of.items() if name != "instead"} | ({"instead": now} if now else {})
+
+    _restate(site, pipeline, set(batches), with_outcome)
 
 
 def rows_since(store: Store, pipeline: str, when: str) -> list[dict[str, Any]]:
-    """The rows of attempts that began then or later, newest first. A time is text as `as_time` has it."""
+    """The rows of attempts that began at `when` or later, newest first. `when` is text as `as_time` writes it."""
     rows = listed(store, pipeline, "index")
     for hundred in _hundreds(store, pipeline):
         if rows and rows[-1].get("began", "") < when:
@@ -74,12 +107,12 @@ def rows_since(store: Store, pipeline: str, when: str) -> list[dict[str, Any]]:
 
 
 def page_of(store: Store, pipeline: str, rows: list[dict[str, Any]], which: str) -> str:
-    """A page of these rows that stands alone: it links nowhere."""
-    return _rendered(store, pipeline, {"which": which, "rows": rows, "here": (), "up": ""})
+    """A page of these rows without links."""
+    return _Page(store, pipeline, {"which": which, "rows": rows}).text(frozenset(), "")
 
 
 def since(rows: Iterable[Row], row: Row) -> Iterator[str]:
-    """What the rows before, newest first, say about an attempt: since when attempts fail, and what is unusual."""
+    """Sentences on an attempt by the rows before it, newest first: since when attempts fail, and what is unusual."""
     before = [each for each in rows if (each["batch"], each["attempt"]) < (row["batch"], row["attempt"])]
     failing = 0
     while failing < len(before) and not before[failing]["success"]:
@@ -94,14 +127,49 @@ def since(rows: Iterable[Row], row: Row) -> Iterator[str]:
     yield from unusual([each for each in reversed(before) if each["success"]], row)
 
 
-def _exchanged(row: Row, now: set[int]) -> Outcome:
+def made_anew(row: Row, pipeline: str) -> dict[str, str]:
+    """The sections of an attempt's page that are made anew: what became of it and what to do, `now`, and when and where
+    that was, `facts`. The run of Airflow's is a link if the environment says where Airflow is."""
+    base_url = os.environ.get(AIRFLOW, "").rstrip("/")
+    shown = {"row": row, "pipeline": pipeline, "outcome": outcome(row), "base_url": base_url, "as_time": as_time}
+    return {name: template(f"{name}.html").render(shown) for name in _ANEW}
+
+
+def _restate(
+    site: Site, pipeline: str, batches: Set[int], change: Callable[[Row], Row], *, always: bool = False
+) -> None:
+    """Change the rows of these batches, in the lists that have them and on their pages; the index `always`."""
+    older = sorted({batch // _LISTED for batch in batches})
+    for name in ("index", *map(_older, older)):
+        rows = listed(site.store, pipeline, name)
+        changed = [dict(change(row)) for row in rows]
+        for before, row in zip(rows, changed, strict=True):
+            if row != before and row["page"]:
+                _restate_page(site, pipeline, row)
+        if changed != rows or (always and name == "index"):
+            _put(site, pipeline, name, changed)
+
+
+def _restate_page(site: Site, pipeline: str, row: Row) -> None:
+    key = f"{pipeline}/docs/{row['page']}"
+    page = (site.store.get(key) or b"").decode()
+    again = page
+    for name, section in made_anew(row, pipeline).items():
+        again = _ANEW[name].sub(lambda _, section=section: section, again, count=1)  # type: ignore[misc]
+    if again != page:
+        site.store.put(key, again.encode())
+        if site.has(pipeline, row["page"]):
+            site.write(pipeline, row["page"], again)
+
+
+def _exchanged(row: Row, now: Mapping[int, str]) -> Outcome:
     if row["batch"] in now:
         return Outcome.BACKFILLED if row["success"] else outcome(row)
     return Outcome.PROVED if outcome(row) is Outcome.BACKFILLED else outcome(row)
 
 
 def _put(site: Site, pipeline: str, name: str, rows: list[dict[str, Any]]) -> None:
-    """Write a list's rows and its page, to the store and to the folder, which may not have all pages."""
+    """Write a list's rows and its page to the store and to the local folder, which may not have all pages."""
     prefix, newest = f"{pipeline}/docs", name == "index"
     site.store.put(f"{prefix}/{name}.json", canonical(rows))
     shown: dict[str, Any] = {"which": "batches" if newest else _which(name), "rows": rows}
@@ -113,27 +181,40 @@ def _put(site: Site, pipeline: str, name: str, rows: list[dict[str, Any]]) -> No
         shown["others"] = [{"which": "the newest batches", "page": "index.html"}]
     pages = {row["page"] for kind in ("rows", "others", "backfills") for row in shown.get(kind, ())} - {""}
     live = pipeline_of(pipeline) is None
-    in_store = {"here": pages, "up": "../../docs/index.html" if live else ""}
-    site.store.put(f"{prefix}/{name}.html", _rendered(site.store, pipeline, shown | in_store).encode())
-    here = {page for page in pages if page == "index.html" or site.has(pipeline, page)}
-    site.write(
-        pipeline,
-        f"{name}.html",
-        _rendered(site.store, pipeline, shown | {"here": here, "up": "../index.html" if live else ""}),
-    )
+    page = _Page(site.store, pipeline, shown)
+    site.store.put(f"{prefix}/{name}.html", page.text(pages, "../../docs/index.html" if live else "").encode())
+    if site.folder is not None:
+        here = {each for each in pages if each == "index.html" or site.has(pipeline, each)}
+        site.write(pipeline, f"{name}.html", page.text(here, "../index.html" if live else ""))
     if newest and rows and live:
-        put_overview(site, pipeline, rows[0], next((row for row in rows if row["success"]), None))
+        put_overview(site, pipeline, of_rows(rows))
 
 
-def _rendered(store: Store, pipeline: str, shown: Row) -> str:
-    drawn = {"figures": _known(shown["rows"]), "plots": plots(shown["rows"]), "width": WIDTH, "height": HEIGHT}
-    address = f"{store.root}/{pipeline}/docs"
-    return template("index.html").render(**shown, **drawn, pipeline=pipeline, address=address, outcome=outcome)
+class _Page:
+    """The page of a list, whose plots are made once."""
 
+    def __init__(self, store: Store, pipeline: str, shown: Row) -> None:
+        counts = Counter(map(outcome, shown["rows"]))
+        self._shown = {
+            **shown,
+            "plots": plots(shown["rows"]),
+            "size": (WIDTH, HEIGHT),
+            "counts": [(each, counts[each]) for each in Outcome if counts[each]],
+            "pipeline": pipeline,
+            "address": f"{store.root}/{pipeline}/docs",
+            "outcome": outcome,
+            "marks": marks,
+            "cells": cells,
+        }
+        self._made: dict[frozenset[str], str] = {}
 
-def _known(rows: list[dict[str, Any]]) -> list[Any]:
-    """The figures that some row has, apart from those that are 0 in all."""
-    return [figure for figure in FIGURES if any(row.get(figure.name) for row in rows)]
+    def text(self, here: Set[str], up: str) -> str:
+        """The page, with links to the pages that are `here` and to all pipelines."""
+        known = frozenset(here)
+        if known not in self._made:
+            self._made[known] = template("index.html").render(**self._shown, here=here)
+        nav = f'<nav><a href="{up}">All pipelines</a></nav>' if up else ""
+        return self._made[known].replace(_NAV, nav, 1)
 
 
 def _older(hundred: int) -> str:

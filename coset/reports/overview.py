@@ -3,29 +3,74 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
-from coset.reports.site import Site, outcome
+from coset.reports.site import Row, Site, outcome
 from coset.reports.templates import template
+from coset.reports.timeliness import ScheduledRun, after_run, timeliness
 from partitioning.documents.document import canonical
 from partitioning.documents.store import Store
+from partitioning.model.occasion import as_time
 from partitioning.model.outcome import Outcome
+from partitioning.model.usual import usual_from
+from partitioning.sections import duration
 
 _PREFIX = "docs/pipelines/"
+# From so many intervals between publications on, what is usual is known.
+_FEWEST = 3
 
 
-def put_overview(site: Site, pipeline: str, newest: Mapping[str, Any], proved: Mapping[str, Any] | None) -> None:
-    """Write the page after a pipeline's newest attempt; `proved` is the newest that was.
+def of_rows(rows: Sequence[Row]) -> dict[str, Any]:
+    """What the rows of a pipeline, newest first, say in the overview: its newest attempt, the newest that was proved,
+    when something was published last and how often that happens, and how far behind it was."""
+    at = [row["published"] for row in rows if "published" in row]
+    apart = [(later - earlier) / 1000 for later, earlier in pairwise(at)][:30]
+    usual = usual_from(apart)
+    return {
+        "newest": rows[0],
+        "proved": next((row for row in rows if row["success"]), None),
+        "published": at[0] if at else None,
+        "every": statistics.median(apart) if len(apart) >= _FEWEST else None,
+        "late_after": usual[1] if usual else None,
+        "lag": next((row for row in rows if "lag_records" in row), None),
+    }
 
-    Two pipelines may do this at once: the page of the later one may lack the other's newest attempt until the next.
+
+def put_overview(site: Site, pipeline: str, news: Row) -> None:
+    """Write what is new of a pipeline, and the page.
+
+    Two pipelines may do this at once: the page of the later one may lack the other's news until the next.
     """
-    site.store.put(f"{_PREFIX}{pipeline}.json", canonical({"pipeline": pipeline, "newest": newest, "proved": proved}))
+    note(site.store, pipeline, news)
     rows = rows_of(site.store, reported(site.store))
     site.store.put("docs/index.html", _page(site.store, rows, _in_store).encode())
     here = {row["pipeline"]: "index.html" for row in rows if site.has(row["pipeline"], "index.html")}
     in_folder = {name: f"{name}/{page}" for name, page in here.items()}
     site.write(".", "index.html", _page(site.store, rows, in_folder.get))
+
+
+def note(store: Store, pipeline: str, news: Row) -> None:
+    """Write what is new of a pipeline; the page has it when it is written next."""
+    key = f"{_PREFIX}{pipeline}.json"
+    known = json.loads(store.get(key) or b"{}")
+    store.put(key, canonical({**known, **news, "pipeline": pipeline}))
+
+
+def note_run(store: Store, pipeline: str, run: ScheduledRun, up_to_date: int | None) -> None:
+    """Write when a run of the pipeline's DAG began, and when the next does; `up_to_date` if it found nothing to do."""
+    known = json.loads(store.get(f"{_PREFIX}{pipeline}.json") or b"{}")
+    note(store, pipeline, after_run(known, run, up_to_date))
+
+
+def note_backfill(site: Site, pipeline: str, number: int, what: str | None) -> None:
+    """Write what a backfill is at, nothing if it is at an end, and the page."""
+    known = json.loads(site.store.get(f"{_PREFIX}{pipeline}.json") or b"{}").get("backfills", {})
+    others = {name: said for name, said in known.items() if name != str(number)}
+    put_overview(site, pipeline, {"backfills": others | ({str(number): what} if what else {})})
 
 
 def overview_of(store: Store, pipelines: Iterable[str], link: Callable[[str], str]) -> str | None:
@@ -40,19 +85,35 @@ def reported(store: Store) -> list[str]:
 
 
 def rows_of(store: Store, pipelines: Iterable[str]) -> list[dict[str, Any]]:
-    """The newest attempts of those of these pipelines that have one: what is not proved first, then the oldest."""
+    """What is known of those of these pipelines that have an attempt: what is not proved first, then the oldest."""
     rows = [json.loads(store.get(f"{_PREFIX}{name}.json") or b"null") for name in pipelines]
-    return sorted(filter(None, rows), key=_worst_first)
+    return sorted((row for row in rows if row and row.get("newest")), key=_worst_first)
 
 
 def _page(store: Store, rows: list[dict[str, Any]], link: Callable[[str], str | None]) -> str:
-    return template("overview.html").render(rows=rows, address=store.root, outcome=outcome, link=link)
+    now = time.time_ns() // 1_000_000
+    shown = [row | _published(row, now) for row in rows]
+    return template("overview.html").render(
+        rows=shown, address=store.root, outcome=outcome, link=link, written=as_time(now), duration=duration
+    )
+
+
+def _published(row: Row, now: int) -> dict[str, Any]:
+    """When a pipeline published last, how long ago that is, when it should publish next, and whether it is late."""
+    time = timeliness(row, now)
+    due = {"late": time.late, "due": as_time(time.due) if time.due is not None else ""}
+    if row.get("published") is None:
+        return {"at": None, **due}
+    age = max(0, now - row["published"]) / 1000
+    every = duration(row["every"]) if row.get("every") is not None else ""
+    return {"at": as_time(row["published"]), "age": duration(age), "usually": every, **due}
 
 
 def _in_store(pipeline: str) -> str:
     return f"../{pipeline}/docs/index.html"
 
 
-def _worst_first(row: Mapping[str, Any]) -> tuple[bool, str, str]:
-    settled = outcome(row["newest"]) in (Outcome.PROVED, Outcome.BACKFILLED)
+def _worst_first(row: Row) -> tuple[bool, str, str]:
+    waits = bool(row.get("open") and row["open"].get("waits"))
+    settled = outcome(row["newest"]) in (Outcome.PROVED, Outcome.BACKFILLED) and not waits
     return settled, row["newest"].get("began") or "", row["pipeline"]

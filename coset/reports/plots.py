@@ -1,100 +1,79 @@
-"""Plots: how a figure of a pipeline's batches went, with what was usual in the batches before, as points of an SVG."""
+"""Plots: a figure over a pipeline's batches, beside its usual range in the batches before, as points of an SVG."""
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
-from partitioning.sections import size
+from coset.reports.figure_list import Figure, FigureTopic, figures_of
+from coset.reports.site import Row
+from partitioning.model.usual import usual_from
 
-WIDTH, HEIGHT = 720, 110
-# What is usual is learned from so many attempts before, at least from the fewest.
-_BEFORE, _FEWEST = 30, 5
+WIDTH, HEIGHT = 480, 100
+# So many of the newest batches are drawn.
+DRAWN = 200
 _MARGIN = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure that rows of the index have: its name in them, its title, and how its values are written."""
-
-    name: str
-    title: str
-    form: Callable[[Any], str]
-
-    def text(self, row: Mapping[str, Any]) -> str:
-        """A row's value for people."""
-        value = row.get(self.name)
-        return "–" if value is None else self.form(value)
-
-
-_COUNT, _SECONDS = "{:,}".format, "{:,.1f} s".format
-
-FIGURES = (
-    Figure("records", "Records", _COUNT),
-    Figure("warnings", "Warnings", _COUNT),
-    Figure("seconds", "Took", _SECONDS),
-    Figure("cpu_seconds", "CPU", _SECONDS),
-    Figure("read_bytes", "Read", size),
-    Figure("moved", "Records moved", _COUNT),
-    Figure("rows", "Rows written", _COUNT),
-    Figure("row_bytes", "Written", size),
-    Figure("state", "Rows of state left", _COUNT),
-    Figure("without_key", "Without a key", _COUNT),
-    Figure("missing", "Missing offsets", _COUNT),
-    Figure("tasks", "Tasks", _COUNT),
-    Figure("skew", "Largest task / mean", "{:.2f}".format),
-    Figure("heaviest", "Heaviest key", lambda share: f"{share:.1%}" if share else "none"),
-)
-
-
-@dataclass(frozen=True, slots=True)
 class Point:
-    """An attempt in a plot: where it lies, the row of the index, and whether its value is outside of what is usual."""
+    """An attempt in a plot: where it lies, the row of the index, what was usual then, and whether its value is outside
+    of that."""
 
     x: float
     y: float
-    row: Mapping[str, Any]
+    row: Row
     text: str
+    usual: str
     unusual: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A figure's points, oldest first. `bands` are outlines of areas, each as the points of a polygon: what was usual,
-    wherever that is known without a gap. `changes` says where the schemes or numbers of tasks became others, and
-    what they are from there on."""
+    """A figure's points, oldest first, between `bottom` and `top`; 0 is always between them. `bands` are outlines of
+    areas, each as the points of a polygon: what was usual, wherever that is known without a gap. `changes` says where
+    the schemes or numbers of tasks became others, and what they are from there on."""
 
     figure: Figure
     points: tuple[Point, ...]
     bands: tuple[str, ...]
-    most: str
+    top: str
+    bottom: str
     changes: tuple[tuple[float, str], ...] = ()
 
+    @property
+    def line(self) -> str:
+        """From point to point, as an SVG has it."""
+        return " ".join(f"{point.x},{point.y}" for point in self.points)
+
     @classmethod
-    def of(cls, figure: Figure, rows: Sequence[Mapping[str, Any]]) -> Plot | None:
-        """The plot of rows, oldest first; None if fewer than two have the figure or all values are 0."""
-        values: list[float | None] = [row.get(figure.name) for row in rows]
-        known = [value for value in values if value is not None]
-        if len(known) < 2 or not (most := max(known)):
+    def of(cls, figure: Figure, rows: Sequence[Row]) -> Plot | None:
+        """The plot of the newest of these rows, which come oldest first; None if fewer than two have the figure or all
+        values are 0."""
+        values = [figure.value(row) for row in rows]
+        first = next((place for place, row in enumerate(rows) if row["batch"] > rows[-1]["batch"] - DRAWN), 0)
+        known = [value for value in values[first:] if value is not None]
+        if len(known) < 2 or not any(known):
             return None
-        usual = [usual_from(values[:place]) for place in range(len(values))]
-        top = max(most, *(high for _, high in filter(None, usual)), 0)
+        usual = list(_usual(rows, values))[first:]
+        rows, values = rows[first:], values[first:]
+        top = max(0, *known, *(high for _, high in filter(None, usual)))
+        bottom = min(0, *known, *(low for low, _ in filter(None, usual)))
 
         def x(place: int) -> float:
             return round(_MARGIN + place * (WIDTH - 2 * _MARGIN) / (len(values) - 1), 1)
 
         def y(value: float) -> float:
-            return round(HEIGHT - _MARGIN - value * (HEIGHT - 2 * _MARGIN) / top, 1)
+            return round(HEIGHT - _MARGIN - (value - bottom) * (HEIGHT - 2 * _MARGIN) / (top - bottom), 1)
 
         points = []
         for place, (row, value, band) in enumerate(zip(rows, values, usual, strict=True)):
             if value is not None:
                 outside = band is not None and not band[0] <= value <= band[1]
-                points.append(Point(x(place), y(value), row, figure.text(row), outside))
+                between = _between(figure, band, value) if band else "–"
+                points.append(Point(x(place), y(value), row, figure.text(row), between, outside))
         bands, lower, upper = list[str](), list[str](), list[str]()
         for place, band in enumerate([*usual, None]):
             if band is not None:
@@ -105,38 +84,43 @@ class Plot:
                 lower, upper = [], []
         shapes = [(place, row["shape"]) for place, row in enumerate(rows) if row.get("shape")]
         changes = tuple((x(place), shape) for (_, old), (place, shape) in pairwise(shapes) if old != shape)
-        return cls(figure, tuple(points), tuple(bands), figure.form(most), changes)
+        is_whole = all(isinstance(value, int) for value in known)
+        highest, lowest = map(figure.form, (math.ceil(top), math.floor(bottom)) if is_whole else (top, bottom))
+        return cls(figure, tuple(points), tuple(bands), highest, lowest, changes)
 
 
-def usual_from(before: Sequence[float | None]) -> tuple[float, float] | None:
-    """What is usual after these values: the middle half of the last thirty, widened on both sides by one and a half
-    times its width, as Tukey's fences are, and at least by a tenth of the median; never below 0. None after fewer than
-    five.
-
-    >>> usual_from([10, 10, 12, 11, None, 9, 10]), usual_from([10] * 5), usual_from([1, 2, 3, 4])
-    ((8.875, 11.875), (9.0, 11.0), None)
-    """
-    known = [value for value in before[-_BEFORE:] if value is not None]
-    if len(known) < _FEWEST:
-        return None
-    low, median, high = statistics.quantiles(known, n=4, method="inclusive")
-    around = max(1.5 * (high - low), median / 10)
-    return max(0.0, low - around), high + around
+def _usual(rows: Sequence[Row], values: Sequence[float | None]) -> Iterator[tuple[float, float] | None]:
+    """What was usual before each row, by those that were proved."""
+    proved = list[float | None]()
+    for row, value in zip(rows, values, strict=True):
+        yield usual_from(proved)
+        if row["success"]:
+            proved.append(value)
 
 
-def plots(rows: Sequence[Mapping[str, Any]]) -> list[Plot]:
-    """The plots of an index whose rows come newest first."""
+def plots(rows: Sequence[Row]) -> dict[FigureTopic, list[Plot]]:
+    """The plots of an index whose rows come newest first, by what they are about."""
     oldest_first = list(reversed(rows))
-    return [plot for figure in FIGURES if (plot := Plot.of(figure, oldest_first)) is not None]
+    found: dict[FigureTopic, list[Plot]] = {}
+    for figure in figures_of(rows):
+        if (plot := Plot.of(figure, oldest_first)) is not None:
+            found.setdefault(figure.topic, []).append(plot)
+    return {topic: found[topic] for topic in FigureTopic if topic in found}
 
 
-def unusual(before: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> Iterator[str]:
+def unusual(before: Sequence[Row], row: Row) -> Iterator[str]:
     """A sentence for each figure of a row that is outside of what is usual after the rows before it, oldest first, by
     more than can be seen."""
-    for figure in FIGURES:
-        usual, value = usual_from([each.get(figure.name) for each in before]), row.get(figure.name)
+    for figure in figures_of([row]):
+        usual, value = usual_from([figure.value(each) for each in before]), figure.value(row)
         if usual is not None and value is not None and not usual[0] <= value <= usual[1]:
-            whole = math.ceil(usual[0]), math.floor(usual[1])
-            low, high = map(figure.form, whole if isinstance(value, int) and whole[0] <= whole[1] else usual)
-            if figure.text(row) not in (low, high):
-                yield f"{figure.title}: {figure.text(row)}; usual is {low}" + (f" to {high}." if high != low else ".")
+            between = _between(figure, usual, value)
+            if figure.text(row) not in between.split(" to "):
+                yield f"{figure.title}: {figure.text(row)}; usual is {between}."
+
+
+def _between(figure: Figure, usual: tuple[float, float], value: float) -> str:
+    """What is usual, for people: in whole numbers if values are."""
+    whole = math.ceil(usual[0]), math.floor(usual[1])
+    low, high = map(figure.form, whole if isinstance(value, int) and whole[0] <= whole[1] else usual)
+    return f"{low} to {high}" if high != low else low

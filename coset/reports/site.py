@@ -1,8 +1,9 @@
-"""Where Data Docs go: a local folder, and the store."""
+"""The site of the Data Docs: a local folder and the store."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,21 +13,38 @@ from partitioning.documents.store import Store
 from partitioning.errors import Refused, docs_unwritten
 from partitioning.model.outcome import Outcome
 
+# An attempt in a list: what became of it, and its figures by their names.
+Row = Mapping[str, Any]
+# Airflow's own variable: where its pages are, as browsers see them.
+AIRFLOW = "AIRFLOW__API__BASE_URL"
+# The variable with the name of the environment in which a process works; see `coset.project`.
+ENVIRONMENT = "COSET_ENV"
+
+
+def environment() -> str:
+    """The name of the environment in which this process works; empty if there is none."""
+    return os.environ.get(ENVIRONMENT, "")
+
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where Data Docs go: below `<pipeline>/` in a local folder, if one is named, and below `<pipeline>/docs/` in the
-    store."""
+    """Pages go to `<pipeline>/docs/` in the store and to `<pipeline>/` in a local folder, if there is one."""
 
     folder: Path | None
     store: Store
+
+    @classmethod
+    def shown(cls, folder: Path | None, store: Store, pipeline: str) -> Site:
+        """The site, with the folder only if it shows the pipeline already: a change of what it shows makes no other."""
+        there = folder is not None and (folder / pipeline / "index.html").exists()
+        return cls(folder if there else None, store)
 
     def has(self, pipeline: str, name: str) -> bool:
         """Whether the folder has this page."""
         return self.folder is not None and (self.folder / pipeline / name).exists()
 
     def write(self, pipeline: str, name: str, text: str) -> Path | None:
-        """Write a page into the folder; where it is. Raises Refused if that fails."""
+        """Write a page into the folder, and return its path. Raises Refused if that fails."""
         if self.folder is None:
             return None
         page = self.folder / pipeline / name
@@ -38,12 +56,12 @@ class Site:
         return page
 
 
-def outcome(row: Mapping[str, Any]) -> Outcome:
-    """What became of the attempt of a row. Rows of earlier versions only say whether it was proved."""
+def outcome(row: Row) -> Outcome:
+    """The outcome of a row's attempt. Rows of earlier versions only say whether it was proved."""
     return Outcome(row["outcome"]) if "outcome" in row else Outcome.PROVED if row["success"] else Outcome.FAILED
 
 
 def listed(store: Store, pipeline: str, name: str) -> list[dict[str, Any]]:
-    """The rows that the store has for a list of a pipeline's pages."""
+    """The stored rows of a list of a pipeline's pages."""
     rows: list[dict[str, Any]] = json.loads(store.get(f"{pipeline}/docs/{name}.json") or b"[]")
     return rows

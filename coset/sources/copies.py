@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 
 # The cache folder; without it nothing is cached.
@@ -45,20 +45,12 @@ class Copies:
         if not folder:
             return cls(None)
         if not most.isdecimal():
-            raise Refused(
-                Finding(Kind.LOCATION, f"{most!r} is no number of bytes", MOST, "write it in digits", about(most=most))
-            )
+            raise Refused.of(Kind.LOCATION, f"{most!r} is no number of bytes", MOST, "write it in digits", most=most)
         try:
             Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise Refused(
-                Finding(
-                    Kind.LOCATION,
-                    f"the folder cannot be made: {error}",
-                    FOLDER,
-                    "name another one",
-                    about(folder=folder),
-                )
+            raise Refused.of(
+                Kind.LOCATION, f"the folder cannot be made: {error}", FOLDER, "name another one", folder=folder
             ) from error
         return cls(Path(folder), int(most))
 

@@ -47,3 +47,19 @@ def discover(
     if errors:
         raise together(errors)
     return tuple(discovered[stream.name] for stream in streams)
+
+
+def discover_sound(stream: Stream, ends: Ends) -> tuple[Discovered | None, frozenset[int]]:
+    """What is known of a stream in which something is wrong, and its partitions of which nothing is; None if nothing is
+    known of any."""
+    try:
+        match stream.origin:
+            case LandedSource():
+                return landed.discover_sound(stream, ends)
+            case KafkaSource():
+                (found,) = discover([stream], ends)
+                return found, frozenset()
+            case _:
+                assert_never(stream.origin)
+    except CosetError:
+        return None, frozenset()

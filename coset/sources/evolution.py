@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from coset.sources.file_columns import FileColumns
-from partitioning.errors import Finding, about
+from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.streams import Column
 
@@ -122,15 +122,17 @@ class Evolution:
         if name in self.fixed:
             then = f"land it as before, since keys and offsets keep their types, or {anew}"
         what = f"columns differ: {name} is {kind}, not {before}"
-        return Finding(
+        return Finding.of(
             Kind.STREAM_COLUMNS,
             what,
             f"{where}, compared with {self._where[name]}",
             then,
-            about(name=name, kind=kind, before=before),
+            name=name,
+            kind=kind,
+            before=before,
         )
 
     def _dropped(self, name: str, where: str, before: str) -> Finding:
         what = f"columns differ: {name} is missing, not {self._types[name]}, and it was never null"
         then = "land it with the column, or let it be null first; or give the stream another name from there on"
-        return Finding(Kind.STREAM_COLUMNS, what, f"{where}, compared with {before}", then, about(name=name))
+        return Finding.of(Kind.STREAM_COLUMNS, what, f"{where}, compared with {before}", then, name=name)

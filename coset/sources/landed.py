@@ -5,8 +5,9 @@ A file's content must agree with its name. Its footer, or the heads of its block
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from coset.sources.known import KnownStream
 from coset.sources.new_files import LAND_AGAIN, NamedFile, NewFiles
 from coset.sources.s3 import AGAIN, is_denied, may_pass, store_error
 from partitioning.commands import Forget, Then
-from partitioning.errors import Finding, Refused, Unreachable, about
+from partitioning.errors import Finding, Refused, Unreachable
 from partitioning.kinds import Kind
 from partitioning.model.gaps import Explained, explained, next_step
 from partitioning.model.offsets import OffsetRange, StreamPartition
@@ -65,6 +66,14 @@ def discover(
     return discovered
 
 
+def discover_sound(stream: Stream, ends: Ends = NOTHING) -> tuple[Discovered, frozenset[int]]:
+    """What has arrived of a stream in which something is wrong, and the partitions in which it is: of these nothing is
+    known. Raises Unreachable if the store does not answer."""
+    looked = _Discovery(stream, Files(), KnownStream.by(stream, ends), (), [], [])
+    with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
+        return looked.run(pool), looked.doubtful
+
+
 class _Discovery:
     """The discovery of one stream."""
 
@@ -83,16 +92,20 @@ class _Discovery:
         self._losses = losses
         self._findings = findings
         self._unreachable = unreachable
-        # Partitions with an unreadable file, where a missing offset need not be a gap.
-        self._doubtful: set[int] = set()
+        self._unreadable: set[int] = set()
+        self._unsound: set[int] = set()
 
     def run(self, pool: ThreadPoolExecutor) -> Discovered:
         if wrong := tuple(undeclared(self._stream)):
             self._findings.extend(wrong)
+            self._doubt_all()
             return Discovered(self._stream.name, (), ())
         new = NewFiles(self._stream, self._known)
         named = new.find()
-        self._findings.extend(new.findings)
+        if new.findings:
+            # What is no file of the stream may be one of any partition.
+            self._findings.extend(new.findings)
+            self._doubt_all()
         unread = [file for file in named if file.pinned is None]
         opened = zip(unread, pool.map(self._facts, unread), strict=True)
         read = [(file, facts) for file, facts in opened if facts is not None]
@@ -103,12 +116,29 @@ class _Discovery:
                 there[file.partition].append((file.pinned, file.stored))
         for file, facts in read:
             if facts.first is not None and facts.last is not None:
-                pinned = self._pinned(file, facts, facts.first, facts.last)
+                with self._doubting(file.partition):
+                    pinned = self._pinned(file, facts, facts.first, facts.last)
                 there[file.partition].append((pinned, file.stored))
         partitions = (self._partition(number, files) for number, files in there.items())
         rows = PackedRows.of(DiscoveredPartition, partitions)
         columns = evolution.columns, rows, evolution.lacking, evolution.never_null
         return Discovered(self._stream.name, *columns)
+
+    @property
+    def doubtful(self) -> frozenset[int]:
+        """The partitions in which something is wrong."""
+        return frozenset(self._unreadable | self._unsound)
+
+    def _doubt_all(self) -> None:
+        self._unsound.update(range(self._stream.partitions))
+
+    @contextmanager
+    def _doubting(self, partition: int) -> Iterator[None]:
+        """What is found in here makes the partition doubtful."""
+        before = len(self._findings)
+        yield
+        if len(self._findings) > before:
+            self._unsound.add(partition)
 
     def _pinned(self, file: NamedFile, facts: FileFacts, first: int, last: int) -> InputFile:
         self._check_offsets(file, facts, first, last)
@@ -122,13 +152,16 @@ class _Discovery:
         # If the partition ends before what was read, the last file shows it.
         is_less = bool(there) and there[-1][0].end < end
         if not is_less:
-            self._check_last(number, [file for file, _ in there])
+            with self._doubting(number):
+                self._check_last(number, [file for file, _ in there])
         if read is not None:
             there = there[-1:] if is_less else [found for found in there if found[0].end > read.end]
         files = tuple(file for file, _ in there)
         unread = next((stored for file, stored in there if file.end > end), None)
-        if number not in self._doubtful:
-            self._check_sequence(number, files)
+        # Beside an unreadable file a missing offset need not be a gap.
+        if number not in self._unreadable:
+            with self._doubting(number):
+                self._check_sequence(number, files)
         return DiscoveredPartition(number, files, read, unread)
 
     def _facts(self, file: NamedFile) -> FileFacts | None:
@@ -137,11 +170,11 @@ class _Discovery:
             with self._store.open(file.uri) as source:
                 facts = open_landed(self._stream, source, file.start).facts()
         except (pa.ArrowException, OSError, UnknownType, Unreadable) as error:
-            self._doubtful.add(file.partition)
+            self._unreadable.add(file.partition)
             self._unread(file.uri, error)
             return None
         if facts.without_offset:
-            self._doubtful.add(file.partition)
+            self._unreadable.add(file.partition)
             self._found(
                 Kind.RECORD,
                 f"{facts.without_offset} records have no offset",
@@ -157,7 +190,7 @@ class _Discovery:
             self._found(Kind.FILE_UNREADABLE, said, uri, error.then)
         elif isinstance(error, FileNotFoundError) or may_pass(error):
             self._unreachable.append(
-                Finding(Kind.STORE_UNREACHABLE, f"the store did not give the file: {said}", uri, AGAIN, about(file=uri))
+                Finding.of(Kind.STORE_UNREACHABLE, f"the store did not give the file: {said}", uri, AGAIN, file=uri)
             )
         elif is_denied(error):
             self._findings.extend(store_error(error, "the store did not give the file", uri, AGAIN).findings)
@@ -303,7 +336,7 @@ class _Discovery:
 
     def _found(self, kind: Kind, what: str, where: str, then: Then, **values: object) -> None:
         self._findings.append(
-            Finding(kind, f"{self._stream.name}: {what}", where, then, about(**{"stream": self._stream.name, **values}))
+            Finding.of(kind, f"{self._stream.name}: {what}", where, then, **{"stream": self._stream.name, **values})
         )
 
 

@@ -18,10 +18,11 @@ from coset.sources.files import Files, version
 from coset.sources.formats.landed_file import LandedFile, Unreadable
 from coset.sources.formats.opening import open_landed
 from coset.sources.pinned import changed, gone, restore
-from coset.sources.reader import Batch
+from coset.sources.reader import RAW, WHY, Batch
 from coset.sources.s3 import reaching
+from coset.sources.unusable import uncastable, without_values
 from partitioning.commands import Replan
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.order import OrderedStream
 from partitioning.model.plan import PlannedPartition
@@ -80,7 +81,7 @@ class LandedReader:
         types = pa.schema([]) if self.empty else self.schema(wanted)
         for planned, pinned in self._pinned:
             for opened in pinned:
-                for landed in self._records(planned, opened, wanted):
+                for landed in self._records(planned, opened, self._looked_at(opened, wanted)):
                     file = opened.file
                     records = self._evolved(landed, types, file)
                     yield Batch(planned.partition, file.start, file.end, file.path, records)
@@ -112,8 +113,8 @@ class LandedReader:
                 yield
             except Unreadable as error:
                 then = (f"{error.then}, and ", self._anew)
-                raise Refused(
-                    Finding(Kind.FILE_UNREADABLE, f"{_UNREAD}: {error}", file.path, then, about(file=file.path))
+                raise Refused.of(
+                    Kind.FILE_UNREADABLE, f"{_UNREAD}: {error}", file.path, then, file=file.path
                 ) from error
 
     def _evolved(self, records: pa.RecordBatch, types: pa.Schema, file: InputFile) -> pa.RecordBatch:
@@ -121,13 +122,41 @@ class LandedReader:
         if records.schema.names == types.names and not any(map(self._differs, records.schema, types)):
             return records
         there = set(records.schema.names)
+        if self._declared.sets_aside:
+            records = self._castable(records, types)
         columns = [
             self._cast(records.column(field.name), field, file)
             if field.name in there
             else pa.nulls(len(records), field.type)
             for field in types
         ]
-        return pa.RecordBatch.from_arrays(columns, names=types.names)
+        beside = [field.name for field in (WHY, RAW) if field.name in records.schema.names]
+        columns += [records.column(name) for name in beside]
+        return pa.RecordBatch.from_arrays(columns, names=[*types.names, *beside])
+
+    def _looked_at(self, pinned: _Pinned, wanted: Sequence[str]) -> Sequence[str]:
+        """The columns to read of a file: all, if a record may have to be set aside for a value of any of them."""
+        if not self._declared.sets_aside or not self._casts(pinned):
+            return wanted
+        return list(dict.fromkeys([*wanted, *self._columns]))
+
+    def _casts(self, pinned: _Pinned) -> bool:
+        """Whether values of a file are cast to the planned types."""
+        with self._reading(pinned.file):
+            written = pinned.landed.schema
+        planned = arrow_schema(tuple(self._columns.values()))
+        return any(field.name in written.names and self._differs(written.field(field.name), field) for field in planned)
+
+    def _castable(self, records: pa.RecordBatch, types: pa.Schema) -> pa.RecordBatch:
+        """The records, of which those with a value that cannot be cast have nulls, and say why."""
+        why: dict[int, str] = {}
+        for field in arrow_schema(tuple(self._columns.values())):
+            if field.name in records.schema.names and self._differs(records.schema.field(field.name), field):
+                for row, said in uncastable(records.column(field.name), field.type):
+                    why.setdefault(
+                        row, f"column {field.name!r} cannot be read as {self._columns[field.name].type}: {said}"
+                    )
+        return without_values(records, why, self._declared.offset) if why else records
 
     def _differs(self, written: pa.Field, wanted: pa.Field) -> bool:
         return bool(_plain(written).type != wanted.type)
@@ -140,10 +169,8 @@ class LandedReader:
         except pa.ArrowException as error:
             what = f"column {field.name!r} cannot be read as {self._columns[field.name].type}: {error}"
             then = "land the column under another name, or leave it out of cast="
-            raise Refused(
-                Finding(
-                    Kind.RECORD, what, file.path, then, about(field=field.name, type=self._columns[field.name].type)
-                )
+            raise Refused.of(
+                Kind.RECORD, what, file.path, then, field=field.name, type=self._columns[field.name].type
             ) from error
 
     def _open_as_planned(self, file: InputFile) -> pa.NativeFile:

@@ -6,7 +6,7 @@ A real source needs none of this: a sink or a producer fills it.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -23,13 +23,16 @@ from coset.sources.files import Files
 from coset.sources.formats.opening import open_landed
 from coset.sources.layouts import Folders, folders_of
 from partitioning.documents.stores import store_at
-from partitioning.errors import Conflict, Finding, Refused, about
+from partitioning.errors import Conflict, Finding, Refused
 from partitioning.hashes import hash_of
 from partitioning.kinds import Kind
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import MURMUR2, KeyFormat
 from partitioning.model.sources import KafkaSource
 from partitioning.model.streams import Format, Layout, Stream
+
+# Passes on the partitions to write, each with its rows.
+Through = Callable[[Sequence[tuple[int, pa.Table]]], Iterable[tuple[int, pa.Table]]]
 
 _KEY_TYPES = {
     KeyFormat.STRING: pa.string(),
@@ -45,26 +48,27 @@ _MARK = "coset.landed"
 _READ = "CSV with a header (.csv), JSON lines (.json, .jsonl, .ndjson) or Parquet (.parquet)"
 
 
-def land(stream: Stream, file: Path) -> Sequence[OffsetRange]:
+def land(stream: Stream, file: Path, through: Through = iter) -> Sequence[OffsetRange]:
     """Write the rows of a file behind those that have landed, each in the partition of its key. Returns what is new.
 
     Raises Refused, before anything is written, if the file cannot be read, if its columns do not fit those that have
-    landed, or if the stream is not landed as Parquet in folders of its partitions.
+    landed, or if the stream is not landed as Parquet in folders of its partitions. The partitions to write go `through`
+    what shows how far it is.
     """
     _check_stream(stream)
-    return land_rows(stream, _read(file, stream), str(file))
+    return land_rows(stream, _read(file, stream), str(file), through)
 
 
-def land_rows(stream: Stream, rows: pa.Table, named: str) -> Sequence[OffsetRange]:
+def land_rows(stream: Stream, rows: pa.Table, named: str, through: Through = iter) -> Sequence[OffsetRange]:
     """The same for rows that errors call as they are `named`."""
     _check_stream(stream)
     rows, folders = _with_key(rows, stream, named), folders_of(stream)
     partitions = partitions_of(rows[stream.key], stream.partitions, stream.key_format, stream.hash)
     new = {int(number): rows.filter(pa.array(partitions == number)) for number in np.unique(partitions)}
     there = {number: _landed(stream, folders, number) for number in range(stream.partitions)}
-    if findings := tuple(_misfits(stream, rows.schema, named, there.values())):
+    if findings := tuple(_unlandable(stream, rows.schema, named, there.values())):
         raise Refused(*findings)
-    return [_append(stream, folders, mine, there[number]) for number, mine in new.items()]
+    return [_append(stream, folders, mine, there[number]) for number, mine in through(list(new.items()))]
 
 
 def partitions_of(keys: pa.ChunkedArray, count: int, key_format: str = "string", hash: str = MURMUR2) -> np.ndarray:
@@ -147,13 +151,13 @@ def _landed(stream: Stream, folders: Folders, partition: int) -> _Landed:
     return _Landed(partition, start if facts.last is None else facts.last + 1, uri, facts.columns)
 
 
-def _misfits(stream: Stream, schema: pa.Schema, named: str, landed: Iterable[_Landed]) -> Iterator[Finding]:
+def _unlandable(stream: Stream, schema: pa.Schema, named: str, landed: Iterable[_Landed]) -> Iterator[Finding]:
     """Columns that planning could not read together with those that have landed."""
     try:
         columns = columns_of(schema)
     except UnknownType as error:
         then = "give the column another type"
-        yield Finding(Kind.STREAM_COLUMNS, f"{error}, a type that DuckDB does not have", named, then, about(file=named))
+        yield Finding.of(Kind.STREAM_COLUMNS, f"{error}, a type that DuckDB does not have", named, then, file=named)
         return
     offset = columns_of(pa.schema([(stream.offset, pa.int64())]))
     columns = FileColumns((*columns.columns, *offset.columns), columns.required)
@@ -179,9 +183,7 @@ def _append(stream: Stream, folders: Folders, rows: pa.Table, landed: _Landed) -
         before, landed = landed, _landed(stream, folders, landed.partition)
         if landed.end == before.end:
             what = "a file without records has the name of the next one"
-            raise Conflict(
-                Finding(Kind.FOLDERS, what, f"{stream.source}/{key}", "remove it", about(partition=partition))
-            )
+            raise Conflict.of(Kind.FOLDERS, what, f"{stream.source}/{key}", "remove it", partition=partition)
 
 
 def _parquet(stream: Stream, rows: pa.Table, start: int) -> bytes:
@@ -204,9 +206,9 @@ def _check_stream(stream: Stream) -> None:
         why = "lies in folders of a time"
     if why:
         what, then = f"stream {stream.name!r} {why}", "let its own producer or sink write the rows"
-        raise Refused(Finding(Kind.FOLDERS, what, stream.source, then, about(stream=stream.name)))
+        raise Refused.of(Kind.FOLDERS, what, stream.source, then, stream=stream.name)
 
 
 def _unreadable(named: str, why: str) -> Refused:
     then = f"name a file of {_READ} that has the stream's key"
-    return Refused(Finding(Kind.LOCAL_FILE, f"the rows cannot be read: {why}", named, then, about(file=named)))
+    return Refused.of(Kind.LOCAL_FILE, f"the rows cannot be read: {why}", named, then, file=named)

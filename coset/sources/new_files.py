@@ -10,7 +10,7 @@ from coset.sources.known import KnownStream
 from coset.sources.layouts import Folders, folders_of, formats_of, may_hold_records
 from partitioning.documents.store import Entry, Found, Store
 from partitioning.documents.stores import store_at
-from partitioning.errors import Finding, about
+from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.streams import InputFile, Stream
 from partitioning.sections import cut
@@ -164,7 +164,7 @@ class NewFiles:
 
     def _found(self, kind: Kind, what: str, where: str, then: str, **values: object) -> None:
         self.findings.append(
-            Finding(kind, f"{self.stream.name}: {what}", where, then, about(**{"stream": self.stream.name, **values}))
+            Finding.of(kind, f"{self.stream.name}: {what}", where, then, **{"stream": self.stream.name, **values})
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from coset.sources.copies import Copies
 from coset.sources.reader import Batch
 from partitioning.commands import Replan, Restore, Then, backfill_of
 from partitioning.documents.stores import store_at
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.leaving import POSITIONS, LeftPart
 from partitioning.model.order import POSITION, OrderedParts
@@ -25,20 +25,29 @@ from partitioning.model.plan import StateInput
 _CHUNK = 4 << 20
 _AHEAD = 4
 
+# Makes rows of a version of state, counted from 1, such rows as are kept now, in that schema.
+ReadAs = Callable[[pa.RecordBatch, int, pa.Schema], pa.RecordBatch]
+
 
 class PartsReader:
     """Reads the parts that an order names, partition by partition, in the order of the tasks that wrote them.
 
-    `copies` is an optional local cache of state files. Raises Refused if a file is gone or was replaced, and
+    `copies` is an optional local cache of state files. `read_as` makes the rows of earlier versions of state those of
+    now. Raises Refused if a file is gone or was replaced, and
     Unreachable if the store does not answer.
     """
 
-    def __init__(self, ordered: OrderedParts, store: str, pipeline: str, copies: Copies) -> None:
+    def __init__(
+        self, ordered: OrderedParts, store: str, pipeline: str, copies: Copies, read_as: ReadAs | None = None
+    ) -> None:
         self._ordered = ordered
         self._copies = copies if isinstance(ordered.read, StateInput) else None
         self._store = store_at(store)
         self._kind, self._then = _when_gone(ordered, pipeline)
         self._schema = left_schema(arrow_schema(ordered.columns))
+        versions = ordered.read.versions if isinstance(ordered.read, StateInput) else ()
+        self._schemas = [self._schema, *(left_schema(arrow_schema(version.columns)) for version in versions)]
+        self._read_as = read_as
 
     @property
     def empty(self) -> bool:
@@ -54,13 +63,16 @@ class PartsReader:
             for (partition, part), chunks in zip(places, fetched, strict=True):
                 where = f"{self._store.root}/{part.path}"
                 shift = part.first - part.task * POSITIONS
-                for records in self._decoded(chunks, where):
+                for read in self._decoded(chunks, where, self._schemas[part.version]):
+                    records = (
+                        self._read_as(read, part.version, self._schema) if part.version and self._read_as else read
+                    )
                     place = records.schema.get_field_index(POSITION)
                     shifted = pc.add(records.column(place), shift)
                     records = records.set_column(place, POSITION, shifted)
                     yield Batch(partition, part.first, part.first + part.records, where, records)
 
-    def _decoded(self, chunks: Iterator[bytes], where: str) -> Iterator[pa.RecordBatch]:
+    def _decoded(self, chunks: Iterator[bytes], where: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         source = pa.PythonFile(io.BufferedReader(_Chunks(chunks), _CHUNK), mode="r")
         try:
             while True:
@@ -68,10 +80,10 @@ class PartsReader:
                     message = pa.ipc.read_message(source)
                 except EOFError:
                     return
-                yield pa.ipc.read_record_batch(message, self._schema)
+                yield pa.ipc.read_record_batch(message, schema)
         except (pa.ArrowException, OSError) as error:
-            raise Refused(
-                Finding(self._kind, f"the file is not as a task left it: {error}", where, self._then, about(file=where))
+            raise Refused.of(
+                self._kind, f"the file is not as a task left it: {error}", where, self._then, file=where
             ) from error
 
     def _fetched(self, parts: Iterable[LeftPart], pool: ThreadPoolExecutor) -> Iterator[Iterator[bytes]]:
@@ -101,14 +113,8 @@ class PartsReader:
         data = self._copies.get(name, fetch) if self._copies else fetch()
         if data is None:
             where = f"{self._store.root}/{part.path}"
-            raise Refused(
-                Finding(
-                    self._kind,
-                    "the file is gone or was changed since a task left it",
-                    where,
-                    self._then,
-                    about(file=part.path),
-                )
+            raise Refused.of(
+                self._kind, "the file is gone or was changed since a task left it", where, self._then, file=part.path
             )
         return data
 

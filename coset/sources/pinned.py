@@ -9,7 +9,7 @@ from coset.sources.layouts import folders_of
 from partitioning.commands import Command, Then
 from partitioning.documents.store import Entry
 from partitioning.documents.stores import store_at
-from partitioning.errors import Finding, about
+from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.plan import PlannedStream
 from partitioning.model.sources import KafkaSource, LandedSource
@@ -23,9 +23,7 @@ def restore(anew: Command) -> Then:
 
 def gone(file: InputFile, then: Then) -> Finding:
     """The finding that a file does not exist."""
-    return Finding(
-        Kind.FILE_GONE, "the file is gone since the batch was planned", file.path, then, about(file=file.path)
-    )
+    return Finding.of(Kind.FILE_GONE, "the file is gone since the batch was planned", file.path, then, file=file.path)
 
 
 def changed(file: InputFile, size: int, etag: str, then: Then) -> Finding | None:
@@ -33,12 +31,13 @@ def changed(file: InputFile, size: int, etag: str, then: Then) -> Finding | None
     if (size, etag) == (file.size, file.etag):
         return None
     what = f"planned {file.size} bytes, etag {file.etag}, found {size} bytes, etag {etag}"
-    return Finding(
+    return Finding.of(
         Kind.FILE_CHANGED,
         f"the file was changed since the batch was planned: {what}",
         file.path,
         then,
-        about(planned=(file.size, file.etag), found=(size, etag)),
+        planned=(file.size, file.etag),
+        found=(size, etag),
     )
 
 

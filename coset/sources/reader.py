@@ -10,6 +10,11 @@ import pyarrow as pa
 
 T = TypeVar("T")
 
+# Columns of records that cannot be used, in batches of streams that set them aside: why, and the bytes as they were
+# written. Both are null for other records. In other columns but the offset, a record that cannot be used has nulls.
+WHY = pa.field("@why", pa.string())
+RAW = pa.field("@raw", pa.binary())
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:

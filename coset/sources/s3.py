@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 
 from partitioning.commands import Repeat, Then
-from partitioning.errors import CosetError, Finding, Refused, Unreachable, about
+from partitioning.errors import CosetError, Refused, Unreachable
 from partitioning.kinds import Kind
 
 AGAIN = Repeat()
@@ -68,9 +68,7 @@ def split(uri: str) -> tuple[str, str]:
     """
     parts = urlsplit(uri)
     if parts.scheme != "s3" or not parts.netloc:
-        raise Refused(
-            Finding(Kind.STORE_ADDRESS, f"{uri!r} is no S3 URI", "store", "write it as s3://bucket/key", about(uri=uri))
-        )
+        raise Refused.of(Kind.STORE_ADDRESS, f"{uri!r} is no S3 URI", "store", "write it as s3://bucket/key", uri=uri)
     return parts.netloc, uri.removeprefix(f"s3://{parts.netloc}").lstrip("/")
 
 
@@ -96,10 +94,10 @@ def store_error(
     """An error of PyArrow or delta-rs as Coset's: Unreachable if it may pass. `then` is the next step if it stays."""
     said = f"{what}: {_text(error)[:500]}"
     if may_pass(error):
-        return Unreachable(Finding(Kind.STORE_UNREACHABLE, said, where, AGAIN, about(asked=what, at=where)))
+        return Unreachable.of(Kind.STORE_UNREACHABLE, said, where, AGAIN, asked=what, at=where)
     if is_denied(error):
         then, kind = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy", Kind.STORE_DENIED
-    return Refused(Finding(kind, said, where, then, about(asked=what, at=where)))
+    return Refused.of(kind, said, where, then, asked=what, at=where)
 
 
 def _text(error: Exception) -> str:
@@ -129,6 +127,9 @@ def storage_options() -> dict[str, str]:
     options = {name: os.environ[name] for name in _STORE if os.environ.get(name)} | {"AWS_REGION": _region()}
     if options.get("AWS_ENDPOINT_URL", "").startswith("http://"):
         options["AWS_ALLOW_HTTP"] = "true"
+    if "AWS_ACCESS_KEY_ID" not in options:
+        # At an endpoint of one's own delta-rs would otherwise ask for no identity but that of an EC2 machine.
+        options["AWS_FORCE_CREDENTIAL_LOAD"] = "true"
     return options
 
 

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from partitioning.authoring.flow import Flow
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import Op, Step, quote
 from spark_jobs.sql.database import connect
@@ -30,8 +30,8 @@ def check_combine(
     """Check that a combine step, and the partial step before it, give the same however records come to tasks.
 
     `rows` are records of what the partial step reads, or the combine if there is none; a few hundred do. In each of
-    the `tries` some of them are dealt to tasks, some of which may have none, and what the tasks give is combined in a
-    random order and in random groups, level by level. The result has to be that of all these records in one task, row
+    the `tries` some of them are assigned to tasks, some of which may have none, and what the tasks give is combined in
+    a random order and in random groups, level by level. The result has to be that of all these records in one task, row
     by row; floating-point numbers may differ by one in a billion, as sums do.
 
     Raises Refused with the records, the grouping, what it gave and what it should have, at the first that differs.
@@ -51,14 +51,12 @@ def _steps(flow: Flow) -> tuple[Step, Step | None]:
     steps = {step.name: step for step in flow.pipeline.steps}
     combine = steps.get(flow.step)
     if combine is None or combine.op is not Op.COMBINE:
-        raise Refused(
-            Finding(
-                Kind.ARGUMENT,
-                f"{flow.step} is no combine",
-                "check_combine",
-                "give what .combine() returned",
-                about(step=flow.step),
-            )
+        raise Refused.of(
+            Kind.ARGUMENT,
+            f"{flow.step} is no combine",
+            "check_combine",
+            "give what .combine() returned",
+            step=flow.step,
         )
     before = steps.get(combine.inputs[0])
     return combine, before if before is not None and before.op is Op.PARTIAL else None
@@ -117,10 +115,8 @@ class _Trial:
             given = self._connection.execute(f"{known_as} {step.sql}").to_arrow_table()
         except duckdb.Error as error:
             what = f"SQL failed: {' '.join(str(error).split())}"
-            raise Refused(
-                Finding(
-                    Kind.SQL, what, f"step {step.name!r}", "correct the expression or the rows", about(step=step.name)
-                )
+            raise Refused.of(
+                Kind.SQL, what, f"step {step.name!r}", "correct the expression or the rows", step=step.name
             ) from error
         finally:
             self._connection.unregister(_READ)
@@ -129,12 +125,12 @@ class _Trial:
     def _finding(self, records: Sequence[int], grouping: str, wanted: Rows, found: Rows) -> Finding:
         shown = "; ".join(f"{number}: {self._table.slice(number, 1).to_pylist()[0]}" for number in sorted(records)[:6])
         more = f"; and {len(records) - 6} more" if len(records) > 6 else ""
-        return Finding(
+        return Finding.of(
             Kind.COMBINE_ORDER,
             f"combined as {grouping} it gives {_text(found)}, and of all at once {_text(wanted)}",
             f"step {self._combine.name!r} on the records {shown}{more}",
             "use aggregates that give the same in any order and groups: sum of sums and counts, min, max, bool_or",
-            about(grouping=grouping),
+            grouping=grouping,
         )
 
 

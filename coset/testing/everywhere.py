@@ -1,8 +1,8 @@
-"""The same everywhere: whether a pipeline publishes the same however its records are dealt to tasks and batches."""
+"""The same everywhere: whether a pipeline publishes the same however its records are assigned to tasks and batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from coset.testing.combines import alike
@@ -11,6 +11,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
+from partitioning.model.graph import Op
 
 _SCHEMES = ("max", "cogroup", "elastic(2)", "tasks(1)", "tasks(2)", "tasks(7)")
 # How many runs it may take to find the fewest records that differ.
@@ -20,6 +21,8 @@ _SHOWN = 5
 Tables = Mapping[str, list[dict[str, object]]]
 # Records with their stream, in the order in which they arrive.
 Records = Sequence[tuple[str, Mapping[str, object]]]
+# A table, with the rows that it has only in one batch by default, and only otherwise.
+_Difference = tuple[str, list[dict[str, object]], list[dict[str, object]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +44,28 @@ class _Variation:
             for number, part in enumerate(_parts(records, self.batches)):
                 place.land(_landed(part))
                 place.run(self.settings[number % len(self.settings)], twice=self.twice)
+            place.close()
             return place.tables()
 
 
-def assert_same_everywhere(pipeline: Pipeline, rows: Landed, *, batches: bool = False) -> tuple[str, ...]:
+def assert_same_everywhere(
+    pipeline: Pipeline, rows: Landed, *, batches: bool = False, depends_on_batches: Collection[str] = ()
+) -> tuple[str, ...]:
     """Check that a pipeline publishes the same rows whatever the scheme, the number of tasks and groups, the order of
     records of different keys, and after a retry; with `batches`, also however the records are split into batches, and
     if the number of tasks changes between two. Returns what was tried; schemes that the pipeline cannot have are not.
 
     The rows are compared with those of one batch by default, floating-point numbers to one in a billion. Give `batches`
     for what promises that, such as running steps and upserted tables: an aggregate that is not running gives a row for
-    each batch in which a key occurs.
+    each batch in which a key occurs. Tables in `depends_on_batches` do not promise it: such as one whose rows join what
+    a table holds when the batch runs. They are compared in one batch only.
 
-    Raises AssertionError with the fewest records that it finds for which something differs.
+    Raises AssertionError with the fewest records that it finds for which something differs, and Refused if there is no
+    such table.
     """
+    _check_tables(pipeline, depends_on_batches)
     usual, tried = run(pipeline, rows).tables, list[str]()
-    records = [(stream, row) for stream, of_stream in rows.items() for row in of_stream]
+    records = _in_turn(rows)
     for variation in _variations(batches=batches):
         try:
             found = variation.tables(pipeline, records)
@@ -65,9 +74,9 @@ def assert_same_everywhere(pipeline: Pipeline, rows: Landed, *, batches: bool = 
                 raise
             continue
         tried.append(variation.name)
-        if any(_differ(usual, found)):
-            fewest = _fewest(pipeline, variation, records)
-            raise AssertionError(_text(pipeline, variation, fewest))
+        promised = _Promised(pipeline, variation, () if variation.batches == 1 else depends_on_batches)
+        if any(promised.differ(usual, found)):
+            raise AssertionError(promised.text(promised.fewest(records)))
     return tuple(tried)
 
 
@@ -84,10 +93,23 @@ def _variations(*, batches: bool) -> Iterator[_Variation]:
         yield _Variation("4 batches with 2 and 5 tasks in turn", changing, batches=4)
 
 
+def _in_turn(rows: Landed) -> Records:
+    """The first record of each stream, and then those of all streams as if they came evenly over time."""
+    placed = [
+        (number and (number + 1) / len(of_stream), stream, row)
+        for stream, of_stream in rows.items()
+        for number, row in enumerate(of_stream)
+    ]
+    return [(stream, row) for _, stream, row in sorted(placed, key=lambda each: each[0])]
+
+
 def _parts(records: Records, count: int) -> Iterator[Records]:
-    """The records in so many parts or fewer, none of them empty."""
+    """The records in so many parts or fewer, none of them empty. The first has records of each stream: a batch needs
+    that something of each has landed."""
     length = max(1, -(-len(records) // count))
-    return (records[start : start + length] for start in range(0, len(records), length))
+    first = max(length, len({stream for stream, _ in records}))
+    yield records[:first]
+    yield from (records[start : start + length] for start in range(first, len(records), length))
 
 
 def _landed(records: Records) -> Landed:
@@ -97,11 +119,73 @@ def _landed(records: Records) -> Landed:
     return by_stream
 
 
-def _differ(usual: Tables, found: Tables) -> Iterator[tuple[str, list[dict[str, object]], list[dict[str, object]]]]:
-    """Each table whose rows differ, with those that only one of the two has."""
-    for table, rows in usual.items():
-        if len(rows) != len(found[table]) or not all(map(alike, rows, found[table])):
-            yield table, _without(rows, found[table]), _without(found[table], rows)
+class _Promised:
+    """A variation of a pipeline, and the tables of which it is promised that they are the same in it."""
+
+    def __init__(self, pipeline: Pipeline, variation: _Variation, but: Collection[str]) -> None:
+        self._pipeline, self._variation, self._but = pipeline, variation, but
+
+    def differ(self, usual: Tables, found: Tables) -> Iterator[_Difference]:
+        """Each table whose rows differ, with those that only one of the two has."""
+        for table, rows in usual.items():
+            alike_all = len(rows) == len(found[table]) and all(map(alike, rows, found[table]))
+            if table not in self._but and not alike_all:
+                yield table, _without(rows, found[table]), _without(found[table], rows)
+
+    def fewest(self, records: Records) -> Records:
+        """The fewest records that still give other rows, found by leaving out ever smaller parts of them."""
+        runs, length = 0, len(records) // 2
+        while length and runs < _RUNS:
+            for start in range(0, len(records), length):
+                fewer, runs = [*records[:start], *records[start + length :]], runs + 1
+                if self._differs(fewer):
+                    records = fewer
+                    break
+            else:
+                length //= 2
+        return records
+
+    def text(self, records: Records) -> str:
+        """What differs, and from which records."""
+        pipeline, name = self._pipeline, self._variation.name
+        lines = [f"{pipeline.name} gives other rows with {name} than in one batch by default:"]
+        for table, usual, found in self._found(records):
+            lines += [f"  table {table}, only by default: {row}" for row in usual[:_SHOWN]]
+            lines += [f"  table {table}, only with {name}: {row}" for row in found[:_SHOWN]]
+            if self._variation.batches > 1 and (joins := _joins(pipeline, table)):
+                then = f"if that is meant, give depends_on_batches=({table!r},)"
+                lines.append(f"  table {table} comes from {', '.join(joins)}, which joins: {then}")
+        lines += (
+            [f"from {len(records):,} records, of which these are the first:"] if len(records) > _SHOWN else ["from:"]
+        )
+        lines += [f"  {stream}: {dict(row)}" for stream, row in records[:_SHOWN]]
+        return "\n".join(lines)
+
+    def _differs(self, records: Records) -> bool:
+        try:
+            return any(self._found(records))
+        except Refused:
+            # Too few records to be planned or to meet expectations show nothing.
+            return False
+
+    def _found(self, records: Records) -> Iterator[_Difference]:
+        usual = run(self._pipeline, _landed(records)).tables
+        return self.differ(usual, self._variation.tables(self._pipeline, records))
+
+
+def _check_tables(pipeline: Pipeline, named: Collection[str]) -> None:
+    tables = [write.table for write in pipeline.writes]
+    if unknown := sorted(set(named) - set(tables)):
+        what, then = f"the pipeline writes no table {unknown[0]!r}", f"name one of {', '.join(tables)}"
+        raise Refused.of(Kind.ARGUMENT, what, "depends_on_batches", then, table=unknown[0])
+
+
+def _joins(pipeline: Pipeline, table: str) -> list[str]:
+    """The joins that a table's rows come from."""
+    behind = {write.step for write in pipeline.writes if write.table == table}
+    for step in reversed(pipeline.steps):
+        behind.update(step.inputs if step.name in behind else ())
+    return [step.name for step in pipeline.steps if step.op is Op.JOIN and step.name in behind]
 
 
 def _without(rows: list[dict[str, object]], others: list[dict[str, object]]) -> list[dict[str, object]]:
@@ -113,37 +197,3 @@ def _without(rows: list[dict[str, object]], others: list[dict[str, object]]) -> 
         else:
             del left[place]
     return only
-
-
-def _fewest(pipeline: Pipeline, variation: _Variation, records: Records) -> Records:
-    """The fewest records that still give other rows, found by leaving out ever smaller parts of them."""
-    runs, length = 0, len(records) // 2
-    while length and runs < _RUNS:
-        for start in range(0, len(records), length):
-            fewer, runs = [*records[:start], *records[start + length :]], runs + 1
-            if _differs(pipeline, variation, fewer):
-                records = fewer
-                break
-        else:
-            length //= 2
-    return records
-
-
-def _differs(pipeline: Pipeline, variation: _Variation, records: Records) -> bool:
-    try:
-        usual = run(pipeline, _landed(records)).tables
-        return any(_differ(usual, variation.tables(pipeline, records)))
-    except Refused:
-        # Too few records to be planned or to meet expectations show nothing.
-        return False
-
-
-def _text(pipeline: Pipeline, variation: _Variation, records: Records) -> str:
-    differ = _differ(run(pipeline, _landed(records)).tables, variation.tables(pipeline, records))
-    lines = [f"{pipeline.name} gives other rows with {variation.name} than in one batch by default:"]
-    for table, usual, found in differ:
-        lines += [f"  table {table}, only by default: {row}" for row in usual[:_SHOWN]]
-        lines += [f"  table {table}, only with {variation.name}: {row}" for row in found[:_SHOWN]]
-    lines += [f"from {len(records):,} records, of which these are the first:"] if len(records) > _SHOWN else ["from:"]
-    lines += [f"  {stream}: {dict(row)}" for stream, row in records[:_SHOWN]]
-    return "\n".join(lines)

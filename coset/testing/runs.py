@@ -19,11 +19,14 @@ from coset.batches.interpreter import run_batch
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.tables.first_rows import first_rows
+from coset.batches.waiting import warned
 from coset.sources.landing import land_rows
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.document import canonical
-from partitioning.errors import Finding, Refused, about
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.stores import store_at
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import quote
 from partitioning.model.placement import MURMUR2, OPAQUE
@@ -41,42 +44,58 @@ _MOST_ROWS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class PublishedRows:
-    """What a pipeline published: the rows of each result table, sorted, without lineage, times as text; and of each
-    batch the sentence that its verdict says."""
+    """What a pipeline published: the rows of each result table, sorted, without lineage, times as text; of each batch
+    the sentence that its verdict says, and what it was warned of."""
 
     tables: Mapping[str, list[dict[str, object]]]
     verdicts: tuple[str, ...]
+    warnings: tuple[tuple[str, ...], ...] = ()
 
     def __getitem__(self, table: str) -> list[dict[str, object]]:
         return self.tables[table]
 
 
-def run(pipeline: Pipeline, *batches: Landed, settings: Settings = DEFAULTS) -> PublishedRows:
+def run(
+    pipeline: Pipeline, *batches: Landed, settings: Settings = DEFAULTS, before: Pipeline | None = None
+) -> PublishedRows:
     """Run a batch for each of `batches`, one after the other, and give what is in the result tables then.
 
     Each record goes into the partition that Kafka's own producer would choose for its key, behind those before it.
     Streams may be topics or landed in any format: here they are landed as Parquet. A column that no record has a value
     in is text, unless the stream declares it.
 
+    The first batch is run by the pipeline as it was `before`, if one is given: to see what becomes of what steps kept.
+
     Raises what a step of a batch raises: Refused with all findings, for instance, if an expectation is not met. Steps
-    on Spark's DataFrames are refused.
+    on Spark's DataFrames are refused. If joins give what finds no partner in time, batches without records follow, as
+    long as something is over by what has come.
     """
-    with Trial.made(pipeline) as place:
-        verdicts = []
-        for batch in batches:
+    with Trial.made(before or pipeline) as place:
+        verdicts, warnings = [], []
+        for number, batch in enumerate(batches):
+            if number:
+                place.go_on_with(pipeline)
             place.land(batch)
             verdicts.append(place.run(settings))
-        return PublishedRows(place.tables(), tuple(verdicts))
+            warnings.append(place.warnings())
+        place.close(settings)
+        return PublishedRows(place.tables(), tuple(verdicts), tuple(warnings))
 
 
 class Trial:
-    """A folder with landed records and a store, for one pipeline."""
+    """A folder with landed records and a store, for one pipeline: to look at each batch before the next."""
 
     def __init__(self, pipeline: Pipeline, folder: Path) -> None:
-        self._declared = {stream.name: stream for stream in pipeline.streams}
-        self._pipeline = pipeline.with_streams(lambda stream: _landed_in(stream, folder / "landing"))
+        self._folder = folder
         self._root, self._docs = f"file://{folder}/store", folder / "docs"
         self._types: dict[tuple[str, str], pa.DataType] = {}
+        self._landed = set[str]()
+        self.go_on_with(pipeline)
+
+    def go_on_with(self, pipeline: Pipeline) -> None:
+        """Run the next batches by this pipeline."""
+        self._declared = {stream.name: stream for stream in pipeline.streams}
+        self._pipeline = pipeline.with_streams(lambda stream: _landed_in(stream, self._folder / "landing"))
 
     @classmethod
     @contextmanager
@@ -93,12 +112,23 @@ class Trial:
                 # Nobody knows how producers place keys of an opaque stream: this way is as good as any.
                 placed = replace(stream, hash=MURMUR2) if stream.hash == OPAQUE else stream
                 land_rows(placed, self._table(stream.name, rows), named)
+                self._landed.add(stream.name)
         if unknown := sorted(set(batch) - set(self._declared)):
             what, then = f"the pipeline has no stream {unknown[0]!r}", f"name one of {', '.join(self._declared)}"
-            raise Refused(Finding(Kind.ARGUMENT, what, self._pipeline.name, then, about(stream=unknown[0])))
+            raise Refused.of(Kind.ARGUMENT, what, self._pipeline.name, then, stream=unknown[0])
 
-    def run(self, settings: Settings, *, twice: bool = False) -> str:
-        """Run what has landed as one batch; its verdict in a sentence. If `twice`, a first attempt is given up."""
+    @property
+    def root(self) -> str:
+        """The root of the store, for who reads the tables in `tables/` in another way."""
+        return self._root
+
+    def run(self, settings: Settings = DEFAULTS, *, twice: bool = False) -> str:
+        """Run what has landed as one batch; its verdict in a sentence. If `twice`, a first attempt is given up.
+
+        Raises what a step of a batch raises, and Refused for a stream of which no record has landed yet.
+        """
+        if findings := [self._empty(name) for name in self._declared if name not in self._landed]:
+            raise Refused(*findings)
         ref, sentence = steps.plan(self._pipeline, self._root, settings)
         if ref is None:
             return sentence
@@ -110,12 +140,31 @@ class Trial:
         verdict = ledger.verdict(plan.batch)
         return f"Batch {plan.batch}: {verdict.why if verdict else 'no verdict'}"
 
+    def _empty(self, stream: str) -> Finding:
+        what = f"stream {stream!r} has no record yet, so nobody knows its columns"
+        then = f"give the first batch one: {{{stream!r}: [{{…}}], …}}"
+        return Finding.of(Kind.ARGUMENT, what, f"pipeline {self._pipeline.name!r}", then, stream=stream)
+
+    def close(self, settings: Settings = DEFAULTS) -> None:
+        """Run batches without records, as the next runs would, as long as something is over by what has come."""
+        if any(step.state and step.state.waits for step in self._pipeline.steps):
+            while self.run(settings).startswith("Batch "):
+                pass
+
+    def warnings(self) -> tuple[str, ...]:
+        """What the batch that was published last was warned of."""
+        ledger = Ledger(store_at(self._root), self._pipeline.name)
+        plan = ledger.standing().published
+        verdict = ledger.verdict(plan.batch) if plan else None
+        found = warned(ledger, plan.batch, verdict.attempt) if plan and verdict else ()
+        return tuple(one.what for one in found)
+
     def tables(self) -> dict[str, list[dict[str, object]]]:
         """The rows of each result table, sorted and without lineage; none of a table to which nothing is published."""
         return {write.table: self._rows(write.table) for write in self._pipeline.writes}
 
     def _rows(self, table: str) -> list[dict[str, object]]:
-        found = first_rows(self._root, table, _MOST_ROWS)
+        found = first_rows(store_at(self._root), table, _MOST_ROWS)
         if found is None:
             return []
         lineage = [name for name in _LINEAGE if name in found.rows.column_names]

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from os import PathLike, fspath
 from typing import Any, TypedDict
 
 from msgspec import UNSET
 
-from partitioning.model.misdeclared import checked
+from partitioning.errors import Refused
+from partitioning.kinds import Kind
+from partitioning.model.bad_records import REFUSE
+from partitioning.model.bad_records import bad_records as parsed
 from partitioning.model.placement import MURMUR2, HashName, KeyFormat
 from partitioning.model.sources import address_of
+from partitioning.model.stream_rules import checked
 from partitioning.model.streams import DENSE, OFFSET, Format, Layout, NullKeys, Stream, sparseness
+from partitioning.model.watermarks import AHEAD, IDLE, EventTime
+
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Declared(TypedDict, total=False):
@@ -29,6 +37,13 @@ class Declared(TypedDict, total=False):
     columns: those of JSON that are of interest, and their types, as it does not say them.
     layout: "time" if files lie in folders of hours or days, and not in those of partitions.
     schema: that of Avro in a broker, as text, if it is not the registry's.
+    private: columns whose values are masked wherever people or programs read them; the key may be one.
+    bad_records: what becomes of a record that cannot be used: "refuse" (unless given), "set aside", or "set aside up to
+        10", "… 0.1 %" or "… 10 or 0.1 %", beyond which the batch stops.
+    time: when a record happened, an SQL expression over its columns: from it the stream's watermark comes.
+    late: how much later than later ones of its partition a record may come, not at all unless given.
+    idle: how long a partition without new records holds the watermark back, a day unless given.
+    ahead: by how much times may exceed the day on which a batch is planned, a day unless given.
     """
 
     source: str | PathLike[str] | None
@@ -42,11 +57,17 @@ class Declared(TypedDict, total=False):
     columns: Mapping[str, str] | None
     layout: str
     schema: str | None
+    private: Sequence[str]
+    bad_records: str
+    time: str | None
+    late: timedelta
+    idle: timedelta
+    ahead: timedelta
 
 
 def stream_of(
     name: str,
-    key: str,
+    key: str | Sequence[str],
     partitions: int,
     usual_source: str,
     *,
@@ -63,8 +84,20 @@ def stream_of(
     columns: Mapping[str, str] | None = None,
     layout: str = Layout.PARTITION,
     schema: str | None = None,
+    private: Sequence[str] = (),
+    bad_records: str = REFUSE,
+    time: str | None = None,
+    late: timedelta = timedelta(),
+    idle: timedelta = IDLE,
+    ahead: timedelta = AHEAD,
 ) -> Stream:
     """The declared stream. Raises Refused, with all findings, and TypeError for unknown options."""
+    if not isinstance(key, str):
+        what = f"the key has several columns, {', '.join(key)}: how its producer makes one text of them is not known"
+        then = "name the column that holds the key as it was written, or declare one of them with hash='opaque'; then"
+        raise Refused.of(
+            Kind.DECLARATION, what, f"stream {name!r}", f"{then} rekey({tuple(key)})", stream=name, key=list(key)
+        )
     # Its own check says which words are none.
     words: Any = {"key_format": key_format, "null_keys": null_keys, "format": format, "layout": layout}
     stream = Stream(
@@ -81,6 +114,10 @@ def stream_of(
         schema=schema or UNSET,
         counted=offset is None or UNSET,
         kept=kept or UNSET,
+        # Somebody who names one column may forget the brackets.
+        private=((private,) if isinstance(private, str) else tuple(private)) or UNSET,
+        bad_records=parsed(bad_records, f"stream {name!r}"),
+        time=UNSET if time is None else EventTime(time, *(span // _MICROSECOND for span in (late, idle, ahead))),
         **words,
     )
     return checked(stream)

@@ -10,16 +10,36 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from partitioning.authoring.misfits import bad_key, cannot_keep, cannot_meet, cannot_write, no_key, unfinished
-from partitioning.authoring.state_sql import NEW, distinct, distinct_keeps, recent, recent_keeps
-from partitioning.errors import Finding, Refused, about
+from partitioning.authoring.state_sql import (
+    ALONE,
+    CLOSES,
+    NEW,
+    OPEN,
+    distinct,
+    distinct_keeps,
+    marked,
+    recent,
+    recent_keeps,
+)
+from partitioning.authoring.step_rules import (
+    bad_key,
+    cannot_be_over,
+    cannot_keep,
+    cannot_meet,
+    cannot_write,
+    no_key,
+    unfinished,
+)
+from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
-from partitioning.model.graph import Join, Mode, Op, StateSpec, Step, quote, union
+from partitioning.model.composite_key import bad_parts, canonical, composite, key_parts
+from partitioning.model.graph import ColumnComment, Join, Mode, Op, StateSpec, Step, quote, union
 from partitioning.model.leaving import TIME
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, OPAQUE, HashName, KeyFormat, hash_findings
 from partitioning.model.streams import Column
+from partitioning.model.watermarks import AHEAD
 from partitioning.numbers import FAN_IN, PARTITIONS
 from partitioning.values import Value, replace
 
@@ -27,12 +47,9 @@ if TYPE_CHECKING:
     from partitioning.authoring.pipeline import Pipeline
 
 
-# By how much event times may exceed the day on which a batch is planned, unless a step sets it.
-AHEAD = timedelta(days=1)
-
-
 class Flow(Value, frozen=True):
-    """The output of a stream or step. `alias` is its name in SQL, `key` its key column, empty if it has none.
+    """The output of a stream or step. `alias` is its name in SQL, `key` its key column, empty if it has none; one that
+    is made of several has their names (see `partitioning.model.composite_key`).
 
     A step has the name that the user gives it, otherwise one made from its input: `flights.filter`. A given name is
     also the alias from there on. An `unfinished` flow has a row for each key of each task (see `partial`).
@@ -54,19 +71,29 @@ class Flow(Value, frozen=True):
 
         `_partition` and the stream's offset column may be selected too: the lineage of a record.
         """
-        return self._step(Op.SELECT, f"SELECT {_listed(self.key, columns)} FROM {self._source}", (columns,), name)
+        return self._step(
+            Op.SELECT, f"SELECT {_listed(self._key_columns, columns)} FROM {self._source}", (columns,), name
+        )
 
     def rekey(
-        self, key: str, *, sql: str | None = None, key_format: str = KeyFormat.STRING, name: str | None = None
+        self,
+        key: str | Sequence[str],
+        *,
+        sql: str | None = None,
+        key_format: str = KeyFormat.STRING,
+        name: str | None = None,
     ) -> Flow:
-        """Use another key: the column `key`, or a new column of that name made by the expression `sql`.
+        """Use another key: the column `key`, or a new column of that name made by the expression `sql`, or several
+        columns, `key=("customer", "country")`.
 
         Nothing moves here. Records move only before a step that needs equal keys together.
         """
-        _refuse(bad_key(key, key_format, f"rekey of {self.step}"))
-        columns = f"{sql} AS {quote(key)}, *" if sql else "*"
-        select, expressions = f"SELECT {columns} FROM {self._source}", (sql or quote(key),)
-        return self._step(Op.REKEY, select, expressions, name, key=key, key_format=key_format, rekeys=True)
+        where = f"rekey of {self.step}"
+        called, made = _new_key(key, key_format, where, sql)
+        old = f"* EXCLUDE ({quote(self.key)})" if key_parts(self.key) else "*"
+        columns = f"{made} AS {quote(called)}, {old}" if made else old
+        select, expressions = f"SELECT {columns} FROM {self._source}", (sql,) if sql else _named(key)
+        return self._step(Op.REKEY, select, expressions, name, key=called, key_format=key_format, rekeys=True)
 
     def repartition(self, partitions: int | None = None, *, hash: str = MURMUR2, name: str | None = None) -> Flow:
         """Move the records even if no step needs it: into `partitions` if given, by the hash of that name.
@@ -78,22 +105,22 @@ class Flow(Value, frozen=True):
         findings = list(hash_findings(hash, self.key_format, where))
         if hash == OPAQUE:
             findings.append(
-                Finding(
+                Finding.of(
                     Kind.DECLARATION,
                     "an opaque hash cannot place records",
                     where,
                     "name the hash to place them by",
-                    about(step=self.step),
+                    step=self.step,
                 )
             )
         if partitions is not None and partitions < 1:
             findings.append(
-                Finding(
+                Finding.of(
                     Kind.DECLARATION,
                     f"{partitions} partitions asked for",
                     where,
                     "ask for 1 or more",
-                    about(partitions=partitions),
+                    partitions=partitions,
                 )
             )
         elif partitions is not None and (finding := PARTITIONS.finding(partitions, where)):
@@ -105,7 +132,10 @@ class Flow(Value, frozen=True):
         return self._step(Op.REPARTITION, sql, (), name, partitions=partitions, hash=HashName(hash))
 
     def merge(self, *others: Flow, name: str | None = None) -> Flow:
-        """The records of all flows, which must have the same columns and the same key."""
+        """The records of all flows, which must have the same columns and the same key.
+
+        A column that is a bare NULL in one of them is of the type that it has in the others.
+        """
         flows = self._with(others, Op.MERGE)
         return self._step(Op.MERGE, union(flow.step for flow in flows), (), name, inputs=flows)
 
@@ -123,11 +153,10 @@ class Flow(Value, frozen=True):
         flows = self._with([flow for flow, _ in others], Op.COGROUP)
         listed = (columns, *(text for _, text in others))
         sides = [f"({flow.aggregated(text)}) AS {quote(flow.alias)}" for flow, text in zip(flows, listed, strict=True)]
-        kept = ", ".join(f"{quote(flow.alias)}.* EXCLUDE ({quote(flow.key)})" for flow in flows)
-        keys = [flow._qualified_key for flow in flows]
+        kept = ", ".join(f"{quote(flow.alias)}.* EXCLUDE ({_names(flow._key_columns)})" for flow in flows)
         # Records without a key are one group here too.
-        joined = _joined(sides, keys, "FULL JOIN", "IS NOT DISTINCT FROM")
-        sql = f"SELECT {_any(keys)} AS {quote(self.key)}, {kept} FROM {joined}"
+        joined = _joined(sides, flows, "FULL JOIN", "IS NOT DISTINCT FROM")
+        sql = f"SELECT {self._keys_of(flows)}, {kept} FROM {joined}"
         return self._step(Op.COGROUP, sql, listed, name, inputs=flows, keyed=True)
 
     def join(
@@ -145,26 +174,37 @@ class Flow(Value, frozen=True):
         The result has this flow's key column and alias. `how` is inner, left or full.
         """
         flows = self._with([other] if isinstance(other, Flow) else other, Op.JOIN, how)
-        keys = [flow._qualified_key for flow in flows]
-        joined = _joined([flow._source for flow in flows], keys, Join(how).sql, "=") + (f" AND ({on})" if on else "")
-        sql = f"SELECT {_any(keys) if how == 'full' else keys[0]} AS {quote(self.key)}, {columns} FROM {joined}"
+        joined = _joined([flow._source for flow in flows], flows, Join(how).sql, "=") + (f" AND ({on})" if on else "")
+        keys = self._keys_of(flows if how == Join.FULL else [self])
+        sql = f"SELECT {keys}, {columns} FROM {joined}"
         return self._step(Op.JOIN, sql, (columns, on) if on else (columns,), name, inputs=flows, keyed=True)
 
     def partial(
-        self, columns: str, *, by: str | None = None, key_format: str = KeyFormat.STRING, name: str | None = None
+        self,
+        columns: str,
+        *,
+        by: str | Sequence[str] | None = None,
+        key_format: str = KeyFormat.STRING,
+        name: str | None = None,
     ) -> Flow:
-        """Aggregate the records of each task: one row for each value of the column `by`, or one row for each task.
+        """Aggregate the records of each task: one row for each value of the column `by`, or of several columns, or one
+        row for each task.
 
         The number of rows depends on the number of tasks, so only `combine` may follow. `key_format` is that of `by`,
         unless `by` is the flow's own key.
         """
-        if same := by == self.key:
+        if by == self.key:
             key_format = self.key_format
-        if by is not None:
-            _refuse(bad_key(by, key_format, f"partial of {self.step}"))
-        sql = f"SELECT {_listed(by, columns)} FROM {self._source} GROUP BY ALL"
-        expressions = (columns, quote(by)) if by else (columns,)
-        return self._step(Op.PARTIAL, sql, expressions, name, key=by or "", key_format=key_format, rekeys=not same)
+        where = f"partial of {self.step}"
+        called, made = ("", "") if by is None else _new_key(by, key_format, where, None)
+        if same := by is not None and called == self.key:
+            made = ""
+        keys = (
+            [f"{made} AS {quote(called)}" if made else quote(called), *map(quote, key_parts(called))] if called else []
+        )
+        listed, expressions = ", ".join((*keys, columns)), (columns, *_named(by or ()))
+        sql = f"SELECT {listed} FROM {self._source} GROUP BY ALL"
+        return self._step(Op.PARTIAL, sql, expressions, name, key=called, key_format=key_format, rekeys=not same)
 
     def combine(
         self, columns: str, *, running: bool = False, fan_in: int | None = None, name: str | None = None
@@ -176,14 +216,12 @@ class Flow(Value, frozen=True):
         its keys, over all batches so far.
         """
         if fan_in is not None and fan_in < 2:
-            raise Refused(
-                Finding(
-                    Kind.DECLARATION,
-                    f"a fan-in of {fan_in} combines nothing",
-                    f"combine of {self.step}",
-                    "use 2 or more",
-                    about(fan_in=fan_in),
-                )
+            raise Refused.of(
+                Kind.DECLARATION,
+                f"a fan-in of {fan_in} combines nothing",
+                f"combine of {self.step}",
+                "use 2 or more",
+                fan_in=fan_in,
             )
         if fan_in is not None:
             FAN_IN.check(fan_in, f"combine of {self.step}")
@@ -234,6 +272,7 @@ class Flow(Value, frozen=True):
         *,
         times: tuple[str, str],
         within: timedelta,
+        how: str = Join.INNER,
         keep: timedelta | None = None,
         ahead: timedelta = AHEAD,
         name: str | None = None,
@@ -241,30 +280,81 @@ class Flow(Value, frozen=True):
         """Join with another flow by key, where the times of both are at most `within` apart.
 
         The two records may come in different batches, in any order; the batch that brings the second gives the row.
-        `times` are SQL expressions, one for each flow. Records are kept until they are `keep` older than the latest
-        time seen of their flow (twice `within` by default). A record whose time is infinite, or more than `ahead` after
-        the day on which the batch is planned, joins nothing. `columns` are SQL expressions over both flows by their
-        aliases.
+        `times` are SQL expressions, one for each flow. Records are kept until they are `keep` older than the watermark
+        of both flows or, if their streams say no times, the latest time seen of their flow (twice `within` by default).
+        A record whose time is infinite, or more than `ahead` after the day on which the batch is planned, joins
+        nothing. `columns` are SQL expressions over both flows by their aliases.
+
+        With `how` left or full, a record of this flow, or of both, that has found no partner is given alone, once, when
+        the watermark of both flows is `within` past its time. Their streams have to say their times.
         """
-        flows = self._with([other], Op.JOIN, Join.INNER)
+        flows = self._with([other], Op.JOIN, how)
         kept = keep or _twice(within)
         for flow in flows:
             _refuse(cannot_keep(flow, Op.JOIN, {"within": within, "keep": kept}))
         _refuse(cannot_keep(self, Op.JOIN, {"ahead": ahead}))
+        inner = how == Join.INNER
+        if not inner:
+            _refuse(cannot_be_over(flows, keep))
         joined = name or f"{self.step}.join"
+        # Of which sides a record waits, to be given alone.
+        waits = (timedelta() if inner else within, within if how == Join.FULL else timedelta())
         left, right = (
-            flow._recent(f"{joined}.{flow.alias}", time, kept, ahead) for flow, time in zip(flows, times, strict=True)
+            flow._recent(f"{joined}.{flow.alias}", time, kept, ahead, waiting)
+            for flow, time, waiting in zip(flows, times, waits, strict=True)
         )
-        near = f"abs({left._time} - {right._time}) <= {within // timedelta(microseconds=1)}"
-        on = f"{left._qualified_key} = {right._qualified_key} AND {near} AND ({left._new} OR {right._new})"
-        sql = f"SELECT {left._qualified_key}, {columns} FROM {left._source} JOIN {right._source} ON {on}"
-        flow = left._step(Op.JOIN, sql, (columns,), joined, inputs=(left, right), keyed=True)
-        return replace(flow, alias=name or self.alias)
+        span = within // timedelta(microseconds=1)
+        if inner:
+            near = f"abs({left._time} - {right._time}) <= {span}"
+            on = f"{_met(left._qualified_key, right, '=')} AND {near} AND ({left._new} OR {right._new})"
+            sql = f"SELECT {left._keys_of([left])}, {columns} FROM {left._source} JOIN {right._source} ON {on}"
+            flow = left._step(Op.JOIN, sql, (columns,), joined, inputs=(left, right), keyed=True)
+            return replace(flow, alias=name or self.alias)
+        joining = left._step(
+            Op.JOIN,
+            left._joined_in_time(right, columns, Join(how), span),
+            (columns,),
+            f"{joined}.marked",
+            inputs=(left, right),
+            keyed=True,
+        )
+        shown = f"SELECT * EXCLUDE ({quote(ALONE)}) FROM {quote(joining.step)}"
+        return replace(joining._step(Op.FILTER, shown, (), joined), alias=name or self.alias)
 
-    def _recent(self, name: str, time: str, keep: timedelta, ahead: timedelta) -> Flow:
+    def _joined_in_time(self, right: Flow, columns: str, how: Join, span: int) -> str:
+        """The SELECT of new pairs, and of records that close without a partner, each with the mark of its side.
+
+        All conditions compare a value of one side with one of the other, so that DuckDB joins by hash. What was given
+        alone gets no partner any more.
+        """
+        valid = [f"{right._new} <= {self._mark(OPEN)}"]
+        closes = [f"WHEN {right._new} IS NULL THEN {self._mark(CLOSES)}"]
+        alone = [f"WHEN {right._new} IS NULL THEN '{self.step}'"]
+        if how is Join.FULL:
+            valid.append(f"{self._new} <= {right._mark(OPEN)}")
+            closes.append(f"WHEN {self._new} IS NULL THEN {right._mark(CLOSES)}")
+            alone.append(f"WHEN {self._new} IS NULL THEN '{right.step}'")
+        on = " AND ".join(
+            [
+                f"{self._qualified_key} = {right._without_nulls}",
+                f"{right._time} >= {self._time} - {span}",
+                f"{right._time} <= {self._time} + {span}",
+                *valid,
+            ]
+        )
+        keys = self._keys_of([self, right] if how is Join.FULL else [self])
+        return (
+            f"SELECT {keys}, {columns}, CASE {' '.join(alone)} END AS {quote(ALONE)} "
+            f"FROM {self._source} {how.sql} {right._source} ON {on} "
+            f"WHERE CASE {' '.join(closes)} ELSE {self._new} OR {right._new} END"
+        )
+
+    def _recent(self, name: str, time: str, keep: timedelta, ahead: timedelta, waits: timedelta) -> Flow:
         """The records of this batch, and those of earlier batches that are not older than that."""
-        keeps = recent_keeps(self._source, self.key, time, keep, ahead)
-        flow = self._step(Op.RECENT, recent(self._source, time, ahead, name), (time,), name, keyed=True, state=keeps)
+        keeps = recent_keeps(self._source, self.key, time, keep, ahead, waits)
+        sql = recent(self._source, time, ahead, name)
+        sql = marked(sql, name, waits) if waits else sql
+        flow = self._step(Op.RECENT, sql, (time,), name, keyed=True, state=keeps)
         return replace(flow, alias=self.alias)
 
     def process(
@@ -292,12 +382,13 @@ class Flow(Value, frozen=True):
             what = f"the state has no column {self.key!r}" if self.key else f"{self.step} has no key"
             where = f"process of {self.step}"
             findings.append(
-                Finding(
+                Finding.of(
                     Kind.DECLARATION,
                     f"{what}: state is kept by key",
                     where,
                     "add it to state",
-                    about(step=self.step, key=self.key),
+                    step=self.step,
+                    key=self.key,
                 )
             )
         return self._called(
@@ -355,12 +446,12 @@ class Flow(Value, frozen=True):
             findings.extend(bad_key(key, key_format, where))
         if kept and kept not in columns:
             findings.append(
-                Finding(
+                Finding.of(
                     Kind.KEYS_DO_NOT_MEET,
                     f"the key column {kept!r} is not declared",
                     where,
                     "add it to columns, or name key=",
-                    about(kept=kept),
+                    kept=kept,
                 )
             )
         path = ""
@@ -391,16 +482,20 @@ class Flow(Value, frozen=True):
         deletes: str | None = None,
         lineage: bool = False,
         expect: Iterable[Mapping[str, Any]] = (),
+        comment: str = "",
+        comments: Mapping[str, str] | None = None,
     ) -> None:
         """Publish the rows to a result table. With `lineage` they have columns `_batch` and `_task`.
 
         Mode `append` adds the rows. Mode `upsert` keeps one row for each key, the latest; where the SQL condition
         `deletes` is true of it, none. Mode `replace` keeps the rows of one batch. `expect` holds Great Expectations
-        configurations as plain data: `{"type": …, "kwargs": {…}}`.
+        configurations as plain data: `{"type": …, "kwargs": {…}}`. `comment` says what the table is, `comments` what
+        its columns are: they go into its log, where catalogues and query engines find them.
         """
         _refuse(cannot_write(self, check_name(table, "table"), mode, deletes))
         flow = self._upserted(f"{table}.upsert", deletes) if mode == Mode.UPSERT else self
-        self.pipeline._write(table, flow, lineage, tuple(expect), Mode(mode))
+        said = tuple(ColumnComment(*each) for each in (comments or {}).items())
+        self.pipeline._write(table, flow, lineage, tuple(expect), Mode(mode), comment, said)
 
     def _as_table(self, deletes: str | None, *, kept: bool) -> Flow:
         """The latest records of a table without those that delete their key, under the table's name."""
@@ -428,7 +523,7 @@ class Flow(Value, frozen=True):
 
     def aggregated(self, columns: str) -> str:
         """The SELECT of these aggregates by the flow's key."""
-        return f"SELECT {_listed(self.key, columns)} FROM {self._source} GROUP BY ALL"
+        return f"SELECT {_listed(self._key_columns, columns)} FROM {self._source} GROUP BY ALL"
 
     @property
     def _source(self) -> str:
@@ -444,9 +539,30 @@ class Flow(Value, frozen=True):
         """Whether a record is of this batch, in a flow that is kept for a time."""
         return f"{quote(self.alias)}.{quote(NEW)}"
 
+    def _mark(self, mark: str) -> str:
+        """A mark of a record in a flow that is kept for a time."""
+        return f"{quote(self.alias)}.{quote(mark)}"
+
+    @property
+    def _without_nulls(self) -> str:
+        """The key; null if a column that it is made of is."""
+        known = " AND ".join(f"{quote(self.alias)}.{quote(part)} IS NOT NULL" for part in key_parts(self.key))
+        return f"CASE WHEN {known} THEN {self._qualified_key} END" if known else self._qualified_key
+
+    @property
+    def _key_columns(self) -> tuple[str, ...]:
+        """The key column, then those that it is made of."""
+        return (self.key, *key_parts(self.key)) if self.key else ()
+
     @property
     def _qualified_key(self) -> str:
         return f"{quote(self.alias)}.{quote(self.key)}"
+
+    def _keys_of(self, flows: Sequence[Flow]) -> str:
+        """A SELECT list of this flow's key columns, each as the first of these flows that has a row has it."""
+        sides = [[f"{quote(flow.alias)}.{quote(column)}" for column in flow._key_columns] for flow in flows]
+        keys = zip(map(_any, zip(*sides, strict=True)), self._key_columns, strict=True)
+        return ", ".join(f"{key} AS {quote(column)}" for key, column in keys)
 
     def _with(self, others: Sequence[Flow], op: Op, how: str = Join.FULL) -> list[Flow]:
         """This flow and the others. Raises Refused, with all findings, if `op` cannot combine them."""
@@ -487,21 +603,51 @@ def _declared(columns: Mapping[str, str]) -> tuple[Column, ...]:
     return tuple(Column(column, kind) for column, kind in columns.items())
 
 
-def _listed(key: str | None, columns: str) -> str:
-    return f"{quote(key)}, {columns}" if key else columns
+def _new_key(key: str | Sequence[str], key_format: str, where: str, sql: str | None) -> tuple[str, str]:
+    """The column of a new key, and the SQL that makes it, empty if it is there. Raises Refused with all findings."""
+    if isinstance(key, str):
+        _refuse(bad_key(key, key_format, where))
+        return key, sql or ""
+    findings = list(bad_parts(key, where))
+    if sql or key_format != KeyFormat.STRING:
+        what = "a key of several columns has no expression and no key format of its own"
+        findings.append(
+            Finding.of(Kind.DECLARATION, what, where, "select the columns before, as they are to be", columns=list(key))
+        )
+    _refuse(findings)
+    return composite(key), canonical(key)
+
+
+def _named(key: str | Sequence[str]) -> tuple[str, ...]:
+    """The columns of a key, as expressions."""
+    return (quote(key),) if isinstance(key, str) else tuple(map(quote, key))
+
+
+def _names(columns: Iterable[str]) -> str:
+    return ", ".join(map(quote, columns))
+
+
+def _listed(keys: Sequence[str], columns: str) -> str:
+    return f"{_names(keys)}, {columns}" if keys else columns
 
 
 def _any(keys: Sequence[str]) -> str:
     return keys[0] if len(keys) == 1 else f"coalesce({', '.join(keys)})"
 
 
-def _joined(sides: Sequence[str], keys: Sequence[str], word: str, equal: str) -> str:
+def _joined(sides: Sequence[str], flows: Sequence[Flow], word: str, equal: str) -> str:
     """The sides joined in turn, each by its key to the key of the sides before it."""
-    text = sides[0]
+    text, keys = sides[0], [flow._qualified_key for flow in flows]
     for number in range(1, len(sides)):
         before = _any(keys[:number]) if word == "FULL JOIN" else keys[0]
-        text += f" {word} {sides[number]} ON {before} {equal} {keys[number]}"
+        text += f" {word} {sides[number]} ON {_met(before, flows[number], equal)}"
     return text
+
+
+def _met(key: str, other: Flow, equal: str) -> str:
+    """The condition that a key is that of another flow's record. As in SQL, `=` is not true of keys with a NULL."""
+    nulls = [f"{quote(other.alias)}.{quote(part)} IS NOT NULL" for part in key_parts(other.key) if equal == "="]
+    return " AND ".join([f"{key} {equal} {other._qualified_key}", *nulls])
 
 
 def _refuse(findings: Iterable[Finding]) -> None:

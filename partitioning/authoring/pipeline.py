@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from os import PathLike, fspath
 from typing import Any, TypeVar, Unpack, cast
 
 from partitioning.authoring.declared import Declared, stream_of
 from partitioning.authoring.flow import Flow
+from partitioning.authoring.kept_changes import kept_change
 from partitioning.authoring.settings import PartitionerRef
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
 from partitioning.model.backfill import pipeline_of
-from partitioning.model.graph import Graph, Mode, Step, Write
+from partitioning.model.graph import ColumnComment, Graph, Mode, Step, Write
+from partitioning.model.measures import as_text, merged
 from partitioning.model.offsets import check_name
+from partitioning.model.private import private_names
 from partitioning.model.schemes import Scheme
 from partitioning.model.sources import address_of
 from partitioning.model.streams import Stream
@@ -60,18 +62,12 @@ class Pipeline:
         findings: list[Finding] = []
         if name == "tables":
             then = "result tables lie there; rename it"
-            findings.append(
-                Finding(Kind.NAME, "a pipeline cannot be named 'tables'", "pipeline", then, about(name=name))
-            )
+            findings.append(Finding.of(Kind.NAME, "a pipeline cannot be named 'tables'", "pipeline", then, name=name))
         if pipeline_of(name):
             what = f"a pipeline cannot be named {name!r}"
             findings.append(
-                Finding(
-                    Kind.NAME,
-                    what,
-                    "pipeline",
-                    f"a backfill of {pipeline_of(name)} lies there; rename it",
-                    about(name=name),
+                Finding.of(
+                    Kind.NAME, what, "pipeline", f"a backfill of {pipeline_of(name)} lies there; rename it", name=name
                 )
             )
         self.name = _read(findings, check_name, name, "pipeline")
@@ -101,6 +97,11 @@ class Pipeline:
         return tuple(self._steps.values())
 
     @property
+    def private(self) -> frozenset[str]:
+        """The names of all columns whose values are private, in small letters."""
+        return private_names(self.streams, self.steps)
+
+    @property
     def writes(self) -> tuple[Write, ...]:
         """The result tables, in declared order."""
         return tuple(self._writes.values())
@@ -113,6 +114,39 @@ class Pipeline:
         """The same pipeline with other declarations of its streams, made by `change`; names and keys stay."""
         other = copy(self)
         other._streams = {name: change(stream) for name, stream in self._streams.items()}
+        return other
+
+    def up_to(self, name: str, table: str) -> Pipeline:
+        """The same pipeline up to a stream or step, whose rows it appends to a result table; it writes no other, and is
+        planned by default. Raises Refused as `flow`."""
+        key, needed = self.flow(name).key, {name}
+        for step in reversed(self.steps):
+            needed.update(step.inputs if step.name in needed else ())
+        other = copy(self)
+        other.scheme, other.schemes, other.partitioners = None, {}, {}
+        other._streams = {each: stream for each, stream in self._streams.items() if each in needed}
+        other._steps = {each: step for each, step in self._steps.items() if each in needed}
+        other._writes = {table: Write(table, name, key, lineage=False, expectations=())}
+        return other
+
+    def expecting(self, added: Mapping[str, Sequence[str]]) -> Pipeline:
+        """The same pipeline with these expectations too, by table, as JSON text. Raises Refused for unknown tables."""
+        if unknown := sorted(set(added) - set(self._writes)):
+            there_are = f"there are: {', '.join(self._writes)}"
+            where = "tables, in settings"
+            raise Refused(
+                *(
+                    Finding.of(Kind.NAME, f"there is no table {table!r}", where, there_are, table=table)
+                    for table in unknown
+                )
+            )
+        other = copy(self)
+        other._writes = {
+            table: replace(write, expectations=tuple(merged(write.expectations, added[table])))
+            if table in added
+            else write
+            for table, write in self._writes.items()
+        }
         return other
 
     @property
@@ -147,16 +181,46 @@ class Pipeline:
         """The flow of the stream or step of that name. Raises Refused, with the known names, if there is none."""
         if name not in self._flows:
             listed = ", ".join(self._flows) or "none yet"
-            raise Refused(
-                Finding(
-                    Kind.NAME,
-                    f"there is no stream or step {name!r}",
-                    f"pipeline {self.name!r}",
-                    f"there are: {listed}",
-                    about(name=name),
-                )
+            raise Refused.of(
+                Kind.NAME,
+                f"there is no stream or step {name!r}",
+                f"pipeline {self.name!r}",
+                f"there are: {listed}",
+                name=name,
             )
         return self._flows[name]
+
+    def streams_of(self, name: str) -> tuple[Stream, ...]:
+        """The streams that a stream or step comes from."""
+        seen, todo = set[str](), [name]
+        while todo:
+            if (at := todo.pop()) not in seen:
+                seen.add(at)
+                todo.extend(self._steps[at].inputs if at in self._steps else ())
+        return tuple(stream for stream in self.streams if stream.name in seen)
+
+    def changed(
+        self,
+        step: str,
+        *,
+        was: str = "",
+        begins: Mapping[str, object] | None = None,
+        migrate: Mapping[str, str] | str | Callable[..., Any] | None = None,
+        anew: str = "",
+    ) -> None:
+        """Say what becomes of what a step kept before it was changed. The batch that is planned next does it, once.
+
+        The step goes on from what the step `was` called kept. New columns of the rows that it kept begin with the
+        values in `begins`, by column; a text there is an SQL expression over the columns kept before. `migrate` has
+        such expressions for any columns, or is a function from the table of old rows to that of new ones: all rows are
+        then written again, each under its key. With `anew`, the reason why, the step begins with nothing.
+
+        Raises Refused, with all findings, if there is no such step that keeps something.
+        """
+        declared = kept_change(self.steps, step, was, begins or {}, migrate, anew)
+        before = self._steps[step]
+        assert before.state
+        self._steps[step] = replace(before, state=replace(before.state, changed=declared))
 
     def _declare(self, stream: Stream) -> Flow:
         flow = Flow(self, stream.name, stream.name, stream.key, stream.key_format)
@@ -169,27 +233,34 @@ class Pipeline:
         self._once(flow)
         self._steps[step.name] = step
 
-    def _write(self, table: str, flow: Flow, lineage: bool, expect: tuple[Mapping[str, Any], ...], mode: Mode) -> None:
+    def _write(
+        self,
+        table: str,
+        flow: Flow,
+        lineage: bool,
+        expect: tuple[Mapping[str, Any], ...],
+        mode: Mode,
+        comment: str,
+        comments: tuple[ColumnComment, ...],
+    ) -> None:
         try:
-            expectations = tuple(_json(one) for one in expect)
+            expectations = tuple(as_text(dict(one)) for one in expect)
         except (TypeError, ValueError) as error:
-            raise Refused(
-                Finding(
-                    Kind.DECLARATION,
-                    f"an expectation is no plain data: {error}",
-                    f"table {table!r}",
-                    "write it as JSON has it",
-                    about(table=table),
-                )
+            raise Refused.of(
+                Kind.DECLARATION,
+                f"an expectation is no plain data: {error}",
+                f"table {table!r}",
+                "write it as JSON has it",
+                table=table,
             ) from error
-        self._writes[table] = Write(table, flow.step, flow.key, lineage, expectations, mode)
+        self._writes[table] = Write(table, flow.step, flow.key, lineage, expectations, mode, comment, comments)
 
     def _once(self, flow: Flow) -> None:
         # SQL does not distinguish names by case.
         if flow.step.lower() in {name.lower() for name in self._flows}:
             what = f"two streams or steps are named {flow.step!r}"
             then = _DECLARE_ONCE if flow.step in self._streams else "give one of them another name="
-            raise Refused(Finding(Kind.NAME, what, f"pipeline {self.name!r}", then, about(step=flow.step)))
+            raise Refused.of(Kind.NAME, what, f"pipeline {self.name!r}", then, step=flow.step)
         self._flows[flow.step] = flow
 
 
@@ -200,7 +271,3 @@ def _read(findings: list[Finding], read: Callable[..., T], *values: object) -> T
     except Refused as refusal:
         findings.extend(refusal.findings)
         return cast(T, None)
-
-
-def _json(expectation: Mapping[str, Any]) -> str:
-    return json.dumps(dict(expectation), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -11,13 +11,16 @@ from typing import Any
 
 from msgspec import field
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.imports import is_import_path
 from partitioning.kinds import Kind
 from partitioning.model.allowance import Allowance
+from partitioning.model.hot_keys import HotKeys
+from partitioning.model.measures import as_text
 from partitioning.model.offsets import OffsetRange
+from partitioning.model.plan import OFFENDERS_TOLD
 from partitioning.model.schemes import Scheme
-from partitioning.numbers import FAN_IN, GROUPS, OFFSET, PERCENT, RECORDS, ROWS, Bound
+from partitioning.numbers import FAN_IN, GROUPS, OFFENDERS, OFFSET, PERCENT, RECORDS, ROWS, Bound
 from partitioning.values import Value, replace
 
 BALANCED_STICKY = "balanced-sticky"
@@ -47,7 +50,8 @@ class Settings(Value, frozen=True):
     `starts` names stream partitions (`flights-3`) whose first batch begins after their first offset. Offsets in
     `accept_loss` may be lost. Steps in `begin_anew` begin without state if they are new or changed; steps in `go_on`
     continue from their state although something before them changed. `allowance` limits the rows that a batch may
-    remove.
+    remove. `expectations` are added to those of result tables, by table, as JSON text. A finding lists so
+    many `offenders`. `hot_keys` says what becomes of keys that make a task heavy.
     """
 
     scheme: Scheme | None = None
@@ -62,6 +66,9 @@ class Settings(Value, frozen=True):
     begin_anew: tuple[str, ...] = ()
     go_on: tuple[str, ...] = ()
     allowance: Allowance = Allowance()
+    expectations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    offenders: int = OFFENDERS_TOLD
+    hot_keys: HotKeys = HotKeys.LEAVE
 
     @classmethod
     def read(cls, text: str, where: str) -> Settings:
@@ -77,19 +84,19 @@ class Settings(Value, frozen=True):
         try:
             taken = _FILE(tomllib.loads(text), "")
         except ValueError as error:  # so tomllib tells of numbers of too many digits, too
-            raise Refused(
-                Finding(Kind.SETTING, f"it is no TOML: {error}", where, "correct it", about(error=error))
-            ) from error
+            raise Refused.of(Kind.SETTING, f"it is no TOML: {error}", where, "correct it", error=error) from error
         except Refused as refusal:
             raise Refused(
                 *(replace(finding, where=f"{finding.where} in {where}") for finding in refusal.findings)
             ) from None
         few = taken.pop("far_fewer", {})
         allowance = Allowance(**few, named=taken.pop("take_away", ()))
+        expected = {table: of["expect"] for table, of in taken.pop("tables", {}).items() if "expect" in of}
         tables = {**taken.pop("stages", {}), **taken.pop("steps", {})}
         return cls(
             **taken,
             allowance=allowance,
+            expectations=expected,
             schemes=_by_name(tables, "scheme"),
             partitioners=_by_name(tables, "partitioner"),
             fan_in=_by_name(tables, "fan_in"),
@@ -163,6 +170,14 @@ def _scheme(value: Any, place: str) -> Scheme:
         raise Refused(*(replace(finding, where=place) for finding in refusal.findings)) from None
 
 
+def _hot_keys(value: Any, place: str) -> HotKeys:
+    try:
+        return HotKeys(_text(value, place))
+    except ValueError:
+        then = f"use {' or '.join(HotKeys)}"
+        raise Refused.of(Kind.SETTING, f"hot keys cannot be {value!r}", place, then, value=value) from None
+
+
 def _range(value: Any, place: str) -> OffsetRange:
     try:
         return OffsetRange.parse(_text(value, place))
@@ -172,21 +187,15 @@ def _range(value: Any, place: str) -> OffsetRange:
 
 def _text(value: Any, place: str) -> str:
     if not isinstance(value, str):
-        raise Refused(Finding(Kind.SETTING, f"{value!r} is no text", place, "write it in quotes", about(value=value)))
+        raise Refused.of(Kind.SETTING, f"{value!r} is no text", place, "write it in quotes", value=value)
     return value
 
 
 def _number(bound: Bound) -> Parser:
     def parse(value: Any, place: str) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise Refused(
-                Finding(
-                    Kind.SETTING,
-                    f"{value!r} is no whole number",
-                    place,
-                    f"use {bound.least} or more",
-                    about(value=value),
-                )
+            raise Refused.of(
+                Kind.SETTING, f"{value!r} is no whole number", place, f"use {bound.least} or more", value=value
             )
         return bound.check(value, place)
 
@@ -198,23 +207,15 @@ def _partitioner(value: Any, place: str) -> PartitionerRef:
     path = arguments.pop("use", None)
     if not isinstance(path, str) or not is_import_path(path):
         what = f"{path!r} is no import path" if path is not None else "it does not say which partitioner to use"
-        raise Refused(
-            Finding(
-                Kind.SETTING,
-                what,
-                place,
-                'write "package.module:name", or {use = "package.module:name", …}',
-                about(path=path),
-            )
+        raise Refused.of(
+            Kind.SETTING, what, place, 'write "package.module:name", or {use = "package.module:name", …}', path=path
         )
     return PartitionerRef(path, arguments)
 
 
 def _mapping(value: Any, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise Refused(
-            Finding(Kind.SETTING, f"{value!r} is no table", place, f"write it as [{place}]", about(value=value))
-        )
+        raise Refused.of(Kind.SETTING, f"{value!r} is no table", place, f"write it as [{place}]", value=value)
     return dict(value)
 
 
@@ -241,7 +242,7 @@ def _table(parsers: Mapping[str, Parser]) -> Parser:
                 taken[key] = _taken(parsers[key], inner, at, findings)
             else:
                 findings.append(
-                    Finding(Kind.SETTING, f"unknown key {key!r}", at, f"use {', '.join(parsers)}", about(key=key))
+                    Finding.of(Kind.SETTING, f"unknown key {key!r}", at, f"use {', '.join(parsers)}", key=key)
                 )
         if findings:
             raise Refused(*findings)
@@ -262,12 +263,37 @@ def _named(table: Parser) -> Parser:
 
 def _texts(value: Any, place: str) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise Refused(
-            Finding(Kind.SETTING, f"{value!r} is no list", place, "write the names in brackets", about(value=value))
-        )
+        raise Refused.of(Kind.SETTING, f"{value!r} is no list", place, "write the names in brackets", value=value)
     return tuple(_text(inner, place) for inner in value)
 
 
+def _expectations(value: Any, place: str) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        what, then = f"{value!r} is no list", f"write each as a table [[{place}]]"
+        raise Refused.of(Kind.SETTING, what, place, then, value=value)
+    findings: list[Finding] = []
+    taken = tuple(_taken(_expectation, inner, place, findings) for inner in value)
+    if findings:
+        raise Refused(*findings)
+    return taken
+
+
+def _expectation(value: Any, place: str) -> str:
+    stated = _EXPECTATION(value, place)
+    if "type" not in stated:
+        what, then = "an expectation has no type", 'write type = "expect_…", as Great Expectations names it'
+        raise Refused.of(Kind.SETTING, what, place, then, value=value)
+    return as_text(stated)
+
+
+def _severity(value: Any, place: str) -> str:
+    if (severity := _text(value, place)) not in ("error", "warning"):
+        what, then = f"there is no severity {severity!r}", 'use "error" or "warning"'
+        raise Refused.of(Kind.SETTING, what, place, then, value=value)
+    return severity
+
+
+_EXPECTATION = _table({"type": _text, "kwargs": _mapping, "severity": _severity, "description": _text})
 _STAGE: Mapping[str, Parser] = {"scheme": _scheme, "partitioner": _partitioner}
 _FILE = _table(
     {
@@ -279,9 +305,12 @@ _FILE = _table(
         "begin_anew": _texts,
         "go_on": _texts,
         "take_away": _texts,
+        "offenders": _number(OFFENDERS),
+        "hot_keys": _hot_keys,
         "far_fewer": _table({"rows": _number(ROWS), "percent": _number(PERCENT)}),
         "stages": _named(_table(_STAGE)),
         "steps": _named(_table({**_STAGE, "fan_in": _number(FAN_IN)})),
+        "tables": _named(_table({"expect": _expectations})),
     }
 )
 

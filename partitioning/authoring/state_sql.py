@@ -14,9 +14,17 @@ from partitioning.model.leaving import DAY_END, TIME
 
 # Whether a record is of this batch.
 NEW = "@new"
+# Whether a record's time is over in this batch, and whether it was not yet over before.
+CLOSES = "@closes"
+OPEN = "@open"
+# Of which side a row is that has no partner.
+ALONE = "@alone"
+# The columns that no table has.
+MARKS = frozenset({TIME.name, NEW, CLOSES, OPEN, ALONE})
 _IDENTITY = "@identity"
 _BEFORE = "@before"
 _MICROSECOND = timedelta(microseconds=1)
+_NOT = timedelta()
 
 
 def recent(source: str, time: str, ahead: timedelta, step: str) -> str:
@@ -25,17 +33,35 @@ def recent(source: str, time: str, ahead: timedelta, step: str) -> str:
     return f"{new} UNION ALL BY NAME SELECT *, false AS {quote(NEW)} FROM {quote(state_of(step))}"
 
 
-def recent_keeps(source: str, key: str, time: str, keep: timedelta, ahead: timedelta) -> StateSpec:
+def marked(recent: str, step: str, waits: timedelta) -> str:
+    """Recent records, each with whether it is open, and whether it closes: in the one batch in which the watermark
+    passes its time by more than `waits`, or in its own if it comes later than that or has no time."""
+    before, now = (f"getvariable('{passed}')" for passed in passed_by(step))
+    span, time, new = waits // _MICROSECOND, quote(TIME.name), quote(NEW)
+    is_open = f"coalesce({new} OR {time} >= {before} - {span}, true)"
+    closes = f"coalesce({time} < {now} - {span} AND {is_open}, {time} IS NULL)"
+    return f"SELECT *, {is_open} AS {quote(OPEN)}, {closes} AS {quote(CLOSES)} FROM ({recent})"
+
+
+def passed_by(step: str) -> tuple[str, str]:
+    """The SQL variables with the watermark of a step in the batch before, and now."""
+    return f"{step}@before".replace("'", "''"), f"{step}@now".replace("'", "''")
+
+
+def recent_keeps(
+    source: str, key: str, time: str, keep: timedelta, ahead: timedelta, waits: timedelta = _NOT
+) -> StateSpec:
     """All records that have a time."""
     number = _numbered(time, ahead)
     sql = f"SELECT *, {number} AS {quote(TIME.name)} FROM {source} WHERE {number} IS NOT NULL"
-    return StateSpec(sql, keep // _MICROSECOND, apart=_apart(source, key, time, ahead))
+    apart = _apart(source, key, time, ahead)
+    return StateSpec(sql, keep // _MICROSECOND, apart=apart, waits=waits // _MICROSECOND)
 
 
 def distinct(source: str, key: str, identity: str, time: str, within: timedelta, ahead: timedelta, step: str) -> str:
     """The records of this batch without duplicates, in it or among those that the step kept."""
     near, (time_, identity_, before) = within // _MICROSECOND, map(quote, (TIME.name, _IDENTITY, _BEFORE))
-    # Of records with the same time, the choice must not depend on their order.
+    # Among records with the same time, the choice must not depend on their order.
     last = f'lag({time_}) OVER (PARTITION BY {quote(key)}, {identity_} ORDER BY {time_}, "@row")'
     named = f"SELECT *, {identity} AS {identity_}, {_numbered(time, ahead)} AS {time_} FROM {source}"
     kept = (
@@ -67,7 +93,16 @@ def _apart(source: str, key: str, time: str, ahead: timedelta) -> str:
 
 
 def _numbered(time: str, ahead: timedelta) -> str:
-    """A time as a number, null if it does not count. DuckDB gives null for infinite times."""
-    number = f"epoch_us(CAST(({time}) AS TIMESTAMP))"
-    most = f"coalesce(getvariable('{DAY_END}') + {ahead // _MICROSECOND}, {2**63 - 1})"
+    """A time as a number, null if it does not count."""
+    return _counts(f"epoch_us(CAST(({time}) AS TIMESTAMP))", ahead // _MICROSECOND)
+
+
+def time_that_counts(column: str, ahead: int) -> str:
+    """A column of timestamps as numbers, null where one is more than `ahead` microseconds after the day of planning."""
+    return _counts(f"epoch_us({quote(column)})", ahead)
+
+
+def _counts(number: str, ahead: int) -> str:
+    """The number, if it counts. DuckDB gives null for infinite times."""
+    most = f"coalesce(getvariable('{DAY_END}') + {ahead}, {2**63 - 1})"
     return f"CASE WHEN {number} <= {most} THEN {number} END"

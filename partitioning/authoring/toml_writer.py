@@ -9,7 +9,7 @@ from datetime import date, datetime, time
 from typing import Any
 
 from partitioning.authoring.settings import DEFAULTS, PartitionerRef, Settings
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -33,6 +33,8 @@ def to_toml(settings: Settings) -> str:
         # Only a step has a fan-in. All else may be under either, but one name must not be under both.
         kind = "steps" if name in settings.fan_in else "stages"
         lines += ["", f"[{kind}.{key(name)}]", *(f"{what} = {value(of)}" for what, of in _of(settings, name))]
+    for table, expected in settings.expectations.items():
+        lines += ["", f"[tables.{key(table)}]", f"expect = {value([json.loads(text) for text in expected])}"]
     return "\n".join(lines) + "\n"
 
 
@@ -63,28 +65,23 @@ def value(plain: Any) -> str:
         case _:
             then = "use text, numbers, lists, tables or dates"
             what = f"{plain!r} cannot be written as TOML"
-            raise Refused(Finding(Kind.SETTING, what, "settings", then, about(plain=plain)))
+            raise Refused.of(Kind.SETTING, what, "settings", then, plain=plain)
 
 
 def _for_all(settings: Settings) -> Iterator[tuple[str, Any]]:
     if settings.scheme is not None:
         yield "scheme", str(settings.scheme)
     yield "groups", settings.groups
-    if settings.grouper != DEFAULTS.grouper:
-        yield "grouper", settings.grouper
-    if settings.limit is not None:
-        yield "limit", settings.limit
-    if settings.starts:
-        yield "starts", settings.starts
-    if settings.begin_anew:
-        yield "begin_anew", settings.begin_anew
-    if settings.go_on:
-        yield "go_on", settings.go_on
+    for name in ("grouper", "hot_keys", "limit", "starts", "begin_anew", "go_on"):
+        if (held := getattr(settings, name)) != getattr(DEFAULTS, name):
+            yield name, held
     allowance, default = settings.allowance, DEFAULTS.allowance
     if allowance.named:
         yield "take_away", allowance.named
     if (allowance.rows, allowance.percent) != (default.rows, default.percent):
         yield "far_fewer", {"rows": allowance.rows, "percent": allowance.percent}
+    if settings.offenders != DEFAULTS.offenders:
+        yield "offenders", settings.offenders
 
 
 def _of(settings: Settings, name: str) -> Iterator[tuple[str, Any]]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from math import gcd, lcm
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.offsets import check_name
 from partitioning.model.plan import Input, StreamInput
@@ -26,10 +26,10 @@ class Assignment(Value, frozen=True):
 
 
 class Reading(Value, frozen=True):
-    """An input to be dealt to tasks: partition p of its `partitions` holds the keys with `h(key) mod partitions = p`.
+    """An input of tasks: partition p of its `partitions` holds the keys with `h(key) mod partitions = p`.
 
-    One that is not `keyed` holds any keys anywhere; each of its partitions is read whole, by one task. Of
-    the partitions, `only` some may be there to be read.
+    An input that is not `keyed` holds any key in any partition; one task reads each partition whole. If `only` is
+    given, the input has just these partitions.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Reading(Value, frozen=True):
 
     @classmethod
     def of(cls, read: Input) -> Reading:
-        """What a stage reads, to be dealt to its tasks."""
+        """An input of a stage, for its tasks to read."""
         keyed = bool(read.placement.key)
         if isinstance(read, StreamInput):
             return cls(read.name, read.partitions, keyed, read.only)
@@ -67,17 +67,15 @@ def assign(streams: Sequence[tuple[str, int]], scheme: Scheme) -> Assignment:
     tasks = scheme.tasks([count for _, count in streams])
     if scheme.most_records is not None:
         what = f"scheme {scheme} goes by the records of a batch, of which partition counts say nothing"
-        raise Refused(
-            Finding(
-                Kind.SCHEME,
-                what,
-                "scheme",
-                "use max, cogroup, elastic(F) or tasks(L); `coset schemes` knows records",
-                about(scheme=scheme),
-            )
+        raise Refused.of(
+            Kind.SCHEME,
+            what,
+            "scheme",
+            "use max, cogroup, elastic(F) or tasks(L); `coset schemes` knows records",
+            scheme=scheme,
         )
     if scheme == MAX:
-        return Assignment(str(scheme), assign_each(readings))
+        return Assignment(str(scheme), assign_whole(readings, tasks))
     _check_size(readings, tasks)
     return Assignment(str(scheme), assign_owned(readings, tasks, [(task,) for task in range(tasks)]))
 
@@ -85,7 +83,8 @@ def assign(streams: Sequence[tuple[str, int]], scheme: Scheme) -> Assignment:
 def stage_tasks(
     inputs: Sequence[Input], cosets: int, owners: Sequence[tuple[int, ...]] | None, *, gathered: bool
 ) -> tuple[Task, ...]:
-    """The tasks of a stage, those that own the residues `owners`, or one for each partition if that is None.
+    """The tasks of a stage: those that own the residues `owners`. If that is None, whole partitions are dealt to
+    `cosets` tasks, or to one each if there are fewer.
 
     A stream may want a task of its own for its records without a key; then that takes those of exchanges, results
     and state too. Not where all records are `gathered` in one task.
@@ -95,31 +94,43 @@ def stage_tasks(
     readings = [Reading.of(read) for read in inputs]
     own = {read.name for read in inputs if isinstance(read, StreamInput) and read.null_keys == NullKeys.OWN_TASK}
     if not own or gathered:
-        return assign_each(readings) if owners is None else assign_owned(readings, cosets, owners)
+        return assign_whole(readings, cosets) if owners is None else assign_owned(readings, cosets, owners)
     keyless = {
         read.name: tuple(read.numbers) if isinstance(read, StreamInput) else (0,)
         for read, reading in zip(inputs, readings, strict=True)
         if (read.name in own if isinstance(read, StreamInput) else reading.keyed)
     }
-    tasks = assign_each(readings, keyless) if owners is None else assign_owned(readings, cosets, owners, keyless)
+    tasks = (
+        assign_whole(readings, cosets, keyless) if owners is None else assign_owned(readings, cosets, owners, keyless)
+    )
     return (*tasks, Task(len(tasks), keyless, null_keys=True, keyless=keyless))
 
 
-def assign_each(readings: Sequence[Reading], elsewhere: Collection[str] = ()) -> tuple[Task, ...]:
-    """One task for each partition, inputs in the order given, then by partition number.
+def assign_whole(readings: Sequence[Reading], cosets: int, elsewhere: Collection[str] = ()) -> tuple[Task, ...]:
+    """Deal whole partitions to `cosets` tasks in turn, inputs in the order given, then by partition number. With as
+    many tasks as partitions or more, each partition has one of its own.
 
     Records without a key of the inputs `elsewhere` are another task's.
 
-    >>> [task.reads for task in assign_each([Reading("views", 2), Reading("clicks", 3, only=(2,))])]
+    >>> readings = [Reading("views", 2), Reading("clicks", 3, only=(2,))]
+    >>> [task.reads for task in assign_whole(readings, 3)]
     [{'views': (0,)}, {'views': (1,)}, {'clicks': (2,)}]
+    >>> [task.reads for task in assign_whole(readings, 2)]
+    [{'views': (0,), 'clicks': (2,)}, {'views': (1,)}]
 
     Raises Refused for a mapping that is too large to be meant.
     """
-    if (tasks := sum(len(reading.numbers) for reading in readings)) > MOST_READS:
-        raise Refused(_too_large(tasks, tasks))
-    pairs = [(reading.name, {reading.name: (number,)}) for reading in readings for number in reading.numbers]
+    if (partitions := sum(len(reading.numbers) for reading in readings)) > MOST_READS:
+        raise Refused(_too_large(partitions, partitions))
+    dealt: list[dict[str, tuple[int, ...]]] = [{} for _ in range(min(cosets, partitions))]
+    first = 0
+    for reading in readings:
+        for turn in range(min(len(reading.numbers), len(dealt))):
+            dealt[(first + turn) % len(dealt)][reading.name] = tuple(reading.numbers[turn :: len(dealt)])
+        first += len(reading.numbers)
     return tuple(
-        Task(task, reads, keyless={} if name in elsewhere else reads) for task, (name, reads) in enumerate(pairs)
+        Task(task, reads, keyless={name: numbers for name, numbers in reads.items() if name not in elsewhere})
+        for task, reads in enumerate(dealt)
     )
 
 
@@ -203,11 +214,11 @@ class _Dealing:
 def _check(streams: Sequence[tuple[str, int]]) -> None:
     findings = []
     if not streams:
-        findings.append(Finding(Kind.ARGUMENT, "no streams to assign", "streams", "name at least one, as views=8"))
+        findings.append(Finding.of(Kind.ARGUMENT, "no streams to assign", "streams", "name at least one, as views=8"))
     names = Counter(name for name, _ in streams)
     for name in sorted(name for name, count in names.items() if count > 1):
         findings.append(
-            Finding(Kind.ARGUMENT, f"stream {name!r} is named twice", name, "name each stream once", about(name=name))
+            Finding.of(Kind.ARGUMENT, f"stream {name!r} is named twice", name, "name each stream once", name=name)
         )
     for name, count in streams:
         try:
@@ -216,12 +227,13 @@ def _check(streams: Sequence[tuple[str, int]]) -> None:
             findings.extend(refusal.findings)
         if count < 1:
             findings.append(
-                Finding(
+                Finding.of(
                     Kind.ARGUMENT,
                     f"stream {name!r} has {count} partitions",
                     name,
                     "a stream has at least 1",
-                    about(name=name, count=count),
+                    name=name,
+                    count=count,
                 )
             )
     if findings:
@@ -237,10 +249,11 @@ def _check_size(readings: Sequence[Reading], cosets: int) -> None:
 
 def _too_large(tasks: int, reads: int) -> Finding:
     divides = "use a number of tasks that divides, or is a multiple of, the partition counts"
-    return Finding(
+    return Finding.of(
         Kind.SCHEME,
         f"{tasks:,} tasks would read {reads:,} stream partitions, more than {MOST_READS:,}",
         "scheme",
         divides if tasks <= MOST_READS else f"use at most {MOST_READS:,} tasks",
-        about(tasks=tasks, reads=reads),
+        tasks=tasks,
+        reads=reads,
     )

@@ -1,4 +1,4 @@
-"""Ranges: a stream partition's offsets dealt to several tasks, where no keys have to meet in one."""
+"""Ranges: a stream partition's offsets assigned to several tasks, where no keys have to meet in one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from partitioning.model.plan import PlannedPartition
 from partitioning.model.takes import Task
 from partitioning.values import replace
 
-# More tasks than this serve nobody, and what is laid out before there is a plan goes by it.
+# More tasks than this are never useful. Airflow's DAG, which is laid out before there is a plan, relies on the limit.
 MOST_RANGES = 10_000
 
 
@@ -25,11 +25,11 @@ def ranges(start: int, end: int, most: int) -> tuple[Span, ...]:
 
 
 def how_many(start: int, end: int, most: int) -> int:
-    """Into how many ranges `ranges` deals: one, if there is nothing."""
+    """Into how many ranges `ranges` assigns: one, if there is nothing."""
     return max(1, -(-(end - start) // most))
 
 
-def dealt_ranges(
+def assign_ranges(
     tasks: Sequence[Task], streams: Mapping[str, Sequence[PlannedPartition]], most: int
 ) -> tuple[Task, ...]:
     """Several tasks in place of each that reads more than `most` records of a stream partition.
@@ -37,8 +37,8 @@ def dealt_ranges(
     `streams` has the partitions of each. The tasks read one partition each, and keep their order: a partition's ranges
     follow one another.
     """
-    dealt = [piece for task in tasks for piece in _pieces(task, streams, most)]
-    return tuple(replace(task, task=number) for number, task in enumerate(dealt))
+    assigned = [piece for task in tasks for piece in _pieces(task, streams, most)]
+    return tuple(replace(task, task=number) for number, task in enumerate(assigned))
 
 
 def _pieces(task: Task, streams: Mapping[str, Sequence[PlannedPartition]], most: int) -> Iterator[Task]:

@@ -34,7 +34,7 @@ class DeclarationChange(Value, frozen=True):
 
 
 def changes(before: Plan, now: Plan) -> tuple[DeclarationChange, ...]:
-    """All differences between two plans that are not offsets, sizes or files, nor the tasks themselves."""
+    """All differences between two plans, except offsets, sizes, files and tasks."""
     return (
         *_of_named("stream", _streams(before), _streams(now)),
         *_of_named("exchange", _exchanges(before), _exchanges(now)),
@@ -42,6 +42,7 @@ def changes(before: Plan, now: Plan) -> tuple[DeclarationChange, ...]:
         *_of_named("step", _steps(before), _steps(now)),
         *_of_named("table", _tables(before), _tables(now)),
         *_between("", _whole(before), _whole(now)),
+        *_code(before, now),
     )
 
 
@@ -119,8 +120,8 @@ def _only(partitions: tuple[int, ...] | None) -> str:
 
 
 def _steps(plan: Plan) -> dict[str, dict[str, str]]:
-    # Unifiers do what the step does before which they are.
-    return {step.name: _step(step) for stage in plan.stages if not stage.unifies for step in stage.steps}
+    # Unifiers, and ranges of hot keys, do what another step does.
+    return {step.name: _step(step) for stage in plan.stages if not stage.repeats for step in stage.steps}
 
 
 def _step(step: Step) -> dict[str, str]:
@@ -149,6 +150,14 @@ def _whole(plan: Plan) -> dict[str, str]:
     }
 
 
+def _code(before: Plan, now: Plan) -> Iterator[DeclarationChange]:
+    """The functions with other code. A commit alone is no change: it changes with every page of a repository."""
+    for path in dict.fromkeys([*before.code_noted, *now.code_noted]):
+        if before.code_noted.get(path) != now.code_noted.get(path):
+            was, is_now = (plan.code_shown(path) or _ABSENT for plan in (before, now))
+            yield DeclarationChange(f"code of {path}", was, is_now)
+
+
 def _fields(declared: Value) -> dict[str, str]:
     values = msgspec.structs.asdict(declared)
     return {name.replace("_", " "): _text(value) for name, value in values.items()}
@@ -165,4 +174,4 @@ def _text(value: object) -> str:
         return _ABSENT
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {kind}" for name, kind in value.items())
-    return ", ".join(value) if isinstance(value, tuple) else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -25,11 +25,11 @@ class Portion(Value, frozen=True):
 
 
 class Handover(Value, frozen=True):
-    """What of a stream, or of a step's state, a stage now reads in other tasks or groups than before.
+    """What of a stream, or of a step's state, other tasks or groups of a stage read now than before.
 
-    `keys` is the share of its keys that have another task, `groups` of those that have another task group, where
-    every hash is as likely as any other. `tasks` counts those that take over keys. Of a stream, `partitions`
-    counts those with such keys; `records` and `bytes` are what the new plan reads of these keys.
+    `keys` is the share of keys with another task, `groups` the share with another task group, if all hashes are equally
+    likely. `tasks` counts the tasks that take over keys. For a stream, `partitions` counts the partitions with such
+    keys; `records` and `bytes` are what the new plan reads of these keys.
     """
 
     stage: str
@@ -45,10 +45,10 @@ class Handover(Value, frozen=True):
 
 
 def handovers(before: Plan, now: Plan) -> tuple[Handover, ...]:
-    """What changes hands from one plan to a later one, in the order of the plan; nothing for what stays.
+    """What changes hands from one plan to a later one, in the order of the plan. What stays is left out.
 
-    A task goes on as the one of its stage with its number or, if the number of cosets stays, as the one with
-    which it shares most of them: tasks that are only numbered anew hand over nothing.
+    A task continues the task of its stage with the same number or, if the number of cosets stays, the task with which
+    it shares most cosets. So tasks that only got other numbers hand over nothing.
     """
     groups, readers, moves = (_groups(before), _groups(now)), _readers(before), dict[str, dict[str, None]]()
     for move in moved(before, now):
@@ -59,7 +59,7 @@ def handovers(before: Plan, now: Plan) -> tuple[Handover, ...]:
         for read in stage.inputs:
             if not isinstance(read, StreamInput | StateInput):
                 continue
-            # Rather the stage of the same name, if several read the stream.
+            # If several stages read the stream, the one with the same name is preferred.
             for old in sorted(readers[type(read)].get(read.step, ()), key=lambda old: old.name != stage.name)[:1]:
                 sides = Side(before, old, groups[0]), Side(now, stage, groups[1])
                 pair = _Pair(*sides, tuple(moves.get(stage.name, ())))
@@ -91,7 +91,7 @@ def moved(before: Plan, now: Plan) -> tuple[TaskMove, ...]:
 
 
 class _Pair(Value, frozen=True, dict=True):
-    """A stage before and now. `moves` are the reasons why tasks of it that go on changed their task group."""
+    """A stage before and now. `moves` are the reasons why its tasks that continue changed their task group."""
 
     old: Side
     new: Side
@@ -101,7 +101,7 @@ class _Pair(Value, frozen=True, dict=True):
         """The handover of a stream, if there is one."""
         old, new = self.old.readers(read.name), self.new.readers(read.name)
         numbers = [number for number in sorted(new) if self.old.keyed or number in old]
-        # No key is anybody's where tasks take ranges: there is nothing to hand over.
+        # Where tasks take ranges, no task owns a key: there is nothing to hand over.
         if self._same or not numbers or self.old.in_ranges or self.new.in_ranges:
             return
         count = read.placement.partitions
@@ -128,7 +128,7 @@ class _Pair(Value, frozen=True, dict=True):
     def _handover(
         self, read: StreamInput | StateInput, keys: Fraction, groups: Fraction, tasks: Portion, **parts: Portion
     ) -> Handover:
-        why = "; ".join(self._reasons() if keys else self.moves) or self._dealt()
+        why = "; ".join(self._reasons() if keys else self.moves) or self._owners_changed()
         is_state = isinstance(read, StateInput)
         return Handover(self.new.stage.name, read.step, is_state, keys, groups, tasks, why, **parts)
 
@@ -140,13 +140,14 @@ class _Pair(Value, frozen=True, dict=True):
 
     @cached_property
     def _labels(self) -> tuple[tuple[Mapping[int, int], Mapping[int, int]], ...]:
-        """Labels of the tasks of both sides, alike for those that go on; and the task groups as labels."""
+        """Labels of the tasks of both plans, equal for a task and the one that continues it; and the labels of their
+        task groups."""
         own = {task.task: task.task for task in self.old.takers}
         return (own, self._continued), (self.old.groups, self.new.groups)
 
     @cached_property
     def _continued(self) -> dict[int, int]:
-        """For each new task the old one that it goes on as; a number below 0 if there is none."""
+        """For each new task the old task that it continues; a number below 0 if there is none."""
         old, new = self.old, self.new
         fresh = {task.task: -1 - task.task for task in new.takers}
         if old.stage.name != new.stage.name:
@@ -170,7 +171,7 @@ class _Pair(Value, frozen=True, dict=True):
     ) -> list[Fraction]:
         """For each of the partitions the share of its keys whose label stays."""
         stays = dict[int, Fraction]()
-        # Of stages that keep keys together, partitions share their residues with others.
+        # In stages that keep keys together, partitions share their residues with others.
         period = gcd(count, lcm(self.old.stage.cosets, self.new.stage.cosets))
         same = period if self.old.keyed and self.new.keyed else max(numbers) + 1
         for number in numbers:
@@ -214,10 +215,10 @@ class _Pair(Value, frozen=True, dict=True):
             if before.get(read.name, read.partitions) != read.partitions:
                 yield f"partitions of {read.name} {before[read.name]} → {read.partitions}"
 
-    def _dealt(self) -> str:
+    def _owners_changed(self) -> str:
         """Why keys have another task, if nothing that was asked for has changed."""
         old, new = self.old.stage.cosets, self.new.stage.cosets
-        return f"{old} cosets → {new}" if old != new else "the cosets were dealt anew"
+        return f"{old} cosets → {new}" if old != new else "the cosets were assigned anew"
 
 
 def _groups(plan: Plan) -> dict[TaskRef, int]:

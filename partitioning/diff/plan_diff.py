@@ -28,7 +28,7 @@ class Diff(Value, frozen=True):
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What it comes to."""
+        """The diff in a few sentences."""
         if self.identical:
             return ("No change: both are the same plan.",)
         if not (self.changes or self.handovers or self.moves):
@@ -51,8 +51,8 @@ def diff(before: Plan, now: Plan) -> Diff:
 
 
 def diff_sections(difference: Diff) -> tuple[Section, ...]:
-    """The diff as tables: steps that do not simply go on, keys and state that change hands and tasks that move, if any
-    do; and all changes."""
+    """The diff as tables: steps that do not simply continue; keys, state and tasks that move; and all changes. Empty
+    tables are left out."""
     return (
         *states_section(difference.states),
         *_handovers(difference),
@@ -62,10 +62,12 @@ def diff_sections(difference: Diff) -> tuple[Section, ...]:
 
 
 def states_section(states: tuple[StateChange, ...]) -> Iterator[Section]:
-    """The steps that begin anew, or go on though something changed before them, if there are any."""
+    """The steps that begin anew, or continue although something before them changed, if there are any."""
     if states:
-        rows = [(each.step, each.fate, "; ".join(each.why), ", ".join(each.tables)) for each in states]
-        yield section("State that does not simply go on", ("step", "it", "why", "tables that come from it"), rows)
+        rows = [(each.step, each.outcome, "; ".join(each.why), ", ".join(each.tables), each.costs) for each in states]
+        columns = ("step", "it", "why", "tables that come from it", "what that means")
+        optional = ("tables that come from it", "what that means")
+        yield section("State that does not simply go on", columns, rows, optional=optional)
 
 
 def moves_section(moves: tuple[TaskMove, ...]) -> Iterator[Section]:

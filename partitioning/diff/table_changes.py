@@ -1,8 +1,10 @@
-"""Results: which result tables the steps of a new plan fill otherwise than those of an old one, and why."""
+"""Table changes: which result tables the steps of a new plan fill differently than those of an old one, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from msgspec import field
 
 from partitioning.model.graph import Op, Step
 from partitioning.model.plan import Plan, PlannedStream, PlannedWrite
@@ -12,7 +14,9 @@ from partitioning.values import Value, replace
 class Results(Value, frozen=True):
     """The tables of a new plan against those of an old one: `changed` gives for each the reasons.
 
-    `functions` are the process steps behind tables that stay the same: of these only the import path is known.
+    `functions` are the steps behind tables that stay the same whose functions are not known to have the same code.
+    `code` has all functions behind these tables by import path, each with the digests of its code, before and now;
+    empty where a plan does not note it.
     """
 
     same: tuple[str, ...]
@@ -20,6 +24,7 @@ class Results(Value, frozen=True):
     removed: tuple[str, ...]
     changed: Mapping[str, tuple[str, ...]]
     functions: tuple[str, ...]
+    code: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """What becomes of the results, in a sentence.
@@ -54,13 +59,21 @@ def results(before: Plan, now: Plan) -> Results:
     }
     same = tuple(table for table, why in reasons.items() if not why)
     behind = {name for table in same for name in new.behind(new_tables[table].declared.step)}
+    calls = {name: step.function for name, step in new.steps.items() if name in behind and step.function}
+    code = {path: (before.code_noted.get(path, ""), now.code_noted.get(path, "")) for path in calls.values()}
     return Results(
         same,
         tuple(table for table in new_tables if table not in old_tables),
         tuple(table for table in old_tables if table not in new_tables),
         {table: why for table, why in reasons.items() if why},
-        tuple(name for name, step in new.steps.items() if name in behind and step.function),
+        tuple(name for name, path in calls.items() if not known_same(*code[path])),
+        code,
     )
+
+
+def known_same(before: str, now: str) -> bool:
+    """Whether two digests of code are those of the same code; what is not known is none."""
+    return bool(before) and before == now
 
 
 def _reasons(before: PlannedWrite, now: PlannedWrite, old: _Origins, new: _Origins) -> list[str]:
@@ -82,7 +95,7 @@ def _reasons(before: PlannedWrite, now: PlannedWrite, old: _Origins, new: _Origi
 
 
 class _Origins:
-    """What the steps of a plan come from."""
+    """The origins of the steps of a plan."""
 
     def __init__(self, plan: Plan) -> None:
         self.steps: dict[str, Step] = {step.name: step for stage in plan.stages for step in stage.steps}
@@ -116,14 +129,14 @@ class _Origins:
             return {}
         return {
             "SQL": sorted(self._sources(name)) if step.op == "merge" else step.sql,
-            # Where the rows of a partial step lie, or what a step keeps, does not change them.
+            # Where a partial step's rows lie, or what state a step has, does not change the rows.
             "key": (step.key, step.key_format, step.rekeys and step.op is not Op.PARTIAL),
-            "state": step.state and replace(step.state, placement=None),
+            "state": step.state and replace(step.state, placement=None, changed=None),
             "function": (step.function, step.columns, step.inputs if step.on_dataframes else ()),
         }
 
     def _sources(self, name: str) -> list[str]:
-        """What a step reads; of a merge, what the merges in it read."""
+        """The inputs of a step; for a merge, the inputs of the merges inside it."""
         if (step := self.steps.get(name)) is None:
             return []
         sources, todo = [], list(step.inputs[::-1])

@@ -17,7 +17,7 @@ import msgspec
 
 from partitioning.documents.plan_form import from_form, to_form
 from partitioning.documents.upgrades import steps_from
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from partitioning.values import Document
@@ -26,7 +26,7 @@ from partitioning.version import VERSION
 D = TypeVar("D", bound=Document)
 
 _DIGEST = "digest of this value"
-# Of a document that was read from an older format: the digest of the bytes that are stored.
+# For a document read from an older format: the digest of the stored bytes.
 _STORED = "digest of the stored bytes"
 _FORMAT = re.compile(r"(?P<name>[a-z.]+)/(?P<version>[1-9][0-9]{0,8})")
 _RELEASE = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){2}")
@@ -52,7 +52,7 @@ def digest_of(data: bytes) -> str:
 def digest(document: Document) -> str:
     """The identity of a document: the digest of its canonical bytes, in the format in which it was written.
 
-    It is worked out once.
+    It is computed once.
     """
     kept: dict[str, str] = document.__dict__
     if _STORED in kept:
@@ -84,7 +84,7 @@ def pack(data: bytes) -> bytes:
 
 
 def unpack(data: bytes, where: str) -> bytes:
-    """What `pack` compressed. Raises Refused for anything that is not whole."""
+    """The data that `pack` compressed. Raises Refused if it is not complete."""
     try:
         return gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
@@ -135,7 +135,7 @@ def _version(kind: type[Document], form: Any, members: Mapping[str, msgspec.Raw]
     if (version := int(match["version"])) > int(current):
         what = f"the document is {form}, and this Coset, {VERSION}, reads up to {kind.FORMAT}"
         then = f"use {_writer(members)}, or a newer one; nothing was changed"
-        raise Refused(Finding(Kind.DOCUMENT_FORMAT, what, where, then, about(form=form)))
+        raise Refused.of(Kind.DOCUMENT_FORMAT, what, where, then, form=form)
     return version
 
 
@@ -161,7 +161,7 @@ def _decoded(members: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
 
 
 def _spoiled(data: bytes, stated: Any) -> str:
-    """What is wrong with a document whose bytes do not have the digest that it states."""
+    """The finding for a document whose bytes do not have the digest that it states."""
     try:
         stored = msgspec.json.decode(data)
     except _NO_JSON as error:
@@ -221,10 +221,11 @@ def _members(document: Document) -> dict[str, Any]:
 
 
 def _corrupt(where: str, what: str) -> Finding:
-    return Finding(
+    return Finding.of(
         Kind.DOCUMENT_DAMAGED,
         f"the document {what}",
         where,
         "restore it from a backup; it is never rebuilt by guessing",
-        about(document=where, what=what),
+        document=where,
+        what=what,
     )

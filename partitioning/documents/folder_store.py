@@ -14,14 +14,14 @@ from itertools import islice
 from pathlib import Path
 
 from partitioning.documents.store import PAGE_KEYS, Entry, Found, KeyPage
-from partitioning.errors import CosetError, Finding, Refused, Unreachable, about
+from partitioning.errors import CosetError, Refused, Unreachable
 from partitioning.kinds import Kind
 from partitioning.model.sources import FOLDER
 
 # Files that are being written. No listing shows them.
 _UNFINISHED = ".unfinished-"
 _ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
-# What no waiting mends: links that lead in a circle, names that no file can have.
+# Errors that waiting does not mend: links in a circle, names that no file can have.
 _NEVER = {errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS}
 
@@ -139,23 +139,23 @@ class FolderStore:
         except PermissionError as error:
             what = f"access is denied: {error}"
             then = f"give user {os.getuid()} the right to read and write the folder {self._folder}"
-            raise Refused(Finding(Kind.STORE_DENIED, what, self._uri(key), then, about(key=key))) from error
+            raise Refused.of(Kind.STORE_DENIED, what, self.uri(key), then, key=key) from error
         except (NotADirectoryError, FileExistsError) as error:
             what, then = f"a file stands where a folder is needed: {error}", "name another folder as the store"
-            raise Refused(Finding(Kind.STORE_ADDRESS, what, self._uri(key), then, about(key=key))) from error
+            raise Refused.of(Kind.STORE_ADDRESS, what, self.uri(key), then, key=key) from error
         except OSError as error:
             what, then = f"the folder cannot be read or written: {error}", "free its disk, or mount it again"
             if error.errno in _NEVER:
                 then = "correct the name or the link that the error names"
-                raise Refused(Finding(Kind.STORE_ADDRESS, what, self._uri(key), then, about(key=key))) from error
-            raise Unreachable(Finding(Kind.STORE_UNREACHABLE, what, self._uri(key), then, about(key=key))) from error
+                raise Refused.of(Kind.STORE_ADDRESS, what, self.uri(key), then, key=key) from error
+            raise Unreachable.of(Kind.STORE_UNREACHABLE, what, self.uri(key), then, key=key) from error
 
     def _without_links(self, key: str) -> Refused:
         what = f"the file system of {self._folder} has no hard links, which decide who comes first"
         then = "name a folder on a local disk, or use s3://bucket/prefix"
-        return Refused(Finding(Kind.STORE_ADDRESS, what, self._uri(key), then, about(root=self.root)))
+        return Refused.of(Kind.STORE_ADDRESS, what, self.uri(key), then, root=self.root)
 
-    def _uri(self, key: str) -> str:
+    def uri(self, key: str) -> str:
         return f"{self.root}/{key}"
 
 

@@ -7,19 +7,20 @@ lag behind; asking for the ones that come next decides.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache, partial
 from typing import TypeVar
 
 from partitioning.commands import Status
 from partitioning.documents.document import decode, digest, encode, pack, unpack
 from partitioning.documents.numbered import last_from, numbered
-from partitioning.documents.store import Store
+from partitioning.documents.store import Store, at_once
 from partitioning.documents.stores import store_at
-from partitioning.errors import Conflict, Finding, Refused, about
+from partitioning.errors import Conflict, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, key_of, pipeline_of
 from partitioning.model.failure import Failure
+from partitioning.model.journal import JournalEntry, Part
 from partitioning.model.offsets import check_name
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import Receipt
@@ -28,9 +29,9 @@ from partitioning.values import Document, Value
 
 D = TypeVar("D", bound=Document)
 
-# As many keys as one request gives.
+# One request gives this many keys.
 _LISTED = 1000
-# Behind the plan that seems the newest of many: where plans were removed, there are others.
+# This far behind what seems the newest plan there may be others, where plans were removed.
 _BEYOND_A_HOLE = (2, 3, 5, 9, 17)
 
 
@@ -61,30 +62,21 @@ def open_plan(uri: str, expected: str) -> tuple[Ledger, Plan]:
     root, *key = uri.rsplit("/", 3)
     match = re.fullmatch(r"([^/]+)/plans/([0-9]+)\.json\.gz", "/".join(key))
     if match is None:
-        raise Refused(
-            Finding(
-                Kind.BATCH_UNKNOWN,
-                f"{uri!r} is no plan's URI",
-                "plan",
-                "use the one that planning gave",
-                about(uri=uri),
-            )
+        raise Refused.of(
+            Kind.BATCH_UNKNOWN, f"{uri!r} is no plan's URI", "plan", "use the one that planning gave", uri=uri
         )
     ledger = Ledger(store_at(root), match[1])
     plan = ledger.plan(int(match[2]))
     if plan is None:
-        raise Refused(
-            Finding(Kind.BATCH_UNKNOWN, "there is no such plan", uri, "use the URI that planning gave", about(uri=uri))
-        )
+        raise Refused.of(Kind.BATCH_UNKNOWN, "there is no such plan", uri, "use the URI that planning gave", uri=uri)
     if (stored := digest(plan)) != expected:
-        raise Refused(
-            Finding(
-                Kind.DOCUMENTS_DISAGREE,
-                f"the plan is {stored}, meant was {expected}",
-                uri,
-                "plan again: it was replaced",
-                about(stored=stored, expected=expected),
-            )
+        raise Refused.of(
+            Kind.DOCUMENTS_DISAGREE,
+            f"the plan is {stored}, expected was {expected}",
+            uri,
+            "plan again: it was replaced",
+            stored=stored,
+            expected=expected,
         )
     return ledger, plan
 
@@ -92,7 +84,7 @@ def open_plan(uri: str, expected: str) -> tuple[Ledger, Plan]:
 class Ledger:
     """Reads and writes one pipeline's documents in a store.
 
-    That of a backfill has the plans and verdicts of the pipeline's own for the batches that it does not run again.
+    A backfill's ledger has the pipeline's own plans and verdicts for the batches that the backfill does not run again.
     """
 
     def __init__(self, store: Store, pipeline: str) -> None:
@@ -108,7 +100,7 @@ class Ledger:
 
     def uri(self, key: str) -> str:
         """A document's full address."""
-        return f"{self.store.root}/{key}"
+        return self.store.uri(key)
 
     def plan(self, batch: int) -> Plan | None:
         key = self.key("plans", batch)
@@ -123,7 +115,7 @@ class Ledger:
         return own
 
     def verdicts(self, batch: int) -> Iterator[Verdict]:
-        """All verdicts that there are on a batch: its own, and those of backfills."""
+        """All verdicts on a batch: its own, and those of backfills."""
         own = self.verdict(batch)
         if own is not None:
             yield own
@@ -148,8 +140,14 @@ class Ledger:
     def receipt(self, batch: int, attempt: int, group: int) -> Receipt | None:
         return self._get(Receipt, self.key("receipts", batch, f"attempt-{attempt}", f"group-{group}"))
 
+    def receipts(self, batch: int, attempt: int, groups: Iterable[int]) -> dict[int, Receipt]:
+        """The stored receipts of these task groups, fetched together."""
+        numbers = list(groups)
+        stored = at_once(lambda number: self.receipt(batch, attempt, number), numbers)
+        return {number: receipt for number, receipt in zip(numbers, stored, strict=True) if receipt is not None}
+
     def failure(self, batch: int, name: str) -> Failure | None:
-        """What a run of a task group failed with, by the name that whoever started it gave it."""
+        """The error of a run of a task group, by the name that its starter gave the run."""
         return self._get(Failure, self.key("failures", batch, name))
 
     def put_failure(self, failure: Failure, batch: int, name: str) -> Failure:
@@ -168,20 +166,27 @@ class Ledger:
         """Store the decision on a batch; the first stays. Raises Conflict if the first decided otherwise."""
         stored = self._put(verdict, self.key("verdicts", verdict.batch))
         if (stored.decision, stored.plan) != (verdict.decision, verdict.plan):
-            raise Conflict(
-                Finding(
-                    Kind.BATCH_DECIDED,
-                    f"batch {verdict.batch} is already decided: {stored.decision} ({stored.why})",
-                    self.uri(self.key("verdicts", verdict.batch)),
-                    (Status(self.pipeline), " shows where the pipeline stands"),
-                    about(batch=verdict.batch, decision=stored.decision),
-                )
+            raise Conflict.of(
+                Kind.BATCH_DECIDED,
+                f"batch {verdict.batch} is already decided: {stored.decision} ({stored.why})",
+                self.uri(self.key("verdicts", verdict.batch)),
+                (Status(self.pipeline), " shows where the pipeline stands"),
+                batch=verdict.batch,
+                decision=stored.decision,
             )
         return stored
 
     def put_commit(self, commit: Commit) -> Commit:
         """Store the receipt of a publication; the first stays."""
         return self._put(commit, self.key("commits", commit.batch))
+
+    def journal_entry(self, batch: int, part: Part, attempt: int | None = None) -> JournalEntry | None:
+        """When a part of a batch was done first."""
+        return self._get(JournalEntry, self._journal_key(batch, part, attempt))
+
+    def put_journal_entry(self, entry: JournalEntry) -> JournalEntry:
+        """Store when a part of a batch was done; the first stays."""
+        return self._put(entry, self._journal_key(entry.batch, entry.part, entry.attempt))
 
     def standing(self) -> Standing:
         """Where the pipeline stands now. Raises Refused if a plan is missing or names another parent."""
@@ -196,14 +201,13 @@ class Ledger:
             self._check_parent(child, before)
             decided = self._decided(before)
             if decided is None:
-                raise Refused(
-                    Finding(
-                        Kind.DOCUMENT_MISSING,
-                        f"batch {child.batch} is planned, but batch {before.batch} is undecided",
-                        self.uri(self.key("verdicts", before.batch)),
-                        "restore the verdict from a backup",
-                        about(batch=child.batch, undecided=before.batch),
-                    )
+                raise Refused.of(
+                    Kind.DOCUMENT_MISSING,
+                    f"batch {child.batch} is planned, but batch {before.batch} is undecided",
+                    self.uri(self.key("verdicts", before.batch)),
+                    "restore the verdict from a backup",
+                    batch=child.batch,
+                    undecided=before.batch,
                 )
             published, child = (before if _says_publish(decided) else None), before
         return Standing(plan, verdict, self.commit(newest), published)
@@ -231,6 +235,20 @@ class Ledger:
         """The report with which an attempt was closed, None if it was not."""
         return self.store.get(self._closed_key(batch, attempt))
 
+    def judgement(self, batch: int, attempt: int) -> bytes | None:
+        """The result of an attempt's checks; None if the attempt was not judged."""
+        return self.store.get(self._judgement_key(batch, attempt))
+
+    def put_judgement(self, batch: int, attempt: int, report: bytes) -> None:
+        """Store what the checks of an attempt say."""
+        self.store.put(self._judgement_key(batch, attempt), report)
+
+    def _judgement_key(self, batch: int, attempt: int) -> str:
+        return self.key("audits", batch, f"attempt-{attempt}", "judgement")
+
+    def _journal_key(self, batch: int, part: Part, attempt: int | None) -> str:
+        return self.key("journal", batch, *(() if attempt is None else (f"attempt-{attempt}",)), part)
+
     def _closed_key(self, batch: int, attempt: int) -> str:
         return self.key("receipts", batch, f"attempt-{attempt}", "failed")
 
@@ -248,55 +266,50 @@ class Ledger:
     def _expect(self, batch: int) -> Plan:
         plan = self.plan(batch)
         if plan is None:
-            raise Refused(
-                Finding(
-                    Kind.DOCUMENT_MISSING,
-                    f"there are later plans, but no plan of batch {batch}",
-                    self.uri(self.key("plans", batch)),
-                    "restore it from a backup",
-                    about(batch=batch),
-                )
+            raise Refused.of(
+                Kind.DOCUMENT_MISSING,
+                f"there are later plans, but no plan of batch {batch}",
+                self.uri(self.key("plans", batch)),
+                "restore it from a backup",
+                batch=batch,
             )
         names = {self.pipeline, self.original.pipeline} if self.original else {self.pipeline}
         if plan.pipeline not in names or plan.batch != batch:
-            raise Refused(
-                Finding(
-                    Kind.DOCUMENTS_DISAGREE,
-                    f"this is the plan of batch {plan.batch} of {plan.pipeline!r}",
-                    self.uri(self.key("plans", batch)),
-                    "restore the right one from a backup",
-                    about(batch=plan.batch, pipeline=plan.pipeline),
-                )
+            raise Refused.of(
+                Kind.DOCUMENTS_DISAGREE,
+                f"this is the plan of batch {plan.batch} of {plan.pipeline!r}",
+                self.uri(self.key("plans", batch)),
+                "restore the right one from a backup",
+                batch=plan.batch,
+                pipeline=plan.pipeline,
             )
         return plan
 
     def _decided(self, plan: Plan) -> Verdict | None:
         verdict = self.verdict(plan.batch)
         if verdict is not None and verdict.plan != digest(plan):
-            raise Refused(
-                Finding(
-                    Kind.DOCUMENTS_DISAGREE,
-                    f"the verdict is on plan {verdict.plan}, but batch {plan.batch} is {digest(plan)}",
-                    self.uri(self.key("verdicts", plan.batch)),
-                    "restore plan and verdict from a backup",
-                    about(batch=plan.batch, plan=digest(plan), found=verdict.plan),
-                )
+            raise Refused.of(
+                Kind.DOCUMENTS_DISAGREE,
+                f"the verdict is on plan {verdict.plan}, but batch {plan.batch} is {digest(plan)}",
+                self.uri(self.key("verdicts", plan.batch)),
+                "restore plan and verdict from a backup",
+                batch=plan.batch,
+                plan=digest(plan),
+                found=verdict.plan,
             )
         return verdict
 
     def _check_parent(self, plan: Plan, parent: Plan) -> None:
         if plan.parent != digest(parent):
-            raise Refused(
-                Finding(
-                    Kind.DOCUMENTS_DISAGREE,
-                    f"batch {plan.batch} names {plan.parent} as its parent, but batch {parent.batch} "
-                    f"is {digest(parent)}",
-                    self.uri(self.key("plans", parent.batch)),
-                    "restore the plans from a backup",
-                    about(
-                        batch=plan.batch, parent=plan.parent, parent_batch=parent.batch, parent_parent=digest(parent)
-                    ),
-                )
+            raise Refused.of(
+                Kind.DOCUMENTS_DISAGREE,
+                f"batch {plan.batch} names {plan.parent} as its parent, but batch {parent.batch} is {digest(parent)}",
+                self.uri(self.key("plans", parent.batch)),
+                "restore the plans from a backup",
+                batch=plan.batch,
+                parent=plan.parent,
+                parent_batch=parent.batch,
+                parent_parent=digest(parent),
             )
 
     def _get(self, kind: type[D], key: str) -> D | None:

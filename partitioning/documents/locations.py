@@ -1,6 +1,6 @@
 """Locality: where task groups ran, kept as one small document for each batch and group.
 
-It is a hint. A group whose document is missing ran nobody knows where; results never depend on it.
+It is a hint. Without its document a group's location is unknown; results never depend on it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from partitioning.documents.document import decode, encode
-from partitioning.errors import Finding, Refused, about
+from partitioning.documents.store import at_once
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.locality import Locality
 from partitioning.model.plan import Plan, TaskGroup, TaskRef
@@ -21,10 +22,15 @@ LONGEST_LOCATION = 253
 
 
 class LocationIdProvider(Protocol):
-    """Says where this process runs: a host, a node, a rack, whatever holds caches and local state.
+    """Says where a task group runs: at a host, a node, a rack, anything that holds caches and local state. If it is not
+    `said`, where most tasks of a group ran counts instead.
 
-    That is not who runs: several groups may run at one location, and one group at another each time.
+    It does not say which group runs: several groups may run at one location, and one group at another each time.
     """
+
+    @property
+    def said(self) -> bool:
+        """Whether the deployment says the location."""
 
     def location(self) -> str:
         """The location, the same text whenever it is the same place. Raises Refused if it cannot be told."""
@@ -49,14 +55,12 @@ def check_location(location: str) -> str:
     'rack 7/h2.example'
     """
     if not location.isprintable() or not location.strip() or len(location) > LONGEST_LOCATION:
-        raise Refused(
-            Finding(
-                Kind.LOCATION,
-                f"{location[: LONGEST_LOCATION + 1]!r} is no location",
-                "location",
-                f"use 1 to {LONGEST_LOCATION} printable characters, as in a host's name",
-                about(location=location[: LONGEST_LOCATION + 1]),
-            )
+        raise Refused.of(
+            Kind.LOCATION,
+            f"{location[: LONGEST_LOCATION + 1]!r} is no location",
+            "location",
+            f"use 1 to {LONGEST_LOCATION} printable characters, as in a host's name",
+            location=location[: LONGEST_LOCATION + 1],
         )
     return location
 
@@ -72,14 +76,15 @@ def put(store: Store, plan: Plan, group: TaskGroup, location: str) -> str:
 
 
 def read(store: Store, plan: Plan) -> Locality | None:
-    """Where the groups and tasks of a plan ran, as far as known; None if that is known of none of them.
+    """The locations of a plan's groups and tasks, as far as known; None if none is known.
 
-    Raises Refused for a document that was not written by `put`.
+    Raises Refused for a document that `put` did not write.
     """
+    keys = [_key(plan, group) for group in plan.groups]
     ran = [
         decode(GroupLocality, data, f"{store.root}/{key}")
-        for key in (_key(plan, group) for group in plan.groups)
-        if (data := store.get(key)) is not None
+        for key, data in zip(keys, at_once(store.get, keys), strict=True)
+        if data is not None
     ]
     if not ran:
         return None

@@ -1,7 +1,7 @@
-"""The form in which a plan is stored: what is long, and follows from a rule, is drawn together.
+"""The stored form of a plan: what is long and follows from a rule is stored as the rule.
 
-The partitions of a stream are stored by columns. Of a stage's tasks only those are stored that are not as the
-coset rule has them, or the ranges that a scheme deals.
+The partitions of a stream are stored by columns. Of a stage's tasks, only those are stored that differ from the coset
+rule, or from the ranges that a scheme assigns.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from partitioning.cosets.assignment import stage_tasks
-from partitioning.cosets.ranges import dealt_ranges
-from partitioning.documents.columns import from_columns, to_columns
+from partitioning.cosets.ranges import assign_ranges
+from partitioning.documents.stored_columns import from_columns, to_columns
 from partitioning.model.plan import Input, Plan, PlannedPartition, PlannedStream, Stage
 from partitioning.model.read_ends import End, StreamProgress
-from partitioning.model.reasons import AllTogether, InRanges, TaskCountReason
+from partitioning.model.reasons import AllTogether, Dealt, HotRanges, InRanges, TaskCountReason
 from partitioning.model.schemes import Scheme
 from partitioning.model.takes import Task
 from partitioning.values import Value, replace
@@ -38,8 +38,7 @@ def to_form(plan: Plan) -> dict[str, Any]:
 
 
 def from_form(members: Mapping[str, msgspec.Raw]) -> Plan:
-    """The plan of which these are the fields as they are stored, each in JSON. Raises what plain data does that is
-    none of this."""
+    """The plan with these stored fields, each in JSON. Raises what plain data raises that is no plan."""
     streams = tuple(_stream(raw) for raw in _each(members["streams"]))
     read = {stream.name: stream.partitions for stream in streams}
     stages = [_stage(msgspec.json.decode(raw), read) for raw in _each(members["stages"])]
@@ -93,9 +92,9 @@ def _stage_by_rule(stored: dict[str, Any], read: _Partitions) -> tuple[Task, ...
 def _ruled(
     inputs: Sequence[Input], scheme: Scheme, cosets: int, why: TaskCountReason, read: _Partitions
 ) -> tuple[Task, ...]:
-    owners = [(residue,) for residue in range(cosets)] if scheme.keeps_keys else None
+    owners = [(residue,) for residue in range(cosets)] if scheme.keeps_keys and not isinstance(why, Dealt) else None
     tasks = stage_tasks(inputs, cosets, owners, gathered=isinstance(why, AllTogether))
-    return dealt_ranges(tasks, read, why.records) if isinstance(why, InRanges) else tasks
+    return assign_ranges(tasks, read, why.records) if isinstance(why, InRanges | HotRanges) else tasks
 
 
 def _exceptions(ruled: Sequence[Task], tasks: Sequence[Task]) -> dict[str, Any]:

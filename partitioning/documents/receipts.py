@@ -9,7 +9,7 @@ from partitioning.commands import Replan, Run, Then
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.state_files import states_left
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.leaving import (
@@ -31,36 +31,27 @@ def receipts(ledger: Ledger, plan: Plan, attempt: int) -> tuple[Receipt, ...]:
     Raises Refused, with all findings, if one is missing, is of another plan, or does not say exactly what its tasks
     were planned to read.
     """
-    stored, findings = [], list[Finding]()
-    for group in plan.groups:
-        receipt = ledger.receipt(plan.batch, attempt, group.group)
-        if receipt is None:
-            findings.append(_missing(ledger, plan, attempt, group))
-        else:
-            findings.extend(_of_another(ledger, plan, attempt, group, receipt))
-            stored.append(receipt)
-    if findings:
-        raise Refused(*findings)
+    stored, findings = _stored(ledger, plan, attempt, plan.groups), list[Finding]()
     left = all_left(ledger, plan, (task for receipt in stored for task in receipt.tasks))
     then = _not_of_this_plan(plan)
     for receipt in stored:
         where = _where(ledger, plan, attempt, receipt.group)
         for task in receipt.tasks:
-            for number, what in enumerate((*_misread(plan, left, task), *_misleft(plan, task))):
-                findings.append(Finding(Kind.TASK_FILES, what, where, then, about(task=task.task, number=number)))
+            for number, what in enumerate((*_wrong_reads(plan, left, task), *_wrong_outputs(plan, task))):
+                findings.append(Finding.of(Kind.TASK_FILES, what, where, then, task=task.task, number=number))
     if findings:
         raise Refused(*findings)
-    return tuple(stored)
+    return stored
 
 
 def without_digests(ledger: Ledger, plan: Plan, attempt: int, stored: Iterable[Receipt]) -> Iterator[Finding]:
-    """Receipts by which no offsets can be compared: they are of a version whose digests were others."""
+    """Findings for receipts whose offsets cannot be compared: a version with other digests wrote them."""
     for receipt in stored:
         if any(not seen.digest for task in receipt.tasks for seen in task.partitions):
             what = f"task group {receipt.group} was run by an older version, whose digests of offsets were others"
             then = (Run(plan.pipeline), ": it runs the batch again, in a new attempt")
             where = _where(ledger, plan, attempt, receipt.group)
-            yield Finding(Kind.DOCUMENT_FORMAT, what, where, then, about(group=receipt.group))
+            yield Finding.of(Kind.DOCUMENT_FORMAT, what, where, then, group=receipt.group)
 
 
 def left_for(ledger: Ledger, plan: Plan, attempt: int, group: TaskGroup) -> Left:
@@ -69,27 +60,33 @@ def left_for(ledger: Ledger, plan: Plan, attempt: int, group: TaskGroup) -> Left
     Raises Refused, with all findings, if one of these is missing or is of another plan.
     """
     stages = writers_of(plan, group.tasks)
-    left, findings = list[TaskReceipt](), list[Finding]()
-    for writing in plan.groups:
-        if not any(task.stage in stages for task in writing.tasks):
-            continue
-        receipt = ledger.receipt(plan.batch, attempt, writing.group)
-        if receipt is None:
-            findings.append(_missing(ledger, plan, attempt, writing))
-        else:
-            findings.extend(_of_another(ledger, plan, attempt, writing, receipt))
-            left.extend(receipt.tasks)
-    if findings:
-        raise Refused(*findings)
+    writing = [other for other in plan.groups if any(task.stage in stages for task in other.tasks)]
+    left = [task for receipt in _stored(ledger, plan, attempt, writing) for task in receipt.tasks]
     return all_left(ledger, plan, left, (task.stage for task in group.tasks))
 
 
 def all_left(ledger: Ledger, plan: Plan, tasks: Iterable[TaskReceipt], stages: Iterable[str] | None = None) -> Left:
-    """What these tasks left for later ones, and earlier batches for those of these stages, or of all.
+    """What these tasks left for later ones, and what earlier batches left for these stages, or for all.
 
     Raises Refused as `states_left`.
     """
     return {**left_by(tasks), **states_left(ledger, plan, stages)}
+
+
+def _stored(ledger: Ledger, plan: Plan, attempt: int, groups: Iterable[TaskGroup]) -> tuple[Receipt, ...]:
+    """The receipts of these groups. Raises Refused, with all findings, if one is missing or is of another plan."""
+    stored, findings, asked = list[Receipt](), list[Finding](), list(groups)
+    found = ledger.receipts(plan.batch, attempt, (group.group for group in asked))
+    for group in asked:
+        receipt = found.get(group.group)
+        if receipt is None:
+            findings.append(_missing(ledger, plan, attempt, group))
+        else:
+            findings.extend(_of_another(ledger, plan, attempt, group, receipt))
+            stored.append(receipt)
+    if findings:
+        raise Refused(*findings)
+    return tuple(stored)
 
 
 def _where(ledger: Ledger, plan: Plan, attempt: int, group: int) -> str:
@@ -103,44 +100,47 @@ def _not_of_this_plan(plan: Plan) -> Then:
 def _missing(ledger: Ledger, plan: Plan, attempt: int, group: TaskGroup) -> Finding:
     uri = ledger.uri(ledger.key("plans", plan.batch))
     command = f"spark-submit spark_jobs/run_group.py --plan {uri} --digest {digest(plan)} --group {group.group}"
-    return Finding(
+    return Finding.of(
         Kind.BATCH_UNRUN,
         f"task group {group.group} of batch {plan.batch} has no receipt: it has not run to its end",
         _where(ledger, plan, attempt, group.group),
         (Run(plan.pipeline), f", or that group alone: `{command}`"),
-        about(group=group.group, batch=plan.batch),
+        group=group.group,
+        batch=plan.batch,
     )
 
 
 def _of_another(ledger: Ledger, plan: Plan, attempt: int, group: TaskGroup, receipt: Receipt) -> Iterator[Finding]:
-    """Where a receipt is of another plan, attempt or group, or not of just its tasks."""
+    """Findings for a receipt of another plan, attempt or group, or of other tasks than the group's."""
     where, then = _where(ledger, plan, attempt, group.group), _not_of_this_plan(plan)
     if receipt.plan != digest(plan):
-        yield Finding(
+        yield Finding.of(
             Kind.TASK_FILES,
             f"the receipt is of plan {receipt.plan}, not of {digest(plan)}",
             where,
             then,
-            about(plan=digest(plan), found=receipt.plan),
+            plan=digest(plan),
+            found=receipt.plan,
         )
         return
     if (receipt.group, receipt.attempt) != (group.group, attempt):
-        yield Finding(
+        yield Finding.of(
             Kind.TASK_FILES,
             f"the receipt is of group {receipt.group}, attempt {receipt.attempt}",
             where,
             then,
-            about(group=receipt.group, attempt=receipt.attempt),
+            group=receipt.group,
+            attempt=receipt.attempt,
         )
     counts = Counter(task.task for task in receipt.tasks)
     for task in sorted(set(group.tasks) | set(counts)):
         if counts[task] != (task in group.tasks):
             what = f"task {task} has {counts[task]} receipts, planned is {int(task in group.tasks)}"
-            yield Finding(Kind.TASK_FILES, what, where, then, about(task=task, counts=counts[task]))
+            yield Finding.of(Kind.TASK_FILES, what, where, then, task=task, counts=counts[task])
 
 
-def _misread(plan: Plan, left: Left, receipt: TaskReceipt) -> Iterator[str]:
-    """Where what a task says it was to read is not what the plan says, or what other tasks left."""
+def _wrong_reads(plan: Plan, left: Left, receipt: TaskReceipt) -> Iterator[str]:
+    """Differences between what a task says it was to read and the plan, or what other tasks left."""
     name = f"task {receipt.task}"
     planned = _planned(plan, left, receipt)
     stated = Counter((seen.input, seen.partition) for seen in receipt.partitions)
@@ -168,8 +168,8 @@ def _planned(plan: Plan, left: Left, receipt: TaskReceipt) -> dict[tuple[str, in
     return planned
 
 
-def _misleft(plan: Plan, receipt: TaskReceipt) -> Iterator[str]:
-    """Where what a task says it left for later ones is not what the plan says, or does not agree with itself."""
+def _wrong_outputs(plan: Plan, receipt: TaskReceipt) -> Iterator[str]:
+    """Differences between what a task says it left and the plan, and contradictions in what it says."""
     planned = {(leaving.role, leaving.name): leaving for leaving in leavings(plan, receipt.task)}
     stated = [artefact for artefact in receipt.artefacts if artefact.role in (Role.EXCHANGE, Role.RESULT, Role.STATE)]
     counts = Counter((artefact.role, artefact.name) for artefact in stated)

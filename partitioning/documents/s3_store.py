@@ -33,8 +33,8 @@ from botocore.utils import parse_timestamp
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from partitioning.commands import Repeat
-from partitioning.documents.store import PAGE_KEYS, Entry, Found, KeyPage
-from partitioning.errors import CosetError, Finding, OutcomeUnknown, Refused, Unreachable, about
+from partitioning.documents.store import AT_ONCE, PAGE_KEYS, Entry, Found, KeyPage
+from partitioning.errors import CosetError, Finding, OutcomeUnknown, Refused, Unreachable
 from partitioning.kinds import Kind
 
 _LOST_RACE = {"PreconditionFailed", "412"}
@@ -43,7 +43,7 @@ _ABSENT = {"NoSuchKey", "404", "NotFound"}
 _NO_RANGE = {"InvalidRange", "416"}
 _DENIED = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
 _TRIES_WHILE_BUSY = 10
-# boto3 tries again until an answer begins; one that ends too early is left to us.
+# boto3 tries again until an answer begins. An answer that ends too early is tried again here.
 _UNCUT = Retrying(
     retry=retry_if_exception_type((IncompleteReadError, ReadTimeoutError, ResponseStreamingError)),
     stop=stop_after_attempt(4),
@@ -56,7 +56,7 @@ class S3Store:
     """A store under `s3://bucket/prefix`.
 
     Raises Refused if the store denies access, Unreachable if it does not answer, and OutcomeUnknown if a write was sent
-    and nobody can say whether it arrived.
+    and nothing says whether it arrived.
     """
 
     def __init__(self, root: str) -> None:
@@ -108,23 +108,15 @@ class S3Store:
             stored = self.get(key)
             if stored is not None:
                 return stored
-            raise OutcomeUnknown(
-                Finding(
-                    Kind.STORE_UNKNOWN,
-                    f"the write was not answered: {cause}",
-                    self._uri(key),
-                    Repeat(),
-                    about(key=key),
-                )
+            raise OutcomeUnknown.of(
+                Kind.STORE_UNKNOWN, f"the write was not answered: {cause}", self.uri(key), Repeat(), key=key
             ) from cause
-        raise OutcomeUnknown(
-            Finding(
-                Kind.STORE_UNREACHABLE,
-                f"the store answered {_TRIES_WHILE_BUSY} times that others write this object",
-                self._uri(key),
-                Repeat(),
-                about(key=key),
-            )
+        raise OutcomeUnknown.of(
+            Kind.STORE_UNREACHABLE,
+            f"the store answered {_TRIES_WHILE_BUSY} times that others write this object",
+            self.uri(key),
+            Repeat(),
+            key=key,
         )
 
     def put(self, key: str, data: bytes) -> None:
@@ -158,9 +150,9 @@ class S3Store:
                     yield Entry(key, int(item["Size"]), item["ETag"].strip('"'))
 
     def page(self, prefix: str, after: str, limit: int | None = None) -> KeyPage:
-        """What one request gives of the objects whose keys start with `prefix` and are greater than `after`.
+        """One request's objects whose keys start with `prefix` and are greater than `after`.
 
-        A `limit` beyond `PAGE_KEYS` is none.
+        A `limit` above `PAGE_KEYS` has no effect.
         """
         most = PAGE_KEYS if limit is None else min(limit, PAGE_KEYS)
         wanted = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, "MaxKeys": most}
@@ -184,7 +176,7 @@ class S3Store:
         answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key, Range=bytes_asked)
         return bytes(answer["Body"].read()), answer["ETag"].strip('"')
 
-    def _uri(self, key: str) -> str:
+    def uri(self, key: str) -> str:
         return f"{self.root}/{key}"
 
     @contextmanager
@@ -197,67 +189,50 @@ class S3Store:
         except ClientError as error:
             raise self._refused_by_store(error, key) from error
         except NoCredentialsError as error:
-            raise Refused(
-                Finding(
-                    Kind.STORE_DENIED,
-                    "there are no S3 credentials",
-                    self._uri(key),
-                    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-                    about(key=key),
-                )
+            raise Refused.of(
+                Kind.STORE_DENIED,
+                "there are no S3 credentials",
+                self.uri(key),
+                "give this machine or pod a role, name a file with AWS_SHARED_CREDENTIALS_FILE, or set "
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+                key=key,
             ) from error
         except (BotoCoreError, ValueError) as error:
             endpoint = os.environ.get("AWS_ENDPOINT_URL", "AWS")
-            raise Unreachable(
-                Finding(
-                    Kind.STORE_UNREACHABLE,
-                    f"the store at {endpoint} cannot be reached: {error}",
-                    self._uri(key),
-                    "check that it runs and that AWS_ENDPOINT_URL names it",
-                    about(endpoint=endpoint),
-                )
+            raise Unreachable.of(
+                Kind.STORE_UNREACHABLE,
+                f"the store at {endpoint} cannot be reached: {error}",
+                self.uri(key),
+                "check that it runs and that AWS_ENDPOINT_URL names it",
+                endpoint=endpoint,
             ) from error
 
     def _refused_by_store(self, error: ClientError, key: str) -> CosetError:
         code = _code(error)
         if code == "NoSuchBucket":
-            return Refused(
-                Finding(
-                    Kind.STORE_ADDRESS,
-                    f"there is no bucket {self._bucket!r}",
-                    self._uri(key),
-                    "create it, or correct the URI",
-                    about(bucket=self._bucket),
-                )
+            return Refused.of(
+                Kind.STORE_ADDRESS,
+                f"there is no bucket {self._bucket!r}",
+                self.uri(key),
+                "create it, or correct the URI",
+                bucket=self._bucket,
             )
         if code in _DENIED:
-            return Refused(
-                Finding(
-                    Kind.STORE_DENIED,
-                    f"the store denies access ({code})",
-                    self._uri(key),
-                    "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy",
-                    about(code=code),
-                )
+            return Refused.of(
+                Kind.STORE_DENIED,
+                f"the store denies access ({code})",
+                self.uri(key),
+                "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy",
+                code=code,
             )
         if code == "RequestTimeTooSkewed":
-            return Refused(
-                Finding(
-                    Kind.STORE_DENIED,
-                    f"the store answered {code}",
-                    self._uri(key),
-                    "set this machine's clock",
-                    about(code=code),
-                )
+            return Refused.of(
+                Kind.STORE_DENIED, f"the store answered {code}", self.uri(key), "set this machine's clock", code=code
             )
         kind = Unreachable if _is_server_fault(error) else Refused
         return kind(
-            Finding(
-                Kind.STORE_UNREACHABLE,
-                f"the store answered {code}: {error}",
-                self._uri(key),
-                Repeat(),
-                about(code=code),
+            Finding.of(
+                Kind.STORE_UNREACHABLE, f"the store answered {code}: {error}", self.uri(key), Repeat(), code=code
             )
         )
 
@@ -278,6 +253,7 @@ def _client_of(process: int, settings: tuple[tuple[str, str], ...]) -> Any:
             retries={"mode": "standard", "total_max_attempts": 4},
             connect_timeout=5,
             read_timeout=60,
+            max_pool_connections=AT_ONCE,
             s3={"addressing_style": "path"} if os.environ.get("AWS_ENDPOINT_URL") else {},
         ),
         region_name=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",

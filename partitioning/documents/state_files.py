@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from partitioning.commands import Replan
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.leaving import Left, left_in
+from partitioning.model.leaving import Left, LeftPartition, left_in
 from partitioning.model.plan import Plan, StateInput, StateRun
 from partitioning.model.verdict import Verdict
+from partitioning.values import replace
 
 
 def states_left(ledger: Ledger, plan: Plan, stages: Iterable[str] | None = None) -> Left:
-    """What steps kept that these stages, or all, go on from: by the name of the input, oldest runs first.
+    """The state that these stages, or all, continue from: by the name of the input, oldest runs first.
 
     Raises Refused, with all findings, if a verdict is not the one that the plan names, or names other files.
     """
     wanted = None if stages is None else set(stages)
-    files, findings, kept = list[tuple[int, Artefact]](), list[Finding](), StateFiles(ledger, plan)
+    left, findings, kept = dict[str, Mapping[int, LeftPartition]](), list[Finding](), StateFiles(ledger, plan)
     for stage in (stage for stage in plan.stages if wanted is None or stage.name in wanted):
         for read in (read for read in stage.inputs if isinstance(read, StateInput)):
-            for run in reversed(read.runs):
+            files = list[tuple[Artefact, ...]]()
+            for run in read.runs:
                 try:
-                    files.extend((file.task, file) for file in kept.of(read, run))
+                    files.append(kept.of(read, run))
                 except Refused as refusal:
                     findings.extend(refusal.findings)
+            if len(files) == len(read.runs):
+                left |= left_as(read, files)
     if findings:
         raise Refused(*findings)
-    return left_in(files)
+    return left
+
+
+def left_as(read: StateInput, files: Sequence[Sequence[Artefact]]) -> Left:
+    """The rows of a state, oldest runs first. `files` has those of each of its runs, in their order."""
+    runs = reversed([*zip(read.runs, files, strict=True)])
+    return left_in((file.task, replace(file, name=read.name), run.version) for run, named in runs for file in named)
 
 
 class StateFiles:
@@ -49,24 +59,20 @@ class StateFiles:
         then = ("restore the document from a backup, or ", Replan(self._plan.pipeline))
         if verdict is None or digest(verdict) != run.verdict:
             there = "is gone" if verdict is None else f"has the digest {digest(verdict)}"
-            raise Refused(
-                Finding(
-                    Kind.STATE_GONE,
-                    f"the verdict {run.verdict}, which names {read.name}, {there}",
-                    where,
-                    then,
-                    about(verdict=run.verdict, state=read.name),
-                )
+            raise Refused.of(
+                Kind.STATE_GONE,
+                f"the verdict {run.verdict}, which names {read.name}, {there}",
+                where,
+                then,
+                verdict=run.verdict,
+                state=read.name,
             )
-        named = (file for file in verdict.artefacts if (file.role, file.name) == (Role.STATE, read.name))
+        name = read.written_as(run)
+        named = (file for file in verdict.artefacts if (file.role, file.name) == (Role.STATE, name))
         files = tuple(sorted(named, key=lambda file: (file.task, file.path)))
         if (records := sum(file.records for file in files)) != run.records:
             what = f"it names {records:,} records of {read.name}, planned are {run.records:,}"
-            raise Refused(
-                Finding(
-                    Kind.STATE_GONE, what, where, then, about(state=read.name, records=records, planned=run.records)
-                )
-            )
+            raise Refused.of(Kind.STATE_GONE, what, where, then, state=read.name, records=records, planned=run.records)
         return files
 
     def _verdict(self, run: StateRun) -> Verdict | None:

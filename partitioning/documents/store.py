@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from partitioning.values import Value
 
+A = TypeVar("A")
+B = TypeVar("B")
+
 # No store gives more at once.
 PAGE_KEYS = 1000
+# So many requests of one process are under way together: an answer takes some hundredths of a second, whatever it has.
+AT_ONCE = 16
+
+
+def at_once(ask: Callable[[A], B], about: Sequence[A]) -> list[B]:
+    """The answer about each, in their order. Several are asked at once; the first error is raised.
+
+    >>> at_once(str.upper, ["a", "b"])
+    ['A', 'B']
+    """
+    if len(about) < 2:
+        return [ask(one) for one in about]
+    with ThreadPoolExecutor(min(AT_ONCE, len(about))) as pool:
+        return list(pool.map(ask, about))
 
 
 class Entry(Value, frozen=True, order=True):
@@ -38,6 +56,9 @@ class Store(Protocol):
     """Objects under one root. Keys are relative to it; `root` is its URI."""
 
     root: str
+
+    def uri(self, key: str) -> str:
+        """The address of an object."""
 
     def get(self, key: str) -> bytes | None:
         """The object, or None if there is none."""

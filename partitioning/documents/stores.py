@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from partitioning.documents.folder_store import FolderStore
 from partitioning.documents.s3_store import S3Store
+from partitioning.documents.split_store import SplitStore
 from partitioning.documents.store import Store
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.sources import FOLDER, address_of, why_no_root
 
 
-def store_at(root: str) -> Store:
+def store_at(root: str) -> SplitStore:
     """The store at `s3://bucket/prefix` or in a folder, `file:///…` or its whole path. Raises Refused if it is none."""
+    return SplitStore(_at(root), _at)
+
+
+def _at(root: str) -> Store:
     address = address_of(root).rstrip("/")
     if why := why_no_root(address):
         then = "write it as s3://bucket/prefix, or as the path of a folder"
-        raise Refused(Finding(Kind.STORE_ADDRESS, f"{root!r} {why}", "store", then, about(root=root)))
+        raise Refused.of(Kind.STORE_ADDRESS, f"{root!r} {why}", "store", then, root=root)
     return FolderStore(address) if address.startswith(FOLDER) else S3Store(address)

@@ -1,8 +1,8 @@
-"""Upgrades: what documents of older formats say, as those of the current formats would say it.
+"""Upgrades: documents of older formats, read as documents of the current formats.
 
-Each step leads from one version of a format to the next, on plain data as it was stored. A step is never changed once
-its format was released; a new format adds one. Nothing is rewritten in a store: a document is read, step by step, and
-its identity stays the digest of the bytes that lie there.
+Each step leads from one version of a format to the next, on plain data as stored. A step never changes after its format
+was released; a new format adds a step. Nothing is rewritten in a store: a document is read step by step, and its
+identity stays the digest of the stored bytes.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _task_count(stage: Plain, kind: str, inputs: Sequence[Plain]) -> Plain:
 
 
 def _tasks(stage: Plain, inputs: Sequence[Plain]) -> Plain:
-    """Tasks that are not by the rule did not say of which partitions they account for records without a key."""
+    """Tasks that differ from the rule did not say for which partitions they account for records without a key."""
     exceptions = {place: _task(task, stage, inputs) for place, task in stage["tasks"]["exceptions"].items()}
     return {**stage["tasks"], "exceptions": exceptions}
 
@@ -172,7 +172,7 @@ def _renamed(value: Plain, **names: str) -> Plain:
 
 # By format: the steps from version 1 to 2, from 2 to 3 and so on.
 def _comparison(stored: Plain) -> Plain:
-    """What a step kept was compared under its own name only."""
+    """State was compared under the step's present name only."""
     return {**stored, "states": [{**state, "kept_by": state["step"]} for state in stored["states"]]}
 
 

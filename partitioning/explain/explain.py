@@ -11,6 +11,8 @@ from partitioning.diff.plan_diff import Diff, diff, diff_sections, moves_section
 from partitioning.documents.document import digest
 from partitioning.explain.missing import missing
 from partitioning.explain.reason_texts import exchange_reason, stage_reason
+from partitioning.explain.surprises import surprises_section
+from partitioning.explain.watermarks import watermarks_section
 from partitioning.model.graph import Mode
 from partitioning.model.plan import (
     Exchange,
@@ -26,16 +28,18 @@ from partitioning.model.plan import (
     TaskGroup,
     TaskRef,
 )
+from partitioning.model.statistics import Statistics
 from partitioning.model.takes import Task
 from partitioning.sections import MOST_ROWS, Section, cut, many, runs, section, size
 from partitioning.values import replace
 
 
-def explain(plan: Plan, previous: Plan | None = None) -> tuple[Section, ...]:
-    """The plan for people: steps that do not simply go on from what they kept, streams, exchanges, the tasks of each
-    stage, task groups, result tables, changes.
+def explain(plan: Plan, previous: Plan | None = None, last: Statistics | None = None) -> tuple[Section, ...]:
+    """The plan for people: steps that do not simply continue from their state, streams, watermarks, what may surprise,
+    exchanges, the tasks of each stage, task groups, result tables, changes.
 
-    `previous` is the plan to compare with. Long lists are cut and say how much they leave out.
+    `previous` is the plan to compare with, `last` has the figures of the last published batch. Long lists are cut and
+    say how much they leave out.
     """
     groups, records = {task: group.group for group in plan.groups for task in group.tasks}, plan.records
     difference = diff(previous, plan) if previous else None
@@ -43,11 +47,14 @@ def explain(plan: Plan, previous: Plan | None = None) -> tuple[Section, ...]:
         *(states_section(difference.states) if difference else ()),
         _streams(plan, records),
         *missing(plan),
+        *watermarks_section(plan.marks),
+        *surprises_section(plan, last),
         *_exchanges(plan),
         *(_stage(plan, stage, groups) for stage in plan.stages[:MOST_ROWS]),
         *_more_stages(plan),
         _groups(plan, records),
         _results(plan),
+        *_functions(plan),
         *_changes(plan, difference),
     )
 
@@ -125,7 +132,7 @@ def _exchanges(plan: Plan) -> Iterator[Section]:
 
 
 def _counted(plan: Plan) -> Iterator[str]:
-    """By what records are counted that move, if that is known of any."""
+    """How the records that move were counted, if any count is known."""
     if all(exchange.moves is None for exchange in plan.exchanges):
         return
     if plan.batch == 0:
@@ -190,7 +197,7 @@ def _records(plan: Plan, stage: Stage) -> int:
 
 
 def _input(source: Input) -> str:
-    """Where the records lie that a stage reads, if that is not as their stream declares it."""
+    """Where the records that a stage reads lie, if that differs from the stream's declaration."""
     match source:
         case StreamInput():
             usual = source.only is None and source.placement.partitions == source.partitions
@@ -219,7 +226,7 @@ def _task(plan: Plan, stage: Stage, task: Task, groups: Mapping[TaskRef, int]) -
 
 
 def _reading(plan: Plan, source: Input, task: Task) -> str:
-    """What a task reads of an input: which partitions, of a stream with the offsets."""
+    """The partitions that a task reads of an input, for a stream with the offsets."""
     if not isinstance(source, StreamInput):
         return cut(runs(task.reads.get(source.name, ())))
     read = plan.stream(source.name).read_by(task)
@@ -288,6 +295,13 @@ def _results(plan: Plan) -> Section:
     ]
     columns = ("table", "step", "mode", "rows it has", "columns", "lineage", "expectations")
     return section("Result tables", columns, rows, optional=("mode", "rows it has"))
+
+
+def _functions(plan: Plan) -> Iterator[Section]:
+    """The functions of users that the plan calls."""
+    if called := plan.functions:
+        rows = [(path, ", ".join(by), plan.code_shown(path) or "not noted") for path, by in called.items()]
+        yield section("Functions", ("function", "called for", "code of its module"), rows)
 
 
 def _mode(write: PlannedWrite) -> str:

@@ -19,7 +19,7 @@ def cause(incident: Incident) -> str:
     return visible(incident.trouble.what.partition("\n")[0])
 
 
-def title(pipeline: str, message: Message) -> str:
+def title(pipeline: str, message: Message, environment: str = "") -> str:
     """The message on one line, as the subject of a mail."""
     match message.news:
         case News.OPENED if message.incident.severity is Severity.WARNING:
@@ -30,10 +30,13 @@ def title(pipeline: str, message: Message) -> str:
             said = "works again"
         case _:
             assert_never(message.news)
-    return visible(f"Coset, {pipeline} {said}: {cause(message.incident)}", _MOST_IN_A_TITLE)
+    return visible(
+        f"Coset{f' {environment}' if environment else ''}, {pipeline} {said}: {cause(message.incident)}",
+        _MOST_IN_A_TITLE,
+    )
 
 
-def text(pipeline: str, message: Message, link: str, shown: Shown) -> str:
+def text(pipeline: str, message: Message, link: str, shown: Shown, environment: str = "") -> str:
     """The whole message: what is wrong, where, what to do next, and what it is about."""
     incident = message.incident
     match message.news:
@@ -43,7 +46,7 @@ def text(pipeline: str, message: Message, link: str, shown: Shown) -> str:
             said = list(_ended(incident))
         case _:
             assert_never(message.news)
-    return "\n".join([*said, "", *_about(pipeline, incident, link)])
+    return "\n".join([*said, "", *_about(pipeline, incident, link, environment)])
 
 
 def _opened(pipeline: str, incident: Incident, shown: Shown) -> Iterator[str]:
@@ -62,8 +65,10 @@ def _ended(incident: Incident) -> Iterator[str]:
     yield f"It was: {indented(incident.trouble.what)}"
 
 
-def _about(pipeline: str, incident: Incident, link: str) -> Iterator[str]:
+def _about(pipeline: str, incident: Incident, link: str, environment: str) -> Iterator[str]:
     yield f"Pipeline: {visible(pipeline)}"
+    if environment:
+        yield f"Environment: {visible(environment)}"
     if incident.batch is not None:
         yield f"Batch: {incident.batch}"
     yield f"Since: {as_time(incident.began)}, {many(incident.failures, 'failure')}"

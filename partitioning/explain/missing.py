@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import assert_never
 
-from partitioning.model.gaps import Explained, Gap, gaps_of
+from partitioning.model.gaps import Explained, Gap
 from partitioning.model.plan import Plan
 from partitioning.sections import Section, many, section
 
 
 def missing(plan: Plan, seen: Iterable[Gap] = ()) -> Iterator[Section]:
     """The gaps in what a batch reads, if there are any: those that were planned, and those `seen` when it was read."""
-    gaps = [*gaps_of(plan), *seen]
+    gaps = [*chain.from_iterable(plan.gaps.values()), *seen]
     if gaps:
         rows = [(str(gap.offsets), f"{gap.missing:,}", _where(gap), explanation(gap.explained)) for gap in gaps]
         yield section("Missing offsets", ("offsets", "missing", "where", "why"), rows, [_total(gaps), *_warning(gaps)])
 
 
 def explanation(explained: Explained) -> str:
-    """Who says why offsets are missing, in words."""
+    """What explains missing offsets, in words."""
     match explained:
         case Explained.FOOTER:
             return "the file itself holds no more"
@@ -35,7 +36,7 @@ def explanation(explained: Explained) -> str:
         case Explained.ACCEPTED:
             return "accepted as lost"
         case Explained.NOBODY:
-            return "nobody explains it"
+            return "nothing explains it"
         case _:
             assert_never(explained)
 
@@ -53,7 +54,7 @@ def _warning(gaps: list[Gap]) -> Iterator[str]:
 
 
 def doubts(offsets: int) -> str:
-    """What a warning says of offsets that nothing explains but a declaration."""
+    """A warning's words about offsets that only a declaration explains."""
     return f"{many(offsets, 'offset')} missing, which neither markers nor compaction explain"
 
 

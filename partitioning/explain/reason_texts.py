@@ -15,6 +15,7 @@ from partitioning.model.reasons import (
     BeforeMoving,
     Bounds,
     CountChanged,
+    Dealt,
     ExchangeReason,
     GcdOf,
     GroupCount,
@@ -23,6 +24,7 @@ from partitioning.model.reasons import (
     GroupLeft,
     HeldTooLittle,
     HeldTooMuch,
+    HotRanges,
     InRanges,
     LastLocation,
     LocationFull,
@@ -64,6 +66,8 @@ def exchange_because(why: ExchangeReason, wanted_by: Sequence[str], target: Plac
         case AskedFor():
             into = "" if why.partitions is None else f", into {many(why.partitions, 'partition')}"
             return f"{listed(wanted_by)} asks for it{into}"
+        case HotRanges():
+            return f"{why.stage} combines what the tasks of its hot keys left, wanted by {listed(wanted_by)}"
         case CountChanged():
             return f"{why.change}: records of {why.change.listed} lie there by either count"
         case _:
@@ -71,7 +75,7 @@ def exchange_because(why: ExchangeReason, wanted_by: Sequence[str], target: Plac
 
 
 def moved(moves: int | None, spares: int | None) -> str:
-    """How many records move, of those that could have; nothing if it is not known.
+    """How many of the records that could move do move; empty if that is unknown.
 
     >>> moved(100, 900), moved(100, 0), moved(None, None)
     ('; 100 of 1,000 records move', '; 100 records move', '')
@@ -87,8 +91,8 @@ def stage_reason(stage: Stage) -> str:
     """How the number of a stage's tasks came about, what they leave out, and what changed partition counts do."""
     parts = [_task_count(stage)]
     if stage.partitioner is not None and stage.keeps_keys:
-        parts.append(f"dealt to {sum(1 for task in stage.tasks if task.owns)} tasks by {stage.partitioner}")
-    if not isinstance(stage.why, AllTogether | BeforeMoving | Unifying):
+        parts.append(f"assigned to {sum(1 for task in stage.tasks if task.owns)} tasks by {stage.partitioner}")
+    if not isinstance(stage.why, AllTogether | BeforeMoving | Unifying | HotRanges):
         filtered = [source.name for source in stage.inputs if any(source.name in task.filters for task in stage.tasks)]
         whole = "each offset in one task" if isinstance(stage.why, InRanges) else "whole partitions"
         reading = f"{listed(filtered)} filtered by h(key) mod {stage.cosets}"
@@ -193,9 +197,18 @@ def _task_count(stage: Stage) -> str:
             return f"one task, as {' and '.join(steps)} {_verb(steps, 'needs', 'need')} all records together"
         case AsAsked(cosets):
             return f"{cosets} as asked"
+        case Dealt(partitions, cosets):
+            return f"{many(cosets, 'task')} for {partitions:,} partitions, as no step needs keys together"
         case Unifying():
             level = f"level {stage.why.level} of {stage.why.levels} before {stage.why.combine}"
             return f"{level}: {many(stage.why.unifiers, 'unifier')} for each partition"
+        case HotRanges(stage_name, records, partitions):
+            keys = [
+                f"partition {split.partition} in {split.tasks}, as {split.key!r} has {split.percent} % of the records"
+                for split in partitions
+            ]
+            most = many(records, "record")
+            return f"ranges of at most {most} for {stage_name}: {listed(keys)}"
         case GcdOf(counts, cosets):
             feeding = "the most cosets of a stage that feeds it (without elastic)"
             source = f"gcd({', '.join(map(str, counts))})" if counts else feeding

@@ -9,7 +9,8 @@ from partitioning.values import Value
 
 class Role(StrEnum):
     """What a file is for: rows of a result table; sampled keys for the audit; rows for later tasks, moved by an
-    exchange or left in place as a result; state for later batches; or the input of a step on Spark's DataFrames."""
+    exchange or left in place as a result; state for later batches; the input of a step on Spark's DataFrames; or the
+    records that a task set aside."""
 
     TABLE = "table"
     KEYS = "keys"
@@ -17,6 +18,7 @@ class Role(StrEnum):
     RESULT = "result"
     STATE = "state"
     GIVEN = "given"
+    SET_ASIDE = "set aside"
 
 
 class PartitionSlice(Value, frozen=True, order=True, array_like=True):

@@ -28,7 +28,7 @@ def name_of(pipeline: str, number: int) -> str:
 
 
 def key_of(pipeline: str, number: int) -> str:
-    """Where the request for a backfill lies."""
+    """The key of a backfill's request in the store."""
     return f"{name_of(pipeline, number)}/backfill.json"
 
 
@@ -157,8 +157,9 @@ class Comparison(Document, frozen=True):
     """The result of a backfill beside that of the published batches. `plans` has each batch with the digests of both
     plans.
 
-    `changes` are the reasons why a table may differ. The code of `functions` behind a table is not compared, only its
-    import path. `input` is what was repaired.
+    `changes` are the reasons why a table may differ. Steps in `functions` call code that is not known to be the same;
+    `code` has each function behind the tables by import path, with the digests of its code before and now, empty where
+    a plan does not note it. `input` is what was repaired.
     """
 
     FORMAT: ClassVar[str] = "coset.comparison/2"
@@ -171,6 +172,17 @@ class Comparison(Document, frozen=True):
     changes: tuple[str, ...]
     functions: tuple[str, ...]
     input: tuple[InputChange, ...] | UnsetType = UNSET
+    code: dict[str, tuple[str, str]] | UnsetType = UNSET
+
+    @property
+    def code_compared(self) -> dict[str, tuple[str, str]]:
+        """The digests of functions' code, where plans note it."""
+        return self.code if isinstance(self.code, dict) else {}
+
+    @property
+    def may_differ(self) -> bool:
+        """Whether rows may differ although the pipeline is the same: nobody knows what its functions depend on."""
+        return bool(self.functions or self.code_compared)
 
     @property
     def repairs(self) -> tuple[InputChange, ...]:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import ClassVar
 
+import msgspec
+
 from partitioning.commands import Then
 from partitioning.errors import About, Conflict, CosetError, Finding, OutcomeUnknown, Refused, Unreachable
 from partitioning.kinds import Kind
@@ -40,11 +42,13 @@ class ErrorKind(StrEnum):
 
 class Done(Value, frozen=True, tag="done", tag_field="outcome"):
     """Tasks completed. `fetched` is how many bytes of state were fetched, `found` how many came from the local
-    cache."""
+    cache, `location` is where the process was that ran them, `code` the digests of the functions that it called."""
 
     receipts: tuple[TaskReceipt, ...]
     fetched: int = 0
     found: int = 0
+    location: str = ""
+    code: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Told(Value, frozen=True, omit_defaults=True):
@@ -102,7 +106,7 @@ class Failure(Document, frozen=True):
 
 
 def together(failed: Sequence[CosetError]) -> CosetError:
-    """Several errors as one. It has the findings of all, each once, and the kind with the highest exit code.
+    """Several errors as one: with the findings of all, each once, and the kind with the highest exit code.
 
     >>> one = Refused(Finding(Kind.SQL, "a", "here", "do"))
     >>> other = Unreachable(Finding(Kind.SPARK, "b", "there", "wait"))

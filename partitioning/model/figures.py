@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 
 from partitioning.model.artefact import Role
 from partitioning.model.occasion import Effort
 from partitioning.model.plan import Plan
-from partitioning.model.receipt import Receipt, TaskReceipt
+from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt
 from partitioning.model.statistics import Statistics, statistics_of
 from partitioning.values import Value
+
+
+class TableFigures(Value, frozen=True):
+    """What an attempt wrote to a result table."""
+
+    rows: int
+    row_bytes: int
 
 
 class Figures(Value, frozen=True):
     """The figures of an attempt.
 
-    `read_bytes` are the plan's. `without_key` counts the records of streams that have no key, `missing` the planned
+    `read_bytes` are the plan's. `without_key` counts the records of streams that have no key, `set_aside` those
+    that cannot be used and were set aside, `missing` the planned
     offsets without a record. `rows` in `row_bytes` were written to result tables, `state` rows were left for later
-    batches. `skew` is the most records that a task took, as a multiple of its stage's mean; `heaviest` is the share of
-    all records of streams that have the most frequent key, 0 if no key has a twentieth of a task's records; both are
-    None if nothing was read. `shape` names the scheme and the number of tasks of each stage.
+    batches. `skew` is the most records that a task took, as a multiple of its stage's mean; `group_skew` the most that
+    a group read, of its wave's; `heaviest` is the share of all records of streams that have the most frequent key, 0 if
+    no key has a twentieth of a task's records; all three are None if nothing was read. `misjudged` is the share of the
+    records by which the planned numbers of groups and those that were read differ. `tables` has what was written to
+    each result table. `shape` names the scheme and the number of tasks of each stage.
     """
 
     tasks: int
@@ -31,8 +41,12 @@ class Figures(Value, frozen=True):
     row_bytes: int
     state: int
     skew: float | None
+    group_skew: float | None
     heaviest: float | None
+    misjudged: float | None
+    tables: Mapping[str, TableFigures]
     shape: str
+    set_aside: int = 0
 
 
 def figures_of(plan: Plan, receipts: Collection[Receipt]) -> Figures:
@@ -41,19 +55,33 @@ def figures_of(plan: Plan, receipts: Collection[Receipt]) -> Figures:
     known = statistics_of(plan, receipts)
     read = sum(known.records.get(stream.name, 0) for stream in plan.streams)
     partitions = [partition for stream in plan.streams for partition in stream.partitions]
-    tables = [file for task in tasks for file in task.left(Role.TABLE)]
+    written = [file for task in tasks for file in task.left(Role.TABLE)]
+    tables = {}
+    for write in plan.writes():
+        files = [file for file in written if file.name == write.declared.table]
+        size = sum(file.size for file in files)
+        tables[write.declared.table] = TableFigures(sum(file.records for file in files), size)
     return Figures(
         tasks=len(tasks),
         read_bytes=sum(partition.bytes for partition in partitions),
-        without_key=_without_key(plan, tasks),
+        without_key=_most_of_stages(plan, tasks, lambda seen: seen.nulls + seen.dropped),
         missing=sum(partition.missing for partition in partitions),
-        rows=sum(file.records for file in tables),
-        row_bytes=sum(file.size for file in tables),
+        rows=sum(table.rows for table in tables.values()),
+        row_bytes=sum(table.row_bytes for table in tables.values()),
         state=sum(file.records for task in tasks for file in task.left(Role.STATE)),
         skew=_skew(known),
+        group_skew=_group_skew(plan, by_group := read_by_group(receipts)),
         heaviest=max((key.total for key in known.keys), default=0) / read if read else None,
+        misjudged=_misjudged(plan, by_group),
+        tables=tables,
         shape="; ".join(f"{stage.name}: {stage.scheme}, {len(stage.tasks)}" for stage in plan.stages),
+        set_aside=_most_of_stages(plan, tasks, lambda seen: seen.set_aside),
     )
+
+
+def read_by_group(receipts: Collection[Receipt]) -> dict[int, int]:
+    """How many records each task group read."""
+    return {receipt.group: sum(seen.read for task in receipt.tasks for seen in task.partitions) for receipt in receipts}
 
 
 def effort_of(plan: Plan, receipts: Collection[Receipt]) -> Effort | None:
@@ -70,13 +98,13 @@ def effort_of(plan: Plan, receipts: Collection[Receipt]) -> Effort | None:
     )
 
 
-def _without_key(plan: Plan, tasks: Collection[TaskReceipt]) -> int:
-    """A stream that several stages read counts once."""
+def _most_of_stages(plan: Plan, tasks: Collection[TaskReceipt], count: Callable[[PartitionReceipt], int]) -> int:
+    """So many records of streams. A stream that several stages read counts once."""
     streams = {stream.name for stream in plan.streams}
     by_stage = Counter[tuple[str, str]]()
     for task in tasks:
         for seen in task.partitions:
-            by_stage[seen.input, task.task.stage] += seen.nulls + seen.dropped
+            by_stage[seen.input, task.task.stage] += count(seen)
     most = dict[str, int]()
     for (name, _), records in by_stage.items():
         most[name] = max(records, most.get(name, 0))
@@ -88,3 +116,14 @@ def _skew(known: Statistics) -> float | None:
     for task, figures in known.tasks.items():
         by_stage.setdefault(task.stage, []).append(figures.own)
     return max((max(own) * len(own) / sum(own) for own in by_stage.values() if sum(own)), default=None)
+
+
+def _group_skew(plan: Plan, read: Mapping[int, int]) -> float | None:
+    waves = [[read.get(number, 0) for number in groups] for groups in plan.waves]
+    return max((max(wave) * len(wave) / sum(wave) for wave in waves if sum(wave)), default=None)
+
+
+def _misjudged(plan: Plan, read: Mapping[int, int]) -> float | None:
+    both = [(group.records, read[group.group]) for group in plan.groups if group.group in read]
+    most = sum(max(planned, seen) for planned, seen in both)
+    return sum(abs(planned - seen) for planned, seen in both) / most if most else None

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
 from partitioning.model.offsets import OffsetRange, StreamPartition
-from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.streams import InputFile, Sparse, Stream
 from partitioning.values import Value
 
@@ -40,10 +39,15 @@ class Gap(Value, frozen=True):
 
 
 def gaps(
-    stream: Stream, number: int, start: int, files: Sequence[InputFile], losses: Iterable[OffsetRange]
+    stream: Stream,
+    number: int,
+    start: int,
+    files: Sequence[InputFile],
+    losses: Iterable[OffsetRange],
+    end: int | None = None,
 ) -> Iterator[Gap]:
-    """The gaps of a partition from `start` to the end of its last file. The files are sorted by offset. `losses` were
-    accepted.
+    """The gaps of a partition from `start` to `end`, or to the end of its last file. The files are sorted by offset.
+    `losses` were accepted.
 
     >>> views = Stream("views", "s3://landing", "ad", 1, sparse=Sparse(5))
     >>> files = [InputFile("a", 9, "", 0, 50, missing=2), InputFile("b", 9, "", 51, 60), InputFile("c", 9, "", 90, 99)]
@@ -62,29 +66,14 @@ def gaps(
             who = Explained.FOOTER if stream.may_lack_offsets else Explained.NOBODY
             yield Gap(OffsetRange(partition, file.start, file.end), file.missing, who, file.path)
         start = max(start, file.end)
-
-
-def planned_gaps(plan: Plan, stream: Stream, planned: PlannedPartition) -> tuple[Gap, ...]:
-    """The gaps in what a batch reads of a partition."""
-    return tuple(gaps(stream, planned.partition, planned.start, planned.files, plan.lost))
-
-
-def gaps_of(plan: Plan) -> Iterator[Gap]:
-    """All gaps in what a batch reads, by stream and partition."""
-    for stream in plan.streams:
-        for planned in stream.partitions:
-            if planned.missing:
-                yield from planned_gaps(plan, stream.declared, planned)
+    if end is not None and start < end:
+        hole = OffsetRange(partition, start, end)
+        yield Gap(hole, len(hole), explained(stream, hole, losses, files[-1:]))
 
 
 def covers(loss: OffsetRange, hole: OffsetRange) -> bool:
     """Whether all offsets of a hole were accepted as lost."""
     return loss.partition == hole.partition and loss.start <= hole.start and hole.end <= loss.end
-
-
-def doubtful(plan: Plan) -> Iterator[Gap]:
-    """The gaps in what a batch reads that only the stream's declaration explains. A file may be lost there."""
-    return (gap for gap in gaps_of(plan) if gap.explained is Explained.DECLARED)
 
 
 def explained(

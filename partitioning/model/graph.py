@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Literal
 
+from partitioning.model.kept_change import KeptChange
 from partitioning.model.placement import MURMUR2, HashName, KeyFormat, Placement
 from partitioning.model.streams import Column, Stream
+from partitioning.model.watermarks import TimePassed
 from partitioning.values import Value
 
 
@@ -59,10 +61,11 @@ class StateSpec(Value, frozen=True, omit_defaults=True):
 
     Without `sql`, a step keeps its own output, one row for each key, and reads it as further input of the next batch.
     With `sql`, it keeps the rows that this selects, each for `microseconds` of its column `@time`, beside those of
-    earlier batches. `apart` selects key and time of records whose time does not count. A function returns its state
-    itself.
+    earlier batches. A row that `waits` closes once the watermark is so many microseconds past its time. `apart` selects
+    key and time of records whose time does not count. A function returns its state itself.
 
-    Planning adds the `columns`, unless a function declares them, and the `placement` of the rows.
+    Planning adds the `columns`, unless a function declares them, the `placement` of the rows, and the `watermark` of
+    the streams that they come from, if these have one. `changed` is what the pipeline declares of a change.
     """
 
     sql: str = ""
@@ -70,10 +73,15 @@ class StateSpec(Value, frozen=True, omit_defaults=True):
     columns: tuple[Column, ...] = ()
     placement: Placement | None = None
     apart: str = ""
+    changed: KeptChange | None = None
+    watermark: TimePassed | None = None
+    waits: int = 0
 
     def since(self, latest: int | None) -> int | None:
-        """The earliest `@time` of rows still kept once `latest` was seen. None if no row expires."""
-        return None if latest is None else latest - self.microseconds
+        """The earliest `@time` of rows still kept once the watermark has passed or, where none is known of its streams,
+        `latest` was seen. None if no row expires."""
+        reached = self.watermark.before if self.watermark else latest
+        return None if reached is None else reached - self.microseconds
 
 
 class Step(Value, frozen=True):
@@ -113,12 +121,28 @@ class Step(Value, frozen=True):
         return self.state is not False and not self.state.sql and not self.function
 
 
+def given_alone(step: Step, steps: Mapping[str, Step]) -> tuple[str, ...]:
+    """The inputs of a join whose records are given alone if they find no partner in time; none of another step."""
+    inputs = (steps[name] for name in step.inputs if name in steps) if step.op is Op.JOIN else ()
+    return tuple(side.name for side in inputs if side.state and side.state.waits)
+
+
+class ColumnComment(Value, frozen=True):
+    """What is said of a column of a result table."""
+
+    column: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.column}: {self.text}"
+
+
 class Write(Value, frozen=True, omit_defaults=True):
     """A result table: the step whose rows it holds, whether rows carry `_batch` and `_task`, and what is expected of
     it.
 
     `expectations` are Great Expectations configurations: `{"type": …, "kwargs": {…}}`, as JSON text. An upserted table
-    holds a step that keeps its rows.
+    holds a step that keeps its rows. `comment` and `comments` go into its log, for who reads the table.
     """
 
     table: str
@@ -127,6 +151,8 @@ class Write(Value, frozen=True, omit_defaults=True):
     lineage: bool
     expectations: tuple[str, ...]
     mode: Mode = Mode.APPEND
+    comment: str = ""
+    comments: tuple[ColumnComment, ...] = ()
 
 
 class Graph(Value, frozen=True):
@@ -154,3 +180,25 @@ def union(names: Iterable[str]) -> str:
     SELECT * FROM "a" UNION ALL BY NAME SELECT * FROM "b"
     """
     return " UNION ALL BY NAME ".join(f"SELECT * FROM {quote(name)}" for name in names)
+
+
+def list_items(text: str) -> Iterator[str]:
+    """The parts of a list, at its commas outside of brackets and quotes.
+
+    >>> list(list_items("a, f(b, 'x,y') AS c"))
+    ['a', " f(b, 'x,y') AS c"]
+    """
+    depth, start, quoted = 0, 0, ""
+    for place, letter in enumerate(text):
+        if quoted:
+            quoted = "" if letter == quoted else quoted
+        elif letter in "'\"":
+            quoted = letter
+        elif letter in "([{":
+            depth += 1
+        elif letter in ")]}":
+            depth -= 1
+        elif letter == "," and not depth:
+            yield text[start:place]
+            start = place + 1
+    yield text[start:]

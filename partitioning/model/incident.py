@@ -1,8 +1,8 @@
-"""Incidents: what stops a pipeline, from its first failure to the next success, and what somebody is to be told of it.
+"""Incidents: what stops a pipeline, from its first failure to the next success, and the messages about it.
 
-Each failure of one cause belongs to one incident, so that two messages come of it: that it is open, and that it has
-ended. A message stays due until somebody was told: whoever is to tell it puts his name to it first. If he ends before
-he has told it, the next one takes it over. An incident decides nothing.
+Failures with the same cause belong to one incident, so each incident has two messages: that it opened, and that it
+ended. A message is due until it was sent. A process puts its name to a message before it sends it; if the process ends
+before that, the next one takes over. An incident decides nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.values import Document, Value, replace
 
-# Where nobody can be told for long, the oldest messages are given up.
+# If messages cannot be sent for long, the oldest are dropped.
 MOST_DUE = 100
-# Of a sentence; the whole one is in the log of the run.
+# The first word of the causes of warnings.
+_WARNED = "warning"
+# This much of a sentence is kept; the log of the run has all of it.
 _MOST_KEPT = 2_000
 
 
@@ -37,8 +39,7 @@ class News(StrEnum):
 
 
 class Trouble(Value, frozen=True, omit_defaults=True):
-    """What stopped a run: its cause, by which later failures join, and the first of its findings, of which there were
-    so many `more`."""
+    """What stopped a run: the cause, by which later failures join, the first findings, and the number of `more`."""
 
     cause: tuple[str, ...]
     what: str
@@ -62,14 +63,26 @@ class Trouble(Value, frozen=True, omit_defaults=True):
         return cls(cause, first.what[:_MOST_KEPT], first.where[:_MOST_KEPT], first.next, len(findings) - 1)
 
     @classmethod
+    def warned(cls, finding: Finding) -> Trouble:
+        """The trouble of unmet expectations whose severity is a warning: each is a cause of its own."""
+        of = dict(finding.about)
+        cause = (_WARNED, *(str(of[name]) for name in ("table", "expectation", "column") if name in of))
+        return cls(cause, finding.what[:_MOST_KEPT], finding.where[:_MOST_KEPT], finding.next)
+
+    @property
+    def is_of_rows(self) -> bool:
+        """Whether it is about rows that are published: it lasts until others are."""
+        return self.cause[0] == _WARNED
+
+    @classmethod
     def ended(cls, error: str, where: str) -> Trouble:
-        """A run that ended without a finding: by an error that nobody foresaw, or, without one, from outside."""
+        """The trouble of a run that ended without a finding: by an unexpected error, or, without one, from outside."""
         how = f"with {error}" if error else "from outside"
         return cls((error or "ended",), f"the run ended {how}; its log says more", where, Repeat())
 
 
 class Stopped(Value, frozen=True):
-    """A run failed, `at` so many milliseconds since 1970. `batch` was open then, and has a `page` in the store."""
+    """A failed run, `at` this many milliseconds since 1970. `batch` was open, and its `page` lies in the store."""
 
     trouble: Trouble
     at: int
@@ -80,11 +93,14 @@ class Stopped(Value, frozen=True):
 
 
 class Passed(Value, frozen=True):
-    """A run failed nowhere: it published `batch`, which has a `page` in the store, or found nothing to do."""
+    """A run failed nowhere: it published `batch`, which has a `page` in the store, or found nothing to do. What it was
+    `warned` of is told to the `owner`."""
 
     at: int
     batch: int | None = None
     page: str = ""
+    warned: tuple[Trouble, ...] = ()
+    owner: str = ""
 
 
 Outcome = Stopped | Passed
@@ -119,7 +135,7 @@ class Teller(Value, frozen=True):
 
 
 class Message(Value, frozen=True, omit_defaults=True):
-    """That an incident is open or has ended. Nobody may be telling it."""
+    """The message that an incident opened or ended. `teller` is None if no process is sending it."""
 
     news: News
     incident: Incident
@@ -132,10 +148,11 @@ class Message(Value, frozen=True, omit_defaults=True):
 
 
 class Incidents(Document, frozen=True):
-    """The incidents of a pipeline after one more run: what is open, what has `ended` by it, and which messages are due.
+    """The incidents of a pipeline after one more run: those that are open, those that `ended` with it, and the messages
+    due.
 
-    The documents are numbered, and each has all that the next is made of. So of two processes that put the same one,
-    the second takes into account what the first has put. `before` is the last one before in which incidents ended.
+    The documents are numbered, and each has all that the next one needs. If two processes put the same number, the
+    second reads what the first put and tries again. `before` is the last document in which incidents ended.
 
     >>> stopped = Stopped(Trouble(("proof",), "a key lies elsewhere", "batch 0", "see the report"), at=1000)
     >>> now = Incidents("late").after(stopped, "one").after(stopped, "another")
@@ -160,12 +177,12 @@ class Incidents(Document, frozen=True):
             case Stopped():
                 return self._stopped(outcome, writer)
             case Passed():
-                return self._passed(outcome, writer) if self.open else self
+                return self._passed(outcome, writer)
             case _:
                 assert_never(outcome)
 
     def claimed(self, teller: Teller, gone: Callable[[Teller], bool], writer: str) -> Incidents:
-        """With the name of `teller` at each message that nobody is telling, or somebody who is gone."""
+        """The incidents with `teller` at each message that no living process is sending."""
         if all(each.teller is not None and not gone(each.teller) for each in self.due):
             return self
         due = tuple(
@@ -204,12 +221,24 @@ class Incidents(Document, frozen=True):
         return replace(self._next(writer), open=opened, due=due)
 
     def _passed(self, by: Passed, writer: str) -> Incidents:
-        ended = tuple(replace(each, ended=by.at, published=by.batch, page=by.page or each.page) for each in self.open)
-        due = (*self.due, *(Message(News.ENDED, each) for each in ended))[-MOST_DUE:]
-        return replace(self._next(writer), open=(), ended=ended, due=due)
+        now, causes = self, {trouble.cause for trouble in by.warned}
+        for trouble in by.warned:
+            now = now._stopped(Stopped(trouble, by.at, by.owner, by.batch, by.page, Severity.WARNING), writer)
+        stay = tuple(
+            each for each in now.open if each.trouble.cause in causes or (by.batch is None and each.trouble.is_of_rows)
+        )
+        ended = tuple(
+            replace(each, ended=by.at, published=by.batch, page=by.page or each.page)
+            for each in now.open
+            if each not in stay
+        )
+        if not ended:
+            return now
+        due = (*now.due, *(Message(News.ENDED, each) for each in ended))[-MOST_DUE:]
+        return replace(now._next(writer), open=stay, ended=ended, due=due)
 
     def _next(self, writer: str) -> Incidents:
-        """The next document, which says the same, but for what ended in this one."""
+        """The next document: the same, without the incidents that ended in this one."""
         if self.writer == writer:
             return self
         before = self.number if self.ended else self.before

@@ -9,7 +9,7 @@ from partitioning.model.artefact import Artefact, Role
 from partitioning.model.graph import StateSpec, Step, state_of
 from partitioning.model.placement import Placement
 from partitioning.model.plan import Exchange, ExchangeInput, Plan, ResultInput, Stage, TaskRef
-from partitioning.model.reasons import Unifying
+from partitioning.model.reasons import HotRanges, Unifying
 from partitioning.model.receipt import TaskReceipt
 from partitioning.model.streams import Column
 from partitioning.model.unifiers import unifier_of
@@ -49,10 +49,10 @@ class Leaving(Value, frozen=True):
         return range(self.unifier * count, (self.unifier + 1) * count)
 
 
-class LeftPart(Value, frozen=True, gc=False):
+class LeftPart(Value, frozen=True, omit_defaults=True, gc=False):
     """The rows of a partition that one `task` wrote: `records` of them, in the bytes [start, end) of a file.
 
-    Their offsets in the partition begin with `first`.
+    Their offsets in the partition begin with `first`. In state, they have the columns of this `version` of the input.
     """
 
     task: int
@@ -63,6 +63,7 @@ class LeftPart(Value, frozen=True, gc=False):
     start: int
     end: int
     records: int
+    version: int = 0
 
 
 class LeftPartition(Value, frozen=True, gc=False):
@@ -81,7 +82,7 @@ class LeftPartition(Value, frozen=True, gc=False):
         return self.parts[-1].first + self.parts[-1].records if self.parts else 0
 
 
-# The partitions that have rows, by number, for each exchange and result, by the name of the input.
+# The partitions with rows, by number, for each exchange and result by the name of its input.
 Left = Mapping[str, Mapping[int, LeftPartition]]
 
 
@@ -111,22 +112,23 @@ def writers(plan: Plan, read: ExchangeInput | ResultInput) -> Stage:
 def left_by(receipts: Iterable[TaskReceipt]) -> Left:
     """What tasks wrote for later tasks of their batch, by their receipts."""
     return left_in(
-        (receipt.task.task, artefact)
+        (receipt.task.task, artefact, 0)
         for receipt in sorted(receipts, key=lambda receipt: receipt.task)
         for artefact in receipt.artefacts
         if artefact.role in (Role.EXCHANGE, Role.RESULT)
     )
 
 
-def left_in(files: Iterable[tuple[int, Artefact]]) -> Left:
-    """What files hold by partition, each with the number of the task that wrote it, in this order."""
+def left_in(files: Iterable[tuple[int, Artefact, int]]) -> Left:
+    """The rows of files by partition, each with the number of the task that wrote it and the version of its columns, in
+    this order."""
     left: dict[str, dict[int, list[LeftPart]]] = {}
-    for task, artefact in files:
+    for task, artefact, version in files:
         for part in artefact.parts:
             parts = left.setdefault(artefact.name, {}).setdefault(part.partition, [])
             first = parts[-1].first + parts[-1].records if parts else 0
             file = task, artefact.path, artefact.size, artefact.etag
-            parts.append(LeftPart(*file, first, part.start, part.end, part.records))
+            parts.append(LeftPart(*file, first, part.start, part.end, part.records, version))
     return {
         name: {number: LeftPartition(number, tuple(parts)) for number, parts in sorted(partitions.items())}
         for name, partitions in left.items()
@@ -159,8 +161,15 @@ def _exchanges(plan: Plan, stage: Stage, task: int) -> Iterator[Leaving]:
 
 
 def step_left(stage: Stage, exchange: Exchange) -> str:
-    """The stream or step whose rows a stage leaves in an exchange: unifiers leave those that they combine."""
+    """The stream or step whose rows a stage leaves in an exchange: a stage that repeats steps leaves its own rows."""
+    if isinstance(stage.why, HotRanges):
+        return in_ranges(exchange.source)
     return stage.steps[0].name if stage.unifies else exchange.source
+
+
+def in_ranges(step: str) -> str:
+    """The name of a step where it is repeated for ranges of hot keys."""
+    return f"{step}.hot"
 
 
 def _unifier(stage: Stage, task: int, exchange: Exchange) -> int:
@@ -192,7 +201,7 @@ def _states(stage: Stage) -> Iterator[Leaving]:
 
 
 def _columns(plan: Plan, name: str) -> tuple[Column, ...]:
-    """All columns that some stage reads of an exchange or result."""
+    """All columns that any stage reads of an exchange or result."""
     inputs = (read for stage in plan.stages for read in stage.inputs if read.name == name)
     return tuple(
         {

@@ -8,8 +8,8 @@ from partitioning.values import Value
 
 
 class Occasion(Value, frozen=True, omit_defaults=True):
-    """From `began` to `ended`, in milliseconds since 1970 in UTC, on a `host`, by a `user` of it, and in a `run` of
-    Airflow's if it was one."""
+    """When and where something ran: from `began` to `ended`, in milliseconds since 1970 in UTC, on a `host`, by a
+    `user` of it, and in a `run` of Airflow if it was one."""
 
     began: int
     ended: int
@@ -38,8 +38,8 @@ def as_iso(milliseconds: int) -> str:
 
 
 class Effort(Value, frozen=True):
-    """What a batch took: when the first of its task groups began and when the last ended, in milliseconds since 1970,
-    and the CPU time of all its tasks in milliseconds, None if that of one is not known.
+    """What a batch took: when its first task group began and its last one ended, in milliseconds since 1970, and the
+    CPU time of all its tasks in milliseconds, None if that of a task is unknown.
 
     >>> str(Effort(1_000, 3_500, 4_200))
     '1970-01-01 00:00:01 UTC, 2.5 s, 4.2 s of CPU'
@@ -51,7 +51,7 @@ class Effort(Value, frozen=True):
 
     @property
     def seconds(self) -> float:
-        """From the first beginning to the last end. Clocks of several hosts may disagree: it is never below 0."""
+        """From the first beginning to the last end, never below 0: clocks of several hosts may disagree."""
         return max(0, self.ended - self.began) / 1000
 
     def __str__(self) -> str:

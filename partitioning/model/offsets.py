@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.values import Value
 
@@ -22,14 +22,12 @@ def check_name(name: str, noun: str) -> str:
     Raises Refused otherwise.
     """
     if not _NAME.fullmatch(name) or name in {".", ".."}:
-        raise Refused(
-            Finding(
-                Kind.NAME,
-                f"{name!r} is no name for a {noun}",
-                f"{noun} {name!r}",
-                "use 1 to 249 letters, digits, dots, dashes and underscores",
-                about(name=name),
-            )
+        raise Refused.of(
+            Kind.NAME,
+            f"{name!r} is no name for a {noun}",
+            f"{noun} {name!r}",
+            "use 1 to 249 letters, digits, dots, dashes and underscores",
+            name=name,
         )
     return name
 
@@ -49,14 +47,13 @@ class StreamPartition(Value, frozen=True, order=True):
     def __post_init__(self) -> None:
         check_name(self.stream, "stream")
         if self.partition < 0:
-            raise Refused(
-                Finding(
-                    Kind.ARGUMENT,
-                    f"partition {self.partition} of {self.stream} is negative",
-                    self.stream,
-                    "partitions are numbered from 0",
-                    about(partition=self.partition, stream=self.stream),
-                )
+            raise Refused.of(
+                Kind.ARGUMENT,
+                f"partition {self.partition} of {self.stream} is negative",
+                self.stream,
+                "partitions are numbered from 0",
+                partition=self.partition,
+                stream=self.stream,
             )
 
     def __str__(self) -> str:
@@ -67,14 +64,8 @@ class StreamPartition(Value, frozen=True, order=True):
         """Read back what `str` printed. Raises Refused on anything else."""
         match = _PARTITION.fullmatch(text)
         if match is None:
-            raise Refused(
-                Finding(
-                    Kind.ARGUMENT,
-                    f"{text!r} is no stream partition",
-                    repr(text),
-                    "write it as flights-3",
-                    about(text=text),
-                )
+            raise Refused.of(
+                Kind.ARGUMENT, f"{text!r} is no stream partition", repr(text), "write it as flights-3", text=text
             )
         return cls(match["stream"], int(match["partition"]))
 
@@ -108,14 +99,13 @@ class OffsetRange(Value, frozen=True, order=True):
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.end <= _LAST_OFFSET:
-            raise Refused(
-                Finding(
-                    Kind.ARGUMENT,
-                    f"[{self.start},{self.end}) is no range of offsets",
-                    str(self.partition),
-                    "a range starts at 0 or later, ends at or after its start and has 64-bit offsets",
-                    about(start=self.start, end=self.end),
-                )
+            raise Refused.of(
+                Kind.ARGUMENT,
+                f"[{self.start},{self.end}) is no range of offsets",
+                str(self.partition),
+                "a range starts at 0 or later, ends at or after its start and has 64-bit offsets",
+                start=self.start,
+                end=self.end,
             )
 
     def __len__(self) -> int:
@@ -129,13 +119,11 @@ class OffsetRange(Value, frozen=True, order=True):
         """Read back what `str` printed. Raises Refused on anything else."""
         match = _RANGE.fullmatch(text)
         if match is None:
-            raise Refused(
-                Finding(
-                    Kind.ARGUMENT,
-                    f"{text!r} is no range of offsets",
-                    repr(text),
-                    "write it as flights-3@[100,250)",
-                    about(text=text),
-                )
+            raise Refused.of(
+                Kind.ARGUMENT,
+                f"{text!r} is no range of offsets",
+                repr(text),
+                "write it as flights-3@[100,250)",
+                text=text,
             )
         return cls(StreamPartition.parse(match["partition"]), int(match["start"]), int(match["end"]))

@@ -23,6 +23,7 @@ from partitioning.model.plan import (
     TaskRef,
 )
 from partitioning.model.streams import Column, NullKeys, Stream
+from partitioning.model.tables_at import uri_of, usual
 from partitioning.model.takes import Task
 from partitioning.values import Document, Value, replace
 
@@ -124,12 +125,24 @@ class OrderedParts(_Ordered, frozen=True, tag="parts", tag_field="kind"):
 Ordered = OrderedStream | OrderedParts
 
 
+class FailedRecord(Value, frozen=True, order=True):
+    """A record of a stream on which a step failed in an earlier attempt, and why."""
+
+    stream: str
+    partition: int
+    offset: int
+    step: str
+    why: str
+
+
 class Order(Document, frozen=True):
     """What one task does: what it reads and takes, the steps it runs, and what it writes.
 
+    Values of `private` columns go into no receipt and no error. Records that `failed` are set aside.
+
     `task` is the plan's; `tasks.takes` decides which records are its own. `plan` is the plan's digest, `store` the root
-    below which it writes. The size of an order does not grow with the number of tasks, except by the files of the tasks
-    that wrote its input.
+    below which it writes, except for `tables` that lie elsewhere. The size of an order does not grow with the number of
+    tasks, except by the files of the tasks that wrote its input.
     """
 
     FORMAT: ClassVar[str] = "coset.order/3"
@@ -148,6 +161,13 @@ class Order(Document, frozen=True):
     leaves: tuple[Leaving, ...]
     key_sample: int
     day_end: int | UnsetType = UNSET
+    private: tuple[str, ...] | UnsetType = UNSET
+    failed: tuple[FailedRecord, ...] | UnsetType = UNSET
+    tables: str | UnsetType = UNSET
+
+    def uri(self, path: str) -> str:
+        """The address of a file that the task writes."""
+        return uri_of(self.store, self.tables or usual(self.store), path)
 
     @property
     def ref(self) -> TaskRef:
@@ -158,10 +178,21 @@ class Order(Document, frozen=True):
         return f"task {self.ref} of batch {self.batch}"
 
 
-def order_of(plan: Plan, digest: str, ref: TaskRef, attempt: int, store: str, left: Left) -> Order:
+def order_of(
+    plan: Plan,
+    digest: str,
+    ref: TaskRef,
+    attempt: int,
+    store: str,
+    left: Left,
+    failed: Sequence[FailedRecord] = (),
+    tables: str = "",
+) -> Order:
     """The order of a task in an attempt. `digest` is the plan's, `store` the store's root.
 
-    `left` is what tasks of earlier waves wrote in that attempt and, for state, what earlier batches wrote.
+    `tables` is the address of the store's tables, if it is not the usual one. `left` is what tasks of earlier waves
+    wrote in that attempt and, for state, what earlier batches wrote. Steps `failed` on these records in earlier
+    attempts.
     """
     stage = plan.stage(ref.stage)
     task = stage.tasks[ref.task]
@@ -180,6 +211,9 @@ def order_of(plan: Plan, digest: str, ref: TaskRef, attempt: int, store: str, le
         leavings(plan, ref),
         plan.key_sample,
         plan.day_end,
+        tuple(sorted(plan.private)) or UNSET,
+        tuple(each for each in failed if each.stream in {read.name for read in stage.streams}) or UNSET,
+        UNSET if tables in ("", usual(store)) else tables,
     )
 
 

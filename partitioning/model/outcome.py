@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import StrEnum
+from typing import NamedTuple
 
-from partitioning.errors import Finding
+from partitioning.errors import Finding, Refused, Unjudged
 from partitioning.kinds import Kind
 from partitioning.model.verdict import Decision, Verdict
 
 
 class Outcome(StrEnum):
-    """Its checks passed; an expectation was not met; no expectation is known to be unmet but some could not be judged;
-    it was not checked yet; somebody gave it up; or it was published and a backfill's rows have replaced its own."""
+    """What became of an attempt: its checks passed; an expectation was not met; none failed but some could not be
+    judged; it was not checked yet; a user gave it up; or a backfill's rows replaced its published ones."""
 
     PROVED = "proved"
     FAILED = "failed"
@@ -24,7 +25,17 @@ class Outcome(StrEnum):
     @property
     def sign(self) -> str:
         """A sign that tells it apart without its colour."""
-        return _SIGNS[self]
+        return _SHOWN[self].sign
+
+    @property
+    def colours(self) -> tuple[str, str]:
+        """Its colours on a light and on a dark page. Those who see red and green alike tell them apart as well."""
+        return _SHOWN[self].light, _SHOWN[self].dark
+
+    @property
+    def exit_code(self) -> int:
+        """With which `coset report` ends."""
+        return _SHOWN[self].exit_code
 
     @property
     def shown(self) -> str:
@@ -32,13 +43,20 @@ class Outcome(StrEnum):
         return f"{self.sign} {self}"
 
 
-_SIGNS = {
-    Outcome.PROVED: "✓",
-    Outcome.FAILED: "✗",
-    Outcome.UNJUDGED: "?",
-    Outcome.UNRUN: "…",
-    Outcome.GIVEN_UP: "–",
-    Outcome.BACKFILLED: "↺",
+class _Shown(NamedTuple):
+    sign: str
+    light: str
+    dark: str
+    exit_code: int
+
+
+_SHOWN = {
+    Outcome.PROVED: _Shown("✓", "#00694e", "#3fd1a4", 0),
+    Outcome.FAILED: _Shown("✗", "#a93a00", "#ff9a5c", Refused.exit_code),
+    Outcome.UNJUDGED: _Shown("?", "#8b2f7f", "#f0a0e4", Unjudged.exit_code),
+    Outcome.UNRUN: _Shown("…", "#6b5a00", "#e0cb4c", 8),
+    Outcome.GIVEN_UP: _Shown("–", "#555c69", "#a9b1bd", 9),
+    Outcome.BACKFILLED: _Shown("↺", "#0b55a5", "#86b8ff", 0),
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NewType
 
-from partitioning.errors import Finding, about
+from partitioning.errors import Finding
 from partitioning.imports import is_import_path
 from partitioning.kinds import Kind
 from partitioning.values import Value
@@ -14,9 +14,12 @@ from partitioning.values import Value
 # The name of a hash: one of these, or the import path of a function of a deployment's own.
 HashName = NewType("HashName", str)
 MURMUR2 = HashName("murmur2")
+CRC32 = HashName("crc32")
 JAVA = HashName("java")
 OPAQUE = HashName("opaque")
-HASHES = (MURMUR2, JAVA, OPAQUE)
+# Those that anybody can compute.
+KNOWN_HASHES = (MURMUR2, CRC32, JAVA)
+HASHES = (*KNOWN_HASHES, OPAQUE)
 
 
 class KeyFormat(StrEnum):
@@ -103,12 +106,12 @@ def hash_findings(name: str, key_format: str, where: str) -> Iterator[Finding]:
     """What is wrong with a declared hash. Nothing is imported: a missing function is found when it is used."""
     if name not in HASHES and not is_import_path(name):
         known = ", ".join(HASHES)
-        yield Finding(
+        yield Finding.of(
             Kind.DECLARATION,
             f"unknown hash {name!r}",
             where,
             f"use one of {known}, or package.module:function",
-            about(name=name),
+            name=name,
         )
     if name == JAVA and key_format == KeyFormat.BYTES:
         yield no_java_hash(where)
@@ -117,10 +120,11 @@ def hash_findings(name: str, key_format: str, where: str) -> Iterator[Finding]:
 def no_java_hash(where: str) -> Finding:
     """What is wrong with byte keys under Java's hash."""
     what = "Java hashes a byte array by where it lies in memory, so equal keys have no common hash"
-    return Finding(
+    return Finding.of(
         Kind.DECLARATION,
         what,
         where,
-        f"declare how its producers place keys: {MURMUR2}, {OPAQUE} or package.module:function",
-        about(hash=JAVA, key_format=KeyFormat.BYTES),
+        f"declare how its producers place keys: {MURMUR2}, {CRC32}, {OPAQUE} or package.module:function",
+        hash=JAVA,
+        key_format=KeyFormat.BYTES,
     )

@@ -5,29 +5,38 @@ This one document is shown, stored, compared and run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import groupby
 from typing import ClassVar
 
 from msgspec import UNSET, UnsetType, field
 
+from partitioning.imports import is_import_path
 from partitioning.model.allowance import Allowance
+from partitioning.model.gaps import Gap, gaps
 from partitioning.model.graph import Step, Write
+from partitioning.model.kept_change import ColumnChange, KeptChange, KeptVersion
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
 from partitioning.model.placement import Placement
+from partitioning.model.private import private_names
 from partitioning.model.read_ends import Ends, Forgotten, StreamProgress
-from partitioning.model.reasons import CountChange, ExchangeReason, MoveReason, TaskCountReason, Unifying
+from partitioning.model.reasons import CountChange, ExchangeReason, HotRanges, MoveReason, TaskCountReason, Unifying
 from partitioning.model.schemes import Scheme
 from partitioning.model.streams import Column, InputFile, NullKeys, Stream
 from partitioning.model.takes import Task
+from partitioning.model.watermarks import Watermark
 from partitioning.values import Document, Value, replace
+
+# How many offenders a finding lists, unless settings say otherwise.
+OFFENDERS_TOLD = 5
 
 
 class PlannedPartition(Value, frozen=True, gc=False, omit_defaults=True):
     """A stream partition in this batch: the offsets [start, end) are read, `committed` is where the last batch ended.
 
     `files` hold the range and are pinned by size and etag. `bytes` is the range's share of them. `missing` offsets of
-    the range are in no file; `model.gaps` explains them. For a topic read from its broker, `epoch` is the leader epoch
+    the range are in no file; `Plan.gaps` explains them. For a topic read from its broker, `epoch` is the leader epoch
     (KIP-101) that its log had reached at planning, -1 if unknown.
     """
 
@@ -94,6 +103,11 @@ class PlannedStream(Value, frozen=True, omit_defaults=True, dict=True):
         """The partitions that a task reads, each with the part it reads."""
         partitions = (self.partitions[number] for number in task.reads.get(self.name, ()))
         return tuple(partitions if task.span is None else (planned.within(task.span) for planned in partitions))
+
+    def gaps(self, losses: Sequence[OffsetRange]) -> Iterator[Gap]:
+        """The offsets without a record in what the batch reads of it. These `losses` were accepted."""
+        for planned in self.partitions:
+            yield from gaps(self.declared, planned.partition, planned.start, planned.files, losses, planned.end)
 
 
 class PlannedWrite(Value, frozen=True, omit_defaults=True):
@@ -168,7 +182,9 @@ class StateRun(Value, frozen=True, omit_defaults=True, gc=False):
     """What one `batch` wrote of a state: `records` rows, in the files that its verdict names, with this digest.
 
     `latest` is the greatest `@time` of the rows. This batch rewrites what is still needed of a run that is `merged`;
-    later batches do not read that run.
+    later batches do not read that run. The rows take up so many `bytes` in the files; plans of earlier versions omit
+    it. A run that was written under another name of the state has it as `name`. Its columns are those of the input, or
+    of its `version`, counted from 1.
     """
 
     batch: int
@@ -176,19 +192,40 @@ class StateRun(Value, frozen=True, omit_defaults=True, gc=False):
     records: int
     latest: int | None = None
     merged: bool = False
+    bytes: int = 0
+    name: str = ""
+    version: int = 0
 
 
 class StateInput(_Left, frozen=True, tag="state", tag_field="kind"):
-    """The state of one of the stage's steps, up to an earlier `batch`: these columns, in `runs`, newest first."""
+    """The state of one of the stage's steps, up to an earlier `batch`: these columns, in `runs`, newest first.
+
+    Runs of earlier `versions` are read as if they had these columns. `changes` are those that this batch makes in what
+    the step keeps, as `declared`: the first batch that reads older runs in that way or, if it migrates, writes all rows
+    again. The state was that of the step `was`, if the step was called so.
+    """
 
     batch: int
     columns: tuple[Column, ...] = ()
     runs: tuple[StateRun, ...] = ()
+    versions: tuple[KeptVersion, ...] = ()
+    changes: tuple[ColumnChange, ...] = ()
+    declared: KeptChange | None = None
+    was: str = ""
 
     @property
     def records(self) -> int:
         """How many records all runs hold."""
         return sum(run.records for run in self.runs)
+
+    @property
+    def migration(self) -> KeptChange | None:
+        """The declaration by which all rows are written again, if they are."""
+        return self.declared if self.declared and self.declared.migrates else None
+
+    def written_as(self, run: StateRun) -> str:
+        """The name of the state under which a run was written."""
+        return run.name or self.name
 
     @property
     def unmerged(self) -> int:
@@ -269,6 +306,11 @@ class Stage(Value, frozen=True):
         return isinstance(self.why, Unifying)
 
     @property
+    def repeats(self) -> bool:
+        """Whether its steps are those of another stage, on a part of the records: unifiers, and ranges of hot keys."""
+        return isinstance(self.why, Unifying | HotRanges)
+
+    @property
     def keeps_keys(self) -> bool:
         """Whether each key has exactly one task."""
         return any(task.owns for task in self.tasks)
@@ -316,8 +358,11 @@ class Plan(Document, frozen=True):
     `forgotten` is what somebody asked to forget before this batch. Steps in `anew` begin without state, and steps in
     `on` continue although something before them changed, both as asked. `day_end` is the end of the day (UTC) of
     planning, in microseconds, if a step goes by times. `allowance` limits the rows that it may remove, unless the
-    default holds. `held` has the rows of result tables at planning. Plans made before a field existed, or without a
-    value of it, omit it.
+    default holds. `as_of` is the minute of planning, in microseconds, if an expectation or a watermark goes by it.
+    `held` has the rows of result tables at planning. `watermarks` has those of streams that say when their records
+    happened. A finding lists so many `offenders`. `code` has a digest of the code of each function that the plan calls,
+    by its import path, as it was at planning; it is noted, and decides nothing. Plans made before a field existed, or
+    without a value of it, omit it.
     """
 
     FORMAT: ClassVar[str] = "coset.plan/3"
@@ -342,6 +387,11 @@ class Plan(Document, frozen=True):
     day_end: int | UnsetType = UNSET
     allowance: Allowance | UnsetType = UNSET
     held: dict[str, int] | UnsetType = UNSET
+    as_of: int | UnsetType = UNSET
+    offenders: int | UnsetType = UNSET
+    code: dict[str, str] | UnsetType = UNSET
+    watermarks: tuple[Watermark, ...] | UnsetType = UNSET
+    commits: dict[str, str] | UnsetType = UNSET
 
     @cached_property
     def ends(self) -> Ends:
@@ -368,6 +418,61 @@ class Plan(Document, frozen=True):
     def lost(self) -> tuple[OffsetRange, ...]:
         """The offsets that this batch accepts as lost."""
         return self.losses if isinstance(self.losses, tuple) else ()
+
+    @cached_property
+    def gaps(self) -> Mapping[StreamPartition, tuple[Gap, ...]]:
+        """The offsets without a record in what the batch reads, for each stream partition that has any."""
+        found = (gap for stream in self.streams for gap in stream.gaps(self.lost))
+        return {partition: tuple(some) for partition, some in groupby(found, lambda gap: gap.offsets.partition)}
+
+    @property
+    def marks(self) -> tuple[Watermark, ...]:
+        """The watermarks of its streams that say their times."""
+        return self.watermarks if isinstance(self.watermarks, tuple) else ()
+
+    def watermark(self, stream: str) -> Watermark | None:
+        """The watermark of a stream, if it says its times."""
+        return next((each for each in self.marks if each.stream == stream), None)
+
+    @property
+    def offenders_told(self) -> int:
+        """How many offenders a finding lists."""
+        return self.offenders if isinstance(self.offenders, int) else OFFENDERS_TOLD
+
+    @property
+    def code_noted(self) -> dict[str, str]:
+        """The digests of the code of functions, by import path, where they are known."""
+        return self.code if isinstance(self.code, dict) else {}
+
+    def code_shown(self, path: str) -> str | None:
+        """What is noted of a function's code, in words: its digest, and the commit if it lies in a repository."""
+        commits = self.commits if isinstance(self.commits, dict) else {}
+        noted = self.code_noted.get(path)
+        return f"{noted}, commit {commits[path]}" if noted and path in commits else noted
+
+    @property
+    def functions(self) -> dict[str, tuple[str, ...]]:
+        """The import paths of users' functions that the plan calls, each with what calls it."""
+        used = dict[str, dict[str, None]]()
+        for path, by in self._calls():
+            if is_import_path(path) and not path.startswith("partitioning."):
+                used.setdefault(path, {})[by] = None
+        return {path: tuple(by) for path, by in used.items()}
+
+    def _calls(self) -> Iterator[tuple[str, str]]:
+        yield from ((stream.declared.hash, f"the keys of {stream.name}") for stream in self.streams)
+        for stage in self.stages:
+            for step in stage.steps:
+                yield step.function or "", f"step {step.name}"
+                yield step.hash, f"the keys of {step.name}"
+            yield stage.partitioner or "", f"the cosets of stage {stage.name}"
+        yield self.grouper, "task groups"
+
+    @cached_property
+    def private(self) -> frozenset[str]:
+        """The names of all columns whose values are private, in small letters."""
+        streams = (stream.declared for stream in self.streams)
+        return private_names(streams, [step for stage in self.stages for step in stage.steps])
 
     @cached_property
     def _streams(self) -> dict[str, PlannedStream]:

@@ -156,8 +156,7 @@ class Ends(Value, frozen=True, dict=True):
         return replace(later, streams=tuple(reads[name] for name in sorted(reads)))
 
     def remembered(self) -> tuple[StreamProgress, ...]:
-        """The ends of partitions of which the last batch reads nothing, so that its plan does not say them
-        otherwise."""
+        """The ends of partitions that the last batch did not read, so that its plan does not have them."""
         reads = (self._of_before(read) for read in self.streams)
         return tuple(read for read in reads if read is not None)
 
@@ -170,7 +169,7 @@ class Ends(Value, frozen=True, dict=True):
         return remembered if remembered.ends or has_topic or not is_read else None
 
     def without(self, forgotten: Iterable[Forgotten]) -> Ends:
-        """What is still known."""
+        """The ends that are still known after this is forgotten."""
         whats = {each.offsets.partition: each.what for each in forgotten}
         reads = (_without(read, whats) for read in self.streams) if whats else self.streams
         return replace(self, streams=tuple(read for read in reads if read.ends))

@@ -31,6 +31,13 @@ class AsAsked(Value, frozen=True, tag="as asked", tag_field="reason"):
     cosets: int
 
 
+class Dealt(Value, frozen=True, tag="dealt", tag_field="reason"):
+    """No keys have to be kept together, so that many `partitions` are dealt whole to fewer tasks: `cosets`."""
+
+    partitions: int
+    cosets: int
+
+
 class GcdOf(Value, frozen=True, tag="gcd", tag_field="reason"):
     """L comes from the gcd of these partition counts. Without counts, L is the greatest of the stages that feed this
     one.
@@ -56,7 +63,32 @@ class Unifying(Value, frozen=True, tag="unifying", tag_field="reason"):
     unifiers: int
 
 
-TaskCountReason = OnePerPartition | InRanges | AllTogether | AsAsked | GcdOf | BeforeMoving | Unifying
+class SplitPartition(Value, frozen=True):
+    """A stream partition that several `tasks` read: `percent` of its stage's records have one `key`, by the last batch.
+
+    A private key is masked.
+    """
+
+    partition: int
+    tasks: int
+    key: str
+    percent: int
+
+
+class HotRanges(Value, frozen=True, tag="hot ranges", tag_field="reason"):
+    """The tasks read ranges of the partitions of the `stage` that hold hot keys, of at most `records` records each.
+
+    They combine what they read of a key. The rows go to the task of the stage that owns the key.
+    """
+
+    stage: str
+    records: int
+    partitions: tuple[SplitPartition, ...]
+
+
+TaskCountReason = (
+    OnePerPartition | InRanges | AllTogether | AsAsked | Dealt | GcdOf | BeforeMoving | Unifying | HotRanges
+)
 
 
 class CountChange(Value, frozen=True, order=True):
@@ -128,7 +160,7 @@ class CountChanged(Value, frozen=True, tag="count changed", tag_field="reason"):
     change: CountChange
 
 
-ExchangeReason = Unplaced | AskedFor | CountChanged
+ExchangeReason = Unplaced | AskedFor | CountChanged | HotRanges
 
 
 class AtLocation(Value, frozen=True, tag="at it", tag_field="now"):
@@ -158,7 +190,7 @@ LastLocation = AtLocation | LocationFull | LocationGone | LocationUnknown
 
 
 class Unit(StrEnum):
-    """The unit by which task groups are balanced."""
+    """The unit that task groups are balanced by."""
 
     BYTES = "bytes"
     RECORDS = "records"

@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import ClassVar
 
+from msgspec import UNSET, UnsetType
+
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.occasion import Occasion
 from partitioning.model.offsets import Span
-from partitioning.model.plan import TaskRef
+from partitioning.model.plan import Plan, TaskRef
+from partitioning.model.watermarks import EventTime, LatestTimes
 from partitioning.values import Document, Value
 
 # Digests of offsets are numbers modulo this prime. BASE is a primitive root of it, taken from the bits of the golden
@@ -38,21 +41,23 @@ def range_digest(start: int, end: int) -> int:
 
 class Violation(StrEnum):
     """How a record breaks a rule: its offset is out of order, its key hashes to another partition or to another task,
-    or it lacks a key where the stream refuses that."""
+    it lacks a key where the stream refuses that, or it cannot be used and is set aside."""
 
     OFFSET = "offset"
     FOREIGN = "foreign"
     STRAY = "stray"
     NULL_KEY = "null key"
+    SET_ASIDE = "set aside"
 
 
-class Offender(Value, frozen=True, order=True):
-    """A record that breaks a rule, and which."""
+class Offender(Value, frozen=True, order=True, omit_defaults=True):
+    """A record that breaks a rule, and which. Of one that is set aside, `why` it cannot be used."""
 
     violation: Violation
     partition: int
     offset: int
     key: str | None
+    why: str = ""
 
 
 class HeavyKey(Value, frozen=True, order=True):
@@ -74,13 +79,15 @@ class PartitionReceipt(Value, frozen=True, omit_defaults=True):
     """What one task saw of one partition of an input, in the planned range [start, end).
 
     `read` counts the records in the range, `taken` those of this task, `dropped` those without a key that this task
-    accounts for. `nulls` counts records without a key among those taken or, under `refuse`, among those that this task
-    accounts for. `digest` sums `offset_digest` of taken and dropped records modulo MODULUS, in hexadecimal. `disorder`
-    counts offsets out of order, `foreign` records whose key does not hash to the partition, `stray` taken records whose
-    key hashes to another task. `keys` counts the distinct sampled keys. `offenders` has the first of each violation.
-    `heavy` has the keys of a twentieth or more of the records taken, most frequent first. For a sparse stream, `held`
-    is the digest of all records read. For a topic read from its broker, `reached` is the offset up to which it was
-    read, and `gaps` are those that the reader saw.
+    accounts for. `nulls` counts records without a key among those taken or, under `refuse`, among those that this
+    task accounts for. `digest` sums `offset_digest` of taken, dropped and set-aside records modulo MODULUS, in
+    hexadecimal. `disorder` counts offsets out of order, `foreign` records whose key does not hash to the partition,
+    `stray` taken records whose key hashes to another task. `keys` counts the distinct sampled keys. `offenders` has
+    the first of each violation. `heavy` has the keys of a twentieth or more of the records taken, most frequent
+    first. For a sparse stream, `held` is the digest of all records read. For a topic read from its broker,
+    `reached` is the offset up to which it was read, and `gaps` are those that the reader saw. `set_aside` counts
+    records that cannot be used, and `digest_aside` is the digest of their offsets. `latest` is the latest event time of
+    the records taken, in microseconds, if their stream says when they happened and some time counts.
     """
 
     input: str
@@ -101,6 +108,9 @@ class PartitionReceipt(Value, frozen=True, omit_defaults=True):
     held: str = ""
     reached: int | None = None
     gaps: GapsSeen | None = None
+    set_aside: int = 0
+    digest_aside: str = ""
+    latest: int | None = None
 
 
 def least_and_most_read(seen: Iterable[PartitionReceipt]) -> tuple[int, int]:
@@ -115,8 +125,8 @@ def least_and_most_read(seen: Iterable[PartitionReceipt]) -> tuple[int, int]:
 
 
 def records_by_readers(start: int, end: int, seen: Iterable[PartitionReceipt]) -> int:
-    """How many records the offsets [start, end) hold by the reader that saw most. Offsets behind the place that a
-    reader reached count as records, because nobody has looked there."""
+    """How many records the offsets [start, end) have, by the reader that saw most. Offsets that no reader reached count
+    as records."""
     seen = tuple(seen)
     if not seen:
         return end - start
@@ -149,12 +159,39 @@ class Apart(Value, frozen=True):
     first: tuple[tuple[str, str], ...]
 
 
+class Keyed(Value, frozen=True):
+    """How many rows there are, and the digest of their keys, which does not depend on their order, in hexadecimal."""
+
+    rows: int
+    digest: str
+
+
+class Migrated(Value, frozen=True):
+    """The rows that a task kept of a step `before` and `after` it made new ones of them."""
+
+    step: str
+    before: Keyed
+    after: Keyed
+
+
+class Closed(Value, frozen=True):
+    """The records of a side of a join in time that were `over` in a batch, those of them that had `met` a partner, and
+    those that were given `alone`. `late` counts those that came when their time was over."""
+
+    step: str
+    over: Keyed
+    met: Keyed
+    alone: Keyed
+    late: int
+
+
 class TaskReceipt(Value, frozen=True, omit_defaults=True):
     """What one task did: what it saw of each partition, the files it wrote, and how many rows its steps made for them.
 
     `milliseconds` is its working time; sizing uses it, publication does not. `cpu_milliseconds` is the CPU time that
-    its process took meanwhile; that of Spark's JVM is not known. Tasks of earlier versions omit it and `made`. `apart`
-    has the records whose times do not count, by step.
+    its process took meanwhile; that of Spark's JVM is not known. Tasks of earlier versions omit it, `made` and
+    `location`, which says where the task ran. `apart` has the records whose times do not count, by step. `migrated` has
+    the steps of which it wrote all kept rows again, `closed` the sides of joins whose records are given alone.
     """
 
     task: TaskRef
@@ -164,6 +201,9 @@ class TaskReceipt(Value, frozen=True, omit_defaults=True):
     made: tuple[Made, ...] | None = None
     apart: tuple[Apart, ...] = ()
     cpu_milliseconds: int | None = None
+    migrated: tuple[Migrated, ...] = ()
+    location: str = ""
+    closed: tuple[Closed, ...] = ()
 
     def left(self, role: Role) -> tuple[Artefact, ...]:
         """The files that it wrote for one purpose."""
@@ -172,7 +212,8 @@ class TaskReceipt(Value, frozen=True, omit_defaults=True):
 
 class Receipt(Document, frozen=True, omit_defaults=True):
     """What one run of a task group did, and when. The first stored receipt of an attempt counts. Those of earlier
-    versions omit `ran`."""
+    versions omit `ran`. `code` has the digests of users' functions, by import path, where tasks ran: several if
+    processes had different code."""
 
     FORMAT: ClassVar[str] = "coset.receipt/5"
 
@@ -181,3 +222,18 @@ class Receipt(Document, frozen=True, omit_defaults=True):
     attempt: int
     tasks: tuple[TaskReceipt, ...]
     ran: Occasion | None = None
+    code: dict[str, tuple[str, ...]] | UnsetType = UNSET
+
+
+def latest_times(plan: Plan, tasks: Iterable[TaskReceipt]) -> tuple[LatestTimes, ...]:
+    """The latest event times that tasks counted, of each stream that says when its records happened."""
+    latest: dict[tuple[str, int], int] = {}
+    for seen in (seen for task in tasks for seen in task.partitions):
+        if seen.latest is not None:
+            at = seen.input, seen.partition
+            latest[at] = max(latest.get(at, seen.latest), seen.latest)
+    return tuple(
+        LatestTimes(stream.name, tuple(latest.get((stream.name, number)) for number in range(len(stream.partitions))))
+        for stream in plan.streams
+        if isinstance(stream.declared.time, EventTime)
+    )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from math import gcd
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.numbers import RECORDS, TASKS
 from partitioning.values import Value
@@ -40,20 +40,10 @@ class Scheme(Value, frozen=True, order=True):
 
     def __post_init__(self) -> None:
         if (self.number is None) != (self.kind in {SchemeKind.MAX, SchemeKind.COGROUP}):
-            raise Refused(
-                Finding(Kind.SCHEME, f"scheme {str(self)!r} has the wrong form", "scheme", _NEXT, about(scheme=self))
-            )
+            raise Refused.of(Kind.SCHEME, f"scheme {str(self)!r} has the wrong form", "scheme", _NEXT, scheme=self)
         if self.number is not None and self.number < 1:
             noun = "records a task" if self.kind is SchemeKind.RECORDS else "tasks"
-            raise Refused(
-                Finding(
-                    Kind.SCHEME,
-                    f"{self} asks for {self.number} {noun}",
-                    "scheme",
-                    _NEXT,
-                    about(scheme=self),
-                )
-            )
+            raise Refused.of(Kind.SCHEME, f"{self} asks for {self.number} {noun}", "scheme", _NEXT, scheme=self)
         if self.number is not None:
             (RECORDS if self.kind is SchemeKind.RECORDS else TASKS).check(self.number, f"scheme {self.kind}")
 
@@ -65,7 +55,7 @@ class Scheme(Value, frozen=True, order=True):
         """Read back what `str` printed. Raises Refused for an unknown scheme or a count below 1."""
         match = _TEXT.fullmatch(text.strip())
         if match is None:
-            raise Refused(Finding(Kind.SCHEME, f"unknown scheme {text!r}", "scheme", _NEXT, about(text=text)))
+            raise Refused.of(Kind.SCHEME, f"unknown scheme {text!r}", "scheme", _NEXT, text=text)
         return cls(SchemeKind(match["kind"]), int(match["number"]) if match["number"] else None)
 
     def tasks(self, counts: Sequence[int]) -> int:
@@ -120,5 +110,5 @@ def tasks(number: int) -> Scheme:
 
 
 def records(number: int) -> Scheme:
-    """As many tasks for each stream partition as keep each below `number` records."""
+    """Split each stream partition into as few tasks as keep each at `number` records or fewer."""
     return Scheme(SchemeKind.RECORDS, number)

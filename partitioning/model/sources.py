@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from partitioning.errors import Finding, about
+from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.values import Value
 
@@ -64,17 +64,13 @@ def source_findings(source: Source, where: str) -> Sequence[Finding]:
         case LandedSource(uri):
             why = why_no_root(uri)
             then = "write it as s3://bucket/topics, kafka://host:port, or Path(__file__).parent / 'folder'"
-            return (Finding(Kind.DECLARATION, f"source {uri!r} {why}", where, then, about(uri=uri)),) if why else ()
+            return (Finding.of(Kind.DECLARATION, f"source {uri!r} {why}", where, then, uri=uri),) if why else ()
         case KafkaSource(brokers):
             then = "write it as kafka://host:port[,host:port]; what else clients need stands in COSET_KAFKA_PROPERTIES"
             # The text before an @ may be a password.
             return tuple(
-                Finding(
-                    Kind.DECLARATION,
-                    f"broker {broker!r} of the source is no host:port",
-                    where,
-                    then,
-                    about(broker=broker),
+                Finding.of(
+                    Kind.DECLARATION, f"broker {broker!r} of the source is no host:port", where, then, broker=broker
                 )
                 for broker in (each.rpartition("@")[2] for each in brokers if not _is_address(each))
             )

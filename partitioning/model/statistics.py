@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 
 from msgspec import field
 
 from partitioning.model.artefact import Role
 from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan, TaskRef
+from partitioning.model.private import MASK
 from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt, least_and_most_read
 from partitioning.values import Value
 
@@ -44,11 +46,21 @@ class KeyFigures(Value, frozen=True):
         return sum(self.records.values())
 
 
+class HeavyShare(Value, frozen=True):
+    """A frequent key of a partition of an input: at least `records` of the `of` records that a stage took of it."""
+
+    input: str
+    partition: int
+    key: str
+    records: int
+    of: int
+
+
 class Statistics(Value, frozen=True):
     """Figures of one batch: the `records` of each stream and step, if known, and the figures of each task.
 
     `cosets` is L of each stage, `groups` the number of task groups of the largest wave, `keys` the frequent keys by
-    task.
+    task, `heavy` those by partition.
     """
 
     batch: int
@@ -57,6 +69,7 @@ class Statistics(Value, frozen=True):
     cosets: Mapping[str, int] = field(default_factory=dict)
     groups: int | None = None
     keys: tuple[KeyFigures, ...] = ()
+    heavy: tuple[HeavyShare, ...] = ()
 
 
 def statistics_of(plan: Plan, receipts: Iterable[Receipt]) -> Statistics:
@@ -72,6 +85,7 @@ def statistics_of(plan: Plan, receipts: Iterable[Receipt]) -> Statistics:
         {stage.name: stage.cosets for stage in plan.stages},
         most_groups(plan),
         tuple(key for task in tasks for key in _keys(task)),
+        tuple(_heavy(tasks)),
     )
 
 
@@ -118,8 +132,29 @@ def _figures(plan: Plan, receipt: TaskReceipt) -> TaskFigures:
 
 
 def _keys(receipt: TaskReceipt) -> list[KeyFigures]:
+    """The heavy keys. Private ones look alike, so that each counts by itself."""
     records: dict[str, Counter[str]] = {}
+    alone = []
     for seen in receipt.partitions:
         for heavy in seen.heavy:
-            records.setdefault(heavy.key, Counter())[seen.input] += heavy.records
-    return [KeyFigures(receipt.task, key, dict(streams)) for key, streams in records.items()]
+            if heavy.key == MASK:
+                alone.append(KeyFigures(receipt.task, MASK, {seen.input: heavy.records}))
+            else:
+                records.setdefault(heavy.key, Counter())[seen.input] += heavy.records
+    return [*(KeyFigures(receipt.task, key, dict(streams)) for key, streams in records.items()), *alone]
+
+
+def _heavy(tasks: Iterable[TaskReceipt]) -> Iterator[HeavyShare]:
+    """The heavy keys of each partition, over all tasks of a stage. Of private keys, which look alike, the heaviest of
+    each task counts. If several stages read a partition, the one that took most of it counts."""
+    by_stage: dict[tuple[str, int], dict[str, list[PartitionReceipt]]] = {}
+    for task in tasks:
+        for seen in task.partitions:
+            by_stage.setdefault((seen.input, seen.partition), {}).setdefault(task.task.stage, []).append(seen)
+    for (read, partition), stages in sorted(by_stage.items()):
+        taken, receipts = max(((sum(seen.taken for seen in some), some) for some in stages.values()), key=itemgetter(0))
+        records = Counter[str]()
+        for seen in receipts:
+            first = {heavy.key: heavy.records for heavy in reversed(seen.heavy)}
+            records.update(first)
+        yield from (HeavyShare(read, partition, key, count, taken) for key, count in records.most_common())

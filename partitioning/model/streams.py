@@ -10,11 +10,13 @@ from typing import Literal, assert_never
 
 from msgspec import UNSET, UnsetType
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
+from partitioning.model.bad_records import SetAside
 from partitioning.model.offsets import Span
 from partitioning.model.placement import MURMUR2, HashName, KeyFormat
 from partitioning.model.sources import KafkaSource, LandedSource, Source, source_of
+from partitioning.model.watermarks import EventTime
 from partitioning.values import Value
 
 
@@ -99,7 +101,7 @@ def sparseness(offsets: str, where: str) -> Sparse | UnsetType:
     match = _SPARSE.fullmatch(offsets)
     if match is None:
         then = 'use "dense", or "sparse(N)" if up to N may be missing between two files'
-        raise Refused(Finding(Kind.DECLARATION, f"unknown offsets {offsets!r}", where, then, about(offsets=offsets)))
+        raise Refused.of(Kind.DECLARATION, f"unknown offsets {offsets!r}", where, then, offsets=offsets)
     return Sparse(int(match["gap"])) if match["gap"] else Sparse(USUAL_GAP, usual=True)
 
 
@@ -113,7 +115,8 @@ class Stream(Value, frozen=True):
     Columns in `cast` are read with these types. `format` is how records are written (Parquet by default). `columns`
     declares columns and types where the format does not have them, `schema` the Avro schema where no registry has it.
     `layout` says how files are sorted into folders. If offsets are `counted`, the file's name has the first offset, and
-    the others follow. Plans omit what has its default.
+    the others follow. Values of `private` columns are shown to nobody. With `bad_records`, those that cannot be used
+    are set aside. `time` says when its records happened. Plans omit what has its default.
     """
 
     name: str
@@ -133,6 +136,9 @@ class Stream(Value, frozen=True):
     layout: Layout | UnsetType = UNSET
     counted: Literal[True] | UnsetType = UNSET
     kept: Literal[True] | UnsetType = UNSET
+    private: tuple[str, ...] | UnsetType = UNSET
+    bad_records: SetAside | UnsetType = UNSET
+    time: EventTime | UnsetType = UNSET
 
     @property
     def lies_by(self) -> Layout:
@@ -169,6 +175,11 @@ class Stream(Value, frozen=True):
     def casts(self) -> Mapping[str, str]:
         """The columns that are cast to another type."""
         return self.cast or {}
+
+    @property
+    def sets_aside(self) -> bool:
+        """Whether its records that cannot be used are set aside, and do not stop a batch."""
+        return isinstance(self.bad_records, SetAside)
 
     @property
     def kind(self) -> str:

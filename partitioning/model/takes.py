@@ -102,30 +102,47 @@ def taken(task: Task, read: str, modulus: int, step: int) -> Mapping[int, Sequen
     return residues
 
 
-class Fate(StrEnum):
+class Disposition(StrEnum):
     """What a task does with a record that it reads: `left` is left to another task."""
 
     TAKEN = "taken"
     DROPPED = "dropped"
     REFUSED = "refused"
+    SET_ASIDE = "set aside"
     LEFT = "left"
 
 
-def fate(task: Task, read: str, null_keys: NullKeys, partition: int, h: int | None, offset: int | None = None) -> Fate:
+def disposition(
+    task: Task,
+    read: str,
+    null_keys: NullKeys,
+    partition: int,
+    h: int | None,
+    offset: int | None = None,
+    *,
+    usable: bool = True,
+) -> Disposition:
     """What a task does with a record of a stream, given the stream's rule for records without a key.
 
+    A record that is not `usable` is set aside by the task that would take it; without a key by that which accounts for
+    such records.
+
     >>> half = Task(1, {"views": (1, 3)}, {"views": Residues(8, (1,))}, owns=(1,), keyless={"views": (1,)})
-    >>> [str(fate(half, "views", NullKeys.DROP, *record)) for record in ((1, 9), (1, 13), (1, None), (3, None))]
+    >>> [str(disposition(half, "views", NullKeys.DROP, *record)) for record in ((1, 9), (1, 13), (1, None), (3, None))]
     ['taken', 'left', 'dropped', 'left']
+    >>> print(disposition(half, "views", NullKeys.DROP, 1, None, usable=False))
+    set aside
     """
     if not takes(task, read, partition, h, offset):
-        return Fate.LEFT
+        return Disposition.LEFT
+    if not usable:
+        return Disposition.SET_ASIDE
     if h is not None:
-        return Fate.TAKEN
+        return Disposition.TAKEN
     match null_keys:
         case NullKeys.OWN_TASK:
-            return Fate.TAKEN
+            return Disposition.TAKEN
         case NullKeys.DROP:
-            return Fate.DROPPED
+            return Disposition.DROPPED
         case NullKeys.REFUSE:
-            return Fate.REFUSED
+            return Disposition.REFUSED

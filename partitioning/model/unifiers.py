@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 
 
@@ -24,18 +24,12 @@ def levels(parts: int, fan_in: int | None) -> tuple[int, ...]:
     findings = []
     if parts < 1:
         findings.append(
-            Finding(
-                Kind.DECLARATION, f"{parts} parts cannot be combined", "unifiers", "give 1 or more", about(parts=parts)
-            )
+            Finding.of(Kind.DECLARATION, f"{parts} parts cannot be combined", "unifiers", "give 1 or more", parts=parts)
         )
     if fan_in is not None and fan_in < 2:
         findings.append(
-            Finding(
-                Kind.DECLARATION,
-                f"a fan-in of {fan_in} combines nothing",
-                "unifiers",
-                "use 2 or more",
-                about(fan_in=fan_in),
+            Finding.of(
+                Kind.DECLARATION, f"a fan-in of {fan_in} combines nothing", "unifiers", "use 2 or more", fan_in=fan_in
             )
         )
     if findings:

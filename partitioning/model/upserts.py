@@ -1,4 +1,4 @@
-"""Upserts: the partitions of a table whose keys all belong to one task."""
+"""Upserts: the partitions of a table whose keys all belong to one task, and those that a batch writes anew."""
 
 from __future__ import annotations
 
@@ -22,3 +22,15 @@ def alone(placement: Placement, cosets: int, owns: Collection[int]) -> frozenset
     step = gcd(placement.partitions, cosets)
     whole = {first for first in range(step) if all(residue in owns for residue in range(first, cosets, step))}
     return frozenset(number for number in range(placement.partitions) if number % step in whole)
+
+
+def is_rewritten(partition: int, mine: Collection[int], *, anew: bool, has_new: bool) -> bool:
+    """Whether a batch writes a partition of an upserted table anew, rather than leave the file that is there.
+
+    It does if the whole table is written `anew`, if the partition `has_new` records, and where others may have some: if
+    it is none of the task's own, `mine`.
+
+    >>> [is_rewritten(partition, {0, 1}, anew=False, has_new=partition == 1) for partition in range(3)]
+    [False, True, True]
+    """
+    return anew or has_new or partition not in mine

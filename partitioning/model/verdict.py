@@ -5,8 +5,12 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import ClassVar
 
+from msgspec import UNSET, UnsetType
+
 from partitioning.model.artefact import Artefact, Role
+from partitioning.model.measures import Measured
 from partitioning.model.occasion import Occasion
+from partitioning.model.watermarks import LatestTimes
 from partitioning.sections import many
 from partitioning.values import Document, Value
 
@@ -41,7 +45,7 @@ class Judged(Value, frozen=True, tag="judged", tag_field="reason", omit_defaults
 
 
 class GivenUp(Value, frozen=True, tag="given up", tag_field="reason"):
-    """Who gave the batch up, and why, in their words."""
+    """Who gave the batch up, and why, in the user's words."""
 
     words: str
 
@@ -54,6 +58,7 @@ class Verdict(Document, frozen=True, omit_defaults=True):
 
     `publish` names the exact files, as they were when the checks passed. `abandon` publishes nothing; the next batch
     starts where the one before this ended. `taken` says when and by whom; verdicts of earlier versions omit it.
+    `measured` has the figures of result tables that expectations asked for, `times` the latest event times of streams.
     """
 
     FORMAT: ClassVar[str] = "coset.verdict/4"
@@ -65,6 +70,13 @@ class Verdict(Document, frozen=True, omit_defaults=True):
     why: Judged | GivenUp
     artefacts: tuple[Artefact, ...]
     taken: Occasion | None = None
+    measured: tuple[Measured, ...] = ()
+    times: tuple[LatestTimes, ...] | UnsetType = UNSET
+
+    @property
+    def latest_times(self) -> tuple[LatestTimes, ...]:
+        """The latest event times of the streams that say when their records happened."""
+        return self.times if isinstance(self.times, tuple) else ()
 
     def rows_of(self, table: str) -> tuple[Artefact, ...]:
         """The files with the rows of a result table."""

@@ -19,7 +19,7 @@ from partitioning.model.takes import Task
 from partitioning.sections import many, runs, size
 from partitioning.values import Value
 
-# So many tasks of a stage, stages and task groups are drawn one by one; of more tasks only the first and the last.
+# Up to this many tasks of a stage, stages and groups are drawn singly; of more tasks, the first and the last.
 MOST_TASKS = 12
 FIRST_TASKS = 2
 MOST_STAGES = 12
@@ -59,7 +59,7 @@ class Drawing(Value, frozen=True):
 
 
 def drawing(plan: Plan) -> Drawing:
-    """What to draw of a plan. Long runs of tasks, stages and groups are drawn together, with how many they are."""
+    """The boxes and arrows of a plan. Long runs of tasks, stages and groups are drawn as one box with their count."""
     stages = sorted(plan.stages, key=lambda stage: stage.wave)[:MOST_STAGES]
     title = f"{plan.pipeline}, batch {plan.batch}: {many(plan.records, 'record')}"
     return Drawing(title, (_pipeline(plan, stages), _physical(plan, stages), _groups(plan)))
@@ -98,8 +98,8 @@ def _pipeline(plan: Plan, stages: Sequence[Stage]) -> BoxGroup:
     for declared in (stream.declared for stream in plan.streams if stream.name in read):
         lines = (declared.name, f"{declared.kind}, {many(declared.partitions, 'partition')}", f"key {declared.key}")
         sketch.add(Box(declared.name, "stream", lines))
-    # Unifiers do what the step does before which they are.
-    for step in (step for stage in stages if not stage.unifies for step in stage.steps):
+    # Unifiers, and ranges of hot keys, do what another step does.
+    for step in (step for stage in stages if not stage.repeats for step in stage.steps):
         op = f"{step.op}, keeps state" if step.state else step.op
         sketch.add(Box(step.name, "step", (step.name, op)), *step.inputs)
     for stage in stages:
@@ -158,9 +158,9 @@ def _exchange(exchange: Exchange, stage: Stage, sketch: _Sketch) -> str:
 def _heading(plan: Plan, stage: Stage) -> tuple[str, ...]:
     count = many(len(stage.tasks), "task")
     wave = f", wave {stage.wave}" if any(other.wave for other in plan.stages) else ""
-    dealt = (f"{many(stage.cosets, 'coset')} dealt by {stage.partitioner}",) if stage.partitioner else ()
+    shared = (f"{many(stage.cosets, 'coset')} assigned by {stage.partitioner}",) if stage.partitioner else ()
     steps = ", ".join(step.name for step in stage.steps) or "no steps"
-    return (f"Stage {stage.name}", f"{stage.scheme}: {count}{wave}", *dealt, steps)
+    return (f"Stage {stage.name}", f"{stage.scheme}: {count}{wave}", *shared, steps)
 
 
 def _tasks(stage: Stage, groups: Mapping[TaskRef, int]) -> Iterator[Box]:

@@ -142,7 +142,7 @@ def _bands(frames: Sequence[Frame], layers: Sequence[int], top: int) -> list[Poi
 
 
 def _ports(frames: Sequence[Frame], ends: Sequence[tuple[int, float]]) -> list[int]:
-    """Where each arrow meets its frame, given where it comes from or goes to: side by side, in that order."""
+    """The points where arrows meet their frame: side by side, in the order of their other ends."""
     ports = [0] * len(ends)
     for number, frame in enumerate(frames):
         own = sorted((other, place) for place, (end, other) in enumerate(ends) if end == number)
@@ -172,6 +172,6 @@ def _frame(box: Box, x: int, y: int, least: tuple[int, int] = (0, 0)) -> Frame:
         for place, inner in enumerate(box.holds)
     )
     bottom = max((frame.y + frame.height + _PAD for frame in holds), default=below)
-    # Even, so that what stands in line has its middle in line.
+    # Even numbers, so that things in line have their middles in line.
     width = (max([inner, *(line.width for line in lines)]) + 2 * _PAD + 1) // 2 * 2
     return Frame(box, x, y, max(width, least[0]), max(bottom - y, least[1]), texts, holds)

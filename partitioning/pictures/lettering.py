@@ -16,7 +16,7 @@ SIZE = 12
 LINE = 17
 _BOLD = 1.12
 _MOST_LINES = 2
-# Em: the characters that are about so wide. Others of ASCII are at most 0.64.
+# Width in em: the characters that are about this wide. Other ASCII characters are at most 0.64.
 _WIDTHS = {
     0.36: "ijlI'|.,:; ",
     0.45: "ftr()[]-/\\!",

@@ -11,7 +11,7 @@ from partitioning.texts import visible
 _SETTINGS = '%%{init: {"flowchart": {"wrappingWidth": 400}}}%%'
 _IN_A_ROW = 4
 _SHAPES = {"stream": ("[(", ")]"), "table": ("[(", ")]"), "exchange": ("{{", "}}")}
-# Letters that mean something in a label. The code of # comes first in the text, so each letter is replaced once.
+# Letters with a meaning in a label. The code of # comes first, so that each letter is replaced once.
 _CODES = {ord(letter): f"#{ord(letter)};" for letter in '#"&<>`'}
 
 
@@ -40,7 +40,7 @@ def mermaid(drawing: Drawing) -> str:
         title = part.title if number else f"{drawing.title}: {part.title}"
         chart.part(part, f"p{number}", title)
         if number:
-            # A link that is not seen makes the part stand below the one before.
+            # An invisible link puts the part below the one before.
             chart.lines.append(f"  p{number - 1} ~~~ p{number}")
     return "\n".join(["```mermaid", _SETTINGS, "flowchart TB", *chart.lines, *chart.classes(), "```"]) + "\n"
 
@@ -83,7 +83,7 @@ class _Chart:
         held = [f"{name}t{number}" for number in range(len(box.holds))]
         for held_box, inner in zip(box.holds, held, strict=True):
             self._node(held_box, inner, held_box.lines, f"{indent}  ")
-        # Rows of a few, below the text.
+        # Rows of a few tasks each, below the text.
         above = [f"{name}h"] * _IN_A_ROW + held
         self.lines += [f"{indent}  {upper} ~~~ {inner}" for upper, inner in zip(above, held, strict=False)]
         self.lines.append(f"{indent}end")

@@ -1,4 +1,4 @@
-"""Arrivals: what a batch reads of each stream, from what was discovered and up to where it was read before."""
+"""Arrivals: the offset ranges that a batch reads of each stream."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import assert_never
 
 from partitioning.commands import Forget
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.gaps import Explained, covers, explained, gaps, go_on_without
 from partitioning.model.offsets import OffsetRange, StreamPartition
@@ -27,12 +27,12 @@ def arrivals(
     starts: Mapping[str, int],
     accepted: Sequence[OffsetRange] = (),
 ) -> tuple[PlannedStream, ...]:
-    """Each stream with the offset ranges to read, from its `ends` on, at most `limit` records of a partition.
+    """Each stream with the offset ranges to read: from its `ends` on, at most `limit` records of a partition.
 
-    Tables are always read to their end; so is what lies in the partitions that both counts have after a change of
-    partition count: the next batch takes what is left for placed by the new count. A stream partition that no
-    batch has read begins where `starts` says, else at its first offset. Offsets that are gone unread are refused,
-    unless somebody `accepted` to lose them.
+    A table is always read to its end. After a change of the partition count, so are the partitions that both counts
+    have: the next batch assumes that what is left was placed by the new count. A stream partition that no batch has
+    read begins where `starts` says, else at its first offset. Offsets that were lost unread are refused unless they are
+    in `accepted`.
 
     Raises Refused, with all findings, if what was discovered does not continue what was published.
     """
@@ -71,12 +71,12 @@ def _no_such_partitions(streams: Sequence[Stream], starts: Mapping[str, int]) ->
     for name in starts:
         stream, _, partition = name.rpartition("-")
         if not (partition.isdecimal() and int(partition) < counts.get(stream, 0)):
-            yield Finding(
+            yield Finding.of(
                 Kind.SETTING,
                 f"{name!r} is no partition of a stream that is read batch by batch",
                 "starts in the settings",
                 f"write stream-partition; the streams are {', '.join(n for n, count in counts.items() if count)}",
-                about(name=name),
+                name=name,
             )
 
 
@@ -85,49 +85,55 @@ def _no_such_losses(streams: Sequence[Stream], accepted: Sequence[OffsetRange]) 
     for loss in accepted:
         if loss.partition.partition >= counts.get(loss.partition.stream, 0):
             what = f"{loss.partition} is no partition of a stream"
-            yield Finding(
+            yield Finding.of(
                 Kind.LOSS_UNFOUNDED,
                 what,
                 "--accept-loss",
                 f"the streams are {', '.join(counts)}",
-                about(partition=loss.partition),
+                partition=loss.partition,
             )
 
 
 def _counts(stream: Stream, discovery: Discovered, last: StreamProgress | None) -> Iterator[Finding]:
-    """What is wrong with the partitions that were found: there must be those declared, beside some that vanished."""
+    """Findings for the discovered partitions: all declared partitions must exist. Others may exist only if they
+    vanished from the declaration."""
     numbers = [partition.partition for partition in discovery.partitions]
     where = f"stream {stream.name!r} in {stream.source}"
     count = last.declared.partitions if last else stream.partitions
     if numbers != list(range(len(numbers))) or not stream.partitions <= len(numbers) <= max(count, stream.partitions):
         what = f"partitions {numbers} were found, but {stream.partitions} are declared"
-        yield Finding(
+        yield Finding.of(
             Kind.PARTITIONS,
             what,
             where,
             "declare the topic's partition count",
-            about(numbers=numbers, partitions=stream.partitions),
+            numbers=numbers,
+            partitions=stream.partitions,
         )
     elif last is not None:
         for partition in discovery.partitions[stream.partitions :]:
             known = last.end(partition.partition)
             if partition.end != (committed := known.end if known else 0):
-                yield Finding(
+                yield Finding.of(
                     Kind.PARTITIONS,
                     f"the partition is gone, as {stream.partitions} of {count} are declared, "
                     f"but {committed} is committed and its offsets end at {partition.end}",
                     f"{StreamPartition(stream.name, partition.partition)} in {stream.source}",
                     f"declare {count} partitions until a batch has read it to its end",
-                    about(partitions=stream.partitions, count=count, committed=committed, end=partition.end),
+                    partitions=stream.partitions,
+                    count=count,
+                    committed=committed,
+                    end=partition.end,
                 )
         if stream.table and count != stream.partitions:
-            yield Finding(
+            yield Finding.of(
                 Kind.PARTITIONS,
                 f"the table's partition count changed from {count} to {stream.partitions}: "
                 "its latest record of a key may lie in either of two partitions, whose offsets do not compare",
                 where,
                 "keep the count, or land the table anew and give it another stream name",
-                about(count=count, partitions=stream.partitions),
+                count=count,
+                partitions=stream.partitions,
             )
 
 
@@ -141,16 +147,17 @@ def _offsets(
 ) -> Iterator[Finding]:
     read = ends.stream(stream.name)
     if discovered.end < committed and _is_behind_its_broker(stream, read):
-        yield Finding(
+        yield Finding.of(
             Kind.STREAM_RESET,
             f"its files end at {discovered.end}, but it was read from its broker up to {committed}",
             f"{StreamPartition(stream.name, discovered.partition)} in {stream.source}",
             "wait until all that is landed too, or read the stream from its broker until then",
-            about(end=discovered.end, committed=committed),
+            end=discovered.end,
+            committed=committed,
         )
         return
     if discovered.end < committed:
-        yield Finding(
+        yield Finding.of(
             Kind.STREAM_RESET,
             f"offsets end at {discovered.end}, but {committed} is committed: the topic was reset or re-created",
             f"{StreamPartition(stream.name, discovered.partition)} in {stream.source}",
@@ -158,7 +165,8 @@ def _offsets(
                 "restore the landed files; give the new topic another stream name, or begin anew with it: ",
                 Forget(ends.pipeline, stream.name, discovered.partition),
             ),
-            about(end=discovered.end, committed=committed),
+            end=discovered.end,
+            committed=committed,
         )
         return
     unread = next((file.start for file in discovered.files if file.end > committed), committed)
@@ -166,19 +174,20 @@ def _offsets(
         hole = OffsetRange(StreamPartition(stream.name, discovered.partition), committed, unread)
         behind = [file for file in discovered.files if file.start == unread]
         if explained(stream, hole, accepted, behind) is Explained.NOBODY:
-            yield Finding(
+            yield Finding.of(
                 Kind.STREAM_LOST,
                 f"offsets start at {unread}, but only those before {committed} are committed: "
                 f"[{committed},{unread}) is lost",
                 f"{hole.partition} in {stream.source}",
                 _make_good(stream, hole),
-                about(unread=unread, committed=committed),
+                unread=unread,
+                committed=committed,
             )
 
 
 def _expired(ends: Ends, stream: Stream, discovered: DiscoveredPartition) -> OffsetRange | None:
-    """What a table that is read whole has not any more. One that the last batch kept is asked for what it keeps when it
-    is known what the batch does with that."""
+    """The offsets that a table read whole no longer has. If the last batch kept the table, `beginnings` checks it
+    instead."""
     read, known = ends.stream(stream.name), ends.end(stream.name, discovered.partition)
     if read is None or known is None or not read.declared.table or not ends.is_read_whole(stream):
         return None
@@ -190,13 +199,14 @@ def _expired(ends: Ends, stream: Stream, discovered: DiscoveredPartition) -> Off
 
 def _not_all_there(stream: Stream, gone: OffsetRange | None, accepted: Sequence[OffsetRange]) -> Iterator[Finding]:
     if gone is not None and not any(covers(loss, gone) for loss in accepted):
-        yield Finding(
+        yield Finding.of(
             Kind.STREAM_LOST,
             f"an earlier batch read the table from offset {gone.start:,} on, and its records before {gone.end:,} are "
             "gone: the latest of their keys would be missing",
             f"{gone.partition} in {stream.source}",
             _make_good(stream, gone),
-            about(beginning=gone.end, read=gone.start),
+            beginning=gone.end,
+            read=gone.start,
         )
 
 
@@ -207,7 +217,7 @@ def _is_behind_its_broker(stream: Stream, read: StreamProgress | None) -> bool:
 
 
 def _make_good(stream: Stream, hole: OffsetRange) -> str:
-    """What to do about a range that is gone unread."""
+    """The next step for a range that was lost unread."""
     match stream.origin:
         case LandedSource():
             return f"restore the landed files of that range; {go_on_without(hole)}"
@@ -220,32 +230,35 @@ def _make_good(stream: Stream, hole: OffsetRange) -> str:
 def _not_lost(
     stream: Stream, discovered: DiscoveredPartition, committed: int, start: int, accepted: Sequence[OffsetRange]
 ) -> Iterator[Finding]:
-    """Losses that were accepted where nothing is lost. Those before what is committed were accepted earlier."""
+    """Accepted losses where no offset is missing. An earlier batch accepted those before the committed offset."""
     files = [file for file in discovered.files if file.end > start]
     holes = [gap.offsets for gap in gaps(stream, discovered.partition, start, files, accepted) if gap.file is None]
     for loss in accepted:
         if loss.end > committed and not any(covers(loss, hole) for hole in holes):
-            yield Finding(
+            yield Finding.of(
                 Kind.LOSS_UNFOUNDED,
                 f"{loss} is accepted as lost, but it is not: {listed(holes) or 'no offset'} is missing there",
                 "--accept-loss",
                 "leave it out, or give the range as the error named it",
-                about(loss=loss),
+                loss=loss,
             )
 
 
 def _cut_file(stream: Stream, discovered: DiscoveredPartition, start: int) -> Iterator[Finding]:
-    """That a batch would begin within a file with missing offsets, of which nobody knows how many records are left."""
+    """A start within a file with missing offsets. How many records such a file has from there on is unknown."""
     for file in discovered.files:
         if file.missing and file.start < start < file.end:
-            yield Finding(
+            yield Finding.of(
                 Kind.STREAM_START,
                 f"offset {start} is within a file of {file.records:,} records with the offsets "
                 f"[{file.start},{file.end}), so how many of them are left is not known",
                 f"{StreamPartition(stream.name, discovered.partition)} in {file.path}",
                 f"begin with a file, at offset {file.start} or {file.end}, or land the records from {start} on in a "
                 "file of their own",
-                about(start=start, records=file.records, begins=file.start, ends=file.end),
+                start=start,
+                records=file.records,
+                begins=file.start,
+                ends=file.end,
             )
 
 
@@ -264,9 +277,9 @@ def _is_read(file: InputFile, start: int, end: int) -> bool:
 
 
 def _end(files: Sequence[InputFile], start: int, limit: int) -> int:
-    """Where a batch ends that takes at most so many records from `start` on.
+    """Where a batch that takes at most `limit` records from `start` on ends.
 
-    Files with missing offsets are taken whole: the first also if it has more records.
+    A file with missing offsets is taken whole, the first one even if it has more records.
     """
     end, left = start, limit
     for file in files:

@@ -1,7 +1,7 @@
-"""Beginnings: the steps that cannot simply go on from what they kept, because the pipeline is another now.
+"""Beginnings: the steps that cannot continue from their state, because the pipeline changed.
 
-Such a step begins with nothing, or goes on from rows that mean something else. It does so only if that was asked for
-by its name.
+Such a step begins with nothing, or continues from rows that mean something else. It does either only if a user asked
+for it by name.
 """
 
 from __future__ import annotations
@@ -10,20 +10,23 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from partitioning.authoring.settings import Settings
 from partitioning.commands import BackfillAsking, Command, PlanAsking, backfill_of
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Mode, Op, Step, Write
 from partitioning.model.plan import Plan, PlannedStream
+from partitioning.planning.kept_before import kept_before, still_asked
+from partitioning.planning.kept_columns import columns_of, declaration, undeclared
 from partitioning.planning.origins import Origins, differences
 from partitioning.sections import many
 from partitioning.values import Value
 
 
 class Beginning(Value, frozen=True):
-    """A step that keeps something, and why it cannot go on.
+    """A step with state that cannot continue from it, and why.
 
-    It is new, perhaps the step `renamed` of the last batch, or has `changes`: what, as it was, as it is. Only where
-    the step `itself` is as it was can it go on all the same. `tables` are those that come from it.
+    The step is new (perhaps the step `renamed` of the last batch) or has `changes`: what changed, from what, to what.
+    It may be asked to continue only if the step `itself` is unchanged. `tables` are the tables computed from it. `ways`
+    has the line that a pipeline can add for the step to continue, if there is one.
     """
 
     step: str
@@ -31,10 +34,11 @@ class Beginning(Value, frozen=True):
     changes: tuple[tuple[str, str, str], ...] = ()
     itself: bool = False
     renamed: str = ""
+    ways: str = ""
 
 
 class Settled(Value, frozen=True):
-    """The steps that begin `anew` and those that go `on` although what is before them changed, as it was asked for."""
+    """What users asked for: the steps that begin `anew`, and those that go `on` although a step before them changed."""
 
     anew: tuple[str, ...] = ()
     on: tuple[str, ...] = ()
@@ -42,7 +46,7 @@ class Settled(Value, frozen=True):
 
 def graph_of(plan: Plan) -> Graph:
     """The graph that a plan has in its stages."""
-    stages = [stage for stage in plan.stages if not stage.unifies]
+    stages = [stage for stage in plan.stages if not stage.repeats]
     return Graph(
         tuple(stream.declared for stream in plan.streams),
         tuple(step for stage in stages for step in stage.steps),
@@ -51,23 +55,23 @@ def graph_of(plan: Plan) -> Graph:
 
 
 def beginnings(now: Graph, before: Graph, written: Mapping[str, int | None]) -> Iterator[Beginning]:
-    """The steps that cannot simply go on from what those `before` kept; `written` are the tables that have rows."""
+    """The steps that cannot continue from the state of the steps `before`. `written` are the tables that have rows."""
     kept = {step.name: step for step in before.steps if step.state}
     were, are = Origins(before), Origins(now)
     for step in now.steps:
         if not step.state:
             continue
         tables = tuple(write for write in now.writes if write.table in written and _comes(now, write.step, step.name))
-        if step.name not in kept:
-            # One that keeps a table reads all of it first.
+        if not (name := kept_before(step, kept)):
+            # A step that keeps a table reads all of it first.
             if tables and step.op is not Op.TABLE:
                 yield Beginning(step.name, tables, renamed=_renamed(step, now, kept, were, are))
             continue
-        was = kept[step.name]
-        itself = tuple(_itself(was, step))
-        changes = (*itself, *_before(was, step, were, are))
+        was = kept[name]
+        itself, ways = tuple(_itself(was, step)), declaration(was, step)
+        changes = (*itself, *(() if still_asked(step, was).migrates else _before(was, step, were, are)))
         if changes:
-            yield Beginning(step.name, tables, changes, bool(itself))
+            yield Beginning(step.name, tables, changes, bool(itself), ways=ways if len(itself) == 1 else "")
 
 
 def replaced(before: Plan, now: Plan) -> dict[str, str]:
@@ -84,7 +88,10 @@ def replaced(before: Plan, now: Plan) -> dict[str, str]:
         if write.mode is Mode.UPSERT and write.step in new and write.table in tables
     }
     renamed = beginnings(is_now, was, dict.fromkeys(write.table for write in is_now.writes))
-    return {each.step: each.renamed for each in renamed if each.renamed} | found
+    kept = {step.name for step in was.steps if step.state}
+    called = {step.name: kept_before(step, kept) for step in is_now.steps if step.name not in kept}
+    declared = {name: before for name, before in called.items() if before}
+    return {each.step: each.renamed for each in renamed if each.renamed} | found | declared
 
 
 def settled(
@@ -95,13 +102,14 @@ def settled(
     settings: Settings,
     rows: Mapping[str, int] | None = None,
 ) -> Settled:
-    """Which steps begin anew, and which go on although what is before them changed, as the settings ask for.
+    """The steps that begin anew, and those that continue after a change before them, as the settings ask.
 
-    `rows` are those that the result tables have. Raises Refused, with all findings, if a step would do so unasked.
+    `rows` are the row counts of the result tables. Raises Refused, with all findings, if a step would do either
+    unasked.
     """
-    findings = list(_unknown(now, published, settings))
+    findings = [*_unknown(now, published, settings), *_misnamed(pipeline, now)]
     anew, on = list[str](), list[str]()
-    # Of a pipeline that has published nothing, a table may have been another's.
+    # If a pipeline has published nothing, its table may have been another's.
     before = graph_of(published) if published else Graph((), (), ())
     written: dict[str, int | None] = dict.fromkeys(write.table for write in before.writes)
     written |= rows or {}
@@ -109,7 +117,7 @@ def settled(
     for beginning in beginnings(now, before, written):
         if beginning.step in settings.go_on and beginning.changes and not beginning.itself:
             on.append(beginning.step)
-        elif beginning.step in settings.begin_anew:
+        elif beginning.step in settings.begin_anew or _asks_anew(beginning.step, now, before):
             anew.append(beginning.step)
         else:
             findings.extend(_findings(pipeline, beginning, published, now, written))
@@ -126,12 +134,12 @@ def _unknown(now: Graph, published: Plan | None, settings: Settings) -> Iterator
         for name in names:
             if name not in keeping | gone:
                 listed = ", ".join(sorted(keeping)) or "none does"
-                yield Finding(
+                yield Finding.of(
                     Kind.STATE_NONE,
-                    f"there is no step {name!r} that keeps anything",
+                    f"there is no step {name!r} that keeps state",
                     setting,
                     f"name one that does: {listed}",
-                    about(step=name),
+                    step=name,
                 )
 
 
@@ -139,29 +147,38 @@ def _findings(
     pipeline: str, beginning: Beginning, published: Plan | None, now: Graph, written: Mapping[str, int | None]
 ) -> Iterator[Finding]:
     name, last = beginning.step, f"batch {published.batch}" if published else ""
-    fates = "; ".join(_fate(write, name, written[write.table]) for write in beginning.tables)
+    outcomes = "; ".join(_outcome(write, name, written[write.table]) for write in beginning.tables)
     of = backfill_of(pipeline)
     rebuilt = BackfillAsking(of[0] if of else pipeline, 0, cascade=True)
     anew = ("ask for it by name: ", PlanAsking(pipeline, begin_anew=name))
     if not beginning.changes:
-        back = f"name it {beginning.renamed!r} again, as it does the same; or " if beginning.renamed else ""
+        back = ""
+        if beginning.renamed:
+            line = f'pipeline.changed("{name}", was="{beginning.renamed}")'
+            back = (
+                f"name it {beginning.renamed!r} again, as it does the same, "
+                f"or say in the pipeline that it is that one: {line}; or "
+            )
         made: tuple[str | Command, ...] = (back,)
         if published is not None:
             whole = "make what it would have kept by a backfill of all batches: "
             made = (back, whole, rebuilt, "; or for a new beginning ")
-        yield Finding(
+        yield Finding.of(
             Kind.STATE_BEGINS,
-            f"the step keeps nothing yet, and is to begin with nothing; {fates}",
+            f"the step has no state yet and would begin with nothing; {outcomes}",
             f"step {name!r}, which {last} did not have" if last else f"step {name!r}, which no batch had",
             (*made, *anew),
-            about(step=name, renamed=beginning.renamed, tables=[write.table for write in beginning.tables]),
+            step=name,
+            renamed=beginning.renamed,
+            tables=[write.table for write in beginning.tables],
         )
         return
     step = next(step for step in now.steps if step.name == name)
-    new_beginning: tuple[str | Command, ...] = ("; or for a new beginning ", *anew, f": {fates}" if fates else "")
+    new_beginning: tuple[str | Command, ...] = ("; or for a new beginning ", *anew, f": {outcomes}" if outcomes else "")
     for noun, was, is_now in beginning.changes:
+        declared = f", or say in the pipeline what becomes of what it kept: {beginning.ways}" if beginning.ways else ""
         then: tuple[str | Command, ...] = (
-            "change it back, or make what it kept anew by a backfill of all batches: ",
+            f"change it back{declared}, or make what it kept anew by a backfill of all batches: ",
             rebuilt,
             *new_beginning,
         )
@@ -176,17 +193,19 @@ def _findings(
                 rebuilt,
                 *new_beginning,
             )
-        yield Finding(
+        yield Finding.of(
             Kind.STATE_CHANGED,
             f"its {noun} changed from {was} to {is_now}",
             f"state of {name}, left by {last}",
             then,
-            about(noun=noun, was=was, now_is=is_now),
+            noun=noun,
+            was=was,
+            now_is=is_now,
         )
 
 
-def _fate(write: Write, step: str, rows: int | None) -> str:
-    """What becomes of a table if a step that it comes from begins with nothing."""
+def _outcome(write: Write, step: str, rows: int | None) -> str:
+    """What happens to a table if a step before it begins with nothing."""
     has = f"table {write.table!r} has {'rows' if rows is None else many(rows, 'row')}"
     if write.mode is Mode.UPSERT and write.step == step:
         return f"{has} and would have only those of keys that come from now on"
@@ -196,7 +215,8 @@ def _fate(write: Write, step: str, rows: int | None) -> str:
 def _not_kept_any_more(
     pipeline: str, streams: Sequence[PlannedStream], before: Graph, settings: Settings
 ) -> Iterator[Finding]:
-    """Tables of which records are in no file any more, but in what was kept, which is not gone on from."""
+    """Tables whose oldest records are only in state that the pipeline no longer reads, because the table is not kept
+    now."""
     kept = {step.inputs[0]: step.name for step in before.steps if step.op is Op.TABLE}
     for stream in streams:
         step = kept.get(stream.name)
@@ -204,7 +224,7 @@ def _not_kept_any_more(
             continue
         for partition in stream.partitions:
             if partition.beginning > 0:
-                yield Finding(
+                yield Finding.of(
                     Kind.STATE_BEGINS,
                     f"the table is not kept any more, and its records before offset {partition.beginning:,} are in no "
                     "file: the latest of their keys would be lost",
@@ -213,7 +233,8 @@ def _not_kept_any_more(
                         "declare it with kept=True again, or ask by name for what the files have: ",
                         PlanAsking(pipeline, begin_anew=step),
                     ),
-                    about(step=step, beginning=partition.beginning),
+                    step=step,
+                    beginning=partition.beginning,
                 )
 
 
@@ -239,7 +260,7 @@ def _renamed(step: Step, now: Graph, kept: Mapping[str, Step], were: Origins, ar
 
 
 def _before(was: Step, now: Step, were: Origins, are: Origins) -> Iterator[tuple[str, str, str]]:
-    """What has changed and does not show in what the step keeps: the records it is given, and its function."""
+    """Changes that do not show in the state itself: in the records before the step, and in its function."""
     if was.function != now.function:
         yield "function", was.function or "none", now.function or "none"
     for old, new in differences(were.of_inputs(was), are.of_inputs(now)):
@@ -247,17 +268,29 @@ def _before(was: Step, now: Step, were: Origins, are: Origins) -> Iterator[tuple
 
 
 def _itself(before: Step, now: Step) -> Iterator[tuple[str, str, str]]:
-    """What a step was and is, as far as what it keeps depends on it."""
+    """The old and new text of the step, as far as its state depends on it and the pipeline does not say what becomes of
+    that."""
     for noun, was, is_now in (
         ("operation", before.op.value, now.op.value),
         ("key", f"{before.key} ({before.key_format})", f"{now.key} ({now.key_format})"),
-        ("columns", _columns(before), _columns(now)),
     ):
         if was != is_now:
             yield noun, was, is_now
+    if before.op is now.op and undeclared(before, now):
+        yield "columns", columns_of(before), columns_of(now)
 
 
-def _columns(step: Step) -> str:
-    if step.function and step.state:
-        return ", ".join(f"{column.name} {column.type}" for column in step.state.columns)
-    return ", ".join(step.expressions)
+def _asks_anew(name: str, now: Graph, before: Graph) -> bool:
+    """Whether the pipeline asks for a new beginning of a step, and has not had it yet."""
+    steps, kept = ({step.name: step for step in graph.steps if step.state} for graph in (now, before))
+    return bool(still_asked(steps[name], kept.get(kept_before(steps[name], kept))).anew)
+
+
+def _misnamed(pipeline: str, now: Graph) -> Iterator[Finding]:
+    """Steps that continue from a step that is still there."""
+    keeping = {step.name for step in now.steps if step.state}
+    for step in now.steps:
+        if step.state and step.state.changed and step.state.changed.was in keeping:
+            what = f"it cannot go on from what {step.state.changed.was} kept: that step is still there"
+            then = "correct was=, or remove the other step"
+            yield Finding.of(Kind.STATE_CHANGED, what, f"step {step.name!r} of {pipeline}", then, step=step.name)

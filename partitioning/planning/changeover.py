@@ -1,8 +1,8 @@
-"""Changeovers: what becomes of the records of a stream whose partition count is another than when it was last read.
+"""Changeovers: where the records of a stream lie after its partition count changed.
 
-A stream had n partitions and has m. A record that lies in partition p was put there by `h(key) mod n` or by
-`h(key) mod m`, and nothing says by which. Either way `h(key) ≡ p (mod gcd(n, m))`: the stream is still placed,
-as one of gcd(n, m) partitions. The partitions that only the new count has are placed by it.
+A stream had n partitions and now has m. The producer put a record into partition p by `h(key) mod n` or by `h(key) mod
+m`, and nothing says which. In both cases `h(key) ≡ p (mod gcd(n, m))`: the stream is still placed, as one of gcd(n, m)
+partitions. The partitions that only the new count has are placed by the new count.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Changeover(Value, frozen=True):
 
     @property
     def shared(self) -> int:
-        """The partition count by which all its records are placed."""
+        """The partition count that places all its records."""
         return gcd(self.change.before, self.change.now)
 
     @property
@@ -48,10 +48,11 @@ class Changeover(Value, frozen=True):
 
     @property
     def count(self) -> int:
-        """The count by which `cogroup` and `elastic` go in this batch: that of a factor, so that nothing moves.
+        """The count that `cogroup` and `elastic` use in this batch: the smaller one if it divides the other, so that
+        nothing moves.
 
-        If neither count is a multiple of the other, too few tasks would be left, and records are moved instead.
-        Records whose hash is not known cannot be.
+        If neither count divides the other, the shared count would leave too few tasks, so records move instead. Records
+        whose hash is unknown cannot move.
         """
         factor = self.shared == min(self.change.before, self.change.now)
         return self.shared if factor or self.hash == OPAQUE else self.change.now
@@ -62,7 +63,8 @@ class Changeover(Value, frozen=True):
         return f"{self.stream}.changed.exchange"
 
     def lies(self, cosets: int, *, keeps: bool) -> bool:
-        """Whether a stage of so many cosets, that `keeps` equal keys together or not, can read all where it lies."""
+        """Whether a stage of so many cosets can read all records where they lie. `keeps`: it must keep equal keys
+        together."""
         return self.shared % cosets == 0 or (not keeps and self.change.now % cosets == 0)
 
 

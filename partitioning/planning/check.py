@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import assert_never
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.leaving import parts_of
+from partitioning.model.leaving import parts_of, step_left
 from partitioning.model.plan import (
     Exchange,
     ExchangeInput,
@@ -21,29 +21,31 @@ from partitioning.model.plan import (
     StreamInput,
     TaskRef,
 )
-from partitioning.model.reasons import Unifying
+from partitioning.model.reasons import HotRanges, Unifying
 from partitioning.model.streams import Stream
-from partitioning.planning.file_coverage import misfiled
-from partitioning.planning.range_coverage import misdealt
-from partitioning.planning.task_coverage import NEXT, listed, uncovered
+from partitioning.planning.file_coverage import file_findings
+from partitioning.planning.stages.hot_ranges import hot_findings, left_to_ranges
+from partitioning.planning.stages.record_ranges import range_findings
+from partitioning.planning.task_coverage import coverage_findings, listed, unsound
 
 
 def check_plan(plan: Plan) -> Plan:
-    """The plan itself, if each record it reads reaches one task of each stage, and equal keys reach the same one.
+    """The plan itself, if each record that it reads reaches one task of each stage, and equal keys reach the same task.
 
-    Raises Refused with all findings: partitions that are missing or out of order; files that do not hold what is read
-    of a partition, or are another's; keys of a partition that reach no task or several, or do not meet where they have
-    to; ranges that do not make up what is read; exchanges that nobody writes or reads; results and state that lie
-    elsewhere than where they were left; stages that read what is not there yet; tasks that are in no group, in several,
-    or beside those of another wave.
+    Raises Refused, with all findings. Refused are: partitions that are missing or out of order; files that do not hold
+    what the plan reads of a partition, or belong to another; keys that reach no task, several tasks, or different tasks
+    where they must meet; ranges that do not add up to what the plan reads; exchanges without a writer or reader;
+    results and state whose placement differs from where they were left; stages that read what does not exist yet; tasks
+    in no group, in several, or beside tasks of another wave.
     """
     if findings := list(_names(plan)):
         raise Refused(*findings)
     handed = _Handed(plan)
     findings.extend(_streams(plan))
     for stage in plan.stages:
-        findings.extend(uncovered(stage, handed.left))
-        findings.extend(misdealt(plan, stage))
+        findings.extend(coverage_findings(stage, handed.left))
+        findings.extend(range_findings(plan, stage))
+        findings.extend(hot_findings(plan, stage))
         findings.extend(handed.whole(stage))
         findings.extend(finding for source in stage.inputs for finding in handed.missing(stage, source))
     findings.extend(finding for exchange in plan.exchanges for finding in handed.exchange(exchange))
@@ -54,7 +56,7 @@ def check_plan(plan: Plan) -> Plan:
 
 
 def _names(plan: Plan) -> Iterator[Finding]:
-    """What has the name of something else, without which nothing further can be said."""
+    """Findings for names that are used twice. Without unique names, no other check is possible."""
     where = f"batch {plan.batch}"
     for noun, names in (
         ("stages", [stage.name for stage in plan.stages]),
@@ -62,55 +64,41 @@ def _names(plan: Plan) -> Iterator[Finding]:
         ("steps", [step.name for stage in plan.stages for step in stage.steps]),
     ):
         if twice := _twice(names):
-            yield Finding(
+            yield Finding.of(
                 Kind.PLAN_UNSOUND,
                 f"{noun} are there twice: {listed(twice)}",
                 where,
                 "give steps other names",
-                about(twice=twice),
+                twice=twice,
             )
     for stage in plan.stages:
         if twice := _twice([source.name for source in stage.inputs]):
-            yield Finding(
+            yield Finding.of(
                 Kind.PLAN_UNSOUND,
                 f"inputs are there twice: {listed(twice)}",
                 f"stage {stage.name}",
                 "give steps other names",
-                about(twice=twice),
+                twice=twice,
             )
     stages = {stage.name for stage in plan.stages}
     for exchange in plan.exchanges:
         if exchange.stage not in stages:
-            yield Finding(
-                Kind.PLAN_UNSOUND,
-                f"there is no stage {exchange.stage} to write it",
-                f"exchange {exchange.name}",
-                NEXT,
-                about(stage=exchange.stage),
+            yield unsound(
+                f"there is no stage {exchange.stage} to write it", f"exchange {exchange.name}", stage=exchange.stage
             )
     yield from _declarations(plan)
 
 
 def _declarations(plan: Plan) -> Iterator[Finding]:
-    """What stages say of streams otherwise than their declarations do."""
+    """Stages that contradict the declaration of a stream."""
     streams = {stream.name: stream.declared for stream in plan.streams}
     for stage in plan.stages:
         for read in stage.streams:
             if read.name not in streams:
-                yield Finding(
-                    Kind.PLAN_UNSOUND,
-                    f"it reads {read.name}, which is no stream",
-                    f"stage {stage.name}",
-                    NEXT,
-                    about(read=read.name),
-                )
+                yield unsound(f"it reads {read.name}, which is no stream", f"stage {stage.name}", read=read.name)
             elif not _as_declared(read, streams[read.name]):
-                yield Finding(
-                    Kind.PLAN_UNSOUND,
-                    f"it reads {read.name} otherwise than it is declared",
-                    f"stage {stage.name}",
-                    NEXT,
-                    about(read=read.name),
+                yield unsound(
+                    f"it reads {read.name} differently from its declaration", f"stage {stage.name}", read=read.name
                 )
 
 
@@ -126,30 +114,25 @@ def _streams(plan: Plan) -> Iterator[Finding]:
     for stream in plan.streams:
         partitions = tuple(stream.partitions)
         if [partition.partition for partition in partitions] != list(range(stream.declared.partitions)):
-            yield Finding(
-                Kind.PLAN_UNSOUND,
+            yield unsound(
                 "the plan does not hold every partition once, in order",
                 f"stream {stream.name!r}",
-                NEXT,
-                about(partitions=[partition.partition for partition in partitions]),
+                partitions=[partition.partition for partition in partitions],
             )
         for partition in partitions:
             if not 0 <= partition.start <= partition.end:
                 where = f"{stream.name}-{partition.partition}"
-                yield Finding(
-                    Kind.PLAN_UNSOUND,
+                yield unsound(
                     f"[{partition.start},{partition.end}) is no range of offsets",
                     where,
-                    NEXT,
-                    about(start=partition.start, end=partition.end),
+                    start=partition.start,
+                    end=partition.end,
                 )
             else:
-                yield from misfiled(plan, stream, partition)
+                yield from file_findings(plan, stream, partition)
     read = {stream.name for stage in plan.stages for stream in stage.streams}
     if lost := sorted({stream.name for stream in plan.streams} - read):
-        yield Finding(
-            Kind.PLAN_UNSOUND, f"streams are in no stage: {listed(lost)}", f"batch {plan.batch}", NEXT, about(lost=lost)
-        )
+        yield unsound(f"streams are in no stage: {listed(lost)}", f"batch {plan.batch}", lost=lost)
 
 
 class _Handed:
@@ -175,13 +158,12 @@ class _Handed:
         moves = {} if works else {exchange.source: exchange for exchange in written}
         for stream, partitions in self._parts(stage).items():
             wanted = self._streams[stream] if works or stream not in moves else self._moved(moves[stream])
+            if isinstance(stage.why, HotRanges):
+                wanted = [split.partition for split in stage.why.partitions]
+            partitions = [*partitions, *left_to_ranges(self._plan, stage, stream)]
             if sorted(partitions) != list(wanted):
-                yield Finding(
-                    Kind.PLAN_UNSOUND,
-                    f"it does not read every partition of {stream} once",
-                    f"stage {stage.name}",
-                    NEXT,
-                    about(stream=stream),
+                yield unsound(
+                    f"it does not read every partition of {stream} once", f"stage {stage.name}", stream=stream
                 )
 
     def _parts(self, stage: Stage) -> dict[str, list[int]]:
@@ -195,7 +177,7 @@ class _Handed:
         return read
 
     def missing(self, stage: Stage, read: Input) -> Iterator[Finding]:
-        """What an input holds must have been left where the input says, before the stage runs."""
+        """Findings for an input that was not left where the input says, or not before the stage runs."""
         match read:
             case StreamInput():
                 return
@@ -208,7 +190,7 @@ class _Handed:
             case _:
                 assert_never(read)
         if wrong:
-            yield Finding(Kind.PLAN_UNSOUND, wrong, f"stage {stage.name}", NEXT, about(missing=read.name))
+            yield unsound(wrong, f"stage {stage.name}", missing=read.name)
 
     def _no_exchange(self, stage: Stage, read: ExchangeInput) -> str | None:
         exchange = self._exchanges.get(read.name)
@@ -238,52 +220,38 @@ class _Handed:
         """An exchange must be written by those who have its records, be read, and be combined level by level."""
         where, stage = f"exchange {exchange.name}", self._stages[exchange.stage]
         if exchange.placement.partitions < 1:
-            yield Finding(
-                Kind.PLAN_UNSOUND,
-                f"it has {exchange.placement.partitions} partitions",
-                where,
-                NEXT,
-                about(partitions=exchange.placement.partitions),
+            yield unsound(
+                f"it has {exchange.placement.partitions} partitions", where, partitions=exchange.placement.partitions
             )
         if exchange.name not in self._read:
-            yield Finding(Kind.PLAN_UNSOUND, "no stage reads it", where, NEXT, about(readers=0))
+            yield unsound("no stage reads it", where, readers=0)
         if exchange.source in self._streams:
             if not set(self._moved(exchange)) <= set(self._parts(stage).get(exchange.source, ())):
-                yield Finding(
-                    Kind.PLAN_UNSOUND,
+                yield unsound(
                     f"stage {stage.name} does not read all that moves of {exchange.source}",
                     where,
-                    NEXT,
-                    about(stage=stage.name, source=exchange.source),
+                    stage=stage.name,
+                    source=exchange.source,
                 )
-        elif exchange.source not in ({read.step for read in stage.inputs} if stage.unifies else _names_of(stage)):
-            yield Finding(
-                Kind.PLAN_UNSOUND,
-                f"stage {stage.name} has no {exchange.source} to move",
-                where,
-                NEXT,
-                about(stage=stage.name, source=exchange.source),
+        elif not _has_rows(stage, exchange):
+            yield unsound(
+                f"stage {stage.name} has no {exchange.source} to move", where, stage=stage.name, source=exchange.source
             )
         yield from self._levels(exchange, stage, where)
 
     def _levels(self, exchange: Exchange, stage: Stage, where: str) -> Iterator[Finding]:
         """The unifiers must be ever fewer, and all that is read apart by them must be combined, level by level."""
         if bool(exchange.unifiers) != (exchange.combine is not None):
-            yield Finding(
-                Kind.PLAN_UNSOUND,
+            yield unsound(
                 "it has unifiers and no step to combine by, or a step and no unifiers",
                 where,
-                NEXT,
-                about(unifiers=exchange.unifiers, combine=exchange.combine),
+                unifiers=exchange.unifiers,
+                combine=exchange.combine,
             )
         widths = (parts_of(stage), *exchange.unifiers)
         if any(later >= earlier for earlier, later in pairwise(widths)) or widths[-1] < 1:
-            yield Finding(
-                Kind.PLAN_UNSOUND,
-                f"its unifiers do not narrow what {widths[0]} tasks write: {listed(widths[1:])}",
-                where,
-                NEXT,
-                about(widths=widths),
+            yield unsound(
+                f"its unifiers do not narrow what {widths[0]} tasks write: {listed(widths[1:])}", where, widths=widths
             )
         for reader in (
             reader for reader in self._plan.stages if exchange.name in (read.name for read in reader.inputs)
@@ -295,47 +263,38 @@ class _Handed:
         where, why = f"stage {reader.name}", reader.why
         if not isinstance(why, Unifying):
             if exchange.unifiers:
-                yield Finding(
-                    Kind.PLAN_UNSOUND,
+                yield unsound(
                     f"it reads {exchange.name} apart and does not combine it",
                     where,
-                    NEXT,
-                    about(exchange=exchange.name, combines=False),
+                    exchange=exchange.name,
+                    combines=False,
                 )
             return
         left = [other for other in self._plan.exchanges if other.stage == reader.name]
         wanted = exchange.placement, exchange.unifiers[1:], exchange.combine if exchange.unifiers[1:] else None
         if [(other.placement, other.unifiers, other.combine) for other in left] != [wanted]:
-            yield Finding(
-                Kind.PLAN_UNSOUND,
+            yield unsound(
                 f"it does not leave what it combines of {exchange.name} for the next level",
                 where,
-                NEXT,
-                about(exchange=exchange.name, left=[other.name for other in left]),
+                exchange=exchange.name,
+                left=[other.name for other in left],
             )
         if (why.combine, why.unifiers) != (exchange.combine, exchange.readers):
-            yield Finding(
-                Kind.PLAN_UNSOUND,
-                f"it is not of the unifiers of {exchange.name}",
+            yield unsound(
+                f"it does not belong to the unifiers of {exchange.name}",
                 where,
-                NEXT,
-                about(exchange=exchange.name, unifiers=why.unifiers, combine=why.combine),
+                exchange=exchange.name,
+                unifiers=why.unifiers,
+                combine=why.combine,
             )
         if [step.expressions for step in reader.steps] != [self._expressions.get(why.combine)]:
-            yield Finding(
-                Kind.PLAN_UNSOUND,
-                f"it combines otherwise than {why.combine} does",
-                where,
-                NEXT,
-                about(combine=why.combine),
-            )
+            yield unsound(f"it does not combine as {why.combine} does", where, combine=why.combine)
         if any(task.reads != {exchange.name: (number,)} for number, task in enumerate(reader.tasks)):
-            yield Finding(
-                Kind.PLAN_UNSOUND,
+            yield unsound(
                 f"its tasks are not numbered as what they read of {exchange.name}",
                 where,
-                NEXT,
-                about(exchange=exchange.name, tasks=len(reader.tasks)),
+                exchange=exchange.name,
+                tasks=len(reader.tasks),
             )
 
     def _moved(self, exchange: Exchange) -> Sequence[int]:
@@ -343,8 +302,11 @@ class _Handed:
         return self._streams[exchange.source] if exchange.only is None else exchange.only
 
 
-def _names_of(stage: Stage) -> set[str]:
-    return {step.name for step in stage.steps}
+def _has_rows(stage: Stage, exchange: Exchange) -> bool:
+    """Whether a stage has the rows of a step that it leaves in an exchange."""
+    if stage.unifies:
+        return exchange.source in {read.step for read in stage.inputs}
+    return step_left(stage, exchange) in {step.name for step in stage.steps}
 
 
 def _groups(plan: Plan) -> Iterator[Finding]:
@@ -352,22 +314,18 @@ def _groups(plan: Plan) -> Iterator[Finding]:
     waves = {TaskRef(stage.name, task.task): stage.wave for stage in plan.stages for task in stage.tasks}
     grouped = Counter(task for group in plan.groups for task in group.tasks)
     if twice := sorted(task for task, count in grouped.items() if count > 1):
-        yield Finding(Kind.PLAN_UNSOUND, f"tasks are in two groups: {listed(twice)}", where, NEXT, about(twice=twice))
+        yield unsound(f"tasks are in two groups: {listed(twice)}", where, twice=twice)
     if differ := sorted(waves.keys() ^ grouped.keys()):
-        yield Finding(
-            Kind.PLAN_UNSOUND, f"tasks and groups do not agree on {listed(differ)}", where, NEXT, about(differ=differ)
-        )
+        yield unsound(f"tasks and groups do not agree on {listed(differ)}", where, differ=differ)
     if (of_stages := [stage.wave for stage in plan.stages]) != sorted(of_stages):
         what = "stages are not in the order of their waves"
-        yield Finding(Kind.PLAN_UNSOUND, what, where, NEXT, about(waves=of_stages))
+        yield unsound(what, where, waves=of_stages)
     if (numbers := [group.group for group in plan.groups]) != list(range(len(numbers))):
-        yield Finding(Kind.PLAN_UNSOUND, "groups are not numbered 0, 1, 2 …", where, NEXT, about(groups=numbers))
+        yield unsound("groups are not numbered 0, 1, 2 …", where, groups=numbers)
     for group in plan.groups:
         if strange := [task for task in group.tasks if waves.get(task, group.wave) != group.wave]:
             what = f"group {group.group} of wave {group.wave} has tasks of other waves: {listed(strange)}"
-            yield Finding(
-                Kind.PLAN_UNSOUND, what, where, NEXT, about(group=group.group, wave=group.wave, strange=strange)
-            )
+            yield unsound(what, where, group=group.group, wave=group.wave, strange=strange)
 
 
 def _twice(names: Iterable[str]) -> list[str]:

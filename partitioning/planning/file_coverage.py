@@ -7,36 +7,35 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import assert_never
 
-from partitioning.errors import Finding, about
-from partitioning.kinds import Kind
+from partitioning.errors import Finding
 from partitioning.model.file_names import NAME
-from partitioning.model.gaps import Explained, Gap, explained, planned_gaps
-from partitioning.model.offsets import OffsetRange, StreamPartition
+from partitioning.model.gaps import Explained
+from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
 from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.streams import InputFile, Layout
-from partitioning.planning.task_coverage import NEXT
+from partitioning.planning.task_coverage import unsound
 
 _NAME = re.compile(rf"/{NAME}\.[^/]*$")
 _FOLDER = re.compile(r"/partition=(?P<folder>[0-9]+)/[^/]*$")
 
 
-def misfiled(plan: Plan, stream: PlannedStream, planned: PlannedPartition) -> Iterator[Finding]:
-    """What is wrong with the files of a partition: some are missing, hold an offset twice or nothing of the range, are
-    out of order, are planned twice, or are those of another partition, stream or topic."""
+def file_findings(plan: Plan, stream: PlannedStream, planned: PlannedPartition) -> Iterator[Finding]:
+    """Findings for the files of a partition: files that are missing, hold an offset twice, hold nothing of the range,
+    are out of order, are planned twice, or belong to another partition, stream or topic."""
     where = str(StreamPartition(stream.name, planned.partition))
     disorder = list(_disorder(planned))
-    # What files lack cannot be said of files that overlap.
+    # Files that overlap do not show what is missing.
     wrongs = [*disorder, *([] if disorder else _lacks(plan, stream, planned))]
     wrongs += [wrong for file in planned.files if (wrong := _of_another(stream, planned.partition, file))]
     for number, wrong in enumerate(wrongs):
-        yield Finding(Kind.PLAN_UNSOUND, wrong, where, NEXT, about(number=number))
+        yield unsound(wrong, where, number=number)
 
 
 def _disorder(planned: PlannedPartition) -> Iterator[str]:
     start, end, files = planned.start, planned.end, planned.files
     for file in files:
-        # A file that holds nothing at all shows that what lay before it is gone.
+        # An empty file shows that the records before it are gone.
         if not (max(file.start, start) < min(file.end, end) or start < file.start == file.end):
             yield f"{file.path} holds [{file.start},{file.end}), nothing of what is planned, [{start},{end})"
     for one, other in pairwise(files):
@@ -47,25 +46,17 @@ def _disorder(planned: PlannedPartition) -> Iterator[str]:
 
 
 def _lacks(plan: Plan, stream: PlannedStream, planned: PlannedPartition) -> Iterator[str]:
-    gaps = [*planned_gaps(plan, stream.declared, planned), *_behind(plan, stream, planned)]
+    gaps = plan.gaps.get(StreamPartition(stream.name, planned.partition), ())
     lack = sum(gap.missing for gap in gaps)
     if hole := next((gap for gap in gaps if gap.explained is Explained.NOBODY), None):
         where = "is in no file" if hole.file is None else f"lacks {hole.missing} offsets in {hole.file}"
-        yield f"{hole.offsets} {where}, and nobody says why"
+        yield f"{hole.offsets} {where}, and nothing says why"
     elif lack != planned.missing:
         yield f"{planned.missing} offsets are said to be missing, but its files lack {lack}"
 
 
-def _behind(plan: Plan, stream: PlannedStream, planned: PlannedPartition) -> Iterator[Gap]:
-    """What is planned behind the last file."""
-    last = planned.files[-1].end if planned.files else planned.start
-    if last < planned.end:
-        hole = OffsetRange(StreamPartition(stream.name, planned.partition), last, planned.end)
-        yield Gap(hole, len(hole), explained(stream.declared, hole, plan.lost, planned.files[-1:]))
-
-
 def _of_another(stream: PlannedStream, number: int, file: InputFile) -> str | None:
-    """That a file is another partition's, stream's or topic's, if it says so."""
+    """What is wrong if a file says that it belongs to another partition, stream or topic."""
     match stream.declared.origin:
         case KafkaSource() as source:
             mine = source.uri(stream.name, number)

@@ -10,19 +10,24 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from hashlib import sha256
 
-from partitioning.model.graph import Graph, Op, Step
+from partitioning.model.graph import Graph, Op, Step, list_items
 from partitioning.model.streams import NullKeys, Stream
 from partitioning.values import Value
 
 _JOIN = re.compile(r" (LEFT|FULL) JOIN ")
-# How close in time records have to be stands in what is compiled alone. Only Coset's own SQL has the column @time.
+# How close in time records must be stands only in the compiled SQL. Only Coset's own SQL has the column @time.
 _NEAR = re.compile(r'"@time" - .+?"@time"\) <= ([0-9]+)')
 _AS = re.compile(r"\s+AS\s+(\S+)$", re.IGNORECASE)
-# Of these the first expression is a list of columns, of a cogroup each is.
+# What a cast at the end is of, the scale if it is to a decimal, and the name.
+_CAST = re.compile(
+    r"(.+)::\s*(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|DECIMAL\(\s*\d+\s*,\s*(\d+)\s*\))(?:\s+AS\s+(\S+))?",
+    re.IGNORECASE | re.DOTALL,
+)
+# The first expression of these steps is a list of columns; of a cogroup, each is.
 _LISTING = {Op.SELECT, Op.AGGREGATE, Op.JOIN, Op.PARTIAL, Op.COMBINE}
 
 
-class Origin(Value, frozen=True):
+class StepOrigin(Value, frozen=True):
     """A stream or step: `rows` says which records it gives of what it comes from, `columns` what is in them.
 
     Two of one `identity` give the same records.
@@ -31,7 +36,7 @@ class Origin(Value, frozen=True):
     name: str
     rows: str
     columns: tuple[tuple[str, str], ...]
-    sources: tuple[Origin, ...]
+    sources: tuple[StepOrigin, ...]
     identity: str
 
     def __str__(self) -> str:
@@ -42,23 +47,23 @@ class Origin(Value, frozen=True):
 
 
 class Origins:
-    """The origins of all steps of a graph: a pipeline's own, or that of a plan."""
+    """The origins of all steps of a graph, of a pipeline or of a plan."""
 
     def __init__(self, graph: Graph) -> None:
         self._steps = {step.name: step for step in graph.steps}
         self._streams = {stream.name: stream for stream in graph.streams}
-        self._known: dict[str, Origin] = {}
+        self._known: dict[str, StepOrigin] = {}
 
-    def of_inputs(self, step: Step) -> Origin:
-        """All that comes before a step."""
+    def of_inputs(self, step: Step) -> StepOrigin:
+        """The origin of everything before a step."""
         return self._made(step.name, "", (), self._flattened(step))
 
-    def _of(self, name: str) -> Origin:
+    def _of(self, name: str) -> StepOrigin:
         if name not in self._known:
             self._known[name] = self._found(name)
         return self._known[name]
 
-    def _found(self, name: str) -> Origin:
+    def _found(self, name: str) -> StepOrigin:
         if (stream := self._streams.get(name)) is not None:
             return self._made(name, _stream(stream), (), ())
         step = self._steps[name]
@@ -67,8 +72,8 @@ class Origins:
             return sources[0]
         return self._made(name, _rows(step), tuple(_columns(step)), sources)
 
-    def _flattened(self, step: Step) -> tuple[Origin, ...]:
-        """What a step reads; of a merge, what the merges in it read, in an order of its own."""
+    def _flattened(self, step: Step) -> tuple[StepOrigin, ...]:
+        """The inputs of a step; for a merge, the inputs of the merges inside it, in a fixed order."""
         if step.op is not Op.MERGE:
             return tuple(map(self._of, step.inputs))
         inputs = (self._of(name) for name in step.inputs)
@@ -76,17 +81,19 @@ class Origins:
         return tuple(sorted(flat, key=lambda source: source.identity))
 
     @staticmethod
-    def _made(name: str, rows: str, columns: tuple[tuple[str, str], ...], sources: tuple[Origin, ...]) -> Origin:
+    def _made(
+        name: str, rows: str, columns: tuple[tuple[str, str], ...], sources: tuple[StepOrigin, ...]
+    ) -> StepOrigin:
         text = repr((rows, columns, [source.identity for source in sources]))
-        return Origin(name, rows, columns, sources, sha256(text.encode()).hexdigest())
+        return StepOrigin(name, rows, columns, sources, sha256(text.encode()).hexdigest())
 
 
-def differences(was: Origin, now: Origin) -> Iterator[tuple[Origin, Origin]]:
-    """The pairs of streams or steps, nearest first, in which two origins part; a further column is no difference."""
+def differences(was: StepOrigin, now: StepOrigin) -> Iterator[tuple[StepOrigin, StepOrigin]]:
+    """The pairs of streams or steps where two origins differ, nearest first. An added column is no difference."""
     if was.identity == now.identity:
         return
     common = dict(was.columns).keys() & dict(now.columns).keys()
-    same = all(dict(was.columns)[name] == dict(now.columns)[name] for name in common)
+    same = all(alike(dict(was.columns)[name], dict(now.columns)[name]) for name in common)
     if was.rows != now.rows or not same or len(was.sources) != len(now.sources):
         yield was, now
         return
@@ -94,7 +101,20 @@ def differences(was: Origin, now: Origin) -> Iterator[tuple[Origin, Origin]]:
         yield from differences(one, other)
 
 
-def _paired(was: tuple[Origin, ...], now: tuple[Origin, ...]) -> Iterator[tuple[Origin, Origin]]:
+def alike(was: str, now: str) -> bool:
+    """Whether two expressions give the same values: they are the same, but for the size of the whole number, or the
+    digits before the point of the decimal, that they are cast to last.
+
+    >>> alike("sum(n)::INTEGER AS n", "sum(n)::BIGINT AS n"), alike("n::INTEGER", "n::DOUBLE"), alike("n", "n::INTEGER")
+    (True, False, False)
+    """
+    if was == now:
+        return True
+    one, other = _CAST.fullmatch(was), _CAST.fullmatch(now)
+    return one is not None and other is not None and one.groups() == other.groups()
+
+
+def _paired(was: tuple[StepOrigin, ...], now: tuple[StepOrigin, ...]) -> Iterator[tuple[StepOrigin, StepOrigin]]:
     """Sources that are beside each other, once those that are the same are left out."""
     gone = [source for source in was if source.identity not in {other.identity for other in now}]
     come = [source for source in now if source.identity not in {other.identity for other in was}]
@@ -122,7 +142,7 @@ def _rows(step: Step) -> str:
     texts = step.expressions[1:] if step.op in _LISTING else () if step.op is Op.COGROUP else step.expressions
     op = step.op.value
     if step.op is Op.TABLE:
-        # A table that is not kept leaves out by a filter what deletes.
+        # A table without state drops deleting records by a filter.
         op, texts = Op.FILTER.value, tuple(f"({text}) IS NOT TRUE" for text in texts)
     if step.op is Op.JOIN:
         op = f"{''.join(f'{kind.lower()} ' for kind in _JOIN.findall(step.sql))}{op}"
@@ -139,29 +159,16 @@ def _columns(step: Step) -> Iterator[tuple[str, str]]:
         yield from ((column.name, f"{column.name} {column.type}") for column in step.columns)
     elif step.op is Op.COGROUP:
         for number, text in enumerate(step.expressions):
-            yield from ((f"{number}.{name}", item) for name, item in _items(text).items())
+            yield from ((f"{number}.{name}", item) for name, item in items(text).items())
     elif step.op in _LISTING:
-        yield from _items(step.expressions[0]).items()
+        yield from items(step.expressions[0]).items()
 
 
-def _items(text: str) -> Mapping[str, str]:
+def items(text: str) -> Mapping[str, str]:
     """The expressions of a list by the names that they give.
 
-    >>> dict(_items("a, greatest(b, 1) AS c, 'x, y' AS d"))
+    >>> dict(items("a, greatest(b, 1) AS c, 'x, y' AS d"))
     {'a': 'a', 'c': 'greatest(b, 1) AS c', 'd': "'x, y' AS d"}
     """
-    items, depth, quoted, start = list[str](), 0, "", 0
-    for place, sign in enumerate(text):
-        if quoted:
-            quoted = "" if sign == quoted else quoted
-        elif sign in "'\"":
-            quoted = sign
-        elif sign in "([{":
-            depth += 1
-        elif sign in ")]}":
-            depth -= 1
-        elif sign == "," and depth == 0:
-            items.append(text[start:place])
-            start = place + 1
-    listed = (" ".join(item.split()) for item in (*items, text[start:]))
+    listed = (" ".join(item.split()) for item in list_items(text))
     return {found[1] if (found := _AS.search(item)) else item: item for item in listed}

@@ -9,45 +9,48 @@ from msgspec import UNSET
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.allowance import Allowance
-from partitioning.model.gaps import Explained, gaps
+from partitioning.model.gaps import Explained
 from partitioning.model.locality import Locality
+from partitioning.model.measures import ask_when
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.placement import OPAQUE
-from partitioning.model.plan import Plan, PlannedStream, StateInput, TaskGroup, TaskMove
+from partitioning.model.plan import OFFENDERS_TOLD, Plan, PlannedStream, StateInput, TaskGroup, TaskMove
 from partitioning.model.read_ends import NOTHING, Ends, Forgotten
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered
+from partitioning.model.watermarks import EventTime
 from partitioning.planning.arrivals import arrivals
 from partitioning.planning.beginnings import settled
 from partitioning.planning.check import check_plan
 from partitioning.planning.exchanges.cuts import cuts
 from partitioning.planning.groups.grouping import Grouping, SizedTask, grouped
-from partitioning.planning.stages.drafts import StageContext
+from partitioning.planning.stages.context import StageContext
 from partitioning.planning.stages.record_ranges import spread
 from partitioning.planning.stages.stages import cut
 from partitioning.planning.stages.step_states import StateSnapshot
-from partitioning.planning.taking import check_taking
+from partitioning.planning.taken_away import check_taken_away
 from partitioning.planning.task_sizes import counted, sized
+from partitioning.planning.watermarks import watermarks, with_watermarks
 from partitioning.values import replace
 from partitioning.version import VERSION
 
 # Up to this many records a batch, the audit compares every key itself and not only its hash.
 KEYS_COMPARED = 200_000
-# The same where the hash of some keys is not known, so that nothing else tells whether equal keys meet.
+# The same where the hash of some keys is unknown, so that no other check sees whether equal keys meet.
 OPAQUE_KEYS_COMPARED = 1_000_000
 
 
 class PriorBatches(TypedDict, total=False):
-    """What a plan rests on beside what has arrived: all that is known of the batches before.
+    """What a plan needs to know of earlier batches.
 
     `published` is the last published plan, and `kept` the state that it left. `parent` is the digest of batch - 1,
-    which may have been abandoned. `ends` say up to where all streams were read, if not just as `published` says
-    itself, without what was `forgotten` since. `statistics` and `locality` are those of the last batch that ran.
-    `rows` are how many each result table has that the pipeline has written before; the batch is of what is `named` so,
-    the pipeline itself unless it is a backfill's. `day_end` is the end of the day, in microseconds.
+    which may have been abandoned. `ends` say how far all streams were read, without what was `forgotten` since; by
+    default they are those of `published`. `statistics` and `locality` are those of the last batch that ran. `rows` has
+    the number of rows of each result table that the pipeline has written before. `named` is the owner of the batch: the
+    pipeline, or a backfill. `day_end` is the end of the day, and `as_of` the minute, in microseconds.
     """
 
     batch: int
@@ -62,6 +65,7 @@ class PriorBatches(TypedDict, total=False):
     rows: Mapping[str, int]
     named: str | None
     day_end: int | None
+    as_of: int | None
 
 
 def plan_batch(
@@ -70,7 +74,7 @@ def plan_batch(
     results: Mapping[str, tuple[Column, ...]],
     **basis: Unpack[PriorBatches],
 ) -> Plan | None:
-    """The next plan, or None if no records have arrived since the last published one.
+    """The next plan, or None if no records have arrived since the last published one and nothing else is over by now.
 
     `results` gives the columns of each result table. Tables are always read whole, whatever limit is set.
 
@@ -80,23 +84,19 @@ def plan_batch(
     settings, published = basis.get("settings", DEFAULTS), basis.get("published")
     limit = settings.limit
     if limit is not None and limit < 1:
-        raise Refused(
-            Finding(
-                Kind.SETTING,
-                f"a limit of {limit} records takes nothing",
-                "limit",
-                "use 1 or more, or none",
-                about(limit=limit),
-            )
+        raise Refused.of(
+            Kind.SETTING, f"a limit of {limit} records takes nothing", "limit", "use 1 or more, or none", limit=limit
         )
     ends = basis.get("ends") or _ends(published)
     streams = arrivals(pipeline.streams, discovered, ends, limit, settings.starts, settings.accept_loss)
-    if all(partition.end == partition.committed for stream in streams for partition in stream.partitions):
+    arrived = any(partition.end > partition.committed for stream in streams for partition in stream.partitions)
+    if not arrived and not _closes_something(pipeline, streams, basis):
         return None
     plan = plan_arrived(pipeline, streams, results, **basis)
-    check_taking(plan, published, basis.get("kept"), settings.allowance)
+    check_taken_away(plan, published, basis.get("kept"), settings.allowance)
     allowance = settings.allowance if settings.allowance != Allowance() else UNSET
-    return replace(plan, allowance=allowance, held=dict(basis.get("rows") or {}) or UNSET)
+    offenders = settings.offenders if settings.offenders != OFFENDERS_TOLD else UNSET
+    return replace(plan, allowance=allowance, held=dict(basis.get("rows") or {}) or UNSET, offenders=offenders)
 
 
 def plan_arrived(
@@ -116,15 +116,17 @@ def plan_arrived(
     rows: Mapping[str, int] | None = None,
     named: str | None = None,
     day_end: int | None = None,
+    as_of: int | None = None,
 ) -> Plan:
     """The plan of a batch that reads just these ranges. Raises Refused as `plan_batch`."""
     ends, known = ends or _ends(published), statistics or _arrived(batch, streams)
     begin = settled(named or pipeline.name, pipeline.graph, streams, published, settings, rows)
     graph, moved = cuts(spread(pipeline, settings, known), known)
+    marks = watermarks(streams, published, kept.times if kept else (), as_of)
     staged = cut(
         pipeline,
         results,
-        graph=graph,
+        graph=with_watermarks(graph, marks, published),
         cuts=moved,
         settings=settings,
         context=StageContext(batch, streams, published, ends, statistics, kept, begin.anew, named, day_end),
@@ -147,14 +149,29 @@ def plan_arrived(
         anew=begin.anew or UNSET,
         on=begin.on or UNSET,
         day_end=UNSET if day_end is None or not _goes_by_times(pipeline) else day_end,
+        as_of=UNSET if as_of is None or not (marks or ask_when(pipeline.writes)) else as_of,
+        watermarks=marks or UNSET,
     )
     grouping = _groups(plan, sized(plan, staged.graph, statistics), settings, published, locality)
     return check_plan(replace(plan, groups=grouping.groups, moves=grouping.moves, key_sample=_key_sample(plan)))
 
 
+def _closes_something(pipeline: Pipeline, streams: tuple[PlannedStream, ...], basis: PriorBatches) -> bool:
+    """Whether the watermark has moved on for a step that gives what is over, so that a batch without records has
+    something to give."""
+    published, kept = basis.get("published"), basis.get("kept")
+    if published is None or not any(step.state and step.state.waits for step in pipeline.steps):
+        return False
+    marks = watermarks(streams, published, kept.times if kept else (), basis.get("as_of"))
+    steps = with_watermarks(pipeline.graph, marks, published).steps
+    waiting = (step.state.watermark for step in steps if step.state and step.state.waits)
+    return any(passed and passed.now != passed.before for passed in waiting)
+
+
 def _goes_by_times(pipeline: Pipeline) -> bool:
-    """Whether a step keeps records for a time."""
-    return any(step.state and step.state.microseconds for step in pipeline.steps)
+    """Whether a step keeps records for a time, or a stream has a watermark."""
+    timed = any(isinstance(stream.time, EventTime) for stream in pipeline.streams)
+    return timed or any(step.state and step.state.microseconds for step in pipeline.steps)
 
 
 def _key_sample(plan: Plan) -> int:
@@ -176,20 +193,13 @@ def _starts(settings: Settings, ends: Ends) -> dict[str, int]:
 
 def _losses(streams: Sequence[PlannedStream], settings: Settings) -> tuple[OffsetRange, ...]:
     """The offsets that are missing in what the batch reads, and that were accepted as lost."""
-    if not settings.accept_loss:
-        return ()
-    return tuple(
-        gap.offsets
-        for stream in streams
-        for planned in stream.partitions
-        if planned.missing
-        for gap in gaps(stream.declared, planned.partition, planned.start, planned.files, settings.accept_loss)
-        if gap.explained is Explained.ACCEPTED
-    )
+    accepted = settings.accept_loss
+    found = (gap for stream in streams for gap in stream.gaps(accepted)) if accepted else ()
+    return tuple(gap.offsets for gap in found if gap.explained is Explained.ACCEPTED)
 
 
 def _arrived(batch: int, streams: Sequence[PlannedStream]) -> Statistics:
-    """What is known without an earlier batch: how many records of each stream have arrived."""
+    """The statistics without an earlier batch: how many records of each stream have arrived."""
     return Statistics(batch, {stream.name: stream.records for stream in streams})
 
 

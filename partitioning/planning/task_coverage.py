@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from math import gcd
 
-from partitioning.errors import Finding, about
+from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Input, Stage, StreamInput
@@ -14,15 +14,14 @@ from partitioning.model.streams import NullKeys
 from partitioning.model.takes import Residues, Task, taken
 from partitioning.planning.exchanges.derived_placements import gathers
 
-NEXT = "correct the partitioner that made this plan"
 _SHOWN = 8
 
 
-def uncovered(stage: Stage, left: Collection[str]) -> Iterator[Finding]:
-    """What is wrong with the tasks of a stage. `left` are the steps whose rows other stages read by their keys."""
+def coverage_findings(stage: Stage, left: Collection[str]) -> Iterator[Finding]:
+    """Findings for the tasks of a stage. `left` are the steps whose rows other stages read by key."""
     where = f"stage {stage.name}"
     if (numbers := [task.task for task in stage.tasks]) != list(range(len(numbers))):
-        yield Finding(Kind.PLAN_UNSOUND, "tasks are not numbered 0, 1, 2 …", where, NEXT, about(numbers=numbers))
+        yield unsound("tasks are not numbered 0, 1, 2 …", where, numbers=numbers)
     keyed = [task for task in stage.tasks if not task.null_keys]
     together = [step.name for step in stage.steps if step.keyed]
     yield from _owned(keyed, stage, together, where)
@@ -33,6 +32,11 @@ def uncovered(stage: Stage, left: Collection[str]) -> Iterator[Finding]:
         yield from _keyless(stage, read, where)
     if keeps:
         yield from _keyless_apart(stage, where)
+
+
+def unsound(what: str, where: str, **values: object) -> Finding:
+    """A finding of the check of a plan."""
+    return Finding.of(Kind.PLAN_UNSOUND, what, where, "correct the partitioner that made this plan", **values)
 
 
 def listed(values: Iterable[object]) -> str:
@@ -46,30 +50,23 @@ def _owned(tasks: Sequence[Task], stage: Stage, together: Sequence[str], where: 
     """Each residue is one task's, or none is any task's, where keys need not be kept together."""
     owners = Counter(residue for task in tasks for residue in task.owns)
     if stage.cosets < 1:
-        yield Finding(Kind.PLAN_UNSOUND, f"it has {stage.cosets} cosets", where, NEXT, about(cosets=stage.cosets))
+        yield unsound(f"it has {stage.cosets} cosets", where, cosets=stage.cosets)
     elif not owners:
         if together:
-            yield Finding(
-                Kind.PLAN_UNSOUND,
-                f"no task owns keys, but {listed(together)} needs them together",
-                where,
-                NEXT,
-                about(together=together),
-            )
+            yield unsound(f"no task owns keys, but {listed(together)} needs them together", where, together=together)
         if len(tasks) != stage.cosets:
-            yield Finding(
-                Kind.PLAN_UNSOUND,
+            yield unsound(
                 f"{len(tasks)} tasks take records, but there are {stage.cosets} cosets",
                 where,
-                NEXT,
-                about(tasks=len(tasks), cosets=stage.cosets),
+                tasks=len(tasks),
+                cosets=stage.cosets,
             )
     else:
         wrong = [residue for residue in range(stage.cosets) if owners[residue] != 1]
         wrong += sorted(residue for residue in owners if not 0 <= residue < stage.cosets)
         if wrong:
             what = f"keys with h(key) mod {stage.cosets} = {listed(wrong)} are not exactly one task's"
-            yield Finding(Kind.PLAN_UNSOUND, what, where, NEXT, about(cosets=stage.cosets))
+            yield unsound(what, where, cosets=stage.cosets)
 
 
 def _own_task(stage: Stage, where: str) -> Iterator[Finding]:
@@ -84,13 +81,7 @@ def _own_task(stage: Stage, where: str) -> Iterator[Finding]:
         planned = {}
     own_tasks = [(dict(task.reads), dict(task.keyless)) for task in stage.tasks if task.null_keys]
     if own_tasks != ([(planned, planned)] if planned else []):
-        yield Finding(
-            Kind.PLAN_UNSOUND,
-            "records without a key do not have one task of their own, as declared",
-            where,
-            NEXT,
-            about(own=sorted(own)),
-        )
+        yield unsound("records without a key do not have one task of their own, as declared", where, own=sorted(own))
 
 
 def _keyless(stage: Stage, read: Input, where: str) -> Iterator[Finding]:
@@ -107,26 +98,20 @@ def _keyless(stage: Stage, read: Input, where: str) -> Iterator[Finding]:
         if task.span is not None:
             for partition in task.reads.get(read.name, ()):
                 spans.setdefault(partition, []).append(task.span)
-    # By key they lie in partition 0, for each of its unifiers.
+    # Where records lie by key, those without one lie in partition 0, for each of its unifiers.
     holding = read.numbers[:: max(1, read.placement.partitions)] if _is_by_key(read) else read.numbers
     wrong = [number for number in holding if any(accounts[number, span] != 1 for span in spans.get(number, (None,)))]
     if wrong:
         what = f"records without a key in {read.name} {listed(wrong)} are not exactly one task's"
-        yield Finding(Kind.PLAN_UNSOUND, what, where, NEXT, about(keyless=read.name))
+        yield unsound(what, where, keyless=read.name)
 
 
 def _keyless_apart(stage: Stage, where: str) -> Iterator[Finding]:
-    """Where keys have to meet, records without a key that were moved or left are one group as well."""
+    """Findings for records without a key that were moved or left: where keys must meet, they are one group as well."""
     names = [read.name for read in stage.inputs if _is_by_key(read)]
     tasks = [task.task for task in stage.tasks if any(0 in task.keyless.get(name, ()) for name in names)]
     if len(tasks) > 1:
-        yield Finding(
-            Kind.PLAN_UNSOUND,
-            f"records without a key are not one task's, but those of {listed(tasks)}",
-            where,
-            NEXT,
-            about(tasks=tasks),
-        )
+        yield unsound(f"records without a key are not one task's, but those of {listed(tasks)}", where, tasks=tasks)
 
 
 def _is_by_key(read: Input) -> bool:
@@ -141,7 +126,7 @@ class _Reach:
         self._stage = stage
         self._input = read
         self._keyed = bool(read.placement.key)
-        # Partition p holds the cosets that are ≡ p modulo this: so many.
+        # Partition p holds the cosets that are ≡ p modulo `_step`: `_held` of them.
         self._step = gcd(read.placement.partitions, stage.cosets) if self._keyed else stage.cosets
         self._held = stage.cosets // self._step if self._step else 0
         self._reached: dict[int, Counter[Span | None]] = {number: Counter() for number in read.numbers}
@@ -151,18 +136,13 @@ class _Reach:
         where = f"stage {self._stage.name}"
         for task in tasks:
             if wrong := self._count(task, keeps=keeps and self._keyed):
-                values = about(task=task.task, read=self._input.name)
-                yield Finding(Kind.PLAN_UNSOUND, f"task {task.task} {wrong}", where, NEXT, values)
+                yield unsound(f"task {task.task} {wrong}", where, task=task.task, read=self._input.name)
         for partition, reached in self._reached.items():
             if any(count != self._held for count in reached.values() or [0]):
                 readers = listed(task.task for task in tasks if partition in task.reads.get(self._input.name, ()))
                 what = f"its records do not reach exactly one task each (tasks that read it: {readers or 'none'})"
-                yield Finding(
-                    Kind.PLAN_UNSOUND,
-                    what,
-                    f"{self._input.name}-{partition}, {where}",
-                    NEXT,
-                    about(read=self._input.name, partition=partition),
+                yield unsound(
+                    what, f"{self._input.name}-{partition}, {where}", read=self._input.name, partition=partition
                 )
 
     def _count(self, task: Task, *, keeps: bool) -> str | None:

@@ -23,8 +23,8 @@ class Sizes(Value, frozen=True):
 def sized(plan: Plan, graph: Graph, statistics: Statistics | None) -> Mapping[int, Sequence[SizedTask]]:
     """The tasks of each wave, in the plan's order, with what they read.
 
-    Streams are counted. Of what steps give, a batch is taken to have the same share as the last one, in records
-    of this batch's mean size, spread evenly; none where the last batch did not count it. State is what it was.
+    Streams are counted. The output of a step is estimated: the same share of the batch as in the last batch, in records
+    of this batch's mean size, spread evenly; nothing if the last batch did not count it. State has the size it had.
     """
     streams = {stream.name: _sizes(stream) for stream in plan.streams}
     from_steps = _FromSteps(plan, graph, statistics)
@@ -48,7 +48,7 @@ def _sized(plan: Plan, stage: Stage, task: Task, inputs: Mapping[str, Sizes]) ->
     ref = TaskRef(stage.name, task.task)
     if task.span is not None:
         read = [planned for source in stage.streams for planned in plan.stream(source.name).read_by(task)]
-        # No other task reads a record of these.
+        # No other task reads these records.
         return SizedTask(ref, sum(part.bytes for part in read), sum(part.records for part in read), {})
     sizes = [(inputs[name], numbers) for name, numbers in task.reads.items()]
     return SizedTask(
@@ -60,7 +60,7 @@ def _sized(plan: Plan, stage: Stage, task: Task, inputs: Mapping[str, Sizes]) ->
 
 
 class _FromSteps:
-    """What steps give, by the last batch's counts."""
+    """The sizes of what steps write, by the last batch's counts."""
 
     def __init__(self, plan: Plan, graph: Graph, statistics: Statistics | None) -> None:
         self._known = {

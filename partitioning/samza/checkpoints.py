@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.samza.claims import SlotClaims
@@ -72,12 +72,12 @@ def read_checkpoints(text: str, where: str) -> tuple[Checkpoint, ...]:
         elif line.strip() and not line.lstrip().startswith("#"):
             then = "give the lines tasknames.….systems.….streams.….partitions.…=… that Samza's CheckpointTool prints"
             findings.append(
-                Finding(
+                Finding.of(
                     Kind.CHECKPOINTS,
                     f"{line.strip()!r} is no checkpoint",
                     f"line {number} of {where}",
                     then,
-                    about(line=number),
+                    line=number,
                 )
             )
     if findings:
@@ -98,14 +98,8 @@ def bucket_of(task: str) -> tuple[int, int]:
         if bucket < factor:
             return bucket, factor
     what = f"the name {task!r} does not say which keys the task processed"
-    raise Refused(
-        Finding(
-            Kind.CHECKPOINTS,
-            what,
-            "checkpoints",
-            "leave this task out: its keys start where the stream does",
-            about(task=task),
-        )
+    raise Refused.of(
+        Kind.CHECKPOINTS, what, "checkpoints", "leave this task out: its keys start where the stream does", task=task
     )
 
 
@@ -129,12 +123,14 @@ def claims_of(checkpoints: Sequence[Checkpoint], system: str, stream: str, parti
             what = f"tasks {claimed[own]!r} and {checkpoint.task!r} both processed {stream}-{partition}"
             then = "leave out tasks that are no more; a stream that was broadcast is a table, which has no start"
             findings.append(
-                Finding(
+                Finding.of(
                     Kind.CHECKPOINTS,
                     what,
                     "checkpoints",
                     then,
-                    about(tasks=(claimed[own], checkpoint.task), stream=stream, partition=partition),
+                    tasks=(claimed[own], checkpoint.task),
+                    stream=stream,
+                    partition=partition,
                 )
             )
         claimed[own] = checkpoint.task
@@ -177,12 +173,14 @@ def _beyond(checkpoints: Sequence[Checkpoint], system: str, stream: str, partiti
     named = {point.partition for point in checkpoints if (point.system, point.stream) == (system, stream)}
     for number in sorted(named - set(range(partitions))):
         what = f"there is a checkpoint of {stream}-{number}, but {stream} has {partitions} partitions"
-        yield Finding(
+        yield Finding.of(
             Kind.CHECKPOINTS,
             what,
             "checkpoints",
             "give the stream's own partition count",
-            about(stream=stream, number=number, partitions=partitions),
+            stream=stream,
+            number=number,
+            partitions=partitions,
         )
 
 

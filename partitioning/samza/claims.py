@@ -42,9 +42,9 @@ class SlotClaims(Value, frozen=True):
         )
 
     def start(self, task: int, tasks: int, beginning: int) -> int:
-        """Where `task` (of `tasks`) starts to read: no later than any of its slots, those without a claim included.
+        """Where `task` (of `tasks`) starts to read: no later than any of its slots, also those without a claim.
 
-        Of what it reads it leaves out the records that `holds`.
+        It leaves out the records that `holds`.
         """
         return min(beginning if done is None else done for done in self.refined(tasks).done[task::tasks])
 

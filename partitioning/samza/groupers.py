@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.locality import Locality
 from partitioning.model.plan import TaskRef
@@ -27,14 +27,13 @@ def group_by_container_count(
     """
     names = _names(tasks, groups)
     if len(groups) > len(names):
-        raise Refused(
-            Finding(
-                Kind.SAMZA,
-                f"{len(groups)} groups for {len(names)} tasks leave some empty",
-                "groups",
-                "ask for fewer",
-                about(groups=len(groups), names=len(names)),
-            )
+        raise Refused.of(
+            Kind.SAMZA,
+            f"{len(groups)} groups for {len(names)} tasks leave some empty",
+            "groups",
+            "ask for fewer",
+            groups=len(groups),
+            names=len(names),
         )
     former = sorted(set(before.values()))
     same = set(before) == set(names) and former == list(range(groups[0], groups[0] + len(former)))
@@ -53,14 +52,13 @@ def group_by_container_ids(
 
 def _names(tasks: Sequence[SizedTask], groups: Sequence[int]) -> list[TaskRef]:
     if not tasks or not groups:
-        raise Refused(
-            Finding(
-                Kind.SAMZA,
-                f"{len(tasks)} tasks for {len(groups)} groups",
-                "groups",
-                "give at least one of each",
-                about(tasks=len(tasks), groups=len(groups)),
-            )
+        raise Refused.of(
+            Kind.SAMZA,
+            f"{len(tasks)} tasks for {len(groups)} groups",
+            "groups",
+            "give at least one of each",
+            tasks=len(tasks),
+            groups=len(groups),
         )
     return sorted((sized.task for sized in tasks), key=lambda task: (task.stage, str(task.task)))
 

@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.samza.key_buckets import ELASTIC_FINAL, RELEASE, check_build
 from partitioning.values import Value, replace
@@ -104,14 +104,13 @@ def previous_partition(partition: int, before: int, now: int) -> int:
     """
     if before < 1 or now % before:
         what = f"{now} partitions are no multiple of the {before} before"
-        raise Refused(
-            Finding(
-                Kind.SAMZA,
-                what,
-                f"partition {partition}",
-                "grow the stream to a multiple of its partitions",
-                about(now=now, before=before),
-            )
+        raise Refused.of(
+            Kind.SAMZA,
+            what,
+            f"partition {partition}",
+            "grow the stream to a multiple of its partitions",
+            now=now,
+            before=before,
         )
     return partition % before
 
@@ -139,24 +138,20 @@ def _sorted(parts: Iterable[SystemPartition]) -> tuple[SystemPartition, ...]:
 
 def _beyond(factor: int, build: str) -> Iterable[Finding]:
     if build == ELASTIC_FINAL and factor > _MOST_BUCKETS:
-        yield Finding(
+        yield Finding.of(
             Kind.SAMZA,
             f"{factor} key buckets are more than {_MOST_BUCKETS}",
             "factor",
             f"use 1 to {_MOST_BUCKETS}",
-            about(factor=factor),
+            factor=factor,
         )
 
 
 def _without_system(inputs: Mapping[str, int]) -> Iterable[Finding]:
     for stream in inputs:
         if "." not in stream:
-            yield Finding(
-                Kind.SAMZA,
-                f"stream {stream!r} names no system",
-                "inputs",
-                "write it as system.stream",
-                about(stream=stream),
+            yield Finding.of(
+                Kind.SAMZA, f"stream {stream!r} names no system", "inputs", "write it as system.stream", stream=stream
             )
 
 
@@ -168,12 +163,8 @@ def _broadcast(text: str, findings: list[Finding]) -> frozenset[SystemPartition]
         if match is None:
             then = "write it as system.stream#3 or system.stream#[0-3]"
             findings.append(
-                Finding(
-                    Kind.SAMZA,
-                    f"{part.strip()!r} names no stream partitions",
-                    "broadcast",
-                    then,
-                    about(named=part.strip()),
+                Finding.of(
+                    Kind.SAMZA, f"{part.strip()!r} names no stream partitions", "broadcast", then, named=part.strip()
                 )
             )
             continue

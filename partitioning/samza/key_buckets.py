@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.hashes import java_hash
 from partitioning.kinds import Kind
 
-# What answers: Samza as it was released (1.8.0), or its elasticity work as it was before it was taken back.
+# Which Samza answers: the release (1.8.0), or the elasticity work before it was reverted.
 RELEASE = "release"
 ELASTIC_FINAL = "elastic final"
 BUILDS = (RELEASE, ELASTIC_FINAL)
@@ -46,18 +46,18 @@ def key_bucket(
 
 
 def check_build(factor: int, build: str) -> Iterator[Finding]:
-    """What is wrong with an elasticity factor or the name of a build."""
+    """Findings for an elasticity factor or the name of a build."""
     if factor < 1:
-        yield Finding(
+        yield Finding.of(
             Kind.SAMZA,
             f"an elasticity factor of {factor} gives no key buckets",
             "factor",
             "use 1 or more",
-            about(factor=factor),
+            factor=factor,
         )
     if build not in BUILDS:
-        yield Finding(
-            Kind.SAMZA, f"unknown build {build!r} of Samza", "build", f"use {' or '.join(BUILDS)}", about(build=build)
+        yield Finding.of(
+            Kind.SAMZA, f"unknown build {build!r} of Samza", "build", f"use {' or '.join(BUILDS)}", build=build
         )
 
 

@@ -1,4 +1,4 @@
-"""Hot keys: keys with so many records that they alone make a task heavy, and what helps."""
+"""Hot keys: keys with so many records that a single one makes a task heavy, and what helps."""
 
 from __future__ import annotations
 
@@ -8,26 +8,29 @@ from fractions import Fraction
 from partitioning.hashes import hash_of, read_key
 from partitioning.model.graph import Op
 from partitioning.model.placement import OPAQUE
-from partitioning.model.plan import ExchangeInput, Input, Plan, Stage, TaskRef
+from partitioning.model.plan import ExchangeInput, Input, Plan, Stage, StreamInput, TaskRef
+from partitioning.model.private import MASK
 from partitioning.model.schemes import Scheme, records
 from partitioning.model.schemes import tasks as scheme_of
 from partitioning.model.statistics import KeyFigures, Statistics
+from partitioning.planning.beginnings import graph_of
+from partitioning.planning.stages.hot_ranges import Unsplit, splittable
 from partitioning.sizing.hotpartitions import most_records
 from partitioning.values import Value
 
-ISOLATE, COMBINE, SPREAD, NOTHING = "isolate", "combine", "spread", "nothing"
+ISOLATE, COMBINE, SPREAD, SPLIT, NOTHING = "isolate", "combine", "spread", "split", "nothing"
 
-# From this part of a mean task's records on, a key is hot.
+# A key is hot from this share of a mean task's records on.
 BOUND = Fraction(1, 2)
-# What shares a key's task is little if the task is at most so much heavier than the key, or than a mean task.
+# Other keys in a key's task are few if the task is at most this much heavier than the key, or than a mean task.
 _LITTLE = Fraction(5, 4)
 
 
 class HotKey(Value, frozen=True):
-    """A key that has at least `records` of the records that `task` of `stage` took.
+    """A key with at least `records` of the records that `task` of `stage` took.
 
-    That is `of_task` of what the task took, and `of_mean` of what a mean task did. `remedy` is isolate, combine,
-    spread or nothing, `scheme` is what isolates or spreads the key, and `why` says what the remedy does.
+    They are the share `of_task` of what the task took, and `of_mean` of what a mean task took. `remedy` is isolate,
+    combine, spread, split or nothing; `scheme` isolates or spreads the key; `why` says what the remedy does.
     """
 
     stage: str
@@ -47,11 +50,11 @@ def hot_keys(plan: Plan, statistics: Statistics, max_tasks: int = 1000) -> tuple
     Tasks look at every record they take and name the keys that have a twentieth or more of a stream partition's,
     with a count that is never too high. A key of several streams that is heavy in one of them has that one's count.
     """
-    hot = [key for stage in plan.stages for key in _of_stage(stage, statistics, max_tasks)]
+    hot = [key for stage in plan.stages for key in _of_stage(plan, stage, statistics, max_tasks)]
     return tuple(sorted(hot, key=lambda key: (-key.of_mean, key.stage, key.task, key.key)))
 
 
-def _of_stage(stage: Stage, statistics: Statistics, max_tasks: int) -> Iterator[HotKey]:
+def _of_stage(plan: Plan, stage: Stage, statistics: Statistics, max_tasks: int) -> Iterator[HotKey]:
     if not any(step.keyed for step in stage.steps):
         return
     tasks = [TaskRef(stage.name, task.task) for task in stage.tasks if not task.null_keys]
@@ -60,6 +63,9 @@ def _of_stage(stage: Stage, statistics: Statistics, max_tasks: int) -> Iterator[
     hot = [key for key in statistics.keys if key.task in took and key.total >= BOUND * mean]
     for key in hot:
         remedy, scheme, why = _remedy(stage, key, [other.key for other in hot], took[key.task], mean, max_tasks)
+        if took[key.task] > _LITTLE * mean and _can_be_split(plan, stage, key):
+            why = "hot_keys = 'split' gives ranges of its stream partition to several tasks, and their rows to this one"
+            remedy, scheme = SPLIT, None
         yield HotKey(
             stage.name,
             key.task.task,
@@ -85,10 +91,10 @@ def _remedy(
     enough = _LITTLE * max(Fraction(key.total), mean)
     if task <= enough and (partial := _partial_steps(stage)):
         most = records(most_records(mean))
-        return SPREAD, most, f"--scheme '{partial[0]}={most}' deals its records to several tasks, their rows to one"
+        return SPREAD, most, f"--scheme '{partial[0]}={most}' assigns its records to several tasks, their rows to one"
     if task <= enough and _only_aggregated(stage):
         most = records(most_records(mean))
-        why = f"partial() and combine() in place of aggregate(), and {most} for the partial step, deal its records"
+        why = f"partial() and combine() in place of aggregate(), and {most} for the partial step, assign its records"
         return COMBINE, most, f"{why} to several tasks"
     if task <= enough:
         why = "its task holds little else, so more tasks do not help; aggregate its records before they arrive"
@@ -96,6 +102,8 @@ def _remedy(
     if any(source.placement.hash == OPAQUE for source in inputs):
         why = f"the placement is {OPAQUE}, so what shares its stream partition cannot be told apart by hash"
         return NOTHING, None, why
+    if MASK in hot:
+        return NOTHING, None, "keys are private, so which number of tasks parts them cannot be said"
     rest = task - key.total
     for tasks in range(2 * stage.cosets, max_tasks + 1, stage.cosets):
         beside = Fraction(rest * stage.cosets, tasks)
@@ -110,13 +118,24 @@ def _only_aggregated(stage: Stage) -> bool:
 
 
 def _partial_steps(stage: Stage) -> list[str]:
-    """The steps by which several tasks may share a key, if all that needs keys together only combines their rows."""
+    """The steps that let several tasks share a key, if every step that needs keys together only combines their rows."""
     combines = all(step.op is Op.COMBINE for step in stage.steps if step.keyed)
     return [step.name for step in stage.steps if step.op is Op.PARTIAL] if combines else []
 
 
 def _alone(placed: Input, key: str, hot: Sequence[str], tasks: int) -> bool:
-    """Whether no other hot key falls to the same of so many tasks."""
+    """Whether the key has a task of its own among the hot keys, with this number of tasks."""
     h = hash_of(placed.placement.hash, f"placement of {placed.name}")
     residues = [h(read_key(text, placed.placement.key_format), placed.placement.key_format) % tasks for text in hot]
     return residues.count(residues[hot.index(key)]) == 1
+
+
+def _can_be_split(plan: Plan, stage: Stage, key: KeyFigures) -> bool:
+    """Whether the stream partitions that hold a key may be read in ranges."""
+    moved = {exchange.source for exchange in plan.exchanges}
+    reads = [read for read in stage.inputs if read.name in key.records]
+    return bool(reads) and all(
+        isinstance(read, StreamInput)
+        and not isinstance(splittable(stage.name, stage.steps, read, graph_of(plan), moved), Unsplit)
+        for read in reads
+    )

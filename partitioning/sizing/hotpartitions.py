@@ -1,4 +1,4 @@
-"""Hot partitions: stream partitions with so many records that their tasks are heavy, and what spreads them."""
+"""Hot partitions: stream partitions with so many records that their tasks are heavy, and which scheme spreads them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from partitioning.model.plan import Plan, Stage
-from partitioning.model.reasons import AllTogether, BeforeMoving
+from partitioning.model.reasons import AllTogether, BeforeMoving, HotRanges
 from partitioning.model.schemes import Scheme, records
 from partitioning.values import Value
 
-# From so many times the records of a mean partition of its stream on, a partition is hot.
+# A partition is hot from this many times the records of a mean partition of its stream on.
 _HOT = 2
 
 
 class HotPartition(Value, frozen=True):
     """A stream partition that a stage reads as a whole: its `records` are `of_mean` times those of a mean one.
 
-    `scheme` would deal it to tasks of about as many records as a mean partition has, if the stage allows that.
+    `scheme` would assign it to tasks of about as many records as a mean partition has, if the stage allows that.
     """
 
     stage: str
@@ -49,8 +49,8 @@ def most_records(mean: Fraction) -> int:
 
 
 def _of_stage(plan: Plan, stage: Stage) -> Iterator[HotPartition]:
-    if isinstance(stage.why, AllTogether | BeforeMoving):
-        # It has one task whatever is hot, or is there for a changed partition count and cannot be given a scheme.
+    if isinstance(stage.why, AllTogether | BeforeMoving | HotRanges):
+        # The stage has one task in any case, or serves a changed partition count and cannot be given a scheme.
         return
     in_ranges = {
         (name, number) for task in stage.tasks if task.span for name in task.reads for number in task.reads[name]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from partitioning.authoring.settings import Settings
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import Plan, Stage, StateInput, StreamInput
@@ -23,17 +23,18 @@ from partitioning.sizing.traffic import traffic
 from partitioning.sizing.workload import LEFT, Load, Workload
 from partitioning.values import Value, replace
 
-# Whole partitions are preferred, and the best that can be reached counts as reached, if a quarter more does it.
+# Whole partitions are preferred if they cost at most a quarter more. Within a quarter of the best counts as the best.
 NEAR = Fraction(5, 4)
 
 
 class Targets(Value, frozen=True):
-    """What a task should have to do, and how readily the number of tasks may change.
+    """How much work a task should have, and how readily the number of tasks may change.
 
-    A task should have `bytes` of work on average, and `skew` times that at most; or, if `seconds` are given and
-    the last batches' are known, what takes so many seconds, if that is less. A stage has `min_tasks` to `max_tasks`
-    tasks. A task group has up to `group_tasks`, in `min_groups` to `max_groups` groups a wave. A change has to
-    make tasks lighter, or fewer, by the factor `gain`, and comes at the earliest `cooldown` batches after the last.
+    A task should have `bytes` of work on average, and at most `skew` times that. If `seconds` are given and the pace of
+    the last batches is known, it should have what takes that long, if that is less. A stage has `min_tasks` to
+    `max_tasks` tasks. A task group has up to `group_tasks` tasks, and a wave `min_groups` to `max_groups` groups. A
+    change must make tasks lighter, or fewer, by the factor `gain`, and comes at least `cooldown` batches after the last
+    change.
 
     Raises Refused, with all findings, for targets that nothing can reach.
     """
@@ -57,16 +58,12 @@ class Targets(Value, frozen=True):
         least = {"bytes": 1, "skew": 1, "min_tasks": 1, "group_tasks": 1, "min_groups": 1, "gain": 1, "cooldown": 0}
         for name, lowest in least.items():
             if getattr(self, name) < lowest:
-                yield Finding(
-                    Kind.ARGUMENT,
-                    f"{name} is {getattr(self, name)}",
-                    "targets",
-                    f"use {lowest} or more",
-                    about(name=name),
+                yield Finding.of(
+                    Kind.ARGUMENT, f"{name} is {getattr(self, name)}", "targets", f"use {lowest} or more", name=name
                 )
         if self.seconds is not None and not 0 < self.seconds < math.inf:
-            yield Finding(
-                Kind.ARGUMENT, f"seconds is {self.seconds}", "targets", "use more than 0", about(seconds=self.seconds)
+            yield Finding.of(
+                Kind.ARGUMENT, f"seconds is {self.seconds}", "targets", "use more than 0", seconds=self.seconds
             )
         for name, bound in (("bytes", BYTES), ("min_tasks", TASKS), ("max_tasks", TASKS), ("max_groups", GROUPS)):
             if (value := getattr(self, name)) > bound.most and (finding := bound.finding(value, f"{name} in targets")):
@@ -74,12 +71,13 @@ class Targets(Value, frozen=True):
         for low, high in (("min_tasks", "max_tasks"), ("min_groups", "max_groups")):
             if getattr(self, low) > getattr(self, high):
                 what = f"{low} is {getattr(self, low)}, {high} is {getattr(self, high)}"
-                yield Finding(
+                yield Finding.of(
                     Kind.ARGUMENT,
                     what,
                     "targets",
                     f"use a {high} of at least {low}",
-                    about(low=getattr(self, low), high=getattr(self, high)),
+                    low=getattr(self, low),
+                    high=getattr(self, high),
                 )
 
 
@@ -217,7 +215,7 @@ def _kept(records: int, taken: int | None) -> Fraction:
 
 
 def _candidates(workload: Workload, targets: Targets) -> list[_Candidate]:
-    """The numbers of tasks within the bounds, ascending; the nearest below them if the planner takes none of those."""
+    """The numbers of tasks within the bounds, ascending; the nearest below if the planner accepts none of those."""
     numbers = [tasks for tasks in range(1, targets.max_tasks + 1) if workload.allows(tasks)]
     within = [tasks for tasks in numbers if tasks >= targets.min_tasks] or numbers[-1:]
     by_tasks = {tasks: _coset_candidate(workload, tasks, targets) for tasks in within}
@@ -247,9 +245,9 @@ def _best(candidates: Sequence[_Candidate], target: Fraction, unit: str, targets
 
 
 def _worthwhile(candidates: Sequence[_Candidate]) -> Iterator[_Candidate]:
-    """Those for which a quarter more tasks, or fewer, do not make the tasks lighter by more than a quarter.
+    """The candidates that a quarter more tasks, or fewer, would not make lighter by more than a quarter.
 
-    Five tasks that read twelve partitions all read all of them, six read two each.
+    For example, five tasks over twelve partitions each read all of them, but six tasks read two each.
     """
     others, lightest = deque(candidates), candidates[0].cost
     for candidate in candidates:
@@ -267,7 +265,8 @@ def _bound(best: _Candidate, candidates: Sequence[_Candidate], targets: Targets)
 
 
 def _gain(present: _Candidate, best: _Candidate) -> Fraction:
-    """By what factor the change makes tasks fewer, or lighter: not counting a quarter where it makes them filter."""
+    """The factor by which the change makes tasks fewer, or lighter. If tasks must then filter, they count as a quarter
+    heavier."""
     if best.tasks < present.tasks:
         return Fraction(present.tasks, best.tasks)
     return present.cost / best.cost

@@ -16,10 +16,10 @@ class Traffic(Value, frozen=True):
 
 
 def traffic(plan: Plan, exchange: Exchange) -> Traffic:
-    """What passes through an exchange of this plan.
+    """How many records and bytes pass through an exchange of this plan.
 
-    Of a stream it is what the plan reads of it. Of a step it is what the last batch's counts say; each record
-    counts with the mean size of those of the streams that the step's records come from.
+    For a stream, that is what the plan reads of it. For a step, it is the last batch's count; each record has the mean
+    size of the streams that the step's records come from.
     """
     if any(exchange.source == stream.name for stream in plan.streams):
         parts = plan.stream(exchange.source).partitions

@@ -7,7 +7,6 @@ from fractions import Fraction
 from functools import cached_property
 from math import gcd, lcm
 
-from partitioning.cosets.rule import needs_filter
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import ExchangeInput, Plan, ResultInput, Stage
 from partitioning.sizing.traffic import traffic
@@ -19,7 +18,7 @@ LEFT = Fraction(43, 100)
 
 
 class Load(Value, frozen=True):
-    """What the tasks of a stage have to do: bytes that they keep, and LEFT of those that they leave to other tasks."""
+    """The work of a stage's tasks: the bytes that they keep, and LEFT of the bytes that they leave to other tasks."""
 
     mean: Fraction
     heaviest: Fraction
@@ -59,11 +58,11 @@ class Workload(Value, frozen=True, dict=True):
 
     def allows(self, tasks: int) -> bool:
         """Whether the planner would take this number of tasks: unknown hashes cannot be filtered."""
-        return not any(needs_filter(tasks, count) for count in self.opaque)
+        return self._deals(tasks) or all(count % tasks == 0 for count in self.opaque)
 
     def filtered(self, tasks: int) -> bool:
         """Whether tasks have to leave out records of other tasks."""
-        return any(needs_filter(tasks, count) for count in self.sizes)
+        return any(count % tasks for count in self.sizes) and not self._deals(tasks)
 
     def load(self, tasks: int) -> Load:
         """What each task has to do under the coset rule, keys being spread evenly in each stream partition.
@@ -74,6 +73,9 @@ class Workload(Value, frozen=True, dict=True):
         >>> [float(four.load(tasks).mean) for tasks in (2, 4, 8)]
         [200.0, 100.0, 71.5]
         """
+        if self.whole is not None and self._deals(tasks):
+            dealt = [sum(self.whole[task::tasks]) for task in range(tasks)]
+            return Load(Fraction(sum(dealt), tasks), Fraction(max(dealt)))
         # Tasks that are equal modulo each gcd read the same partitions.
         steps = {count: gcd(count, tasks) for count in self.sizes}
         period = lcm(*steps.values())
@@ -84,8 +86,12 @@ class Workload(Value, frozen=True, dict=True):
         ]
         return Load(Fraction(sum(work), period * tasks), Fraction(max(work), tasks))
 
+    def _deals(self, tasks: int) -> bool:
+        """Whether the planner deals whole stream partitions to so many tasks."""
+        return self.whole is not None and tasks < len(self.whole)
+
     def whole_load(self) -> Load:
-        """What each task has to do if each stream partition has one."""
+        """The work of each task if each stream partition has one task."""
         assert self.whole is not None
         return Load(Fraction(sum(self.whole), len(self.whole)), Fraction(max(self.whole)))
 
@@ -101,7 +107,7 @@ class Workload(Value, frozen=True, dict=True):
 
 
 def _whole(plan: Plan, stage: Stage) -> tuple[int, ...] | None:
-    # What a later stage reads where it was made must lie by key.
+    # Rows that a later stage reads where they were made must lie by key.
     left = {source.step for other in plan.stages for source in other.inputs if isinstance(source, ResultInput)}
     keeps = any(step.keyed or step.name in left for step in stage.steps)
     if keeps or len(stage.streams) < len(stage.inputs):

@@ -1,4 +1,4 @@
-"""NumPy arrays as Arrow arrays. `pa.array` would import pandas for it, which costs a second in each process."""
+"""Converts NumPy arrays to Arrow arrays. `pa.array` would import pandas, which costs each process a second."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pyarrow as pa
 
 
 def mask(flags: np.ndarray) -> pa.Array:
-    """Flags as an Arrow array to filter by.
+    """Flags as an Arrow array for `filter`.
 
     >>> mask(np.array([True, False, True])).to_pylist()
     [True, False, True]
@@ -17,7 +17,7 @@ def mask(flags: np.ndarray) -> pa.Array:
 
 
 def numbers(values: np.ndarray) -> pa.Array:
-    """Whole numbers of 64 bits as an Arrow array.
+    """Integers as an Arrow array of int64.
 
     >>> numbers(np.array([3, 1])).to_pylist()
     [3, 1]

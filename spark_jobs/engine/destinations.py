@@ -1,4 +1,4 @@
-"""Destinations: to which partition each row goes that a task leaves for later tasks."""
+"""Destinations: which partition each row of a task's output goes to."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from spark_jobs.engine.hashing import placement_hashes
 
 
 def destinations(leaving: Leaving, task: int, rows: pa.RecordBatch) -> np.ndarray:
-    """The number under which each row is left (int64), that of its partition: by its key; 0 if it has none.
+    """The partition number of each row (int64), by the hash of its key. Rows without a key go to the first partition.
 
-    Where rows have no key, or its hash is not known, all lie where the task is.
+    If the output has no key, or its hash is unknown, all rows go to the partition of the task.
     """
     placement, first = leaving.placement, leaving.numbers.start
     if not placement.key or placement.hash == OPAQUE:

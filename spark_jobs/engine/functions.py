@@ -1,4 +1,4 @@
-"""Python steps: a function of a deployment's own, called on the records of one task as Arrow tables."""
+"""Python steps: calls a user's function on the records of one task, as Arrow tables."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from coset.sources.arrow_schema import arrow_schema
 from partitioning.commands import Repeat
-from partitioning.errors import Finding, Refused, about
-from partitioning.imports import failed, imported
+from partitioning.errors import Refused
+from partitioning.imports import failed, imported, line_of
 from partitioning.kinds import Kind
 from partitioning.model.graph import Step
 from partitioning.model.order import Order
@@ -25,8 +25,8 @@ Function = Callable[..., Any]
 class FunctionStep:
     """A Python step in one task.
 
-    Its function is given the records in their order, some at a time, so that memory is bounded, and is not called if
-    there are none. One that runs in a single task is given all records at once, also if there are none.
+    The function gets the records in order, one batch at a time, which bounds its memory. It is not called without
+    records. A function with `partitions=1` gets all records at once, and is called even if there are none.
     """
 
     def __init__(self, order: Order, step: Step) -> None:
@@ -39,9 +39,9 @@ class FunctionStep:
         self._read = 0
 
     def apply(self, rows: pa.RecordBatchReader, file: Path) -> pa.Table:
-        """What the function makes of the rows; it lies in a new file, and is read from there as it is asked for.
+        """The function's result for all rows. It is spilled to a new file, which is mapped into memory.
 
-        Raises Refused if the function fails, or gives something else than it was declared to.
+        Raises Refused if the function fails or its result is not what the step declares.
         """
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, self._schema) as writer:
             for given in self._tables(rows):
@@ -50,9 +50,9 @@ class FunctionStep:
         return pa.ipc.open_file(pa.memory_map(str(file))).read_all()
 
     def apply_keeping(self, rows: pa.Table, kept: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """What the function makes of the rows and of what it kept of their keys, and what it keeps of these now.
+        """The function's result and new state, from the rows and the state of their keys.
 
-        It is not called if there are no rows. Raises Refused as `apply` does, and if it keeps something of other keys.
+        It is not called without rows. Raises Refused as `apply` does, and if the new state has a key that no row has.
         """
         assert self._step.state
         schema = arrow_schema(self._step.state.columns)
@@ -60,14 +60,23 @@ class FunctionStep:
             return self._schema.empty_table(), schema.empty_table()
         made = self._called(rows, kept)
         if not isinstance(made, tuple) or len(made) != 2:
-            what = f"the function {self._step.function} gave no pair of tables, rows and what it keeps"
+            what = f"the function {self._step.function} did not return two tables, rows and state"
             raise self._refused(f"{what}, but {type(made).__name__}")
         table, keeps = self._as_declared(rows, made[0]), self._typed(made[1], schema)
         key = self._step.state.placement.key if self._step.state.placement else ""
         for strange in _strange(keeps[key], rows[key]):
-            what = f"the function {self._step.function} keeps something of the key {strange!r}"
-            raise self._refused(f"{what}, which is none that it was given")
+            what = f"the function {self._step.function} returned state of the key {strange!r}"
+            raise self._refused(f"{what}, which is not in its input")
         return table, keeps
+
+    def apply_once(self, kept: pa.Table) -> pa.Table:
+        """New rows of what the step keeps, from all those that it kept. It is not called without rows.
+
+        Raises Refused as `apply` does.
+        """
+        assert self._step.state
+        schema = arrow_schema(self._step.state.columns)
+        return self._typed(self._called(kept), schema) if len(kept) else schema.empty_table()
 
     def _tables(self, rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
         if self._step.partitions == 1:
@@ -84,15 +93,15 @@ class FunctionStep:
         except BaseException as error:
             what = f"the function {self._step.function} {failed(error)}"
             first, records = (0, given) if kept else self._least(given)
-            raise self._refused(what, first, records) from error
+            raise self._refused(what, first, records, line_of(error)) from error
         finally:
-            # What comes after it in this process needs the store's address, too.
+            # Later work in this process needs the store's variables, which the function may have changed.
             if os.environ != before:
                 os.environ.clear()
                 os.environ.update(before)
 
     def _least(self, given: pa.Table) -> tuple[int, pa.Table]:
-        """The first records on which the function fails by themselves, as few as halving finds, and where they are."""
+        """The first records on which the function fails, as few as halving finds, and their position."""
         first = 0
         while (half := len(given) // 2) and self._step.partitions != 1:
             if self._fails(given.slice(0, half)):
@@ -113,47 +122,52 @@ class FunctionStep:
         return False
 
     def _as_declared(self, given: pa.Table, made: Any) -> pa.Table:
-        """What the function made, in the columns and types that it was declared to give."""
+        """The function's result in the declared columns and types."""
         table = self._typed(made, self._schema)
         key = self._step.key
         if key and not self._step.rekeys:
             for strange in _strange(table[key], given[key]):
-                raise self._refused(gave_strange_key(self._step, strange, "it"))
+                raise self._refused(returned_strange_key(self._step, strange))
         return table
 
     def _typed(self, made: Any, schema: pa.Schema) -> pa.Table:
         if not isinstance(made, pa.Table):
-            raise self._refused(f"the function {self._step.function} gave no pyarrow.Table but {type(made).__name__}")
+            what = f"the function {self._step.function} returned {type(made).__name__}, not pyarrow.Table"
+            raise self._refused(what)
         if missing := [name for name in schema.names if name not in made.column_names]:
             listed = ", ".join(made.column_names) or "none"
-            raise self._refused(f"there is no column {', '.join(missing)} in what {self._step.function} gave: {listed}")
+            what = f"the result of {self._step.function} has no column {', '.join(missing)}"
+            raise self._refused(f"{what}; it has {listed}")
         try:
             return made.select(schema.names).cast(schema)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise self._refused(f"what {self._step.function} gave is not of the declared types: {error}") from error
+            raise self._refused(wrong_types(self._step, error)) from error
 
-    def _refused(self, what: str, first: int = 0, records: pa.Table | None = None) -> Refused:
-        where = self._where
+    def _refused(self, what: str, first: int = 0, records: pa.Table | None = None, line: str = "") -> Refused:
+        where = f"{line}{self._where}"
         if records is not None and len(records):
             place = f"record {self._read + first + 1:,}"
             if len(records) > 1:
                 place = f"records {self._read + first + 1:,} to {self._read + first + len(records):,}"
-            where = f"{where}, {place} of those it was given"
+            where = f"{where}, {place} of its input"
             if self._step.key in records.column_names:
                 where = f"{where}, first key {records[self._step.key][0].as_py()!r}"
-        return Refused(
-            Finding(Kind.FUNCTION, what, where, self._then, about(step=self._step.name, function=self._step.function))
-        )
+        return Refused.of(Kind.FUNCTION, what, where, self._then, step=self._step.name, function=self._step.function)
 
 
-def gave_strange_key(step: Step, key: object, whose: str) -> str:
-    """What is wrong with a function that leaves keys as they are, and gave another: `whose` keys it is held against."""
-    what = f"the function {step.function} gave the key {key!r}, which is none that {whose} was given"
-    return f"{what}; it was declared to leave keys as they are: name key= if it does not"
+def returned_strange_key(step: Step, key: object) -> str:
+    """The sentence on a function without `key=` that returned a key which its input does not have."""
+    what = f"the function {step.function} returned the key {key!r}, which is not in its input"
+    return f"{what}; the step declares that keys stay as they are: name key= if they change"
+
+
+def wrong_types(step: Step, error: Exception) -> str:
+    """The sentence on a function whose result cannot be cast to the declared types."""
+    return f"the result of {step.function} does not have the declared types: {error}"
 
 
 def _strange(made: pa.ChunkedArray, given: pa.ChunkedArray) -> list[Any]:
-    """The first key that was made and not given, if there is one."""
+    """The first made key that is not a given one, if there is one."""
     values = one_of_equals(given.cast(made.type).combine_chunks())
     known = pc.is_in(one_of_equals(made), value_set=values)
     return made.filter(pc.invert(known)).slice(0, 1).to_pylist()  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Gaps seen: where a reader was given nothing, noted while the offsets of a partition pass."""
+"""Gaps seen: finds the missing offsets of a partition while its records are read."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import numpy as np
 from partitioning.model.offsets import Span
 from partitioning.model.receipt import GapsSeen
 
-# What a receipt names of them.
+# How many gaps a receipt lists.
 NAMED = 200
 
 
 class Gaps:
-    """The gaps in the offsets from `start` on; if they are many, one of every so many is remembered."""
+    """The gaps in the offsets from `start` on. All are counted; of many, a regular sample is listed."""
 
     def __init__(self, start: int) -> None:
         self._expected = start
@@ -21,7 +21,7 @@ class Gaps:
         self._some: list[Span] = []
 
     def note(self, offsets: np.ndarray) -> None:
-        """Offsets that were read, which rise."""
+        """Note offsets that were read, in ascending order."""
         if not len(offsets):
             return
         expected = np.append(self._expected, offsets[:-1] + 1)
@@ -36,6 +36,6 @@ class Gaps:
         self._expected = int(offsets[-1]) + 1
 
     def seen(self, reached: int) -> GapsSeen:
-        """All up to the offset that was reached."""
+        """The gaps up to the offset that was reached."""
         last = [Span(self._expected, reached)] if self._expected < reached else []
         return GapsSeen(self._count + len(last), (*self._some, *last))

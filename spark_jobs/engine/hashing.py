@@ -1,27 +1,30 @@
-"""The placement hash of whole Arrow arrays: murmur2 and Java's hashCode, compiled, straight over Arrow's buffers.
+"""The placement hash of whole Arrow arrays: murmur2, CRC32 and Java's hashCode, compiled, over Arrow's buffers.
 
-The scalar twins and the sources are in `partitioning/hashes.py`; tests hold them against each other.
+The scalar twins and their sources are in `partitioning/hashes.py`. Tests compare both.
 """
 
 from __future__ import annotations
 
 import math
 import uuid
+import zlib
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.hashes import custom_hash
 from partitioning.imports import imported
 from partitioning.kinds import Kind
-from partitioning.model.placement import JAVA, MURMUR2, hash_findings
+from partitioning.model.placement import CRC32, JAVA, MURMUR2, hash_findings
 
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
 _POSITIVE = np.uint32(0x7FFFFFFF)
+# What eight steps of CRC32 make of each byte, which all of its implementations keep.
+_CRC32 = np.array([zlib.crc32(bytes([byte])) ^ zlib.crc32(b"\0") for byte in range(256)], np.uint32)
 
 _FIXED = {"long": (pa.int64(), ">i8"), "int": (pa.int32(), ">i4"), "double": (pa.float64(), ">f8")}
 _IS_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
@@ -29,15 +32,16 @@ _UUID_TEXT = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
 
 def placement_hashes(keys: pa.Array, key_format: str, placement: str = MURMUR2) -> np.ndarray:
-    """h(k) of each key, the same for equal ones, as uint32 of 31 bits; by a user's own function as uint64.
+    """h(k) of each key: uint32, or uint64 by a user's function. Equal keys have equal hashes.
 
-    A null key's means nothing.
-
-    Raises Refused if keys of this type cannot be of `key_format`, or have no hash by this placement.
+    The hash of a null key has no meaning. Raises Refused if keys of this type do not fit `key_format`, or if the
+    placement does not hash that format.
     """
     starts, data = _serialised(keys, key_format)
     if placement == MURMUR2:
         return np.asarray(_murmur2_all(starts, data))
+    if placement == CRC32:
+        return np.asarray(_crc32_all(starts, data))
     if placement != JAVA:
         return _custom(keys, starts, data, key_format, placement)
     if findings := tuple(hash_findings(placement, key_format, "key")):
@@ -46,7 +50,7 @@ def placement_hashes(keys: pa.Array, key_format: str, placement: str = MURMUR2) 
 
 
 def _custom(keys: pa.Array, starts: np.ndarray, data: np.ndarray, key_format: str, placement: str) -> np.ndarray:
-    """The hashes by a user's own function, which is called once for each distinct key."""
+    """The hashes by a user's function. It is called once for each distinct key."""
     where = f"placement {placement}"
     function = imported(placement, where, tasks=True)
     buffers = [None, pa.py_buffer(starts.astype(np.int64)), pa.py_buffer(data)]
@@ -69,28 +73,27 @@ def _serialised(keys: pa.Array, key_format: str) -> tuple[np.ndarray, np.ndarray
             return _fixed(keys, *_FIXED[key_format])
         return _variable(_BY_FORMAT[key_format](keys))
     except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, ValueError) as error:
-        raise Refused(
-            Finding(
-                Kind.KEY,
-                f"keys of type {keys.type} are not {key_format} keys: {error}",
-                "key",
-                "correct the key format",
-                about(type=keys.type, key_format=key_format),
-            )
+        raise Refused.of(
+            Kind.KEY,
+            f"keys of type {keys.type} are not {key_format} keys: {error}",
+            "key",
+            "correct the key format",
+            type=keys.type,
+            key_format=key_format,
         ) from error
 
 
 def _fixed(keys: pa.Array, kind: pa.DataType, big_endian: str) -> tuple[np.ndarray, np.ndarray]:
     fits = pa.types.is_integer(keys.type) or (pa.types.is_floating(kind) and pa.types.is_floating(keys.type))
     if not fits:
-        raise TypeError("other numbers are needed")
+        raise TypeError("they are not numbers of that kind")
     values = keys.cast(kind)
-    # The buffer and not to_numpy(), which would turn integers with nulls into floats.
+    # to_numpy() would turn integers with nulls into floats, so this reads the buffer.
     native = np.frombuffer(values.buffers()[1] or b"", np.dtype(big_endian).newbyteorder("="))
     ordered = native[values.offset : values.offset + len(values)].astype(big_endian)
     if pa.types.is_floating(kind):
-        ordered[np.isnan(ordered)] = np.nan  # Java's doubleToLongBits knows one NaN only.
-        ordered += 0.0  # As `one_key` of the scalar twin.
+        ordered[np.isnan(ordered)] = np.nan  # Java's doubleToLongBits has one NaN.
+        ordered += 0.0  # This makes 0.0 of -0.0, as `one_key` of the scalar twin does.
     return np.arange(len(values) + 1, dtype=np.int64) * ordered.itemsize, ordered.view(np.uint8)
 
 
@@ -105,7 +108,7 @@ def _variable(keys: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 def _strings(keys: pa.Array) -> pa.Array:
     if not any(is_text(keys.type) for is_text in _IS_TEXT):
-        raise TypeError("text is needed")
+        raise TypeError("they are not text")
     return keys.cast(pa.large_string()) if pa.types.is_string_view(keys.type) else keys
 
 
@@ -114,7 +117,7 @@ def _binaries(keys: pa.Array) -> pa.Array:
         return keys
     if pa.types.is_fixed_size_binary(keys.type) or pa.types.is_binary_view(keys.type):
         return keys.cast(pa.large_binary())
-    raise TypeError("bytes are needed")
+    raise TypeError("they are not bytes")
 
 
 def _uuids(keys: pa.Array) -> pa.Array:
@@ -132,9 +135,9 @@ _BY_FORMAT = {"string": _strings, "bytes": _binaries, "uuid": _uuids}
 
 
 def one_of_equals(keys: pa.Array) -> pa.Array:
-    """Keys, each as that one of all that SQL takes for equal to it: not -0.0 but 0.0, and one NaN.
+    """The keys with one spelling for those that are equal in SQL: 0.0 for -0.0, and one NaN.
 
-    Texts that SQL takes for equal are so byte for byte, and what holds them does not matter.
+    Only floats need this: other keys are equal in SQL if their bytes are.
     """
     if not pa.types.is_floating(keys.type):
         return keys
@@ -153,7 +156,7 @@ def key_texts(keys: pa.Array, key_format: str) -> pa.Array:
 @njit(cache=True, nogil=True)
 def _murmur2_all(starts, data):  # type: ignore[no-untyped-def]
     hashes = np.empty(len(starts) - 1, np.uint32)
-    # Unsigned positions spare the test for negative ones at each byte, which doubles the speed.
+    # Unsigned positions save a test for negative ones at each byte, which doubles the speed.
     one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
     for i in range(len(hashes)):
         at, end = np.uint64(starts[i]), np.uint64(starts[i + 1])
@@ -182,15 +185,26 @@ def _murmur2_all(starts, data):  # type: ignore[no-untyped-def]
     return hashes
 
 
+@njit(cache=True, nogil=True)
+def _crc32_all(starts, data):  # type: ignore[no-untyped-def]
+    hashes = np.empty(len(starts) - 1, np.uint32)
+    for i in range(len(hashes)):
+        h = np.uint32(0xFFFFFFFF)
+        for at in range(starts[i], starts[i + 1]):
+            h = np.uint32(_CRC32[np.uint8(h) ^ data[at]] ^ (h >> np.uint32(8)))
+        hashes[i] = ~h
+    return hashes
+
+
 @njit(cache=True, nogil=True, inline="always")
 def _absolute(h):  # type: ignore[no-untyped-def]
-    """What the placement `java` makes of a hashCode: its absolute value, and 0 of -2^31."""
+    """The placement `java` of a hashCode: its absolute value, and 0 for -2^31."""
     return np.uint32(-h if h < 0 else h) & _POSITIVE
 
 
 @njit(cache=True, nogil=True)
 def _java_texts(starts, data):  # type: ignore[no-untyped-def]
-    """String.hashCode: over UTF-16, of which a character of four bytes in UTF-8 has two units."""
+    """String.hashCode, over UTF-16 units. A character of four bytes in UTF-8 has two of them."""
     hashes = np.empty(len(starts) - 1, np.uint32)
     for i in range(len(hashes)):
         at, end, h = starts[i], starts[i + 1], np.int32(0)
@@ -217,7 +231,7 @@ def _java_texts(starts, data):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _java_uuids(starts, data):  # type: ignore[no-untyped-def]
-    """UUID.hashCode: exclusive or of its four words, read from its text."""
+    """UUID.hashCode: the exclusive or of its four words, read from the text."""
     hashes = np.empty(len(starts) - 1, np.uint32)
     for i in range(len(hashes)):
         h, digits = np.uint32(0), 0
@@ -232,7 +246,7 @@ def _java_uuids(starts, data):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _java_numbers(starts, data):  # type: ignore[no-untyped-def]
-    """The hashCode of Integer, Long and Double: exclusive or of its words."""
+    """The hashCode of Integer, Long and Double: the exclusive or of the words."""
     hashes = np.empty(len(starts) - 1, np.uint32)
     for i in range(len(hashes)):
         h = np.uint32(0)

@@ -1,4 +1,4 @@
-"""Heavy keys: which keys have many of the records that a task takes, found in one pass and little memory."""
+"""Heavy keys: finds the keys with many of the records that a task takes, in one pass and little memory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from partitioning.model.receipt import HeavyKey
 from spark_jobs.engine.arrays import numbers
 from spark_jobs.engine.hashing import key_texts, one_of_equals
 
-# A heavy key has at least this part of the records, and at least so many.
+# A heavy key has at least one in PART of the records, and at least RECORDS.
 PART = 20
 RECORDS = 100
 _SEATS = 64
-# In a batch only the buckets of hashes are looked at that hold half of such a part of its records, or a key
-# that has a seat: in most batches none. Each seat is shared by as many buckets.
+# Hashes fall into buckets. A pass votes only in buckets with one in 2 * PART of its records, or with a seated key: most
+# passes have none. All seats serve the same number of buckets.
 _BUCKETS = 4096
 
 # Columns of the seats.
@@ -23,11 +23,11 @@ _HASH, _BALANCE, _HITS, _ROW = range(4)
 
 
 class HeavyKeys:
-    """A majority vote among the keys that share a seat, by their hash: a heavy one outlasts all others.
+    """A majority vote among the keys that share a seat by their hash. A heavy key outlasts the others.
 
-    Hits are counted from the time a key took its seat, so they are never too many; keys of the same hash, which
-    are always in one task, count as one. Keys that are rare in a batch have no vote in it, unless they have a seat.
-    Source: Boyer and Moore, "MJRTY" (1981).
+    A key's hits count from when it took the seat, so they are never too many. Keys with equal hashes count as one; they
+    are always in one task. Keys that are rare in a batch of records do not vote unless they have a seat. Source: Boyer
+    and Moore, "MJRTY" (1981).
     """
 
     def __init__(self, key_format: str) -> None:
@@ -38,7 +38,7 @@ class HeavyKeys:
         self._records = 0
 
     def note(self, keys: pa.Array, hashes: np.ndarray, taken: np.ndarray) -> None:
-        """Count the records of a batch for which `taken` is set; they have keys."""
+        """Count the records of a batch that are `taken`. Each of them has a key."""
         self._records += int(_vote(hashes, taken, self._seats))
         new = np.flatnonzero(self._seats[:, _ROW] >= 0)
         if not len(new):
@@ -48,7 +48,7 @@ class HeavyKeys:
         self._seats[:, _ROW] = -1
 
     def found(self) -> tuple[HeavyKey, ...]:
-        """The heavy keys up to now, heaviest first."""
+        """The heavy keys so far, heaviest first."""
         least = max(RECORDS, -(-self._records // PART))
         seated = (HeavyKey(text, int(self._seats[seat, _HITS])) for seat, text in self._texts.items())
         heavy = (seat for seat in seated if seat.records >= least)
@@ -88,5 +88,5 @@ def _vote(hashes, taken, seats):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, inline="always")
 def _bucket(h):  # type: ignore[no-untyped-def]
-    """By the high bits of the product: the low bits of all keys of a stream partition may be the same."""
+    """The high bits of a product. The low bits may be the same for all keys of a stream partition."""
     return (np.uint64(h) * np.uint64(0x9E3779B1) & np.uint64(0xFFFFFFFF)) >> np.uint64(20)

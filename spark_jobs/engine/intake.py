@@ -1,4 +1,4 @@
-"""Intake: an input of an order as DuckDB reads it, taken and proved on the way, once."""
+"""Intake: the input of an order as DuckDB reads it. Each record is taken or left, and proved, on the way."""
 
 from __future__ import annotations
 
@@ -12,67 +12,96 @@ import numpy as np
 import pyarrow as pa
 
 from coset.sources.reader import Batch, Reader
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.receipt import PartitionReceipt
 from partitioning.model.streams import Column
+from partitioning.values import replace
 from spark_jobs.engine.arrays import mask
+from spark_jobs.engine.event_times import event_times
 from spark_jobs.engine.hashing import one_of_equals
 from spark_jobs.engine.proof import Claims, Proof
-from spark_jobs.engine.take import TAKEN, Take, Taken
-from spark_jobs.sql.column_check import PARTITION, columns_needed, functions_see_all
+from spark_jobs.engine.set_aside import SetAsideRecord, set_aside_of
+from spark_jobs.engine.take import TAKEN, Take, Taken, Unusable
+from spark_jobs.sql.column_check import PARTITION
+from spark_jobs.sql.needed_columns import columns_needed, functions_see_all
 
 
 class Inspection(Protocol):
-    """What is done to the records of one partition before SQL sees them."""
+    """What happens to the records of one partition before SQL sees them."""
 
     @property
     def columns(self) -> Sequence[str]:
-        """The columns that it needs, whatever SQL needs."""
+        """The columns that it needs beside those of SQL."""
 
     def records(self, batch: Batch) -> pa.RecordBatch:
-        """The records of a batch that are the task's."""
+        """The records of a batch that the task takes."""
 
     def receipt(self) -> PartitionReceipt:
-        """What was seen up to now."""
+        """The figures so far."""
 
     def keys(self) -> pa.Table:
         """The sampled keys: columns `key` and `offset`."""
+
+    def set_aside(self) -> Sequence[SetAsideRecord]:
+        """The records that the task set aside so far."""
 
 
 Inspect = Callable[[Order, Ordered, PlannedPartition | LeftPartition], Inspection]
 
 
 class Proved:
-    """Take what the order says, and prove it."""
+    """Takes the task's records and proves them. Those at the offsets of `failed` cannot be used."""
 
-    def __init__(self, order: Order, ordered: Ordered, planned: PlannedPartition | LeftPartition) -> None:
+    def __init__(
+        self,
+        order: Order,
+        ordered: Ordered,
+        planned: PlannedPartition | LeftPartition,
+        failed: Mapping[int, Unusable] | None = None,
+    ) -> None:
         key = ordered.placement.key
-        self.columns = (key, ordered.offset) if key else (ordered.offset,)
-        self._take = Take(order, ordered, planned)
+        self._times = event_times(order, ordered)
+        needed = (key, ordered.offset) if key else (ordered.offset,)
+        self.columns = (*needed, *self._times.columns) if self._times else needed
+        self._take = Take(order, ordered, planned, failed)
+        self._private = bool(order.private)
+        self._set_aside = list[SetAsideRecord]()
         self._proof = Proof(ordered, planned, Claims.of(order, ordered, planned))
-        self.receipt = self._proof.receipt
         self.keys = self._proof.keys
 
     def records(self, batch: Batch) -> pa.RecordBatch:
-        """The records of a batch that are the task's. Raises Refused as `Take.look` does."""
+        """The records of a batch that the task takes. Raises Refused as `Take.look` does, and if a key is not UTF-8."""
         seen = self._take.look(batch)
         try:
             self._proof.note(batch, seen)
         except UnicodeDecodeError as error:
-            raise Refused(_no_text(batch, seen)) from error
-        taken = seen.fates == TAKEN
+            raise Refused(_not_text(batch, seen)) from error
+        if seen.unusable:
+            self._set_aside.extend(set_aside_of(batch, seen, private=self._private))
+        taken = seen.dispositions == TAKEN
         count = int(np.count_nonzero(taken))
-        if count == len(taken):
-            return batch.records
-        return batch.records.filter(mask(taken)) if count else batch.records.slice(0, 0)
+        records = batch.records
+        if count < len(taken):
+            records = records.filter(mask(taken)) if count else records.slice(0, 0)
+        if self._times:
+            self._times.note(records)
+        return records
+
+    def receipt(self) -> PartitionReceipt:
+        """The figures so far."""
+        figures = self._proof.receipt()
+        return replace(figures, latest=self._times.latest) if self._times else figures
+
+    def set_aside(self) -> Sequence[SetAsideRecord]:
+        return self._set_aside
 
 
-def _no_text(batch: Batch, seen: Taken) -> Finding:
-    """The first key that is no text, though its column says so: Parquet's writers need not look."""
+def _not_text(batch: Batch, seen: Taken) -> Finding:
+    """A finding on the first text key that is not UTF-8. Writers of Parquet need not check that."""
 
     def is_text(row: int) -> bool:
         try:
@@ -83,21 +112,21 @@ def _no_text(batch: Batch, seen: Taken) -> Finding:
 
     row = next(row for row in range(len(seen.keys)) if not is_text(row))
     what = f"the key at offset {seen.offsets[row]:,} is not UTF-8"
-    return Finding(
+    return Finding.of(
         Kind.KEY,
         what,
         batch.where,
         "land it with a column of bytes, and declare key_format='bytes'",
-        about(offset=seen.offsets[row]),
+        offset=seen.offsets[row],
     )
 
 
 class Intake:
-    """The records of one input that are the task's, inspected while they are read.
+    """The records of one input that the task takes, inspected while they are read.
 
-    DuckDB reads it through Arrow's stream interface, once; `drain` reads what DuckDB left over, so that
-    the receipts are those of the whole planned range. `error` is what went wrong while DuckDB was reading.
-    The reader may be one for several tasks: then they are `read_together`.
+    DuckDB reads it once, through Arrow's stream interface. `drain` reads what DuckDB did not, so that receipts are of
+    the whole planned range. `error` is the error of reading, which DuckDB would pass on as text only. Several tasks may
+    share the reader; `read_together` reads for them.
     """
 
     def __init__(self, order: Order, ordered: Ordered, reader: Reader, inspect: Inspect = Proved) -> None:
@@ -117,24 +146,24 @@ class Intake:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to read."""
+        """Whether the input has nothing to read."""
         return self._reader.empty
 
     @property
     def columns(self) -> Mapping[str, str]:
-        """The columns that SQL sees, and their DuckDB types."""
+        """The columns that SQL sees, with their DuckDB types."""
         types = {column.name: column.type for column in self.ordered.columns if column.name in self._columns}
         return types | ({PARTITION: "INTEGER"} if self._numbered else {})
 
     def drain(self) -> None:
-        """Read to the planned end whatever was not read yet."""
+        """Read the rest, up to the planned end. Raises the error of any reading so far."""
         while self._next() is not None:
             pass
         if self.error is not None:
             raise self.error
 
     def receipts(self) -> tuple[PartitionReceipt, ...]:
-        """What was seen of each partition."""
+        """The figures of each partition."""
         return tuple(inspection.receipt() for inspection in self.inspections.values())
 
     def __arrow_c_schema__(self) -> Any:
@@ -152,8 +181,8 @@ class Intake:
             yield batch
 
     def _next(self) -> pa.RecordBatch | None:
-        """The next batch; what goes wrong is kept, because DuckDB passes on no more than its text."""
-        # DuckDB's threads may still be reading ahead when its query has ended.
+        """The next batch. An error is kept, because DuckDB passes on only its text."""
+        # DuckDB's threads may read ahead after the end of their query.
         with self._reading:
             try:
                 return next(self._batches, None)
@@ -167,13 +196,13 @@ class Intake:
         return [*self._columns, *(name for inspection in self.inspections.values() for name in inspection.columns)]
 
     def taken(self, batch: Batch) -> pa.RecordBatch | None:
-        """The records of a batch that are the task's, as SQL sees them; None if there are none."""
+        """The records of a batch that the task takes, as SQL sees them. None if it takes none."""
         inspection = self.inspections.get(batch.partition)
         records = inspection.records(batch) if inspection else ()
         return self._projected(records, batch.partition) if len(records) else None
 
     def give(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Give SQL these, which were `taken` of all there is."""
+        """Let SQL read these batches, which `taken` returned for the whole input."""
         self._batches = batches
 
     def _read(self) -> Iterator[pa.RecordBatch]:
@@ -193,17 +222,14 @@ class Intake:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _as_sql_sees(self, column: pa.Array, field: pa.Field) -> pa.Array:
-        """A column in its type. Of equal keys all are written alike: which comes first depends on who reads them."""
+        """A column in its declared type. Equal keys get one spelling: results must not depend on which came first."""
         if field.name == self.ordered.placement.key:
             column = one_of_equals(column)
         return column if column.type == field.type else column.cast(field.type)
 
 
 def _names_partition(order: Order) -> bool:
-    """Whether the number of a record's partition is asked for, here or by those who read what is left.
-
-    Functions are given all there is.
-    """
+    """Whether a step, or a reader of the task's output, uses the partition number of a record. Functions may."""
     if functions_see_all(order.steps):
         return True
     texts = (text for step in order.steps for text in step.expressions)
@@ -212,7 +238,7 @@ def _names_partition(order: Order) -> bool:
 
 
 def _given(order: Order) -> Iterator[Column]:
-    """The columns that steps have to give."""
+    """The columns of the task's output."""
     for write in order.writes:
         yield from write.columns
     for leaving in order.leaves:
@@ -220,7 +246,7 @@ def _given(order: Order) -> Iterator[Column]:
 
 
 def _columns_read(order: Order, ordered: Ordered) -> tuple[str, ...]:
-    """What SQL needs, and of a table the offset too: it tells a key's latest record."""
+    """The columns that SQL needs. A table needs the offset too, to find a key's latest record."""
     if not isinstance(ordered, OrderedStream):
         return tuple(column.name for column in ordered.columns)
     declared = ordered.declared
@@ -230,7 +256,7 @@ def _columns_read(order: Order, ordered: Ordered) -> tuple[str, ...]:
 
 
 def read_together(intakes: Sequence[Intake], reader: Reader, folder: Path) -> None:
-    """Read once what several tasks take. The part of each waits in a file in the folder until SQL asks for it."""
+    """Read an input once for several tasks. The records of each are spilled to a file in the folder."""
     columns = [name for intake in intakes for name in intake.needed]
     with ExitStack() as open_files:
         writers = []

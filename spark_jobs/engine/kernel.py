@@ -1,4 +1,4 @@
-"""The kernel: runs orders. Arrow in, DuckDB in the middle, Parquet out; nothing passes through the JVM.
+"""The kernel: runs orders. It reads Arrow, runs SQL in DuckDB and writes Parquet; no record passes through the JVM.
 
 Reader → Take → Proof → steps → writers, each in a file of its own.
 """
@@ -6,7 +6,9 @@ Reader → Take → Proof → steps → writers, each in a file of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import assert_never
 
@@ -21,14 +23,18 @@ from partitioning.errors import CosetError
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.failure import together
 from partitioning.model.graph import Mode
-from partitioning.model.leaving import given_to
+from partitioning.model.leaving import LeftPartition, given_to
 from partitioning.model.order import Order, Ordered, OrderedParts, OrderedStream
-from partitioning.model.plan import PlannedWrite
+from partitioning.model.plan import PlannedPartition, PlannedWrite, StateInput
+from partitioning.model.private import without_values
 from partitioning.model.receipt import TaskReceipt
 from partitioning.model.sources import KafkaSource, LandedSource
-from spark_jobs.engine.intake import Inspect, Intake, Proved, read_together
+from spark_jobs.engine.failing_records import Failed, failed_before, failing_records, may_be_of_records
+from spark_jobs.engine.intake import Inspect, Inspection, Intake, Proved, read_together
 from spark_jobs.engine.occasions import Stopwatch
+from spark_jobs.engine.older_rows import Versions
 from spark_jobs.engine.order_steps import Steps
+from spark_jobs.engine.set_aside import SET_ASIDE_COLUMNS, rows_of, with_bytes
 from spark_jobs.engine.tally import Tally
 from spark_jobs.engine.task_folder import task_folder
 from spark_jobs.engine.writers import Writers
@@ -37,7 +43,7 @@ from spark_jobs.sql.database import connect
 
 @dataclass(frozen=True, slots=True)
 class TaskEnvironment:
-    """Where orders run: the store as it is seen from there, and the copies that are there."""
+    """What a machine gives the orders that run on it: access to files, and a cache of state."""
 
     files: Files
     copies: Copies
@@ -46,41 +52,103 @@ class TaskEnvironment:
 def run_orders(
     orders: Sequence[Order], *, memory: str = "1GB", inspect: Inspect = Proved, copies: Copies | None = None
 ) -> list[TaskReceipt]:
-    """Run the orders of tasks of one stage: read what each names, take what it says, run its steps, write the results.
+    """Run the orders of tasks of one stage: read their inputs, take records, run the steps, write the results.
 
-    An input of several orders is read once. What does not fit into `memory` is spilled to a temporary folder. `copies`
-    is an optional local cache of state files. Files go to folders of this run alone, so orders may be run any number of
-    times; a receipt says what one run did.
+    Orders that share an input read it once. Data beyond `memory` is spilled to a temporary folder. `copies` is an
+    optional local cache of state files. Each run writes to folders of its own, so orders may be run any number of
+    times. A receipt describes one run. Records on which a step fails are set aside, if their stream says so.
 
-    Raises Refused, with all findings, if an input is not the planned one or cannot be read, or if an expression fails
-    on the data.
+    Raises Refused with all findings if an input cannot be read or is not the planned one, or if an expression fails on
+    the data.
     """
-    watch, place = Stopwatch(), TaskEnvironment(Files(), copies or Copies(None))
+    with _nothing_private(orders):
+        return _run_all(orders, memory, inspect, TaskEnvironment(Files(), copies or Copies(None)))
+
+
+def _run_all(orders: Sequence[Order], memory: str, inspect: Inspect, environment: TaskEnvironment) -> list[TaskReceipt]:
+    """Run the orders, and once more without records on which a step fails, if these may be set aside."""
+    failed = failed_before(orders[0])
+    while True:
+        try:
+            return _run_once(orders, memory, _without(failed, inspect), environment)
+        except _Failing as failing:
+            found = failed
+            for order in failing.orders:
+                found = failing_records(order, partial(_trial, environment), memory, found)
+            if found == failed:
+                raise failing.error from None
+            failed = found
+
+
+class _Failing(Exception):
+    """Raised if orders failed, perhaps because of single records."""
+
+    def __init__(self, orders: Sequence[Order], error: CosetError) -> None:
+        super().__init__()
+        self.orders = orders
+        self.error = error
+
+
+def _without(failed: Failed, inspect: Inspect) -> Inspect:
+    """Inspect records as `inspect` does; those that failed cannot be used."""
+
+    def inspected(order: Order, ordered: Ordered, planned: PlannedPartition | LeftPartition) -> Inspection:
+        records = failed.get((ordered.name, planned.partition))
+        return Proved(order, ordered, planned, records) if records else inspect(order, ordered, planned)
+
+    return inspected
+
+
+def _trial(environment: TaskEnvironment, order: Order, temp: Path, failed: Failed) -> list[Intake]:
+    """The inputs of an order that is only tried."""
+    numbers, inspect = range(len(order.inputs)), _without(failed, Proved)
+    return [intake for number in numbers for intake in _intakes([order], number, environment, inspect, temp)]
+
+
+def _run_once(
+    orders: Sequence[Order], memory: str, inspect: Inspect, environment: TaskEnvironment
+) -> list[TaskReceipt]:
+    watch, failing = Stopwatch(), list[Order]()
     with task_folder() as temp:
-        inputs = [_intakes(orders, number, place, inspect, temp) for number in range(len(orders[0].inputs))]
-        passed, cpu = watch.passed / len(orders), watch.cpu / len(orders)
+        inputs = [_intakes(orders, number, environment, inspect, temp) for number in range(len(orders[0].inputs))]
+        elapsed, cpu = watch.elapsed / len(orders), watch.cpu / len(orders)
         receipts, errors = list[TaskReceipt](), list[CosetError]()
         for number, order in enumerate(orders):
-            watch = Stopwatch(passed, cpu)
+            watch = Stopwatch(elapsed, cpu)
             folder = temp / f"order-{number}"
             folder.mkdir()
             try:
                 intakes = [each[number] for each in inputs]
-                receipts.append(_run(order, intakes, place.files, memory, folder, watch))
+                receipts.append(_run(order, intakes, environment.files, memory, folder, watch))
             except CosetError as error:
                 errors.append(error)
+                if may_be_of_records(order, error):
+                    failing.append(order)
+    if failing and len(failing) == len(errors):
+        raise _Failing(failing, together(errors))
     if errors:
         raise together(errors)
     return receipts
 
 
+@contextmanager
+def _nothing_private(orders: Sequence[Order]) -> Iterator[None]:
+    """Errors of tasks that read private columns quote none of their values, nor do those that they come from."""
+    try:
+        yield
+    except CosetError as error:
+        if not orders[0].private:
+            raise
+        raise type(error)(*map(without_values, error.findings)) from None
+
+
 def _intakes(
-    orders: Sequence[Order], number: int, place: TaskEnvironment, inspect: Inspect, temp: Path
+    orders: Sequence[Order], number: int, environment: TaskEnvironment, inspect: Inspect, temp: Path
 ) -> list[Intake]:
-    """What each order reads of its input of that number."""
+    """The intake of each order for the input with this number."""
     ordered = [order.inputs[number] for order in orders]
     everything = ordered[0].of_all(ordered)
-    read = reader(orders[0], everything, place)
+    read = reader(orders[0], everything, environment)
     intakes = [Intake(order, one, read, inspect) for order, one in zip(orders, ordered, strict=True)]
     if len(orders) > 1 and not read.empty:
         folder = temp / f"input-{number}"
@@ -95,7 +163,7 @@ def _run(
     writers, tally = Writers.of(order, files), Tally()
     with connect(memory, temp) as connection:
         steps = Steps(connection, order, intakes, temp)
-        # What is made on DataFrames is not there yet.
+        # Steps on DataFrames run after this.
         later = {step.name for step in order.steps if step.on_dataframes}
         left = [
             artefact
@@ -111,26 +179,29 @@ def _run(
             for number, name in enumerate(given_to(step)):
                 with tally.rows(Role.GIVEN, name, steps.given(step, number)) as rows:
                     left.append(writers.given(name, rows))
-        apart = steps.apart()
-    # SQL may have stopped early, at an empty side of a join for instance; the proof is of all records.
+        apart, closed = steps.apart(), steps.closed()
+    # SQL may stop early, at an empty side of a join for instance. The proof needs all records.
     for intake in intakes:
         intake.drain()
     left.append(writers.keys(_sampled(intakes)))
+    left.append(writers.set_aside(_set_aside(order, intakes, TaskEnvironment(files, Copies(None)))))
     return TaskReceipt(
         order.ref,
         tuple(receipt for intake in intakes for receipt in intake.receipts()),
         tuple(artefact for artefact in left if artefact is not None),
-        round(watch.passed * 1000),
+        round(watch.elapsed * 1000),
         tuple(tally.made),
         apart,
         round(watch.cpu * 1000),
+        tuple(steps.migrated),
+        closed=closed,
     )
 
 
 def _written(
     write: PlannedWrite, writers: Writers, steps: Steps, tally: Tally, temp: Path
 ) -> Iterator[Artefact | None]:
-    """The files of a result table."""
+    """Write the files of a result table."""
     if write.declared.mode is Mode.UPSERT:
         with tally.upserted(writers.order, write, steps.upserted(write)) as rows:
             yield from writers.upserted(write, rows, temp)
@@ -139,27 +210,40 @@ def _written(
             yield writers.table(write, rows)
 
 
-def reader(order: Order, ordered: Ordered, place: TaskEnvironment) -> Reader:
-    """Who reads an input, by its kind."""
+def reader(order: Order, ordered: Ordered, environment: TaskEnvironment) -> Reader:
+    """The reader of an input, by its kind."""
     match ordered:
         case OrderedStream():
-            return _stream_reader(order, ordered, place)
+            return stream_reader(order.pipeline, ordered, environment)
         case OrderedParts():
-            return PartsReader(ordered, order.store, order.pipeline, place.copies)
+            read_as = Versions(ordered.read, order.pipeline) if isinstance(ordered.read, StateInput) else None
+            return PartsReader(ordered, order.store, order.pipeline, environment.copies, read_as)
         case _:
             assert_never(ordered)
 
 
-def _stream_reader(order: Order, ordered: OrderedStream, place: TaskEnvironment) -> Reader:
+def stream_reader(pipeline: str, ordered: OrderedStream, environment: TaskEnvironment) -> Reader:
+    """The reader of a stream, by its source."""
     match ordered.declared.origin:
         case LandedSource():
-            return LandedReader(ordered, place.files, order.pipeline)
+            return LandedReader(ordered, environment.files, pipeline)
         case KafkaSource() as source:
             from coset.sources.kafka.topic_reader import KafkaReader  # noqa: PLC0415  few streams are read from a broker
 
-            return KafkaReader(ordered, source, order.pipeline)
+            return KafkaReader(ordered, source, pipeline)
         case _:
             assert_never(ordered.declared.origin)
+
+
+def _set_aside(order: Order, intakes: Sequence[Intake], environment: TaskEnvironment) -> pa.Table:
+    """The records that the task set aside."""
+    tables = [SET_ASIDE_COLUMNS.empty_table()]
+    for intake in intakes:
+        if isinstance(intake.ordered, OrderedStream):
+            found = [each for inspection in intake.inspections.values() for each in inspection.set_aside()]
+            known = with_bytes(intake.ordered, found, lambda one: stream_reader(order.pipeline, one, environment))
+            tables.append(rows_of(order, intake.ordered.name, known))
+    return pa.concat_tables(tables)
 
 
 def _sampled(intakes: Sequence[Intake]) -> list[tuple[str, int, pa.Table]]:

@@ -1,4 +1,4 @@
-"""Occasions of this process, by the clocks and names of its machine."""
+"""Occasions: when, where and by whom this process did something."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psutil
 
 from partitioning.model.occasion import Occasion
 
-# Airflow gives it to the processes of its tasks.
+# Airflow sets this variable in the processes of its tasks.
 _AIRFLOW_RUN = "AIRFLOW_CTX_DAG_RUN_ID"
 
 
@@ -20,23 +20,20 @@ def now() -> int:
 
 
 def occasion(began: int) -> Occasion:
-    """What began then, in this process, and ends now."""
+    """An occasion of this process that began at `began` and ends now."""
     user = psutil.Process().username()
     return Occasion(began, now(), socket.gethostname(), user, os.environ.get(_AIRFLOW_RUN, ""))
 
 
 class Stopwatch:
-    """Measures how long work takes: time that passes, and CPU time of all threads of this process, in seconds.
+    """Measures elapsed time, and CPU time of all threads of this process, in seconds. It may start above zero."""
 
-    It may begin with what earlier work took.
-    """
-
-    def __init__(self, passed: float = 0, cpu: float = 0) -> None:
-        self._started = time.monotonic() - passed
+    def __init__(self, elapsed: float = 0, cpu: float = 0) -> None:
+        self._started = time.monotonic() - elapsed
         self._cpu_started = time.process_time() - cpu
 
     @property
-    def passed(self) -> float:
+    def elapsed(self) -> float:
         return time.monotonic() - self._started
 
     @property

@@ -1,108 +1,120 @@
-"""Steps: an order's steps on what its inputs give, in their order, and the rows of its result tables."""
+"""Steps: runs an order's steps on its inputs, and gives the rows of its output."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 
+from partitioning.authoring.state_sql import passed_by
 from partitioning.commands import Replan
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
-from partitioning.model.graph import Mode, Op, Step, quote, state_of
+from partitioning.model.graph import Mode, Op, Step, given_alone, quote, state_of
 from partitioning.model.leaving import DAY_END, Leaving
-from partitioning.model.order import Order
+from partitioning.model.order import Order, Ordered
 from partitioning.model.plan import PlannedWrite, StateInput
-from partitioning.model.receipt import Apart
+from partitioning.model.private import MASK
+from partitioning.model.receipt import Apart, Closed, Migrated
+from partitioning.values import replace
+from spark_jobs.engine.closing import closed
 from spark_jobs.engine.functions import FunctionStep
 from spark_jobs.engine.intake import Intake
+from spark_jobs.engine.migration import migrated
 from spark_jobs.engine.relations import Relations, cast
 from spark_jobs.engine.states import KeptByKey, TaskState, task_state
 from spark_jobs.sql.database import create_views
 
-# Of how many records whose time does not count a task tells key and time.
+# How many records with a time that does not count a receipt lists.
 _APART_TOLD = 5
 
 
 class Steps(Relations):
-    """The SQL of one order: a relation for each input and step, a query for all that is written.
+    """The SQL of one order: a relation for each input and step, and a query for each output.
 
-    What Python steps make waits in the folder `temp`.
+    Results of Python steps are spilled to the folder `temp`.
     """
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, order: Order, intakes: Sequence[Intake], temp: Path
     ) -> None:
         super().__init__(connection, order, intakes)
-        if isinstance(order.day_end, int):
-            connection.execute(f"SET VARIABLE {quote(DAY_END)} = {order.day_end}::BIGINT")
+        for name, time in _times(order):
+            connection.execute(f"SET VARIABLE {quote(name)} = {'NULL' if time is None else time}::BIGINT")
+        self._by_name = {step.name: step for step in order.steps}
         scans = _scans(order)
         relations: dict[str, list[Intake]] = {}
         for intake in intakes:
-            relations.setdefault(intake.ordered.relation, []).append(intake)
+            relations.setdefault(_named(intake.ordered, order), []).append(intake)
         kept = {state_of(step.name): relations.pop(state_of(step.name), []) for step in order.steps if step.state}
         for name, parts in relations.items():
             with self.errors(f"stream or step {name!r}"):
                 self._relation(name, parts, scans[name])
         self._states: dict[str, TaskState] = {}
+        self.migrated: list[Migrated] = []
         self._upserted = {write.declared.step for write in order.writes if write.declared.mode is Mode.UPSERT}
         for number, step in enumerate(order.steps):
-            if step.on_dataframes:
-                continue
-            if step.state:
-                self._open(step, kept[state_of(step.name)])
-            if step.function:
-                self._made(step, temp / f"step-{number}.arrow")
-            elif step.keeps_its_rows:
-                self._goes_on(step)
-            else:
-                with self.errors(f"step {step.name!r}"):
-                    create_views(connection, [step])
+            if not step.on_dataframes:
+                if step.state:
+                    self._open(step, kept[state_of(step.name)])
+                self._do(step, temp / f"step-{number}.arrow")
+
+    def _do(self, step: Step, file: Path) -> None:
+        """Give the result of a step its name in SQL; that of a function is spilled to the file."""
+        if step.function:
+            self._made(step, file)
+        elif step.keeps_its_rows:
+            self._goes_on(step)
+        elif given_alone(step, self._by_name):
+            # It is counted as well as read.
+            self.create(step.name, step.sql, f"step {step.name!r}")
+        else:
+            with self.errors(f"step {step.name!r}"):
+                create_views(self._connection, [_with_others(step, self._order)])
 
     def table(self, write: PlannedWrite) -> pa.RecordBatchReader:
-        """The rows of a result table, to be read before any others are asked for."""
+        """The rows of a result table. Read them before asking for others."""
         return self.rows(write.declared.step, write.columns, f"table {write.declared.table!r}")
 
     def upserted(self, write: PlannedWrite) -> pa.RecordBatchReader:
-        """All rows that an upserted table has of this task's keys, as `KeptByKey.all` gives them.
+        """All rows of an upserted table with this task's keys, as `KeptByKey.all` gives them.
 
-        Raises Refused if a row has no key, or a key has several.
+        Raises Refused if a row has no key, or if a key has several rows.
         """
         step, key = write.declared.step, quote(write.declared.key)
         wrong = f"SELECT {key}, count(*) FROM {quote(step)} GROUP BY 1 HAVING {key} IS NULL OR count(*) > 1 LIMIT 1"
         for name, count in zip(*(column.to_pylist() for column in self.query(wrong, step).read_all()), strict=True):
             what = "a row has no key" if name is None else f"the key {name!r} has {count:,} rows"
-            then = "filter such rows out before" if name is None else "combine them before, or take the latest"
+            then = "filter such rows out first" if name is None else "combine them first, or take the latest"
             where = f"table {write.declared.table!r}, {self._order}"
-            raise Refused(
-                Finding(
-                    Kind.RECORD,
-                    f"{what}: it has one row for each key",
-                    where,
-                    (f"{then}, then ", Replan(self._order.pipeline)),
-                    about(table=write.declared.table, key=name),
-                )
+            raise Refused.of(
+                Kind.RECORD,
+                f"{what}: an upserted table has one row for each key",
+                where,
+                (f"{then}, then ", Replan(self._order.pipeline)),
+                table=write.declared.table,
+                key=name,
             )
         state = self._states[step]
         assert isinstance(state, KeptByKey)
         return self.query(state.all(), f"table {write.declared.table!r}")
 
     def given(self, step: Step, number: int) -> pa.RecordBatchReader:
-        """The rows of an input of a step on DataFrames, to be read before any others are asked for."""
-        return self.query(f"SELECT * FROM {quote(step.inputs[number])}", f"what step {step.name!r} is given")
+        """The rows of an input of a step on DataFrames. Read them before asking for others."""
+        return self.query(f"SELECT * FROM {quote(step.inputs[number])}", f"input of step {step.name!r}")
 
     def left(self, leaving: Leaving) -> pa.RecordBatchReader:
-        """The rows that are left for later tasks, to be read before any others are asked for."""
+        """The output rows for later tasks. Read them before asking for others."""
         if leaving.role is Role.STATE:
             return self.query(self._states[leaving.step].left(), leaving.name)
         return self.rows(leaving.step, leaving.columns, leaving.name)
 
     def apart(self) -> tuple[Apart, ...]:
-        """The records whose times do not count, of each step that goes by times."""
+        """The records whose event times do not count, for each step that uses event time."""
         found = []
         for step in self._order.steps:
             if step.state and step.state.apart:
@@ -111,13 +123,21 @@ class Steps(Relations):
                 if records := counted[0][0].as_py():
                     rows = self.query(first, f"step {step.name!r}").read_all()
                     texts = zip(*(column.to_pylist() for column in rows), strict=True)
-                    found.append(Apart(step.name, records, tuple((str(key), time) for key, time in texts)))
+                    shown = tuple((MASK, MASK) if self._order.private else (str(key), time) for key, time in texts)
+                    found.append(Apart(step.name, records, shown))
         return tuple(found)
 
-    def _relation(self, name: str, intakes: Sequence[Intake], scans: int) -> None:
-        """Give inputs their name in SQL: read as they come if one query needs them once, else kept in DuckDB.
+    def closed(self) -> tuple[Closed, ...]:
+        """What closed of the sides of joins whose records are given alone."""
+        waiting = (step for step in self._order.steps if given_alone(step, self._by_name))
+        return tuple(
+            one for step in waiting for one in closed(self, step, [self._by_name[name] for name in step.inputs])
+        )
 
-        They are several if some partitions of a stream have moved.
+    def _relation(self, name: str, intakes: Sequence[Intake], scans: int) -> None:
+        """Give inputs their name in SQL. They are streamed if one query reads them once, else stored in DuckDB.
+
+        A stream has several inputs if some of its partitions come through an exchange.
         """
         ordered = intakes[0].ordered
         query = " UNION ALL BY NAME ".join(self._scanned(intake) for intake in intakes)
@@ -129,10 +149,13 @@ class Steps(Relations):
         self._connection.execute(f"CREATE TEMP {'TABLE' if kept else 'VIEW'} {quote(name)} AS {query}")
 
     def _open(self, step: Step, intakes: Sequence[Intake]) -> None:
-        """Read what a step kept, if it kept anything."""
+        """Read a step's state, if it has any."""
         read = intakes[0].ordered.read if intakes else None
         assert read is None or isinstance(read, StateInput)
         known = self._scanned(intakes[0]) if intakes and not intakes[0].empty else None
+        if read and read.migration:
+            read, known, figures = migrated(self, self._order, step, read, known)
+            self.migrated.append(figures)
         whole = step.name in self._upserted or step.op is Op.TABLE
         kept = task_state(self._connection, step, self._order.batch, read, known, whole=whole)
         with self.errors(f"state of step {step.name!r}"):
@@ -140,7 +163,7 @@ class Steps(Relations):
         self._states[step.name] = kept
 
     def _goes_on(self, step: Step) -> None:
-        """Run a step that keeps its rows, and reads these as more of its input if it makes one of several."""
+        """Run a step whose state is its own rows. A step that combines reads its earlier rows as more of its input."""
         (name,) = map(quote, step.inputs)
         if step.op is Op.TABLE:
             self._table_of(step)
@@ -151,7 +174,7 @@ class Steps(Relations):
             self._connection.execute(f"CREATE TEMP TABLE {quote(step.name)} AS {sql}")
 
     def _table_of(self, step: Step) -> None:
-        """Keep the rows of this batch's keys, and give the step's name to those of all keys."""
+        """Store the rows of this batch's keys, and give the step's name to the rows of all keys."""
         state = self._states[step.name]
         assert isinstance(state, KeptByKey)
         with self.errors(f"step {step.name!r}"):
@@ -159,7 +182,7 @@ class Steps(Relations):
             self._connection.execute(f"CREATE TEMP VIEW {quote(step.name)} AS {state.rows_of_all()}")
 
     def _made(self, step: Step, file: Path) -> None:
-        """Give what a Python step makes its name in SQL, and what it keeps too."""
+        """Run a Python step, and give its result and its state their names in SQL."""
         function, where = FunctionStep(self._order, step), f"step {step.name!r}"
         rows = self.query(step.sql, where)
         if step.state:
@@ -177,21 +200,45 @@ class Steps(Relations):
         if intake.empty:
             nulls = ", ".join(f"NULL::{kind} AS {quote(column)}" for column, kind in columns)
             return f"SELECT {nulls} WHERE false"
-        # No stream has this name: `@` is in none.
+        # No stream can have a name with `@`.
         raw = f"{intake.ordered.name}@read"
         self._connection.register(raw, intake)
         return f"SELECT {cast(columns)} FROM {quote(raw)}"
 
 
+def _named(read: Ordered, order: Order) -> str:
+    """The name of an input in SQL. What other tasks made of a step of the order is called as it was left."""
+    return read.name if read.relation in {step.name for step in order.steps} else read.relation
+
+
+def _with_others(step: Step, order: Order) -> Step:
+    """The step, whose rows are also those that other tasks made: of hot keys, which they read in ranges."""
+    others = [f"SELECT * FROM {quote(read.name)}" for read in order.inputs if read.relation == step.name]
+    return replace(step, sql=" UNION ALL BY NAME ".join([step.sql, *others]))
+
+
+def _times(order: Order) -> Iterator[tuple[str, int | None]]:
+    """The SQL variables with the times by which steps go."""
+    if isinstance(order.day_end, int):
+        yield DAY_END, order.day_end
+    for step in order.steps:
+        if step.state and (passed := step.state.watermark):
+            yield from zip(passed_by(step.name), (passed.before, passed.now), strict=True)
+
+
 def _scans(order: Order) -> Counter[str]:
-    """How often each input and step is read when all is written that is to be."""
+    """How often the queries of all outputs read each input and step."""
     left = (leaving.step for leaving in order.leaves if leaving.role is not Role.STATE)
+    steps = {step.name: step for step in order.steps}
     scans = Counter([*(write.declared.step for write in order.writes), *left])
     for step in reversed(order.steps):
-        # What a function made, or what takes the place of what was kept, is held in a table; which keys there are, and
-        # what is kept for a time, is asked for besides.
-        held = step.function or (step.state and not step.state.sql)
+        # The result of a function, and state by key, are tables, so their input is read once. Steps with state read it
+        # once more: for its keys, or for the rows to keep for a time.
+        held = step.function or (step.state and not step.state.sql) or given_alone(step, steps)
         for name in step.inputs:
             scans[name] += (1 if held else scans[step.name]) + (1 if step.state else 0)
             scans[name] += 2 if step.state and step.state.apart else 0
+    for read in order.inputs:
+        if (name := _named(read, order)) != read.relation:
+            scans[name] = scans[read.relation]
     return scans

@@ -1,19 +1,19 @@
-"""What every task needs, imported before there is one: processes that are forked from one that has it begin at once.
+"""Imports what every task needs, so that processes forked from this one start at once.
 
-Of threads there are but those of NumPy and Arrow, which know how to be forked.
+The only threads afterwards are those of NumPy and Arrow, which survive a fork.
 """
 
 from __future__ import annotations
 
 import gc
 
-import pandas  # noqa: F401 - DuckDB imports it with the first table that it is given
+import pandas  # noqa: F401 - DuckDB imports it when the first table is registered
 import pyarrow as pa
 
 import spark_jobs.engine.kernel  # noqa: F401
 from spark_jobs.engine.hashing import placement_hashes
 
-# Numba gets ready with the first function that is called.
+# The first call makes Numba load its compiled functions.
 placement_hashes(pa.array(["key"]), "string")
-# What is imported stays: the collector of garbage need not look at it in each of the processes, which share it.
+# The garbage collector of forked processes would touch, and so copy, the memory that they share.
 gc.freeze()

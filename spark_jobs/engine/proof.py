@@ -1,4 +1,4 @@
-"""Proof: the receipt's figures of one partition in one task, taken from what passes, in one compiled pass."""
+"""Proof: counts and checks the records of one partition in one task, in one compiled pass, for the receipt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Order, Ordered
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import PlannedPartition
-from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, Violation
+from partitioning.model.private import MASK, is_private
+from partitioning.model.receipt import MODULUS, HeavyKey, Offender, PartitionReceipt, Violation
 from partitioning.model.takes import taken
 from spark_jobs.engine.arrays import numbers
 from spark_jobs.engine.gaps_seen import Gaps
@@ -22,14 +23,14 @@ from spark_jobs.engine.hashing import key_texts, one_of_equals
 from spark_jobs.engine.heavy_keys import HeavyKeys
 from spark_jobs.engine.offset_digests import digest_of
 from spark_jobs.engine.residues import among, is_one_of, residues
-from spark_jobs.engine.take import DROPPED, OUTSIDE, REFUSED, TAKEN, Taken
+from spark_jobs.engine.take import DROPPED, OUTSIDE, REFUSED, SET_ASIDE, TAKEN, Taken
 
 OFFENDERS_KEPT = 20
 _KEYS_HELD = 1_000_000
 
 # Violations by number, and positions in the array of running counts.
-_VIOLATIONS = (Violation.OFFSET, Violation.FOREIGN, Violation.STRAY, Violation.NULL_KEY)
-_OFFSET, _FOREIGN, _STRAY, _NULL_KEY = range(4)
+_VIOLATIONS = (Violation.OFFSET, Violation.FOREIGN, Violation.STRAY, Violation.NULL_KEY, Violation.SET_ASIDE)
+_OFFSET, _FOREIGN, _STRAY, _NULL_KEY, _SET_ASIDE = range(5)
 _READ, _TAKEN, _DROPPED, _NULLS, _EXPECTED = range(5)
 
 SAMPLED = pa.schema([("key", pa.string()), ("offset", pa.int64())])
@@ -37,11 +38,12 @@ SAMPLED = pa.schema([("key", pa.string()), ("offset", pa.int64())])
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What an order says of the keys in a partition, and so what a record can break.
+    """What an order claims about the records of a partition, each of which a record can violate.
 
-    Keys lie by `h mod partitions = partition`, if that is `placed`. Those taken have `h mod cosets` among the
-    residues `owned`, if there are any. Of those, one in `sample` is kept, none if it is 0. Offsets follow one another,
-    or, if there are `gaps`, rise.
+    If the stream is `placed`, keys have `h mod partitions = partition`. If there are `owned` residues, taken keys have
+    `h mod cosets` among them. One key in `sample` is sampled, none if it is 0. Offsets are consecutive, or only
+    ascending if there are `gaps`. Values of a `private` key go into no receipt, nor does what may quote other
+    columns if the order `hides` some.
     """
 
     placed: bool
@@ -51,10 +53,12 @@ class Claims:
     owned: tuple[int, ...]
     sample: int
     gaps: bool
+    private: bool = False
+    hides: bool = False
 
     @classmethod
     def of(cls, order: Order, ordered: Ordered, planned: PlannedPartition | LeftPartition) -> Claims:
-        """What `order` says of one partition of an input."""
+        """The claims of `order` about one partition of an input."""
         placement, task = ordered.placement, order.task
         placed = placement.hash != OPAQUE
         return cls(
@@ -65,11 +69,13 @@ class Claims:
             task.owns if placed and _owns_all(order, ordered, planned.partition) else (),
             order.key_sample if task.owns else 0,
             ordered.sparse or (isinstance(planned, PlannedPartition) and planned.missing > 0),
+            is_private(placement.key, order.private or ()),
+            bool(order.private),
         )
 
 
 def _owns_all(order: Order, ordered: Ordered, partition: int) -> bool:
-    """Whether the task owns all keys that it takes of a partition; if not, keys need not meet."""
+    """Whether the task owns all keys that it takes from a partition. If not, the stage needs no co-location."""
     step = gcd(ordered.placement.partitions, order.cosets)
     residues = taken(order.task, ordered.name, order.cosets, step)
     return set(residues.get(partition % step, ())) <= set(order.task.owns)
@@ -79,7 +85,7 @@ def _owns_all(order: Order, ordered: Ordered, partition: int) -> bool:
 class Proof:
     """The running figures of one partition of an input in one task.
 
-    `note` is given its batches in order; `receipt` then says what was seen, `keys` which keys were sampled.
+    `note` takes its batches in order. `receipt` has the figures, `keys` the sampled keys.
     """
 
     ordered: Ordered
@@ -89,6 +95,7 @@ class Proof:
     _broken: np.ndarray = field(init=False)
     _owned: np.ndarray = field(init=False)
     _digest: int = 0
+    _digest_aside: int = 0
     _held_digest: int = 0
     _offenders: dict[Violation, list[Offender]] = field(default_factory=lambda: {kind: [] for kind in _VIOLATIONS})
     _sampled: list[pa.Table] = field(default_factory=list)
@@ -106,17 +113,17 @@ class Proof:
         self._counts[_EXPECTED] = self.planned.start
 
     def note(self, batch: Batch, seen: Taken) -> None:
-        """Take the figures of a batch of which it was seen what becomes of each record."""
+        """Add the figures of a batch and the dispositions of its records."""
         claims, kind = self.claims, seen.hashes.dtype
         self._reached = batch.reached
-        sampled = np.empty(len(seen.fates) if claims.sample else 0, np.bool_)
+        sampled = np.empty(len(seen.dispositions) if claims.sample else 0, np.bool_)
         firsts = np.empty((len(_VIOLATIONS), OFFENDERS_KEPT), np.int64)
         filled = np.zeros(len(_VIOLATIONS), np.int64)
         _count_all(
             seen.hashes,
             seen.has_key,
             seen.offsets,
-            seen.fates,
+            seen.dispositions,
             (batch.first, batch.end),
             (claims.placed, claims.gaps),
             (
@@ -131,10 +138,14 @@ class Proof:
             firsts,
             filled,
         )
-        accounted = (seen.fates == TAKEN) | (seen.fates == DROPPED)
+        accounted = (seen.dispositions == TAKEN) | (seen.dispositions == DROPPED)
+        if seen.unusable:
+            aside = seen.dispositions == SET_ASIDE
+            accounted |= aside
+            self._digest_aside = (self._digest_aside + int(digest_of(seen.offsets, aside))) % MODULUS
         self._digest = (self._digest + int(digest_of(seen.offsets, accounted))) % MODULUS
         if self.ordered.sparse:
-            read = seen.fates != OUTSIDE
+            read = seen.dispositions != OUTSIDE
             self._held_digest = (self._held_digest + int(digest_of(seen.offsets, read))) % MODULUS
             if batch.reached is not None:
                 self._gaps.note(seen.offsets[read])
@@ -144,7 +155,7 @@ class Proof:
             self._note_keys(seen, sampled)
 
     def receipt(self) -> PartitionReceipt:
-        """What was seen up to now."""
+        """The figures so far."""
         counts, broken = [int(count) for count in self._counts], [int(count) for count in self._broken]
         return PartitionReceipt(
             input=self.ordered.name,
@@ -161,14 +172,20 @@ class Proof:
             stray=broken[_STRAY],
             keys=len(self.keys()),
             offenders=tuple(offender for kind in _VIOLATIONS for offender in self._offenders[kind]),
-            heavy=self._heavy.found(),
+            heavy=self._heavy_keys(),
             held=f"{self._held_digest:016x}" if self.ordered.sparse else "",
             reached=self._reached,
             gaps=None if self._reached is None else self._gaps.seen(self._reached),
+            set_aside=broken[_SET_ASIDE],
+            digest_aside=f"{self._digest_aside:016x}" if broken[_SET_ASIDE] else "",
         )
 
+    def _heavy_keys(self) -> tuple[HeavyKey, ...]:
+        found = self._heavy.found()
+        return tuple(HeavyKey(MASK, key.records) for key in found) if self.claims.private else found
+
     def keys(self) -> pa.Table:
-        """The sampled keys, each once: columns `key` (text) and `offset` (of its first record)."""
+        """The sampled keys, each once, in columns `key` (text) and `offset` (of its first record)."""
         self._compact()
         return self._sampled[0] if self._sampled else SAMPLED.empty_table()
 
@@ -177,7 +194,10 @@ class Proof:
             kept = self._offenders[violation]
             for row in firsts[number, : min(filled[number], OFFENDERS_KEPT - len(kept))].tolist():
                 (key,) = key_texts(seen.keys.slice(row, 1), self.ordered.placement.key_format).to_pylist()
-                kept.append(Offender(violation, self.planned.partition, int(seen.offsets[row]), key))
+                shown = MASK if self.claims.private and key is not None else key
+                unusable = seen.unusable.get(row) if violation is Violation.SET_ASIDE else None
+                why = unusable.shown(private=self.claims.hides) if unusable else ""
+                kept.append(Offender(violation, self.planned.partition, int(seen.offsets[row]), shown, why))
 
     def _note_keys(self, seen: Taken, sampled: np.ndarray) -> None:
         rows = np.flatnonzero(sampled)
@@ -196,22 +216,36 @@ class Proof:
 
 
 def _keyed(seen: Taken) -> np.ndarray:
-    """A flag for each record that is taken and has a key."""
-    taken_ones: np.ndarray = seen.fates == TAKEN
+    """Whether each record is taken and has a key."""
+    taken_ones: np.ndarray = seen.dispositions == TAKEN
     return taken_ones & seen.has_key if len(seen.has_key) else taken_ones
 
 
 @njit(cache=True, nogil=True)
 def _count_all(  # type: ignore[no-untyped-def]  # noqa: C901
-    hashes, has_key, offsets, fates, span, claimed, among_these, all_owned, counts, broken, sampled, firsts, filled
+    hashes,
+    has_key,
+    offsets,
+    dispositions,
+    span,
+    claimed,
+    among_these,
+    all_owned,
+    counts,
+    broken,
+    sampled,
+    firsts,
+    filled,
 ):
     """Add up the figures of a batch.
 
-    hashes: uint32 or uint64 each; has_key: bool each, or empty; offsets: int64 each; fates: uint8 each; span: the
-    offsets (first, end) that may be there; claimed: whether keys are placed, and whether there are gaps; among_these:
-    the residues of keys that lie in the partition, of the first that the task owns, and of those that are sampled;
-    all_owned: the modulus and all residues that it owns, ascending. Changed are counts, broken (how many of each
-    violation), sampled (a flag each, or empty), and firsts, the rows of the first `filled` of each violation.
+    hashes: uint32 or uint64; has_key: bool, or empty if all have keys; offsets: int64; dispositions: uint8; span: the
+    offsets [first, end) that the batch may have; claimed: whether keys are placed, and whether there are gaps;
+    among_these: the residues of keys in the partition, the first residue that the task owns, those of sampled keys;
+    all_owned: the modulus and all owned residues, ascending.
+
+    This changes counts, broken (the number of each violation), sampled (flags, or empty), and firsts, which gets the
+    rows of the first violations of each kind; filled has their number.
     """
     home, own, sample = among_these
     cosets, owned = all_owned
@@ -222,29 +256,31 @@ def _count_all(  # type: ignore[no-untyped-def]  # noqa: C901
     for i in range(len(hashes)):
         if len(sampled):
             sampled[i] = False
-        offset, fate = offsets[i], fates[i]
+        offset, disposition = offsets[i], dispositions[i]
         if offset < first or offset >= end:
             _break(_OFFSET, i, broken, firsts, filled)
             continue
-        if fate == OUTSIDE:
+        if disposition == OUTSIDE:
             continue
         read += 1
         if offset < expected or (offset > expected and not gaps):
             _break(_OFFSET, i, broken, firsts, filled)
         expected = offset + 1
-        if fate == TAKEN:
+        if disposition == TAKEN:
             taken += 1
-        elif fate == DROPPED:
+        elif disposition == DROPPED:
             dropped += 1
-        elif fate == REFUSED:
+        elif disposition == REFUSED:
             _break(_NULL_KEY, i, broken, firsts, filled)
+        elif disposition == SET_ASIDE:
+            _break(_SET_ASIDE, i, broken, firsts, filled)
         if len(has_key) and not has_key[i]:
-            counts[_NULLS] += fate == TAKEN
+            counts[_NULLS] += disposition == TAKEN
             continue
         h = np.uint64(hashes[i])
         if placed and not among(h, home):
             _break(_FOREIGN, i, broken, firsts, filled)
-        if fate != TAKEN:
+        if disposition != TAKEN:
             continue
         if len(owned) and not (among(h, own) or is_one_of(h % cosets, owned)):
             _break(_STRAY, i, broken, firsts, filled)

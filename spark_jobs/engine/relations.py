@@ -1,4 +1,4 @@
-"""Relations: what has a name in the SQL of one order, and the rows that are read of it."""
+"""Relations: the names in the SQL of one order, the rows read from them, and the errors of doing so."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from partitioning.commands import Repeat, Replan, Then
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import quote
 from partitioning.model.order import Order
@@ -21,7 +21,7 @@ RESULT_ROWS = 122_880
 
 
 class Relations:
-    """The relations of one order in a database. What goes wrong in one of the `intakes` is raised as it was."""
+    """The relations of one order in a database. An error of one of the `intakes` is raised as it was."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, order: Order, intakes: Sequence[Intake] = ()) -> None:
         self._connection = connection
@@ -29,18 +29,27 @@ class Relations:
         self._intakes = intakes
 
     def rows(self, step: str, columns: Sequence[Column], where: str) -> pa.RecordBatchReader:
-        """The rows of a stream or step with these columns, to be read before any others are asked for."""
+        """These columns of a stream or step. Read the rows before asking for others."""
         listed = ", ".join(quote(column.name) for column in columns)
         return self.query(f"SELECT {listed} FROM {quote(step)}", where)
 
     def query(self, sql: str, where: str) -> pa.RecordBatchReader:
-        """The rows of a query, to be read before any others are asked for."""
+        """The rows of a query. Read them before asking for others."""
         with self.errors(where):
             rows = self._connection.execute(sql).to_arrow_reader(RESULT_ROWS)
         return pa.RecordBatchReader.from_batches(rows.schema, self._batches(rows, where))
 
+    def create(self, name: str, sql: str, where: str) -> None:
+        """Store the rows of a query under a name."""
+        with self.errors(where):
+            self._connection.execute(f"CREATE TEMP TABLE {quote(name)} AS {sql}")
+
+    def drop(self, name: str) -> None:
+        """Forget what was stored under a name."""
+        self._connection.execute(f"DROP TABLE {quote(name)}")
+
     def relate(self, name: str, rows: pa.Table, columns: Sequence[Column], where: str) -> None:
-        """Give rows that a function made a name in SQL."""
+        """Give the rows of a function's result a name in SQL."""
         raw = f"{name}@made"
         self._connection.register(raw, rows)
         with self.errors(where):
@@ -49,7 +58,7 @@ class Relations:
 
     @contextmanager
     def errors(self, where: str) -> Iterator[None]:
-        """Raise what went wrong in an intake as it was; explain what went wrong in DuckDB."""
+        """Raise the error of an intake as it was, and turn an error of DuckDB into a refusal."""
         try:
             yield
         except (duckdb.Error, pa.ArrowException, OSError) as error:
@@ -61,7 +70,7 @@ class Relations:
             if isinstance(error, duckdb.OutOfMemoryException):
                 kind, then = Kind.MEMORY, ("give the task more memory with --memory, and ", Repeat())
             what = f"SQL failed: {' '.join(str(error).split())}"
-            raise Refused(Finding(kind, what, f"{where}, {self._order}", then, about(asked=where))) from error
+            raise Refused.of(kind, what, f"{where}, {self._order}", then, asked=where) from error
 
     def _batches(self, rows: pa.RecordBatchReader, where: str) -> Iterator[pa.RecordBatch]:
         while True:
@@ -73,5 +82,5 @@ class Relations:
 
 
 def cast(columns: Iterable[tuple[str, str]]) -> str:
-    """A SELECT's list of columns, each of its DuckDB type."""
+    """A SELECT list that casts each column to its DuckDB type."""
     return ", ".join(f"CAST({quote(name)} AS {kind}) AS {quote(name)}" for name, kind in columns)

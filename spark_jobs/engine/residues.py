@@ -1,4 +1,4 @@
-"""Residues of hashes, compiled: whether one is among some, for most hashes by a product and not by a division."""
+"""Residues of hashes, compiled: tests whether a residue is in a range or set, mostly without a division."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _NARROW = 1 << 32
 
 
 class ResidueRange(NamedTuple):
-    """The residues [first, first + many) by some modulus: those hashes h for which `reduce(h) - low < width`, unsigned.
+    """The residues [first, first + many) of a modulus: the hashes h with `reduce(h) - low < width`, unsigned.
 
-    To reduce is to multiply by `factor` modulo 2^64, if that is `by_product`, else to divide by it and keep the rest. A
-    product's place below 2^64 is that of the residue below the modulus. Source: Lemire, Kaser and Kurz, "Faster
-    remainder by direct computation" (2019); it holds for hashes and moduli of 32 bits.
+    `reduce` multiplies by `factor` modulo 2^64 if `by_product`, else it takes the remainder of a division by it. The
+    position of a product in [0, 2^64) is that of the residue in [0, modulus). This holds for hashes and moduli of 32
+    bits. Source: Lemire, Kaser and Kurz, "Faster remainder by direct computation" (2019).
     """
 
     by_product: bool
@@ -26,7 +26,7 @@ class ResidueRange(NamedTuple):
 
 
 def residues(modulus: int, first: int, many: int, hashes: np.dtype) -> ResidueRange:
-    """The `many` residues from `first` on, for hashes of this type; or all of them.
+    """The `many` residues from `first` on, for hashes of this type.
 
     >>> three = residues(10, 4, 3, np.dtype(np.uint32))
     >>> [h for h in range(20) if among(np.uint32(h), three)]
@@ -42,7 +42,7 @@ def residues(modulus: int, first: int, many: int, hashes: np.dtype) -> ResidueRa
 
 @njit(cache=True, nogil=True, inline="always")
 def among(h, residues):  # type: ignore[no-untyped-def]
-    """Whether the residue of a hash is one of these."""
+    """Whether the residue of a hash is in the range."""
     wide = np.uint64(h)
     reduced = wide * residues.factor if residues.by_product else wide % residues.factor
     return reduced - residues.low < residues.width
@@ -50,7 +50,7 @@ def among(h, residues):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, inline="always")
 def is_one_of(residue, residues):  # type: ignore[no-untyped-def]
-    """Whether it is among the residues, which ascend; most tasks have one."""
+    """Whether a residue is in an ascending array of residues. Most tasks have one."""
     if len(residues) == 1:
         return residue == residues[0]
     place = np.searchsorted(residues, residue)

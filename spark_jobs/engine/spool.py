@@ -1,4 +1,4 @@
-"""A spool: rows that come in any order and go by partition, in each in the order in which they came."""
+"""A spool: takes rows in any order and returns them by partition. Within a partition they keep their order."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pyarrow as pa
 
 from spark_jobs.engine.arrays import numbers
 
-# What is held in memory before it waits in a file.
+# How many bytes of rows are held in memory before they are spilled to a file.
 _HELD = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Rows that are sorted by partition: those of `partitions[i]` are [starts[i], starts[i + 1])."""
+    """Rows sorted by partition. The rows of `partitions[i]` are [starts[i], starts[i + 1])."""
 
     rows: pa.RecordBatch
     partitions: np.ndarray
@@ -31,9 +31,9 @@ class _Run:
 
 
 class Spool:
-    """Rows of a schema, of which no more than 64 MiB are held in memory; the rest waits in files in a folder.
+    """Rows of a schema. At most 64 MiB are held in memory; the rest is spilled to a folder.
 
-    It can be read once, when all is there.
+    Read it once, after the last row was added.
     """
 
     def __init__(self, schema: pa.Schema, folder: Path) -> None:
@@ -45,7 +45,7 @@ class Spool:
         self._runs: list[_Run] = []
 
     def add(self, rows: pa.RecordBatch, partitions: np.ndarray) -> None:
-        """Some rows, and the partition of each (int64)."""
+        """Add rows, with the partition of each (int64)."""
         self._rows.append(rows)
         self._places.append(partitions)
         self._bytes += rows.nbytes
@@ -53,7 +53,7 @@ class Spool:
             self._runs.append(self._kept(self._sorted()))
 
     def parts(self) -> Iterator[tuple[int, Sequence[pa.RecordBatch]]]:
-        """Each partition that has rows, ascending, and its rows."""
+        """Each partition that has rows, ascending, with its rows."""
         if self._rows:
             self._runs.append(self._sorted())
         for partition in sorted({int(number) for run in self._runs for number in run.partitions}):
@@ -61,7 +61,7 @@ class Spool:
             yield partition, [rows for rows in found if rows is not None]
 
     def _sorted(self) -> _Run:
-        """What is held, which is no more."""
+        """Sort the rows in memory, and forget them."""
         places = np.concatenate(self._places)
         order = np.argsort(places, kind="stable")
         table = pa.Table.from_batches(self._rows, self._schema).take(numbers(order)).combine_chunks()
@@ -71,7 +71,7 @@ class Spool:
         return _Run(rows, partitions, np.append(starts, len(order)))
 
     def _kept(self, run: _Run) -> _Run:
-        """The same rows, in a file that is read as it is asked for."""
+        """Spill the rows to a file, which is mapped into memory."""
         path = self._folder / f"run-{len(self._runs)}.arrow"
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, self._schema) as writer:
             writer.write_batch(run.rows)

@@ -1,4 +1,4 @@
-"""State of a step in one task: what it kept, as far as this batch has to do with it, and what it keeps from now on."""
+"""State of a step in one task: the SQL that reads what this batch needs of it, and that writes the new state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from partitioning.model.leaving import BATCH, GONE, TIME, state_columns
 from partitioning.model.plan import StateInput
 from partitioning.model.streams import Column
 
-# Whether this batch has the key of a row.
+# A column that says whether this batch has records of a row's key.
 GOT = "@got"
 _GOT = quote(GOT)
 
@@ -26,9 +26,9 @@ def task_state(
     *,
     whole: bool,
 ) -> TaskState:
-    """The state of a step, in the database of its task; `known` selects the rows of `read`, if there are any.
+    """The state of a step in the database of its task. `known` is the query for the rows of `read`, if it has rows.
 
-    It is `whole` if all of it is asked for, and not only what has to do with this batch.
+    With `whole` all keys are read, not only those that this batch needs.
     """
     assert step.state
     kind = KeptForTime if step.state.sql else KeptByKey
@@ -36,15 +36,22 @@ def task_state(
 
 
 def all_kept(keeps: StateSpec, read: StateInput, known: str) -> str:
-    """The query for all that is kept, of whatever key; the table `known` has the rows of all runs."""
+    """The query for the state of all keys. The table `known` has the rows of all runs."""
     columns = ", ".join(quote(column.name) for column in keeps.columns)
     if keeps.sql:
         return f"SELECT {columns} FROM ({_young(keeps, read, known)})"
     return f"SELECT {columns} FROM ({_newest(_key(keeps), known)}) WHERE NOT {quote(GONE.name)}"
 
 
+def rows_of_now(keeps: StateSpec, read: StateInput, known: str) -> str:
+    """The query for the rows that count, of all runs' rows, with their marks."""
+    if keeps.sql:
+        return _young(keeps, read, known)
+    return f"SELECT * FROM ({_newest(_key(keeps), known)}) WHERE NOT {quote(GONE.name)}"
+
+
 class TaskState(ABC):
-    """What a step kept and keeps. It is a relation of its own in SQL, named `<step>.state`."""
+    """The state of a step. Its rows are a relation in SQL, named `<step>.state`."""
 
     def __init__(
         self,
@@ -67,41 +74,41 @@ class TaskState(ABC):
         self._known = known or f"SELECT {nothing} WHERE false"
         if read and (added := [column for column in keeps.columns if column not in read.columns]):
             self._known = f"SELECT *, {_nulls(added)} FROM ({self._known})"
-        # What was left since that batch is left anew.
+        # Rows of batches after this one are in merged runs, which this task writes again.
         self._unmerged = read.unmerged if read else -1
         self._columns = ", ".join(quote(column.name) for column in keeps.columns)
         self._name = quote(state_of(step.name))
-        # What is needed of it: by the step, or to be left anew.
+        # The rows that the step needs, or that are written again.
         self._needed = quote(f"{step.name}.state@needed")
 
     @abstractmethod
     def open(self) -> None:
-        """Read what was kept. What the step reads has its name in SQL."""
+        """Read the state, and give it its name in SQL. The relations that the step reads exist by then."""
 
     @abstractmethod
     def left(self) -> str:
-        """The query for the rows to leave; the step has its name in SQL too."""
+        """The query for the rows to write. The step's own relation exists by then."""
 
     def _is_new(self, relation: str) -> str:
-        """The query for rows that this batch leaves first."""
+        """The query for rows that are new in this batch."""
         marks = f"{self._batch}::BIGINT AS {quote(BATCH.name)}, false AS {quote(GONE.name)}"
         return f"SELECT {self._columns}, {marks} FROM {relation}"
 
     def _needs(self, sql: str, of_step: str) -> None:
-        """Keep the rows that are needed, of which the step is given some."""
+        """Store the needed rows. The condition `of_step` selects those that the step sees."""
         self._connection.execute(f"CREATE TEMP TABLE {self._needed} AS {sql}")
         self._connection.execute(
             f"CREATE TEMP VIEW {self._name} AS SELECT {self._columns} FROM {self._needed} {of_step}"
         )
 
     def _again(self, condition: str) -> str:
-        """The query for rows that are left anew."""
+        """The query for rows of merged runs, which are written again."""
         columns = f"{self._columns}, {quote(BATCH.name)}, {quote(GONE.name)}"
         return f"SELECT {columns} FROM {self._needed} WHERE {quote(BATCH.name)} > {self._unmerged} AND {condition}"
 
 
 class KeptForTime(TaskState):
-    """Rows that stay beside those that were kept before, until their time is over."""
+    """State of rows with a time. New rows are added; a row goes when its time is over."""
 
     def open(self) -> None:
         self._needs(_young(self._keeps, self._read, f"({self._known})"), "")
@@ -111,9 +118,9 @@ class KeptForTime(TaskState):
 
 
 class KeptByKey(TaskState):
-    """Rows that take the place of whatever was kept of the keys that this batch has.
+    """State by key. The new rows of a key replace all its earlier rows.
 
-    A key of which nothing is kept any more has a row that says so, as long as older runs may have others.
+    A key without rows any more gets a row that says so, while older runs may have rows of it.
     """
 
     @property
@@ -122,7 +129,7 @@ class KeptByKey(TaskState):
 
     @property
     def rows(self) -> str:
-        """The relation that holds what the step keeps of the keys it got."""
+        """The relation with the new state of this batch's keys."""
         is_another = self._step.function or self._step.op is Op.TABLE
         return quote(f"{self._step.name}.state@made" if is_another else self._step.name)
 
@@ -133,7 +140,7 @@ class KeptByKey(TaskState):
         batch, found = quote(BATCH.name), quote(f"{self._step.name}.state@found")
         joined = f"({self._known}) AS known LEFT JOIN (SELECT *, true AS is_got FROM ({got})) AS got"
         needed = "true" if self._whole else f"is_got OR known.{batch} > {self._unmerged}"
-        # DuckDB may look twice at what a window is over, and what is read is read once.
+        # DuckDB may scan the input of a window twice, and an intake can be read only once.
         self._connection.execute(
             f"CREATE TEMP TABLE {found} AS SELECT known.*, is_got IS NOT NULL AS {_GOT} FROM {joined} "
             f"ON {self._of('known')} IS NOT DISTINCT FROM got.{_GOT} WHERE {needed}"
@@ -142,15 +149,15 @@ class KeptByKey(TaskState):
         self._connection.execute(f"DROP TABLE {found}")
 
     def left(self) -> str:
-        # Where nothing older is left, a key without rows is one of which nothing is kept.
+        # Without older runs, a key that has no row has no state.
         older = self._unmerged >= 0
         again = self._again(f"NOT {_GOT}" if older else f"NOT {_GOT} AND NOT {quote(GONE.name)}")
         return " UNION ALL ".join([self._is_new(self.rows), again, *([self._dropped] if older else [])])
 
     def all(self) -> str:
-        """The query for all rows that are kept now, and one for each key that was dropped.
+        """The query for the new state of all keys, with a row for each dropped key.
 
-        Beside the columns of what is left, `GOT` says which of them are of keys that this batch has.
+        The column `GOT` says whether this batch has the row's key. The other columns are those of `left`.
         """
         columns = f"{self._columns}, {quote(BATCH.name)}, {quote(GONE.name)}"
         others = f"SELECT {columns}, false FROM {self._needed} WHERE NOT {_GOT} AND NOT {quote(GONE.name)}"
@@ -158,12 +165,12 @@ class KeptByKey(TaskState):
         return f"{got} UNION ALL {others}"
 
     def rows_of_all(self) -> str:
-        """The query for all rows that are kept now, without any marks."""
+        """The query for the new state of all keys, in the step's own columns."""
         return f"SELECT {self._columns} FROM ({self.all()}) WHERE NOT {quote(GONE.name)}"
 
     @property
     def _dropped(self) -> str:
-        """The query for the keys of which something was kept, and is not any more."""
+        """The query for the keys that had state and have none any more."""
         columns = ", ".join(
             self._key if quote(column.name) == self._key else _nulls([column]) for column in self._keeps.columns
         )
@@ -183,17 +190,17 @@ def _young(keeps: StateSpec, read: StateInput | None, relation: str) -> str:
 
 
 def _nulls(columns: Iterable[Column]) -> str:
-    """A SELECT's list of columns without values."""
+    """A SELECT list of null columns."""
     return ", ".join(f"NULL::{column.type} AS {quote(column.name)}" for column in columns)
 
 
 def _newest(key: str, relation: str) -> str:
-    """The query for the rows of the newest run that has their key."""
+    """The query for each key's rows in the newest run that has the key."""
     batch = quote(BATCH.name)
     return f"SELECT * FROM {relation} QUALIFY {batch} = max({batch}) OVER (PARTITION BY {key})"
 
 
 def _key(keeps: StateSpec) -> str:
-    """What tells keys apart: without a key column there is but one."""
+    """The SQL of the key. Without a key column there is one key, 0."""
     key = keeps.placement.key if keeps.placement else ""
     return quote(key) if key else "0"

@@ -1,65 +1,106 @@
-"""Take: which records of a partition are a task's. The compiled twin of `partitioning.model.takes.fate`."""
+"""Take: decides which records of a partition a task takes. The compiled twin of `disposition` in `model/takes.py`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from coset.sources.reader import Batch
-from partitioning.errors import Finding, Refused, about
+from coset.sources.reader import WHY, Batch
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.leaving import LeftPartition
-from partitioning.model.order import Order, Ordered
+from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.placement import MURMUR2, OPAQUE
 from partitioning.model.plan import PlannedPartition
-from partitioning.model.takes import Fate, fate
+from partitioning.model.takes import Disposition, disposition
 from spark_jobs.engine.hashing import placement_hashes
 from spark_jobs.engine.residues import is_one_of
 
-# Fates as numbers; a record outside the planned range, or of what its file says it holds, has none.
-OUTSIDE, LEFT, TAKEN, DROPPED, REFUSED = range(5)
-_NUMBERS = {Fate.LEFT: LEFT, Fate.TAKEN: TAKEN, Fate.DROPPED: DROPPED, Fate.REFUSED: REFUSED}
+# Dispositions as numbers. OUTSIDE is a record beyond the planned range, or beyond that which its file or topic claims.
+OUTSIDE, LEFT, TAKEN, DROPPED, REFUSED, SET_ASIDE = range(6)
+_NUMBERS = {
+    Disposition.LEFT: LEFT,
+    Disposition.TAKEN: TAKEN,
+    Disposition.DROPPED: DROPPED,
+    Disposition.REFUSED: REFUSED,
+    Disposition.SET_ASIDE: SET_ASIDE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """Why a record cannot be used, and the step that failed on it; none if it could not be read."""
+
+    why: str
+    step: str = ""
+
+    def told(self, *, private: bool) -> str:
+        """Why, without what may quote a value of private columns."""
+        return "it cannot be used as declared" if private else self.why
+
+    def shown(self, *, private: bool) -> str:
+        """Why, and at which step."""
+        return f"step {self.step!r}: {self.told(private=private)}" if self.step else self.told(private=private)
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What becomes of the records of a batch: a fate for each, with its offset and the hash of its key.
+    """The disposition, the offset, the key and its hash of each record of a batch.
 
-    `has_key` has a flag for each record, or is empty if all have keys; where there is none, the hash means nothing.
+    `has_key` is empty if all records have keys. The hash of a record without one has no meaning. `unusable` has the
+    rows of records that cannot be used.
     """
 
     keys: pa.Array
     hashes: np.ndarray
     has_key: np.ndarray
     offsets: np.ndarray
-    fates: np.ndarray
+    dispositions: np.ndarray
+    unusable: Mapping[int, Unusable] = field(default_factory=dict)
 
 
 class Take:
-    """What a task takes of one partition, by its order. Each key is hashed once."""
+    """Decides which records of one partition a task takes, by its order. Each key is hashed once.
 
-    def __init__(self, order: Order, ordered: Ordered, planned: PlannedPartition | LeftPartition) -> None:
+    A record at an offset of `failed` cannot be used: a step failed on it.
+    """
+
+    def __init__(
+        self,
+        order: Order,
+        ordered: Ordered,
+        planned: PlannedPartition | LeftPartition,
+        failed: Mapping[int, Unusable] | None = None,
+    ) -> None:
         placement, name = ordered.placement, ordered.name
         self._key = placement.key
         self._key_format = placement.key_format
         self._offset = ordered.offset
-        # The keys of an opaque stream are hashed for the sample and the heavy ones alone.
+        # An opaque stream's own hash is unknown. This one serves only the sample and the heavy keys.
         self._hash = MURMUR2 if placement.hash == OPAQUE else placement.hash
         self._range = planned.start, planned.end
         kept = order.task.filters.get(name)
         self._modulus = kept.modulus if kept else 0
         self._residues = np.array(kept.residues if kept else (), np.uint64)
         self._takes_keys = not order.task.null_keys
-        self._keyless = _NUMBERS[fate(order.task, name, ordered.null_keys, planned.partition, None)]
+        rule = order.task, name, ordered.null_keys, planned.partition, None
+        self._keyless = _NUMBERS[disposition(*rule)]
+        self._unread = _NUMBERS[disposition(*rule, usable=False)]
+        self._sets_aside = isinstance(ordered, OrderedStream) and ordered.declared.sets_aside
+        self._failed = failed or {}
 
     def look(self, batch: Batch) -> Taken:
-        """The fate of each record. Raises Refused if an offset is null or keys are not of the declared format."""
-        # Keys are hashed once for all tasks that read them together.
-        keys, hashes, has_key, numbers = batch.once((self._key, self._hash), lambda: self._hashed(batch))
-        fates = np.empty(len(keys), np.uint8)
+        """The disposition of each record.
+
+        Raises Refused if an offset is null or the keys do not fit the declared format.
+        """
+        # Tasks that read together share the hashes.
+        keys, hashes, has_key, numbers, unread = batch.once((self._key, self._hash), lambda: self._hashed(batch))
+        dispositions = np.empty(len(keys), np.uint8)
         _decide(
             hashes,
             has_key,
@@ -69,26 +110,65 @@ class Take:
             self._residues.astype(hashes.dtype, copy=False),
             self._takes_keys,
             self._keyless,
-            fates,
+            dispositions,
         )
-        return Taken(keys, hashes, has_key, numbers, fates)
+        if not self._sets_aside:
+            return Taken(keys, hashes, has_key, numbers, dispositions)
+        unusable = {row: why for row, why in unread.items() if dispositions[row] != OUTSIDE}
+        dispositions[list(unusable)] = self._unread
+        for row, offset in enumerate(numbers.tolist()) if self._failed else ():
+            if offset in self._failed and dispositions[row] == TAKEN:
+                unusable[row], dispositions[row] = self._failed[offset], SET_ASIDE
+        return Taken(keys, hashes, has_key, numbers, dispositions, unusable)
 
-    def _hashed(self, batch: Batch) -> tuple[pa.Array, np.ndarray, np.ndarray, np.ndarray]:
-        """The keys, their hashes, which of them are there, and the offsets."""
+    def _hashed(self, batch: Batch) -> tuple[pa.Array, np.ndarray, np.ndarray, np.ndarray, Mapping[int, Unusable]]:
+        """The keys, their hashes, the flags of keys that are not null, the offsets, and the records that cannot be
+        used."""
         offsets = batch.records.column(self._offset)
         keys = batch.records.column(self._key) if self._key else pa.nulls(len(offsets))
         if offsets.null_count:
-            raise Refused(
-                Finding(
-                    Kind.RECORD,
-                    f"column {self._offset!r} has {offsets.null_count} records without an offset",
-                    batch.where,
-                    "land the file again with every record's offset",
-                    about(offset=self._offset, null_count=offsets.null_count),
-                )
+            raise Refused.of(
+                Kind.RECORD,
+                f"{offsets.null_count} records have no offset in column {self._offset!r}",
+                batch.where,
+                "land the file again with an offset for each record",
+                offset=self._offset,
+                null_count=offsets.null_count,
             )
-        hashes = placement_hashes(keys, self._key_format, self._hash)
-        return keys, hashes, _has_key(keys), offsets.cast(pa.int64()).to_numpy()
+        unread = {}
+        if WHY.name in batch.records.schema.names:
+            said = batch.records.column(WHY.name)
+            unread = {row: Unusable(why) for row, why in enumerate(said.to_pylist()) if why is not None}
+        try:
+            if self._sets_aside:
+                keys.validate(full=True)
+            hashes = placement_hashes(keys, self._key_format, self._hash)
+        except (Refused, pa.ArrowInvalid):
+            if not self._sets_aside:
+                raise
+            wrong = self._wrong_keys(keys)
+            unread |= wrong
+            keys = pa.array([None if row in wrong else key.as_py() for row, key in enumerate(keys)], keys.type)
+            hashes = placement_hashes(keys, self._key_format, self._hash)
+        return keys, hashes, _has_key(keys), offsets.cast(pa.int64()).to_numpy(), unread
+
+    def _wrong_keys(self, keys: pa.Array) -> Mapping[int, Unusable]:
+        """The keys that cannot be hashed, found by halving. Raises Refused if that holds for any key of their type."""
+        placement_hashes(keys.slice(0, 0), self._key_format, self._hash)
+        wrong, spans = {}, [(0, len(keys))]
+        while spans:
+            start, count = spans.pop()
+            some = keys.slice(start, count)
+            try:
+                some.validate(full=True)
+                placement_hashes(some, self._key_format, self._hash)
+            except (Refused, pa.ArrowInvalid) as error:
+                if count > 1:
+                    spans += [(start, count // 2), (start + count // 2, count - count // 2)]
+                else:
+                    said = error.findings[0].what if isinstance(error, Refused) else "it is not UTF-8"
+                    wrong[start] = Unusable(f"the key cannot be used: {said}")
+        return wrong
 
 
 def _has_key(keys: pa.Array) -> np.ndarray:
@@ -99,14 +179,14 @@ def _has_key(keys: pa.Array) -> np.ndarray:
 
 
 @njit(cache=True, nogil=True)
-def _decide(hashes, has_key, offsets, bounds, modulus, residues, takes_keys, keyless, fates):  # type: ignore[no-untyped-def]
+def _decide(hashes, has_key, offsets, bounds, modulus, residues, takes_keys, keyless, dispositions):  # type: ignore[no-untyped-def]
     start, end = bounds
     for i in range(len(hashes)):
         if offsets[i] < start or offsets[i] >= end:
-            fates[i] = OUTSIDE
+            dispositions[i] = OUTSIDE
         elif len(has_key) and not has_key[i]:
-            fates[i] = keyless
+            dispositions[i] = keyless
         elif not takes_keys or (modulus and not is_one_of(hashes[i] % modulus, residues)):
-            fates[i] = LEFT
+            dispositions[i] = LEFT
         else:
-            fates[i] = TAKEN
+            dispositions[i] = TAKEN

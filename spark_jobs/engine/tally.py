@@ -1,4 +1,4 @@
-"""Tally: how many rows steps make for what is written, counted on their way to the writers."""
+"""Tally: counts the rows that steps make, on their way to the writers."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from partitioning.model.leaving import GONE
 from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.receipt import Made
-from partitioning.model.upserts import alone
+from partitioning.model.upserts import alone, is_rewritten
 from spark_jobs.engine.destinations import destinations
 from spark_jobs.engine.states import GOT
 
 
 @dataclass(slots=True)
 class Tally:
-    """What the steps of one run of an order made."""
+    """The numbers of rows that the steps of one run of an order made."""
 
     made: list[Made] = field(default_factory=list)
 
     @contextmanager
     def rows(self, role: Role, name: str, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatchReader]:
-        """The same rows, to be written. Those that the writer does not read count as well."""
+        """The same rows, counted. Rows that the writer does not read are counted too."""
         count = 0
 
         def passing() -> Iterator[pa.RecordBatch]:
@@ -46,7 +46,7 @@ class Tally:
 
     @contextmanager
     def upserted(self, order: Order, write: PlannedWrite, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatchReader]:
-        """The same rows of an upserted table, by partition: those count that have to be written anew."""
+        """The same rows of an upserted table, counted for each partition that has to be written again."""
         leaving = next(left for left in order.leaves if left.name == state_of(write.declared.step))
         mine = alone(leaving.placement, order.cosets, order.task.owns)
         there, changed = Counter[int](), set[int]()
@@ -67,7 +67,7 @@ class Tally:
         parts = tuple(
             (partition, count)
             for partition, count in sorted(there.items())
-            if write.anew or partition not in mine or partition in changed
+            if is_rewritten(partition, mine, anew=write.anew, has_new=partition in changed)
         )
         self.made.append(Made(Role.TABLE, write.declared.table, sum(count for _, count in parts), parts))
 

@@ -1,4 +1,4 @@
-"""Task folder: where tasks put what does not fit into memory, and what is left of those that were killed."""
+"""Task folder: where tasks spill data, and how the folders of killed tasks are removed."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-# Not that of versions which did not lock theirs.
+# Older versions used another prefix, and did not lock their folders.
 PREFIX = "coset-orders-"
 
 
 @contextmanager
 def task_folder() -> Iterator[Path]:
-    """A folder of this run alone, which ends with it.
+    """A temporary folder for one run.
 
-    A process that is killed cannot remove its own. Whoever comes next does: a folder that nobody holds locked is
-    nobody's, and the lock of a process ends with it.
+    A killed process cannot remove its folder, so the next run does. The owner holds a lock, which ends with its
+    process: a folder that is not locked has no owner.
     """
     _remove_left()
     folder, lock = _made()
@@ -31,10 +31,10 @@ def task_folder() -> Iterator[Path]:
 
 
 def _made() -> tuple[Path, int]:
-    """A new folder, and what holds it locked."""
+    """A new folder, and the descriptor that holds its lock."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        # Whoever looks before it is locked takes it for left, and removes it.
+        # Another run may remove the folder before it is locked.
         with suppress(FileNotFoundError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -45,7 +45,7 @@ def _made() -> tuple[Path, int]:
 
 def _remove_left() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        # It may be another user's, or gone by now.
+        # The folder may be another user's, or gone by now.
         with suppress(OSError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:

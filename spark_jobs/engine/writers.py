@@ -1,6 +1,6 @@
-"""Writers: what a task leaves in its attempt's folders, streamed to the store, each file an artefact.
+"""Writers: stream a task's output to its attempt's folders in the store. Each file is an artefact.
 
-Result tables and sampled keys are Parquet. What is for later tasks is Arrow's stream format, by partition.
+Result tables and sampled keys are Parquet. Output for later tasks is Arrow's stream format, by partition.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from coset.sources.files import Files, version
 from coset.sources.parts_reader import left_schema
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.commands import Repeat
-from partitioning.errors import Finding, OutcomeUnknown, about
+from partitioning.errors import OutcomeUnknown
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, PartitionSlice, Role
 from partitioning.model.graph import state_of
 from partitioning.model.leaving import BATCH, GONE, POSITIONS, TIME, Leaving
 from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite
-from partitioning.model.upserts import alone
+from partitioning.model.tables_at import TABLES
+from partitioning.model.upserts import alone, is_rewritten
 from partitioning.values import replace
 from spark_jobs.engine.arrays import numbers
 from spark_jobs.engine.destinations import destinations
+from spark_jobs.engine.set_aside import SET_ASIDE_COLUMNS
 from spark_jobs.engine.spool import Spool
 from spark_jobs.engine.states import GOT
 from spark_jobs.tables.table_schema import table_schema
@@ -46,14 +48,14 @@ _KEYS = pa.schema(
         ("offset", pa.int64()),
     ]
 )
-# Of a part, what is decoded at once when it is read.
+# How many rows of a partition a reader decodes at once.
 _PART_ROWS = 1 << 15
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 @dataclass(frozen=True, slots=True)
 class Writers:
-    """Where one run of an order writes: `run` makes the folders its own, so that no file is ever overwritten."""
+    """The writers of one run of an order. `run` makes its folders unique, so that no file is ever overwritten."""
 
     order: Order
     files: Files
@@ -65,16 +67,16 @@ class Writers:
         return cls(order, files, secrets.token_hex(4))
 
     def table(self, write: PlannedWrite, rows: pa.RecordBatchReader) -> Artefact | None:
-        """Write a result table's rows; None if there are none, and then no file."""
+        """Write a result table's rows to a file. None, and no file, without rows."""
         schema, order = table_schema(write), self.order
         batches = (self._with_lineage(batch, schema, len(write.columns)) for batch in rows)
         path = f"{self._folder(write)}/{order.stage}-{order.task.task}.parquet"
         return self._rows(Role.TABLE, write.declared.table, path, schema, batches)
 
     def upserted(self, write: PlannedWrite, rows: pa.RecordBatchReader, temp: Path) -> Iterator[Artefact]:
-        """Write those of an upserted table's partitions anew in which this batch has keys, each to a file.
+        """Write the partitions of an upserted table in which this batch has keys, each to a new file.
 
-        `rows` are as `KeptByKey.all` gives them. What does not fit into memory waits in the folder `temp`.
+        `rows` come from `KeptByKey.all`. Rows that do not fit into memory are spilled to the folder `temp`.
         """
         order = self.order
         state = state_of(write.declared.step)
@@ -85,21 +87,29 @@ class Writers:
             spool.add(batch, destinations(leaving, order.task.task, batch))
         for partition, batches in spool.parts():
             together = pa.Table.from_batches(batches)
-            if write.anew or partition not in mine or pc.any(together[GOT]).as_py():
+            has_new = bool(pc.any(together[GOT]).as_py())
+            if is_rewritten(partition, mine, anew=write.anew, has_new=has_new):
                 path = f"{self._folder(write)}/{order.stage}-{order.task.task}-{partition}.parquet"
                 kept = together.filter(pc.invert(together[GONE.name]))
                 yield self._partition(write.declared.table, path, partition, self._with_origin(kept, write))
 
     def keys(self, sampled: list[tuple[str, int, pa.Table]]) -> Artefact | None:
-        """Write the sampled keys of (input, partition); None if there are none."""
+        """Write the sampled keys of each (input, partition). None without keys."""
         order = self.order
         folder = f"{order.pipeline}/audits/{order.batch}/attempt-{order.attempt}/keys-{self.run}"
         batches = (batch for rows in sampled for batch in self._key_rows(*rows).to_batches())
         path = f"{folder}/{order.stage}-{order.task.task}.parquet"
         return self._rows(Role.KEYS, order.stage, path, _KEYS, batches)
 
+    def set_aside(self, rows: pa.Table) -> Artefact | None:
+        """Write the records that the task set aside. None, and no file, without any."""
+        order = self.order
+        path = f"{order.pipeline}/set-aside/{order.batch}/attempt-{order.attempt}-{self.run}"
+        name = f"{path}/{order.stage}-{order.task.task}.parquet"
+        return self._rows(Role.SET_ASIDE, order.stage, name, SET_ASIDE_COLUMNS, iter(rows.to_batches()))
+
     def given(self, name: str, rows: pa.RecordBatchReader) -> Artefact:
-        """Write the rows that a step on DataFrames is given; a file without rows says what columns there are."""
+        """Write the input of a step on DataFrames. A file without rows is written too, because it has the schema."""
         order = self.order
         path = f"{order.pipeline}/left/{order.batch}/attempt-{order.attempt}-{self.run}/{name}"
 
@@ -115,9 +125,9 @@ class Writers:
         return self._put(Role.GIVEN, name, f"{path}/{order.stage}-{order.task.task}.arrow", write)
 
     def left(self, leaving: Leaving, rows: pa.RecordBatchReader, temp: Path) -> Artefact | None:
-        """Write rows for later tasks, by partition, each in the order of the rows; None if there are none.
+        """Write rows for later tasks, by partition and there in their order. None without rows.
 
-        What does not fit into memory waits in the folder `temp`.
+        Rows that do not fit into memory are spilled to the folder `temp`.
         """
         order, columns = self.order, arrow_schema(leaving.columns)
         spool = Spool(columns, Path(tempfile.mkdtemp(dir=temp)))
@@ -135,7 +145,7 @@ class Writers:
         def write(sink: _Hashed) -> list[PartitionSlice]:
             schema, written = left_schema(columns), []
             with pa.ipc.new_stream(sink, schema, options=_COMPRESSED) as writer:
-                # The schema is written with the first batch, and is no part.
+                # The schema is written with the first batch, before the first partition.
                 writer.write_batch(pa.RecordBatch.from_pylist([], schema))
                 for partition, there in (first, *parts):
                     start, records = sink.size, 0
@@ -153,10 +163,10 @@ class Writers:
 
     def _folder(self, write: PlannedWrite) -> str:
         run = f"attempt-{self.order.attempt}-{self.run}"
-        return f"tables/{write.declared.table}/data/plan-{self.order.batch}/{run}"
+        return f"{TABLES}{write.declared.table}/data/plan-{self.order.batch}/{run}"
 
     def _partition(self, table: str, path: str, partition: int, rows: pa.Table) -> Artefact:
-        """The rows of a partition of an upserted table, of which there may be none any more."""
+        """Write a partition of an upserted table. It may have no rows any more."""
 
         def write(sink: _Hashed) -> list[PartitionSlice]:
             pq.write_table(rows, sink, compression="zstd", write_page_checksum=True)
@@ -185,8 +195,8 @@ class Writers:
     def _put(
         self, role: Role, name: str, path: str, write: Callable[[_Hashed], int | list[PartitionSlice]]
     ) -> Artefact:
-        """A new file; `write` says how many records it has, or where those of each partition are."""
-        uri = f"{self.order.store}/{path}"
+        """Write a new file. `write` returns its number of records, or the slice of each partition."""
+        uri = self.order.uri(path)
         with reaching("the file cannot be written", uri, AGAIN):
             with self.files.create(uri) as stream:
                 sink = _Hashed(stream)
@@ -195,20 +205,20 @@ class Writers:
                 size, etag = version(uri, file)
         if size != sink.size:
             what = f"{sink.size} bytes were written, {size} bytes are there"
-            raise OutcomeUnknown(Finding(Kind.STORE_UNKNOWN, what, uri, Repeat(), about(written=sink.size, found=size)))
+            raise OutcomeUnknown.of(Kind.STORE_UNKNOWN, what, uri, Repeat(), written=sink.size, found=size)
         parts = () if isinstance(written, int) else tuple(written)
         records = written if isinstance(written, int) else sum(part.records for part in parts)
         return Artefact(role, name, path, size, etag, f"sha256:{sink.digest.hexdigest()}", records, parts)
 
     def _with_lineage(self, batch: pa.RecordBatch, schema: pa.Schema, width: int) -> pa.RecordBatch:
-        """The first `width` columns of a schema are those of the rows; the rest of it is lineage."""
+        """Rows with the lineage columns, which a schema has after its first `width` columns."""
         lineage = {"_batch": self.order.batch, "_task": self.order.task.task}
         columns = _cast(batch, pa.schema(list(schema)[:width])).columns
         columns += [pa.repeat(pa.scalar(lineage[field.name], field.type), len(batch)) for field in list(schema)[width:]]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _with_origin(self, rows: pa.Table, write: PlannedWrite) -> pa.Table:
-        """Rows of an upserted table: lineage says which batch brought them, and which task wrote them last."""
+        """Rows of an upserted table. Their lineage is the batch that brought them and the task that wrote them last."""
         schema, columns = table_schema(write), [rows[column.name] for column in write.columns]
         if write.declared.lineage:
             columns += [rows[BATCH.name], pa.repeat(pa.scalar(self.order.task.task), len(rows))]
@@ -226,7 +236,7 @@ class Writers:
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows with the types that their columns are to have."""
+    """The rows in the types of a schema."""
     columns = [
         column if column.type == field.type else column.cast(field.type)
         for column, field in zip(batch.columns, schema, strict=True)
@@ -235,7 +245,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, so many at a time; few that came apart are put together."""
+    """The same rows in batches of at most `_PART_ROWS`. If they fit into one batch they are put together."""
     together = pa.Table.from_batches(batches)
     for batch in together.combine_chunks().to_batches(_PART_ROWS) if len(together) <= _PART_ROWS else batches:
         for start in range(0, len(batch), _PART_ROWS):
@@ -243,12 +253,12 @@ def _cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _positions(task: int, first: int, count: int) -> np.ndarray:
-    """Where the rows are that a task leaves of a partition, from its row number `first` on."""
+    """The positions of a task's rows in a partition, from row number `first` on."""
     return np.arange(first, first + count, dtype=np.int64) + task * POSITIONS
 
 
 class _Hashed:
-    """A sink that counts and digests what is written to it."""
+    """A sink that counts and digests the bytes."""
 
     closed = False
 
@@ -267,4 +277,4 @@ class _Hashed:
         self._stream.flush()
 
     def close(self) -> None:
-        """The stream is closed by who opened it."""
+        """The stream's owner closes it."""

@@ -1,1 +1,1 @@
-"""Steps as SQL: checked against the columns there are, and run in DuckDB."""
+"""The SQL of steps: how it is checked against columns, and the DuckDB database that runs it."""

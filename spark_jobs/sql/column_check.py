@@ -1,88 +1,51 @@
-"""SQL: the check of a pipeline against the columns there are, and which of them its stages have to read."""
+"""Column check: the SQL of a pipeline against the columns of its streams."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import duckdb
 
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.authoring.state_sql import NEW
-from partitioning.errors import Finding, Refused, about
+from partitioning.authoring.state_sql import MARKS
+from partitioning.errors import Finding, Refused
 from partitioning.imports import imported, is_import_path
 from partitioning.kinds import Kind
+from partitioning.model.composite_key import key_parts, kind
 from partitioning.model.graph import Mode, Op, Step, Write, quote
-from partitioning.model.leaving import TIME
 from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import Column, Discovered, Stream
-from spark_jobs.sql.database import connect_to_ask, create_state, create_views
-from spark_jobs.sql.expressions import Rules, Tree, columns_named, names_made, nodes, parse
+from partitioning.model.watermarks import EventTime
+from spark_jobs.sql.database import connect_to_ask, create_state, create_views, null_columns
+from spark_jobs.sql.expressions import Rules, Tree, columns_named, names_made, parse
 from spark_jobs.tables.table_schema import RESIDUE
 
 PARTITION = "_partition"
 LINEAGE = ("_batch", "_task")
 
-# Spark and other readers of Delta tables refuse them in a column's name.
+# Spark and other readers of Delta tables refuse these characters in a column's name.
 _NO_NAME = set(" ,;{}()\n\t=")
-# What these give has the columns of what they read.
-_PASSING = {Op.FILTER, Op.REKEY, Op.REPARTITION, Op.MERGE, Op.LATEST, Op.TABLE, Op.DISTINCT, Op.RECENT, Op.UPSERT}
 _AGGREGATING = {Op.AGGREGATE, Op.COGROUP, Op.PARTIAL, Op.COMBINE}
 
 
 def check_sql(pipeline: Pipeline, discovered: Sequence[Discovered]) -> Mapping[str, tuple[Column, ...]]:
     """The columns of each result table, by table.
 
-    A record's `_partition` and offset are in a result only if some expression on the way names them.
-    Raises Refused, with all findings, for anything that is wrong with an expression or does not fit: step,
-    column and the columns there are are named.
+    A result has a record's `_partition` and offset only if an expression on the way names them. Raises Refused with all
+    findings on expressions, columns and types. A finding names the step, the column and the columns that exist.
     """
     with connect_to_ask() as connection:
         return _Check(connection, pipeline).results(discovered)
 
 
-def columns_needed(
-    steps: tuple[Step, ...], given: Iterable[Column], key: str, columns: Sequence[Column]
-) -> tuple[str, ...]:
-    """Which `columns` of an input, whose key is `key`, a stage uses for its steps and for what they have to give.
-
-    They are in their order. They are all of them if a `*` occurs, or a function, which is given all that reaches it;
-    the key always is one. A name counts whatever input it is meant for, so this may give too many, never too few.
-    """
-    every = tuple(column.name for column in columns)
-    if functions_see_all(steps):
-        return every
-    trees = _parse_all(steps)
-    if any(node["class"] == "STAR" for node in nodes(trees)):
-        return every
-    named = {key.lower()}
-    named.update(column.name.lower() for column in given)
-    named.update(part.lower() for parts in columns_named(trees) for part in parts)
-    return tuple(name for name in every if name.lower() in named)
-
-
-def functions_see_all(steps: Sequence[Step]) -> bool:
-    """Whether all columns of some input of a stage reach a function: no step on the way says which it keeps."""
-    passing = {step.name: step.inputs for step in steps if step.op in _PASSING}
-    made = {step.name for step in steps}
-    reached = {name for step in steps if step.function for name in step.inputs}
-    while grown := {name for passed in reached & passing.keys() for name in passing[passed]} - reached:
-        reached |= grown
-    return bool(reached - made)
-
-
-@lru_cache(maxsize=64)
-def _parse_all(steps: tuple[Step, ...]) -> list[Tree]:
-    """The parse trees of all expressions; kept, because every task of a stage asks for the same."""
-    with connect_to_ask() as connection:
-        return [parse(connection, text) for step in steps for text in step.expressions]
-
-
 @dataclass(frozen=True, slots=True)
 class _Relation:
-    """What a stream or step gives. Of its columns, `hidden` are a record's place in its stream, as long as no
-    expression names them; `lost` are those of them that not all of the flows had that were merged."""
+    """The columns of a stream or step.
+
+    `hidden` names the columns with a record's position in its stream, until an expression uses them. `lost` names the
+    hidden columns that only some inputs of a merge had.
+    """
 
     columns: tuple[Column, ...]
     hidden: frozenset[str] = frozenset()
@@ -94,12 +57,12 @@ class _Relation:
 
     @property
     def shown(self) -> dict[str, str]:
-        """The types of the columns that a result has, by name in lower case."""
+        """The types of the columns that a result table would have, by name in lower case."""
         return {column.name.lower(): column.type for column in self.columns if column.name.lower() not in self.hidden}
 
 
 class _Check:
-    """The check of one pipeline: what each stream and step gives, and the findings so far."""
+    """The check of one pipeline: the columns of each stream and step, and the findings so far."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, pipeline: Pipeline) -> None:
         self._connection = connection
@@ -123,9 +86,45 @@ class _Check:
         where = f"stream {stream.name!r}"
         self._imported(stream.hash, where)
         columns = (*discovered.columns, Column(PARTITION, "INTEGER"))
+        there = {column.name.lower() for column in discovered.columns}
+        for name in (name for name in stream.private or () if name.lower() not in there):
+            then = f"correct its name; there are {', '.join(column.name for column in discovered.columns)}"
+            what = f"there is no column {name!r} to be private"
+            self._findings.append(Finding.of(Kind.DECLARATION, what, where, then, name=name))
         if not self._repeated(columns, where, "land it with other column names; SQL does not tell cases apart"):
             self._table(stream.name, columns)
             self._relations[stream.name] = _Relation(columns, frozenset({stream.offset.lower(), PARTITION}))
+            if isinstance(stream.time, EventTime):
+                self._time(stream, stream.time.sql)
+
+    def _time(self, stream: Stream, text: str) -> None:
+        """Add the findings of the expression that says when a stream's records happened."""
+        where, relation = f"time of stream {stream.name!r}", self._relations[stream.name]
+        try:
+            tree = parse(self._connection, text)
+        except Refused as refusal:
+            self._findings.extend(
+                Finding(Kind.SQL, each.what, where, each.then, each.about) for each in refusal.findings
+            )
+            return
+        wrong = self._rules.broken(
+            tree, aggregates=False, columns=relation.names, relations=frozenset({stream.name.lower()})
+        )
+        self._findings.extend(Finding.of(Kind.SQL, what, where, then, wrong=what) for what, then in wrong.items())
+        if wrong:
+            return
+        if unknown := sorted(self._unknown([stream.name], tree)):
+            then = f"correct the name; {self._listed([stream.name])}"
+            self._findings.extend(
+                Finding.of(Kind.SQL_COLUMN, f"there is no column {name!r}", where, then, name=name) for name in unknown
+            )
+            return
+        try:
+            self._connection.execute(f"DESCRIBE SELECT ({text})::TIMESTAMP FROM {quote(stream.name)}")
+        except duckdb.Error as error:
+            what = str(error).partition("\n")[0].partition("Error: ")[2] or str(error)
+            then = "give one expression that can be cast to TIMESTAMP; of Kafka's, make_timestamp_ms(ts)"
+            self._findings.append(Finding.of(Kind.SQL, what, where, then, said=what))
 
     def _step(self, step: Step) -> None:
         self._imported(step.hash, _where(step))
@@ -137,11 +136,11 @@ class _Check:
         if columns is None:
             return
         relation = self._relation(step, columns, trees)
-        if self._key_fits(step, relation) and self._repeatable(step, relation):
+        if self._key_fits(step, relation) and self._parts_fit(step, relation) and self._repeatable(step, relation):
             self._relations[step.name] = relation
 
     def _expression(self, step: Step, text: str, inputs: Sequence[str]) -> Tree | None:
-        """The parse tree of an expression that may be used in `step`, else None and findings."""
+        """The parse tree of an expression of `step`. None, with findings, if the step may not use it."""
         relations = [self._relations[name] for name in inputs if name in self._relations]
         try:
             tree = parse(self._connection, text)
@@ -162,12 +161,12 @@ class _Check:
         for name in self._lost(inputs, tree):
             wrong[f"{name!r} is not in all flows that were merged"] = "select it in each of them before"
         self._findings.extend(
-            Finding(Kind.SQL, what, f"{_where(step)}: {text}", then, about(wrong=what)) for what, then in wrong.items()
+            Finding.of(Kind.SQL, what, f"{_where(step)}: {text}", then, wrong=what) for what, then in wrong.items()
         )
         return None if wrong else tree
 
     def _selected(self, step: Step, trees: Sequence[Tree]) -> tuple[Column, ...] | None:
-        """The columns that a step's SELECT gives, by DuckDB; a cogroup's are first looked at side by side."""
+        """The columns of a step's SELECT, as DuckDB describes it. Each side of a cogroup is described alone first."""
         if step.op is Op.MERGE and not self._alike(step, {name: self._relations[name] for name in step.inputs}):
             return None
         if step.op is Op.COGROUP:
@@ -201,7 +200,7 @@ class _Check:
         return None if self._repeated(columns, _where(step), then) else columns
 
     def _declared(self, step: Step) -> tuple[Column, ...] | None:
-        """The columns that a function is declared to give, their types as DuckDB writes them."""
+        """The declared columns of a function's result, with types as DuckDB writes them."""
         before = len(self._findings)
         self._imported(step.function or "", _where(step))
         columns = self._typed(step, step.columns)
@@ -213,7 +212,7 @@ class _Check:
         return tuple(columns)
 
     def _typed(self, step: Step, declared: Sequence[Column]) -> list[Column]:
-        """Columns that a function was declared to give or to keep, their types as DuckDB writes them."""
+        """Declared columns of a function's result or state, with types as DuckDB writes them."""
         columns = []
         for column in declared:
             try:
@@ -221,68 +220,107 @@ class _Check:
             except duckdb.Error:
                 what = f"column {column.name!r} is declared as {column.type!r}, which is no DuckDB type"
                 self._findings.append(
-                    Finding(
+                    Finding.of(
                         Kind.SQL_TYPE,
                         what,
                         _where(step),
                         "name a type, as BIGINT",
-                        about(column=column.name, type=column.type),
+                        column=column.name,
+                        type=column.type,
                     )
                 )
         self._repeated(columns, _where(step), "declare each column once")
         return columns
 
     def _relation(self, step: Step, columns: tuple[Column, ...], trees: Sequence[Tree]) -> _Relation:
+        made_of_others = {step.key.lower()} if key_parts(step.key) else set[str]()
         if step.function:
-            return _Relation(columns)
+            return _Relation(columns, frozenset(made_of_others))
         inputs = [self._relations[name] for name in step.inputs]
         asked = {parts[-1].lower() for parts in columns_named(list(trees))}
         names = {column.name.lower() for column in columns}
         hidden = (frozenset[str]().union(*(relation.hidden for relation in inputs)) - asked) & names
+        hidden |= made_of_others
         if step.op is Op.RECENT:
-            hidden |= {TIME.name, NEW}
+            hidden |= MARKS & names
         lost = frozenset[str]().union(*(relation.lost for relation in inputs))
         if step.op is Op.MERGE:
             lost |= {name for name in hidden if not all(name in relation.names for relation in inputs)}
         return _Relation(columns, hidden, lost & hidden)
 
     def _repeatable(self, step: Step, relation: _Relation) -> bool:
-        """A combine is applied to its own results."""
+        """Whether a combine can be applied to its own result, which unifiers do."""
         return step.op is not Op.COMBINE or self._alike(
             step, {step.inputs[0]: self._relations[step.inputs[0]], step.name: relation}
         )
 
     def _alike(self, step: Step, relations: Mapping[str, _Relation]) -> bool:
-        """Whether all have the same columns; findings where not."""
+        """Whether all relations have the same columns. Adds a finding for each difference."""
         shown = {name: relation.shown for name, relation in relations.items()}
         before = len(self._findings)
         for column in dict.fromkeys(column for relation in shown.values() for column in relation):
             types = {name: relation.get(column, "missing") for name, relation in shown.items()}
+            if step.op is Op.MERGE and len(set(types.values())) > 1:
+                # A merge takes it as the type of the others, as DuckDB does.
+                untyped = {name for name in types if column in null_columns(self._connection, name)}
+                types = {name: kind for name, kind in types.items() if name not in untyped}
             if len(set(types.values())) > 1:
                 listed = ", ".join(f"{kind} in {name}" for name, kind in types.items())
                 then = "give them the same columns, of the same types: cast, or leave it out"
                 others = sorted(set(types.values()) - {"INTEGER", "missing"})
-                if "INTEGER" in types.values() and others:
+                if step.op is not Op.MERGE and "INTEGER" in types.values() and others:
                     then = f"{then}; a bare NULL is INTEGER: write NULL::{others[0]}"
                 self._findings.append(
-                    Finding(
+                    Finding.of(
                         Kind.SQL_TYPE,
                         f"column {column!r} is {listed}",
                         _where(step),
                         then,
-                        about(column=column, listed=listed),
+                        column=column,
+                        listed=listed,
                     )
                 )
         return len(self._findings) == before
 
     def _key_fits(self, step: Step, relation: _Relation) -> bool:
-        """Whether a new key is there and of its format; a finding if not."""
+        """Whether a step's new key exists and fits its format. Adds a finding if not."""
         if not step.key or not (step.rekeys or step.function):
             return True
         return self._has_key(step, relation.columns, step.key, step.key_format, f"; {self._listed(step.inputs)}")
 
+    def _parts_fit(self, step: Step, relation: _Relation) -> bool:
+        """Whether the columns of a step's key can be parts of one, and are of the same kinds in all of its inputs.
+
+        Adds a finding for each that is not.
+        """
+        if not key_parts(step.key):
+            return True
+        before, types = len(self._findings), {column.name: column.type for column in relation.columns}
+        for column in key_parts(step.key) if step.rekeys or step.function else ():
+            if types.get(column) is None or kind(types[column]) is None:
+                what = (
+                    f"key column {column!r} is {types.get(column, 'missing')}, which no key of several columns can have"
+                )
+                then = "cast it before: to VARCHAR, a whole number, DECIMAL, DATE or TIMESTAMP"
+                self._findings.append(
+                    Finding.of(Kind.KEYS_DO_NOT_MEET, what, _where(step), then, column=column, type=types.get(column))
+                )
+        keys = {name: key_parts(self._pipeline.flow(name).key) for name in step.inputs} if step.keyed else {}
+        for number in range(len(key_parts(step.key)) if all(keys.values()) and len(keys) > 1 else 0):
+            met = {name: self._type(name, key[number]) for name, key in keys.items()}
+            if len({kind(each) for each in met.values()}) > 1:
+                listed = ", ".join(f"{keys[name][number]} of {name} is {each}" for name, each in met.items())
+                what = f"key columns of different types would never meet: {listed}"
+                self._findings.append(
+                    Finding.of(Kind.KEYS_DO_NOT_MEET, what, _where(step), "cast one of them before", listed=listed)
+                )
+        return len(self._findings) == before
+
+    def _type(self, name: str, column: str) -> str:
+        return next((each.type for each in self._relations[name].columns if each.name == column), "missing")
+
     def _state_key_fits(self, step: Step, columns: Sequence[Column]) -> bool:
-        """Whether what a function is declared to keep has the key by which it is kept; a finding if not."""
+        """Whether the declared state of a function has the key column of its input. Adds a finding if not."""
         flow = self._pipeline.flow(step.inputs[0])
         return self._has_key(step, columns, flow.key, flow.key_format, " in state")
 
@@ -297,18 +335,21 @@ class _Check:
         else:
             return True
         self._findings.append(
-            Finding(
+            Finding.of(
                 Kind.KEYS_DO_NOT_MEET,
                 what,
                 _where(step),
                 then,
-                about(key=key, kind=kind, wanted=wanted, value=key_format.value),
+                key=key,
+                kind=kind,
+                wanted=wanted,
+                value=key_format.value,
             )
         )
         return False
 
     def _imported(self, path: str, where: str) -> None:
-        """See that an import path, if it is one, names what can be called."""
+        """Add the findings of an import path that cannot be imported or called."""
         try:
             if is_import_path(path):
                 imported(path, where)
@@ -330,29 +371,29 @@ class _Check:
             if why := added.get(column.name.lower()):
                 what = f"column {column.name!r} is there already, and {why} adds one of that name"
                 self._findings.append(
-                    Finding(Kind.SQL_TYPE, what, where, "name the column otherwise", about(column=column.name))
+                    Finding.of(Kind.SQL_TYPE, what, where, "name the column otherwise", column=column.name)
                 )
             if _NO_NAME & set(column.name):
                 what = f"a table cannot have a column named {column.name!r}"
                 self._findings.append(
-                    Finding(Kind.SQL_TYPE, what, where, "give it a plain name with AS", about(column=column.name))
+                    Finding.of(Kind.SQL_TYPE, what, where, "give it a plain name with AS", column=column.name)
                 )
         return columns
 
     def _explained(
         self, step: Step, trees: Sequence[Tree], error: duckdb.Error, inputs: Sequence[str]
     ) -> list[Finding]:
-        """One finding for each unknown column, or what DuckDB says."""
+        """A finding for each unknown column, or one with DuckDB's message."""
         unknown = sorted({name for tree in trees for name in self._unknown(inputs, tree)})
         if unknown:
             then = f"correct the name; {self._listed(inputs)}"
             return [
-                Finding(Kind.SQL_COLUMN, f"there is no column {name!r}", _where(step), then, about(name=name))
+                Finding.of(Kind.SQL_COLUMN, f"there is no column {name!r}", _where(step), then, name=name)
                 for name in unknown
             ]
         what = str(error).partition("\n")[0].partition("Error: ")[2] or str(error)
         then = f"correct the expression; {self._listed(inputs)}"
-        return [Finding(Kind.SQL, what, _where(step), then, about(said=what))]
+        return [Finding.of(Kind.SQL, what, _where(step), then, said=what)]
 
     def _unknown(self, inputs: Sequence[str], tree: Tree) -> Iterator[str]:
         known = names_made(tree).union(*(self._relations[name].names for name in inputs))
@@ -369,7 +410,7 @@ class _Check:
                 yield ".".join(parts)
 
     def _aliased(self, inputs: Sequence[str], alias: str) -> _Relation:
-        """The input of that alias, one without columns if there is none."""
+        """The input with this alias, or a relation without columns."""
         named = {self._pipeline.flow(name).alias.lower(): name for name in inputs}
         return self._relations.get(named.get(alias, ""), _Relation(()))
 
@@ -381,14 +422,13 @@ class _Check:
         names = [column.name.lower() for column in columns]
         repeated = sorted({name for name in names if names.count(name) > 1})
         self._findings.extend(
-            Finding(Kind.SQL_TYPE, f"two columns are named {name!r}", where, then, about(name=name))
-            for name in repeated
+            Finding.of(Kind.SQL_TYPE, f"two columns are named {name!r}", where, then, name=name) for name in repeated
         )
         return bool(repeated)
 
 
 def _expressions(step: Step) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """A step's expressions, each with the inputs whose columns it sees."""
+    """A step's expressions, each with the inputs whose columns it can use."""
     for number, text in enumerate(step.expressions):
         yield text, (step.inputs[number],) if step.op is Op.COGROUP else step.inputs
 

@@ -1,7 +1,7 @@
-"""Expressions: the lists of SQL expressions that users write in steps, as DuckDB parses them, and what they may do.
+"""Expressions: parses the SQL that users write in steps, and decides what it may do.
 
-What an expression may do follows from one rule: its result must not depend on how many tasks there are, so
-it sees one record at a time, or in an aggregate the records of one key.
+One rule decides: the result must not depend on the number of tasks. So an expression sees one record at a time, or in
+an aggregate the records of one key.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 import duckdb
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from spark_jobs.sql.database import connect_to_ask
 
 Tree = Mapping[str, Any]
 
-# What an expression may be made of. SUBQUERY, WINDOW and POSITIONAL_REFERENCE are refused with a reason of their own.
+# The classes of expressions that are allowed. SUBQUERY, WINDOW and POSITIONAL_REFERENCE get reasons of their own below.
 _CLASSES = {
     *("BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION"),
     *("LAMBDA", "LAMBDA_REF", "OPERATOR", "STAR", "TYPE"),
@@ -35,9 +35,9 @@ _PARTS = {
     "modifiers": "ORDER BY, LIMIT or DISTINCT",
     "aggregate_handling": "GROUP BY ALL",
 }
-# Functions that tell of the machine, and not of a record.
+# Functions of the machine, not of a record.
 _OF_THE_MACHINE = {"current_setting", "version", "pg_backend_pid", "getenv", "current_database", "current_schema"}
-# Columns that DuckDB makes up if there is none of that name.
+# DuckDB reads these names as clocks if there is no such column.
 _CLOCKS = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
 _FUNCTIONS = """
     SELECT lower(function_name), function_type, macro_definition FROM duckdb_functions()
@@ -46,7 +46,7 @@ _FUNCTIONS = """
 
 
 def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Tree:
-    """The parse tree of a list of expressions. Raises Refused, with one finding, if it is none."""
+    """The parse tree of a list of expressions. Raises Refused with one finding if the text is something else."""
     row = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {text}"]).fetchone()
     assert row is not None
     parsed = json.loads(row[0])
@@ -54,23 +54,17 @@ def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Tree:
         raise Refused(_unfit(parsed["error_message"], text))
     if len(parsed["statements"]) != 1 or parsed["statements"][0]["node"]["type"] != "SELECT_NODE":
         raise Refused(_unfit("only a list of SELECT expressions is allowed here", text))
-    # What is written after a comment is no token.
+    # A comment at the end swallows the added comma, which then is no token.
     if duckdb.tokenize(f"{text},")[-1][0] != len(text.encode()):
-        raise Refused(
-            Finding(
-                Kind.SQL,
-                "a comment at the end hides what follows it",
-                text,
-                "leave it out, or end its line",
-                about(text=text),
-            )
+        raise Refused.of(
+            Kind.SQL, "a comment at the end hides what follows it", text, "leave it out, or end its line", text=text
         )
     tree: Tree = parsed["statements"][0]["node"]
     return {**tree, "from_table": None} if tree["from_table"]["type"] == "EMPTY" else tree
 
 
 def _unfit(what: str, text: str) -> Finding:
-    return Finding(Kind.SQL, what, text, "write DuckDB SQL expressions", about(wrong=what))
+    return Finding.of(Kind.SQL, what, text, "write DuckDB SQL expressions", wrong=what)
 
 
 def nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
@@ -92,7 +86,7 @@ def columns_named(tree: Any) -> Iterator[tuple[str, ...]]:
 
 
 def names_made(tree: Tree) -> set[str]:
-    """Names that expressions make for their own use, in lower case: aliases and the arguments of lambdas."""
+    """Names that expressions define themselves, in lower case: aliases and lambda arguments."""
     names = {str(node.get("alias", "")).lower() for node in nodes(tree)}
     for node in nodes(tree):
         if node["class"] == "LAMBDA":
@@ -102,13 +96,13 @@ def names_made(tree: Tree) -> set[str]:
 
 @cache
 def _functions() -> Sequence[tuple[str, str, str]]:
-    """Name, kind and definition of the functions that there are rules for; DuckDB takes long to list them."""
+    """Name, kind and definition of the functions that `Rules` knows. Cached because DuckDB lists them slowly."""
     with connect_to_ask() as connection:
         return connection.execute(_FUNCTIONS).fetchall()
 
 
 class Rules:
-    """What expressions may do, by the functions that DuckDB has."""
+    """The rules of expressions, over DuckDB's list of functions."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
@@ -121,13 +115,13 @@ class Rules:
                 self._aggregates.add(name)
             elif kind == "macro":
                 self._macros.setdefault(name, []).append(definition)
-            elif name != "error":  # volatile only so that it is not called while planning
+            elif name != "error":  # DuckDB calls it volatile only to keep it from running while it plans
                 self._unsteady.add(name)
 
     def broken(
         self, tree: Tree, *, aggregates: bool, columns: Collection[str], relations: Collection[str]
     ) -> dict[str, str]:
-        """What expressions must not do, and what to do instead. There are these columns, and these relations."""
+        """The rules that an expression breaks, each with its remedy. `columns` and `relations` are the known names."""
         broken = {
             f"{_PARTS.get(part, part)} is no part of an expression": "write it as a step of its own"
             for part in tree
@@ -140,7 +134,7 @@ class Rules:
         return broken
 
     def aggregates(self, tree: Tree) -> bool:
-        """Whether each expression of a list aggregates, or is the same whatever the record."""
+        """Whether each expression of a list aggregates or is constant."""
         return all(
             any(_function(node) in self._aggregates for node in self._looked_into(item))
             or not any(node["class"] in {"COLUMN_REF", "STAR"} for node in nodes(item))
@@ -163,7 +157,7 @@ class Rules:
             yield _unsteady(name)
 
     def _looked_into(self, tree: Any, opened: frozenset[str] = frozenset()) -> Iterator[Mapping[str, Any]]:
-        """All expressions in a parse tree, and in the macros that they call."""
+        """All expressions in a parse tree, and those in the macros that it calls."""
         for node in nodes(tree):
             yield node
             if (name := _function(node)) not in opened:
@@ -176,7 +170,7 @@ def _function(node: Mapping[str, Any]) -> str:
 
 
 def _made_up(name: str, columns: Collection[str], relations: Collection[str]) -> Iterator[tuple[str, str]]:
-    """What is wrong with a name for which DuckDB makes something up if there is no such column."""
+    """The rules that a name breaks to which DuckDB gives a meaning though there is no such column."""
     if name.lower() in columns:
         return
     if name.lower() in _CLOCKS:

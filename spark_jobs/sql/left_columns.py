@@ -1,26 +1,27 @@
-"""The columns of what tasks leave: those that the stages use which read it, and of state all that a step may give."""
+"""The columns of files between tasks: of exchanges and results those that readers use, of state all of the step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from partitioning.errors import Finding, Refused, about
-from partitioning.kinds import Kind
-from partitioning.model.graph import Step, quote
-from partitioning.model.leaving import state_columns, step_left
-from partitioning.model.plan import ExchangeInput, Input, Plan, ResultInput, Stage, StateInput
+from partitioning.errors import Finding, Refused
+from partitioning.model.graph import Mode, Step, quote
+from partitioning.model.leaving import step_left
+from partitioning.model.plan import ExchangeInput, Input, Plan, PlannedWrite, ResultInput, Stage, StateInput
 from partitioning.model.streams import Column
 from partitioning.values import replace
-from spark_jobs.sql.column_check import PARTITION, columns_needed
-from spark_jobs.sql.database import connect_to_ask, create_state, create_views
+from spark_jobs.sql.column_check import PARTITION
+from spark_jobs.sql.database import NULL_TYPE, connect_to_ask, create_state, create_views, null_columns
+from spark_jobs.sql.kept_versions import changes_values, read_as_now
+from spark_jobs.sql.needed_columns import columns_needed
 
 Columns = tuple[Column, ...]
 
 
 def with_columns(plan: Plan) -> Plan:
-    """The plan with the columns of whatever tasks leave for each other, by the SQL of its steps, which was checked.
+    """The plan with the columns of its exchanges, results and state. The SQL of its steps has been checked.
 
-    Raises Refused, with all findings, if what a step kept in earlier batches has other columns.
+    Raises Refused with all findings if state of earlier batches cannot be read as the columns of now.
     """
     if not plan.exchanges and not any(_leaves(stage) for stage in plan.stages):
         return plan
@@ -28,7 +29,7 @@ def with_columns(plan: Plan) -> Plan:
     hidden = {PARTITION, *(stream.declared.offset for stream in plan.streams)}
     stages: list[Stage] = []
     findings: list[Finding] = []
-    # What a stage needs depends on what later ones need of it.
+    # Later stages decide which columns a stage has to output.
     left: dict[str, dict[str, Column]] = {}
     sources = {each.name: step_left(plan.stage(each.stage), each) for each in plan.exchanges}
     for stage in reversed(plan.stages):
@@ -44,9 +45,8 @@ def with_columns(plan: Plan) -> Plan:
             if isinstance(read, ExchangeInput | ResultInput):
                 source = sources.get(read.name, read.step)
                 left.setdefault(source, {}).update((column.name, column) for column in read.columns)
-        inputs = tuple(_grown(read, steps) for read in inputs)
-        findings.extend(_changed(steps, inputs))
-        stages.append(replace(stage, inputs=inputs, steps=steps))
+        inputs = tuple(_as_now(read, steps, findings) for read in inputs)
+        stages.append(replace(stage, inputs=inputs, steps=steps, writes=_written_anew(stage.writes, inputs)))
     if findings:
         raise Refused(*findings)
     return replace(plan, stages=tuple(reversed(stages)))
@@ -57,7 +57,7 @@ def _leaves(stage: Stage) -> bool:
 
 
 def _keeping(step: Step, stage: Stage, given: Sequence[Column], kept: Mapping[str, Columns], hidden: set[str]) -> Step:
-    """A step with the columns that it keeps: a record's place in its stream only if it is asked for."""
+    """A step with the columns of its state. A record's position in its stream is one only if a step uses it."""
     if not step.state or step.function:
         return step
     there = kept[step.name]
@@ -67,42 +67,37 @@ def _keeping(step: Step, stage: Stage, given: Sequence[Column], kept: Mapping[st
     return replace(step, state=replace(step.state, columns=columns))
 
 
-def _kept(steps: Iterable[Step]) -> Mapping[str, set[Column]]:
-    return {step.name: set(state_columns(step.state)) for step in steps if step.state}
-
-
-def _grown(read: Input, steps: Iterable[Step]) -> Input:
-    """What was kept, all of it to be left anew if the step keeps more columns now, so that all runs have the same."""
-    if not isinstance(read, StateInput) or not read.columns or _kept(steps)[read.step] <= set(read.columns):
+def _as_now(read: Input, steps: Iterable[Step], findings: list[Finding]) -> Input:
+    """A state input, read as the columns that its step keeps now. Why it cannot be goes to `findings`."""
+    if not isinstance(read, StateInput):
         return read
-    return replace(read, runs=tuple(replace(run, merged=True) for run in read.runs))
+    try:
+        return read_as_now(read, next(step for step in steps if step.name == read.step))
+    except Refused as refusal:
+        findings.extend(refusal.findings)
+        return read
 
 
-def _changed(steps: Iterable[Step], inputs: Iterable[Input]) -> Iterable[Finding]:
-    for read in inputs:
-        if isinstance(read, StateInput) and set(read.columns) - _kept(steps)[read.step]:
-            changed = _kept(steps)[read.step] ^ set(read.columns)
-            listed = ", ".join(sorted(f"{column.name} {column.type}" for column in changed))
-            yield Finding(
-                Kind.STATE_CHANGED,
-                f"its columns are not those of this batch: {listed}",
-                f"state of {read.step}, left by batch {read.batch}",
-                "cast them to what they were, or give the step another name and ask for that with --begin-anew",
-                about(listed=listed),
-            )
+def _written_anew(writes: tuple[PlannedWrite, ...], inputs: Iterable[Input]) -> tuple[PlannedWrite, ...]:
+    """The tables that a stage writes. An upserted one is written anew if rows that it holds are others now."""
+    changed = {read.step for read in inputs if isinstance(read, StateInput) and changes_values(read)}
+    return tuple(
+        replace(write, anew=True) if write.declared.mode is Mode.UPSERT and write.declared.step in changed else write
+        for write in writes
+    )
 
 
 def _with_columns(read: Input, stage: Stage, given: list[Column], there: Columns) -> Input:
-    """An input with those of the columns `there` that the stage uses."""
+    """An exchange or result with those of its columns `there` that the stage uses."""
     if not isinstance(read, ExchangeInput | ResultInput):
         return read
     needed = columns_needed(stage.steps, given, read.placement.key, there)
-    # Rows that are only counted have to have something.
+    # A row needs a column even if it is only counted.
     return replace(read, columns=tuple(column for column in there if column.name in needed) or there[:1])
 
 
 def _columns(plan: Plan) -> tuple[Mapping[str, Columns], Mapping[str, Columns]]:
-    """The columns of every stream and step, and those of what steps keep."""
+    """The columns of each stream and step, and of each step's state."""
     columns = {stream.name: (*stream.columns, Column(PARTITION, "INTEGER")) for stream in plan.streams}
     columns |= {step.name: step.columns for stage in plan.stages for step in stage.steps if step.function}
     kept: dict[str, Columns] = {}
@@ -117,7 +112,12 @@ def _columns(plan: Plan) -> tuple[Mapping[str, Columns], Mapping[str, Columns]]:
         for step in (step for stage in plan.stages for step in stage.steps if not step.function):
             create_state(connection, step)
             create_views(connection, [step])
-            columns[step.name] = described(quote(step.name))
+            made = described(quote(step.name))
             if step.state:
-                kept[step.name] = described(step.state.sql) if step.state.sql else columns[step.name]
+                kept[step.name] = described(step.state.sql) if step.state.sql else made
+            # A merge behind an exchange takes them as the others' type too.
+            nulls = null_columns(connection, step.name)
+            columns[step.name] = tuple(
+                replace(column, type=NULL_TYPE) if column.name.lower() in nulls else column for column in made
+            )
     return columns, kept

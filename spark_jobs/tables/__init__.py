@@ -1,1 +1,1 @@
-"""How the files of result tables are laid out."""
+"""The layout of result tables' data files."""

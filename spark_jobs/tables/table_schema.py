@@ -7,10 +7,12 @@ from functools import cache
 import pyarrow as pa
 
 from coset.sources.arrow_schema import arrow_schema
+from partitioning.documents.store import Store
 from partitioning.model.graph import Mode
 from partitioning.model.plan import PlannedWrite
+from partitioning.model.tables_at import TABLES
 
-# By which an upserted table is partitioned: where its keys lie.
+# The partition column of an upserted table: the residue of a row's key.
 RESIDUE = "_residue"
 _LINEAGE = (pa.field("_batch", pa.int64()), pa.field("_task", pa.int32()))
 _WIDER = {
@@ -23,29 +25,29 @@ _WIDER = {
 }
 
 
-def folder(store_root: str, table: str) -> str:
-    """The URI of a result table; paths of its data files are relative to it."""
-    return f"{store_root}/tables/{table}"
+def folder(store: Store, table: str) -> str:
+    """The URI of a result table. The paths of its data files are relative to it."""
+    return store.uri(f"{TABLES}{table}")
 
 
 @cache
 def table_schema(write: PlannedWrite) -> pa.Schema:
-    """What the data files of a result table hold: its columns, then `_batch` and `_task` if it keeps lineage.
+    """The schema of a result table's data files: its columns, then `_batch` and `_task` if it has lineage.
 
-    Unsigned integers, which Delta lacks, are widened; timestamps are in microseconds, and in UTC if they have
-    a time zone.
+    Delta has no unsigned integers, so they get a wider type. Timestamps have microseconds; those with a time zone are
+    in UTC.
     """
     return pa.schema([*wider(arrow_schema(write.columns)), *(_LINEAGE if write.declared.lineage else ())])
 
 
 def columns_of(write: PlannedWrite) -> pa.Schema:
-    """The columns of a result table: those of its data files, and where the rows of an upserted one lie."""
+    """The columns of a result table: those of its data files, and `_residue` if it is upserted."""
     schema = table_schema(write)
     return schema.append(pa.field(RESIDUE, pa.int32())) if write.declared.mode is Mode.UPSERT else schema
 
 
 def wider(schema: pa.Schema) -> pa.Schema:
-    """The same columns in types that Spark and Delta know.
+    """The same columns, in types that Spark and Delta know.
 
     >>> wider(pa.schema([("n", pa.uint32()), ("at", pa.timestamp("ms"))])).types
     [DataType(int64), TimestampType(timestamp[us])]

@@ -68,7 +68,7 @@ def server(landing: str, spark_server: SparkServer) -> Iterator[SparkServer]:
     """A Spark server, and the connections: to it by default, to a master, and to a server that is gone."""
     connections = {
         "default": {"conn_type": "spark", "host": spark_server.address, "password": spark_server.token},
-        "master": {"conn_type": "spark", "host": "local[2]"},
+        "master": {"conn_type": "spark", "host": "local[2]", "extra": {"conf": {"spark.driver.cores": "2"}}},
         "gone": {"conn_type": "spark", "host": "sc://127.0.0.1:1", "extra": {"master": "local[2]"}},
         "stranger": {"conn_type": "spark", "host": spark_server.address, "password": "wrong"},
     }

@@ -43,7 +43,7 @@ FORM = {
     "go_on": None,
 }
 RAN = dict.fromkeys([("preview", -1), ("plan", -1), ("run", 0), ("run", 1)], "success")
-PROVED = dict.fromkeys([("audit", -1), ("check", -1), ("then", -1)], "success")
+PROVED = dict.fromkeys([("check", -1), ("then", -1)], "success")
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_nobody_is_asked_to_approve_what_would_be_refused(parsed, store_root, tm
     compare = dags["kept_backfill"].get_task("compare")
     assert {task.task_id for task in compare.downstream_list} == {"approve", "swap"}
     with pytest.raises(
-        AirflowFailException, match="what newest keep after it is not what later batches, up to 1, went"
+        AirflowFailException, match="it changes the state of newest, on which later batches, up to 1, depend"
     ):
         compare.python_callable(0)
     page = capsys.readouterr().out
@@ -278,8 +278,8 @@ def test_a_form_has_to_say_which_batches_and_why(airflow):
 @pytest.mark.parametrize(
     ("form", "told"),
     [
-        ({"to": 2}, "batches 0 to 2 were asked for, but batches 0 to 0 are published"),
-        ({"from": 1, "to": 0}, "batches 1 to 0 were asked for"),
+        ({"to": 2}, "batches 0 to 2 were requested, but batches 0 to 0 are published"),
+        ({"from": 1, "to": 0}, "batches 1 to 0 were requested"),
         ({"scheme": "sideways"}, "sideways"),
     ],
 )
@@ -335,4 +335,4 @@ def test_outside_of_its_hours_a_backfill_waits(parsed, capsys, begins_in, opened
     )
     sensor = dags["tail_activity_backfill"].get_task("in_hours")
     assert (sensor.mode, sensor.poke({})) == ("reschedule", opened)
-    assert (f"Outside of {window} UTC: it goes on at" in capsys.readouterr().out) is not opened
+    assert (f"Outside of {window} UTC: it continues at" in capsys.readouterr().out) is not opened

@@ -6,6 +6,7 @@ import re
 import runpy
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +21,19 @@ from partitioning.errors import Refused
 
 HEAVY = {"pyspark", "great_expectations", "duckdb", "deltalake", "pyarrow", "numba", "pandas", "numpy"}
 TASKS = {
-    "plan": {"run", "groups_of_wave_1", "audit", "check", "publish", "report"},
+    "plan": {"run", "groups_of_wave_1", "check", "publish"},
     "run": {"run_wave_1"},
     "groups_of_wave_1": {"run_wave_1"},
-    "run_wave_1": {"audit"},
-    "audit": {"check"},
+    "run_wave_1": {"check"},
     "check": {"publish"},
-    "publish": {"report"},
-    "report": set(),
+    "publish": set(),
 }
 BACKFILL = {
     "preview": {"plan"},
-    "plan": {"run", "groups_of_wave_1", "audit", "check", "then", "compare"},
+    "plan": {"run", "groups_of_wave_1", "check", "then", "compare"},
     "run": {"run_wave_1"},
     "groups_of_wave_1": {"run_wave_1"},
-    "run_wave_1": {"audit"},
-    "audit": {"check"},
+    "run_wave_1": {"check"},
     "check": {"then"},
     "then": {"next_batch", "compare"},
     "next_batch": set(),
@@ -50,6 +48,27 @@ def bag(airflow: Path) -> object:
     from airflow.dag_processing.dagbag import DagBag
 
     return DagBag()
+
+
+def test_the_next_run_is_known_by_the_timetable_of_the_dag(airflow):
+    from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable
+
+    from coset.airflow.schedule import scheduled_run
+
+    midnight = CronTriggerTimetable("0 0 * * *", timezone="UTC")
+    friday = datetime(2026, 11, 27, 18, 5, tzinfo=UTC)
+    for schedule, following in (
+        ("0 * * * *", "2026-11-27T19:00"),
+        ("@daily", "2026-11-28T00:00"),
+        ("30 9 * * 1-5", "2026-11-30T09:30"),
+        (timedelta(hours=2), "2026-11-27T20:05"),
+        (AssetOrTimeSchedule(timetable=midnight, assets=[Asset("a")]), "2026-11-28T00:00"),
+        *((none, None) for none in (None, "@once", "@continuous", [Asset("a")])),
+    ):
+        dag = DAG("scheduled", schedule=schedule, start_date=datetime(2026, 1, 1, tzinfo=UTC), max_active_runs=1)
+        run = scheduled_run(dag, friday)
+        assert run.ran == friday.timestamp() * 1000
+        assert run.next == (following and datetime.fromisoformat(f"{following}+00:00").timestamp() * 1000), schedule
 
 
 def test_every_dag_file_is_found_and_imports(bag):
@@ -150,13 +169,32 @@ def test_the_plan_task_of_a_backfills_run_fails_for_good_and_plans_nothing(airfl
         plan.python_callable(params={"scheme": None, "groups": 2, "limit": None, "again": False})
 
 
-def test_a_dag_sweeps_after_its_report_if_it_is_asked_to(airflow: Path) -> None:
+def test_a_dag_sweeps_after_it_has_published_if_it_is_asked_to(airflow: Path) -> None:
     from coset.airflow.batch_dag import coset_dag
     from dags.pipelines.tail_activity import pipeline
 
     dag = coset_dag(pipeline, clean=True)
     tasks = {task.task_id: task.downstream_task_ids for task in dag.tasks}
-    assert tasks == TASKS | {"report": {"clean"}, "clean": set()}
+    assert tasks == TASKS | {"publish": {"clean"}, "clean": set()}
+
+
+def test_the_doctor_looks_before_a_batch_is_planned_if_it_is_asked_to(
+    airflow: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.sdk.exceptions import AirflowException
+
+    from coset import Pipeline
+    from coset.airflow.batch_dag import coset_dag
+
+    pipeline = Pipeline("lost", source=tmp_path / "nothing")
+    pipeline.stream("orders", key="k", partitions=2).write("orders")
+    dag = coset_dag(pipeline, doctor=True, notify=None)
+    task: Any = dag.get_task("doctor")
+    assert task.downstream_task_ids == {"plan"}
+    assert "doctor" not in coset_dag(pipeline, notify=None).task_ids
+    monkeypatch.setenv("COSET_STORE", f"file://{tmp_path}/store")
+    with pytest.raises(AirflowException, match="no such stream 'orders'"):
+        task.python_callable()
 
 
 def test_a_step_that_is_listed_is_a_task_of_both_dags(airflow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,16 +203,16 @@ def test_a_step_that_is_listed_is_a_task_of_both_dags(airflow: Path, monkeypatch
     from coset.batches.step_list import BatchStep, OfBatch, steps_of
     from dags.pipelines.tail_activity import pipeline
 
-    at = [step.name for step in step_list.STEPS].index("check")
+    at = [step.name for step in step_list.STEPS].index("audit")
     extra = BatchStep("weigh", "Weigh it.", OfBatch(lambda batch, _: f"weighed {batch.digest}"))
     monkeypatch.setattr(step_list, "STEPS", (*step_list.STEPS[:at], extra, *step_list.STEPS[at:]))
     live, again = coset_dag(pipeline, clean=True), coset_backfill_dag(pipeline)
     for dag, listed in ((live, steps_of(clean=True)), (again, steps_of(backfill=True))):
-        assert {step.name for step in listed} <= set(dag.task_ids)
-        assert dag.get_task("weigh").upstream_task_ids == {"audit", "plan"}
+        assert {step.task for step in listed} <= set(dag.task_ids)
+        assert dag.get_task("weigh").upstream_task_ids == {"run_wave_1", "plan"}
         assert dag.get_task("weigh").downstream_task_ids == {"check"}
         assert dag.get_task("weigh").doc_md == "Weigh it."
-    assert set(live.task_ids) == {step.name for step in step_list.STEPS} | {"groups_of_wave_1", "run_wave_1"}
+    assert set(live.task_ids) == {step.task for step in step_list.STEPS} | {"groups_of_wave_1", "run_wave_1"}
 
 
 def test_a_task_takes_the_turn_that_its_step_takes(
@@ -191,10 +229,13 @@ def test_a_task_takes_the_turn_that_its_step_takes(
     def check(*_: object) -> str:
         return f"in turn: {[entry.key for entry in batch.ledger.store.list('sums/turns/')]}"
 
+    # No group of the batch has run.
+    monkeypatch.setattr(steps, "audit", lambda _: "The audit comes before.")
     monkeypatch.setattr(steps, "check", check)
     judge: Any = dag.get_task("check")
     judge.python_callable(asdict(batch.ref))
-    assert f"in turn: ['{batch.ledger.key('turns', 0, 'check')}']" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"The audit comes before.\nin turn: ['{batch.ledger.key('turns', 0, 'check')}']" in said
     assert not list(batch.ledger.store.list("sums/turns/"))
 
 

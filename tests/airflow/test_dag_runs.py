@@ -10,11 +10,14 @@ import pytest
 from deltalake import DeltaTable
 
 from coset.batches.attempt import Attempt
+from coset.reports.overview import rows_of
+from coset.reports.timeliness import Timeliness, timeliness
 from coset.sources.s3 import storage_options
 from demo.landing import raw
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
+from spark_jobs.engine.occasions import now as milliseconds
 from tests.forked import at_once
 from tests.kafka import TAILS, create, produce, views
 
@@ -79,8 +82,7 @@ def test_a_wave_that_the_plan_has_no_groups_for_is_skipped(first):
     # Joined records may have to move, by the pipeline alone; by the plan they need not.
     run, _ = first
     assert states(run) == dict.fromkeys(
-        [(name, -1) for name in ("plan", "groups_of_wave_1", "audit", "check", "publish", "report")]
-        + [("run", 0), ("run", 1)],
+        [(name, -1) for name in ("plan", "groups_of_wave_1", "check", "publish")] + [("run", 0), ("run", 1)],
         "success",
     ) | {("run_wave_1", -1): "skipped"}
 
@@ -134,6 +136,12 @@ def test_a_run_without_new_records_is_skipped_and_says_so(first, monkeypatch, ca
     assert set(states(run).values()) == {"skipped"}
     assert "Nothing to do: no new records since batch 0" in capsys.readouterr().out
     assert published(root).version() == 1
+    # It is on time, and due with the next run by its timetable.
+    (known,) = rows_of(store_at(root), ["tail_activity"])
+    now = milliseconds()
+    assert known["published"] < known["schedule"]["current"] <= now
+    assert known["schedule"]["next"] - now <= 3_600_000
+    assert timeliness(known, now) == Timeliness(late=False, due=known["schedule"]["next"])
 
 
 def test_an_unknown_scheme_is_refused_without_a_retry_and_before_planning(airflow, store_root):

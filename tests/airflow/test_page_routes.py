@@ -131,6 +131,17 @@ def test_who_is_not_logged_in_is_told_what_airflow_tells_him(pages, get, path):
     assert (answer.status_code, answer.json()) == (401, {"detail": "Not authenticated"})
 
 
+def test_a_person_who_is_not_logged_in_is_led_to_the_login_and_in_a_frame_reads_so(pages, get):
+    to = get(f"{DOCS}/run?run_id=a%2Bb", user=None, **{"Sec-Fetch-Dest": "document"})
+    login = "/api/v2/auth/login?next=%2Fcoset%2Fdags%2Ftail_activity%2Frun%3Frun_id%3Da%252Bb"
+    assert (to.status_code, to.headers["location"]) == (307, login)
+    framed = get(f"{DOCS}/index.html", user=None, **{"Sec-Fetch-Dest": "iframe"})
+    assert framed.status_code == 401
+    assert "You are not logged in" in framed.text
+    # Who is logged in is not sent there once more.
+    assert get("coset/dags/tail_activity/index.html", "nobody", **{"Sec-Fetch-Dest": "document"}).status_code == 403
+
+
 @pytest.mark.parametrize("path", ["index.html", "run?run_id=a", "backfills/2/batch-0-attempt-0.html", "y.html"])
 def test_a_role_that_may_not_see_the_dag_is_refused_in_a_sentence(pages, get, path):
     for dag in ("tail_activity", "tail_activity_backfill", "unknown"):
@@ -169,7 +180,7 @@ def test_the_overview_has_the_pipelines_that_a_user_may_see_by_relative_links(pa
     page = get(f"coset/{path}").text
     assert f'href="{to}dags/tail_activity/index.html"' in page
     # It has no attempt, there is no DAG of it, and it is a DAG's and no pipeline's.
-    assert not any(name in page for name in ("airport_traffic", "hidden", "_backfill"))
+    assert not any(f"dags/{name}" in page for name in ("airport_traffic", "hidden", "tail_activity_backfill"))
     answer = get(f"coset/{path}", user="nobody")
     assert answer.status_code == 404
     assert "No pipeline that you may see has an attempt yet" in answer.text

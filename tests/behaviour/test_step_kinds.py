@@ -121,12 +121,13 @@ class Way:
 
 
 WAYS: Mapping[str, Way] = {
-    "spark": Way(lambda _: Spark("local[2]"), Settings.parse(scheme="elastic(3)", groups=2), tuple(CASES)),
+    # There is one server for all groups, while each starts an application of its own with the others.
     "connect": Way(
         lambda server: Connect(server.address, token=server.token, master="nowhere"),
-        Settings(groups=2),
-        ("joined", "between"),
+        Settings.parse(scheme="elastic(3)", groups=2),
+        tuple(CASES),
     ),
+    "spark": Way(lambda _: Spark("local[2]"), Settings(groups=2), ("joined", "between")),
     "spark-submit": Way(lambda _: SparkSubmit("local[2]"), Settings(groups=1), ("joined",)),
 }
 
@@ -189,7 +190,7 @@ def test_a_step_gives_the_same_rows_however_it_is_written(name: str, kind: str, 
     assert batch.rows(f"{name}_sql")
 
 
-@pytest.mark.parametrize("batch", ["spark"], indirect=True)
+@pytest.mark.parametrize("batch", ["connect"], indirect=True)
 def test_what_follows_a_step_on_dataframes_waits_for_it(batch: Batch) -> None:
     (stage,) = (stage for stage in batch.plan.stages if any(step.name == "d.thrice.aggregate" for step in stage.steps))
     (read,) = stage.inputs
@@ -197,7 +198,7 @@ def test_what_follows_a_step_on_dataframes_waits_for_it(batch: Batch) -> None:
     assert (stage.wave, read.step) == (1, "d.thrice")
 
 
-@pytest.mark.parametrize("batch", ["spark"], indirect=True)
+@pytest.mark.parametrize("batch", ["connect"], indirect=True)
 def test_a_flow_is_left_for_spark_once_for_each_step_that_is_given_it(batch: Batch) -> None:
     given: dict[str, int] = {}
     for task in batch.receipts:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from coset.batches.sweeping import pipelines_in
 from partitioning.documents.store import KeyPage, Store
 from partitioning.documents.stores import store_at
 from tests.memory_store import MemoryStore
@@ -140,3 +141,15 @@ def test_of_racing_processes_one_is_first_and_all_are_told_so(
     assert told == [held] * 4
     assert len(set(held)) > 1, "one writer was always first: they did not race"
     assert len(list(store_at(root).list(""))) == rounds
+
+
+def test_the_pipelines_in_a_store_are_found_whatever_their_names_begin_with(store: Store) -> None:
+    names = {"late", "late-2", "late.backfill-0", "late_2", "later", "Late", "2late"}
+    for name in names:
+        for key in ("plans/0.json", "plans/1.json", "receipts/0/0.json"):
+            store.put_new(f"{name}/{key}", b"{}")
+    for other in ("docs/index.html", "late-docs/index.html", "store-id"):
+        store.put_new(other, b"")
+    found = pipelines_in(store)
+    assert len(found) == len(names)
+    assert set(found) == names

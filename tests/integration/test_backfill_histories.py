@@ -33,6 +33,7 @@ from partitioning.errors import Conflict, Refused
 from partitioning.model.backfill import Backfill
 from partitioning.values import Value
 from tests.backfilled import Batches, counted
+from tests.examples import few
 from tests.histories import Click
 from tests.running import silently
 
@@ -155,7 +156,7 @@ class Story:
         assert exchanged is not all(state.same for state in found.states)
         told = f"backfill {first}-{last} by {threshold}"
         if exchanged and last != self.newest:
-            with pytest.raises(Refused, match="went on from"):
+            with pytest.raises(Refused, match="on which later batches"):
                 actions.swap(self._store, backfill, digest(found), "")
             return f"{told} is refused"
         how = self._random.choice(["", "killed before", "killed after", "raced"])
@@ -287,7 +288,7 @@ def _answer(turn: Callable[[], object]) -> Exception | None:
     return None
 
 
-@pytest.mark.parametrize("seed", range(HISTORIES))
+@pytest.mark.parametrize("seed", few(range(HISTORIES)))
 def test_readers_see_what_they_should(seed: int, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story(random.Random(seed), store, tmp_path, monkeypatch)
     for _ in range(2):

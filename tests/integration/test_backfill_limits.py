@@ -112,7 +112,7 @@ def open_batch(history: Batches, partitions: int = 4) -> BatchRef:
 def test_groups_start_in_their_hours_only(history: Batches) -> None:
     clock, request = Clock(), begun(history)
     said = ran(history, request, Limits(hours=Hours.parse("22:00-06:00 Europe/Berlin")), clock)
-    assert said == ["Outside of 22:00-06:00 Europe/Berlin: it goes on at 2026-11-22 22:00 CET"]
+    assert said == ["Outside of 22:00-06:00 Europe/Berlin: it continues at 2026-11-22 22:00 CET"]
     assert clock.time == datetime(2026, 11, 22, 21, 0, tzinfo=UTC)
     assert actions.comparison(history.store, request).same
 
@@ -127,7 +127,7 @@ def test_a_live_batch_goes_first(history: Batches) -> None:
     request, ref = begun(history), open_batch(history)
     clock = Clock(meanwhile=lambda now: now < EVENING + timedelta(minutes=4) or history.publish(ref, judged=False))
     said = ran(history, request, Limits(), clock)
-    assert said == ["Batch 1 is open and goes first: it goes on after that, at 20:30 UTC at the latest"]
+    assert said == ["Batch 1 is open and goes first: it continues after that, at 20:30 UTC at the latest"]
     assert clock.time - EVENING == timedelta(minutes=4)
     assert Ledger(history.store, "kept").commit(1) is not None
 
@@ -137,8 +137,8 @@ def test_a_live_batch_that_nobody_runs_is_waited_for_only_so_long(history: Batch
     open_batch(history)
     said = ran(history, request, Limits(live_minutes=10), clock)
     assert said == [
-        "Batch 1 is open and goes first: it goes on after that, at 20:10 UTC at the latest",
-        "Batch 1 is open since 10 minutes: it goes on beside that",
+        "Batch 1 is open and goes first: it continues after that, at 20:10 UTC at the latest",
+        "Batch 1 has been open for 10 minutes: it continues beside that",
     ]
     assert clock.time - EVENING == timedelta(minutes=10)
     assert actions.comparison(history.store, request).same
@@ -184,7 +184,7 @@ def test_a_paused_backfill_goes_on_with_the_groups_that_have_not_run(history: Ba
     with pytest.raises(Refused, match=r"paused it at .*: the night is over") as refused:
         ran(history, request, Limits(), Clock(), shown=shown)
     (finding,) = refused.value.findings
-    assert finding.then == "let it go on: `coset backfill kept --resume 0`"
+    assert finding.then == "resume it: `coset backfill kept --resume 0`"
     assert shown.groups == ["run group 0", "run group 1"]
     with pytest.raises(Refused, match="the night is over"):
         actions.planned(appended(0)(f"{history.store.root}/topics", 4), history.store, request, 0)
@@ -304,7 +304,7 @@ def test_who_is_killed_once_a_backfill_is_cancelled_leaves_it_cancelled(
             actions.swap(store, request, digest(found), "")
     actions.cancel(pipeline, store, request, "not needed")
     assert [swap.turn for swap in swaps.swaps(store, "kept")] == [SwapKind.CANCEL]
-    log = DeltaTable(folder(store.root, "counts"), storage_options=storage_options())
+    log = DeltaTable(folder(store, "counts"), storage_options=storage_options())
     assert log.version() == 0 or all("coset.swap" not in entry for entry in log.history())
     assert {file.path for file in _rows(store, request)}.isdisjoint(stored(store))
 

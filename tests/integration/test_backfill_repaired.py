@@ -54,7 +54,7 @@ def backfilled(store: Store, docs: Path, first: int, last: int | None = None) ->
 
 
 def seen(store: Store) -> list[tuple[str, int]]:
-    table = DeltaTable(folder(store.root, "counted"), storage_options=storage_options())
+    table = DeltaTable(folder(store, "counted"), storage_options=storage_options())
     return sorted((row["ad"], row["n"]) for row in table.to_pyarrow_table(columns=["ad", "n"]).to_pylist())
 
 

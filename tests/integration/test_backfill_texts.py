@@ -12,11 +12,12 @@ from markdown_it import MarkdownIt
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
-from coset.batches.backfills.comparison.pages import preview_page
+from coset.batches.backfills.comparison.pages import comparison_sections, preview_page
 from coset.batches.backfills.request import backfill
 from coset.cli.pipelines import load
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
+from partitioning.model.backfill import Comparison
 from tests.commands import coset
 from tests.goldens import expect_golden
 from tests.three_batches import NEWEST, three_batches
@@ -55,18 +56,18 @@ def test_what_cannot_be_put_in_place_is_said_before_anybody_approves_it(
     refused = coset(*words)
     assert refused.exit_code == 3
     told = re.sub(r"^(ok|failed) .*\n", "", refused.stderr, flags=re.MULTILINE)
-    expect_golden("cli_backfill_hindered.txt", f"{read(refused.stdout)}{read(told)}")
+    expect_golden("cli_backfill_blocked.txt", f"{read(refused.stdout)}{read(told)}")
     assert "coset swap" not in refused.output
     listed = coset("backfills", NEWEST, "--number", "0")
-    assert "It cannot be put in place: what newest keep after it is not what later batches" in listed.stdout
+    assert "It cannot be put in place: it changes the state of newest, on which later batches" in listed.stdout
     page = (tmp_path / "newest" / "backfill-0.html").read_text()
-    assert "<strong>It cannot be put in place:</strong> what newest keep after it is not what later" in page
+    assert "<strong>It cannot be put in place:</strong> it changes the state of newest, on which later" in page
     assert "run them too: `coset backfill newest --from 0 --cascade`" in page
     compared = actions.review(three_batches, backfill(three_batches, "newest", 0))
-    assert [finding.then for finding in compared.hindrances] == [
+    assert [finding.then for finding in compared.blockers] == [
         "run them too: `coset backfill newest --from 0 --cascade`"
     ]
-    expect_golden("backfill_hindered.md", read(compared.page))
+    expect_golden("backfill_blocked.md", read(compared.page))
     # As it says: then somebody can approve it.
     cascade = coset(*words, "--cascade")
     assert cascade.exit_code == 0, cascade.output
@@ -102,3 +103,18 @@ def test_a_reason_is_text_wherever_it_is_shown(three_batches: Store) -> None:
     listed = coset("backfills", NEWEST)
     assert "# All is identical, approve\\n\\n![seen](http://tracker/i.png) \\x1b[2J\\u202e" in listed.stdout
     assert json.loads(coset("backfills", NEWEST, "--json").stdout)["backfills"][0]["why"] == why
+
+
+def test_a_comparison_says_what_is_known_of_the_code_of_functions() -> None:
+    code = {"shop:same": ("sha256:1", "sha256:1"), "shop:other": ("sha256:1", "sha256:2"), "shop:old": ("", "sha256:3")}
+    found = Comparison("spent", 0, ((0, "", ""),), (), (), (), ("scored",), code=code)
+    (table,) = comparison_sections(found)
+    assert table.notes[1:] == (
+        "Functions have the same code as before: shop:same.",
+        "Functions have other code than before: shop:other (sha256:1, now sha256:2).",
+        "Functions whose code was not noted before, so only their names are the same: shop:old.",
+    )
+    assert found.may_differ
+    assert not found.needs_approval
+    (before,) = comparison_sections(Comparison("spent", 0, ((0, "", ""),), (), (), (), ("scored",)))
+    assert before.notes[1:] == ("Functions whose code was not noted before, so only their names are the same: scored.",)

@@ -55,9 +55,9 @@ def test_batches_are_run_again_under_another_scheme_swapped_and_taken_back(store
     after = history.seen()
     assert set(after) > set(before)
     for turn in (1, 2):
-        files = set(DeltaTable(folder(store.root, "counts"), storage_options=storage_options()).file_uris())
+        files = set(DeltaTable(folder(store, "counts"), storage_options=storage_options()).file_uris())
         swapped = actions.swap(store, backfill, digest(found), "") if turn == 1 else actions.undo(store, backfill, "")
-        now = set(DeltaTable(folder(store.root, "counts"), storage_options=storage_options()).file_uris())
+        now = set(DeltaTable(folder(store, "counts"), storage_options=storage_options()).file_uris())
         assert history.seen() == after
         assert swapped.tables.keys() == {"counts"}
         assert len(now - files) > (8 if turn == 1 else 0)
@@ -86,7 +86,7 @@ def test_a_changed_pipeline_is_swapped_by_the_digest_of_what_was_seen(store: Sto
     assert found.changes == ("counts: SQL of chosen",)
     assert str(found) == "different: 5 keys of counts (batch 0)"
     assert [(table.batch, table.rows, table.keys) for table in found.tables] == [(0, (9, 4), 5), (1, (9, 9), 0)]
-    with pytest.raises(Refused, match="sha256:0 was approved, the comparison is sha256:"):
+    with pytest.raises(Refused, match="sha256:0 was approved, but the comparison is sha256:"):
         actions.swap(store, backfill, "sha256:0", "")
     assert history.seen() == before
     actions.swap(store, backfill, digest(found), "they were none")
@@ -127,7 +127,7 @@ def test_only_published_batches_are_run_again(first: int, last: int, asked: str,
     history = Batches(store, tmp_path)
     for number in range(2):
         history.batch(number)
-    with pytest.raises(Refused, match=f"{asked} asked for, but batches 0 to 1 are published"):
+    with pytest.raises(Refused, match=f"{asked} requested, but batches 0 to 1 are published"):
         history.backfilled(Asked(first, last, Settings()))
 
 
@@ -146,6 +146,7 @@ def test_files_that_are_gone_are_named_before_anything_runs(store: Store, tmp_pa
     assert stored(store) == before
 
 
+@pytest.mark.long
 def test_batches_from_before_and_after_a_change_of_count_are_run_again_as_they_lay(
     store: Store, tmp_path: Path
 ) -> None:
@@ -185,7 +186,7 @@ def test_what_is_kept_must_be_what_later_batches_went_on_from(store: Store, tmp_
     backfill = history.backfilled(Asked(0, 0, Settings()), threshold=5)
     found = actions.comparison(store, backfill)
     with pytest.raises(
-        Refused, match="what newest keep after it is not what later batches, up to 2, went on"
+        Refused, match="it changes the state of newest, on which later batches, up to 2, depend"
     ) as refused:
         actions.swap(store, backfill, digest(found), "")
     assert refused.value.findings[-1].then == "run them too: `coset backfill kept --from 0 --cascade`"
@@ -206,7 +207,7 @@ def test_what_is_kept_must_be_what_later_batches_went_on_from(store: Store, tmp_
     changed.batch(3)
     records = [(f"key-{(n + key) % 13}", 10 * n + key) for n in range(4) for key in range(9) if 10 * n + key >= 12]
     assert [row[:2] for row in history.seen("newest")] == sorted(dict(records).items())
-    with pytest.raises(Refused, match="what newest keep after it is not what later batches, up to 3, went on from"):
+    with pytest.raises(Refused, match="it changes the state of newest, on which later batches, up to 3, depend"):
         actions.undo(store, again, "")
 
 
@@ -249,7 +250,7 @@ def test_a_batch_that_went_on_from_what_is_exchanged_is_refused(store: Store, tm
     assert plan is not None
     actions.swap(store, backfill, digest(found), "")
     ref = BatchRef.of(store, Ledger(store, "kept").put_plan(plan))
-    with pytest.raises(Refused, match="what newest kept up to batch 0 was exchanged by a backfill since"):
+    with pytest.raises(Refused, match="a backfill has replaced the state of newest after batch 0 since"):
         history.publish(ref)
     _, ref_anew, _ = batch_steps.replan(pipeline, store.root, goes_on(pipeline, Settings()), "exchanged")
     assert ref_anew is not None
@@ -257,6 +258,7 @@ def test_a_batch_that_went_on_from_what_is_exchanged_is_refused(store: Store, tm
     assert [row[1] for row in history.seen("newest")] == [50, 5, 6, 7, 8]
 
 
+@pytest.mark.long
 def test_another_result_of_the_same_pipeline_is_a_defect(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,7 +268,7 @@ def test_another_result_of_the_same_pipeline_is_a_defect(
         select = steps_of_kernel.Steps.table
         patch.setattr(steps_of_kernel.Steps, "table", lambda self, write: _doubled(select(self, write)))
         backfill = history.backfilled(Asked(0, 0, Settings.parse(scheme="elastic(2)")))
-    with pytest.raises(CosetError, match="the pipeline is the same, but what it gives is different: 9 keys of counts"):
+    with pytest.raises(CosetError, match="the pipeline is the same, but its rows are not: different: 9 keys of counts"):
         actions.comparison(store, backfill)
 
 
@@ -289,17 +291,18 @@ def test_other_records_than_the_first_run_read_are_told(store: Store, tmp_path: 
     sink = io.BytesIO()
     pq.write_table(audited.set_column(column, audited.schema.field(column), [digests]), sink)
     store.put(key, sink.getvalue())
-    with pytest.raises(CosetError, match="of clicks-2 other records were read than by the first run"):
+    with pytest.raises(CosetError, match="the backfill read other records of clicks-2 than the first run"):
         actions.comparison(store, backfill)
 
 
+@pytest.mark.long
 def test_what_was_compared_with_rows_that_do_not_count_any_more_is_compared_again(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path, pipeline=appended)
     history.batch(0)
     one, other = (history.backfilled(Asked(0, 0, Settings(groups=groups)), threshold=groups) for groups in (3, 4))
     found, then = actions.comparison(store, one), actions.comparison(store, other)
     actions.swap(store, one, digest(found), "")
-    with pytest.raises(Refused, match=r"it was compared with the plan sha256:[0-9a-f]+, which does not count any more"):
+    with pytest.raises(Refused, match=r"it was compared with the plan sha256:[0-9a-f]+, which no longer counts"):
         actions.swap(store, other, digest(then), "")
     again = actions.comparison(store, other)
     assert [(table.rows, table.keys) for table in again.tables] == [((6, 5), 1)]
@@ -324,7 +327,7 @@ def test_of_those_who_swap_at_once_one_decides(store: Store, tmp_path: Path) -> 
         told = list(pool.map(swapped, range(4)))
     assert sum(isinstance(one, Swapped) for one in told) == 1
     assert {one for one in told if not isinstance(one, Swapped)} <= {Conflict, Refused}
-    log = DeltaTable(folder(store.root, "counts"), storage_options=storage_options())
+    log = DeltaTable(folder(store, "counts"), storage_options=storage_options())
     assert sum("coset.swap" in entry for entry in log.history()) == 1
     assert len(history.seen()) == 13
 
@@ -361,9 +364,7 @@ def test_compacted_batches_are_exchanged_unless_they_were_put_together(store: St
     before, pipeline = history.seen(), appended(0)(f"{store.root}/topics", 4)
     week = timedelta(days=7)
     assert [str(done) for done in compact(pipeline, store, week)] == ["counts: 12 files became 3, 0 old files removed"]
-    assert [str(done) for done in compact(pipeline, store, week)] == [
-        "counts: nothing to put together, 0 old files removed"
-    ]
+    assert [str(done) for done in compact(pipeline, store, week)] == ["counts: nothing to merge, 0 old files removed"]
     assert history.seen() == before
     backfill = history.backfilled(Asked(0, 1, Settings()), threshold=5)
     actions.swap(store, backfill, digest(actions.comparison(store, backfill)), "")
@@ -374,7 +375,7 @@ def test_compacted_batches_are_exchanged_unless_they_were_put_together(store: St
     last = history.backfilled(Asked(1, 1, Settings()), threshold=13)
     assert compact(pipeline, store, week, across=True)[0].made == 1
     assert history.seen() == before
-    with pytest.raises(Refused, match="the table does not have this file any more: it was put together with others"):
+    with pytest.raises(Refused, match="the table does not have this file any more: it was compacted with others"):
         actions.swap(store, last, digest(actions.comparison(store, last)), "")
     assert history.seen() == before
     # It was not decided either: nobody has to finish what cannot be done.
@@ -396,6 +397,7 @@ def test_cleaning_leaves_what_a_backfill_has_run_and_what_it_took_away(store: St
     assert left_over(pipeline, store).files == ()
 
 
+@pytest.mark.long
 def test_cleaning_spares_what_a_backfill_at_workgoes_on_from(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)
     for number in range(13):
@@ -415,7 +417,7 @@ def test_cleaning_spares_what_a_backfill_at_workgoes_on_from(store: Store, tmp_p
     assert actions.comparison(store, backfill).same
     # Afterwards it goes, and no other backfill can begin there.
     sweep(pipeline, store)
-    with pytest.raises(Refused, match="what newest kept up to batch 0 was cleaned away, or is lost"):
+    with pytest.raises(Refused, match="the state of newest after batch 0 was cleaned away or is lost"):
         actions.begin(pipeline, store, asked)
     assert actions.begin(pipeline, store, Asked(0, 0, Settings())).batches == (0,)
 
@@ -431,7 +433,7 @@ def test_gaps_are_what_was_skipped_and_what_was_given_up(store: Store, tmp_path:
     history.plan(Settings(), 4)
     publication.abandon(ledger, "wrong")
     assert [(gap.why, Shown().says(gap.then)) for gap in gaps(ledger)][1:] == [
-        ("batch 1 was given up: wrong", "`coset run kept` takes them")
+        ("batch 1 was given up: wrong", "`coset run kept` reads them")
     ]
     history.publish(history.plan(Settings(), 4), judged=False)
     assert len(gaps(ledger)) == 1

@@ -30,7 +30,7 @@ def two_batches(store: Store, docs: Path, mode: str = "append") -> Batches:
 
 
 def table(store: Store, name: str = "counts") -> DeltaTable:
-    return DeltaTable(folder(store.root, name), storage_options=storage_options())
+    return DeltaTable(folder(store, name), storage_options=storage_options())
 
 
 def optimized_by_others(store: Store) -> None:
@@ -71,7 +71,7 @@ def test_rows_that_others_put_together_are_told_before_anything_runs(store: Stor
     history = two_batches(store, tmp_path)
     before = history.seen()
     optimized_by_others(store)
-    refused_before_anything_runs(history, "it was put together with others", "into a table of its own")
+    refused_before_anything_runs(history, "it was compacted with others", "into another table")
     assert history.seen() == before
 
 
@@ -79,7 +79,7 @@ def test_rows_that_were_put_together_meanwhile_are_told(store: Store, tmp_path: 
     history = two_batches(store, tmp_path)
     backfill = history.backfilled(Asked(0, 1, Settings()), threshold=5)
     optimized_by_others(store)
-    with pytest.raises(Refused, match="it was put together with others"):
+    with pytest.raises(Refused, match="it was compacted with others"):
         actions.comparison(store, backfill)
 
 
@@ -100,7 +100,7 @@ def test_a_table_that_was_deleted_is_told_before_anything_runs(store: Store, tmp
     for entry in list(store.list("tables/")):
         store.delete(entry.key)
     gone = (f"{store.root}/tables/counts", f"{store.root}/tables/newest")
-    refused_before_anything_runs(history, "the table is not there any more", *gone)
+    refused_before_anything_runs(history, "the table is gone", *gone)
 
 
 def test_files_that_are_lost_are_told_before_anything_runs(store: Store, tmp_path: Path) -> None:

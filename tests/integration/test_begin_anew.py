@@ -46,7 +46,7 @@ class Shop:
         return CliRunner().invoke(app, [command, str(self._file), *before, *more, *where, *runs])
 
     def worth(self) -> dict[str, int]:
-        there = DeltaTable(folder(self._store.root, "worth"), storage_options=storage_options()).to_pyarrow_table()
+        there = DeltaTable(folder(self._store, "worth"), storage_options=storage_options()).to_pyarrow_table()
         return dict(zip(there["customer"].to_pylist(), there["worth"].to_pylist(), strict=True))
 
 
@@ -67,10 +67,11 @@ def plain(result: Result) -> str:
 def test_a_renamed_step_empties_no_table_until_it_is_asked_for_by_name(shop: Shop, command: tuple[str, ...]) -> None:
     refused = shop.typed(*command, name="sums")
     assert refused.exit_code == 3, refused.output
-    fate = "table 'worth' has 40 rows and would have only those of keys that come from now on"
-    assert f"the step keeps nothing yet, and is to begin with nothing; {fate}" in plain(refused)
-    then = "name it 'totals' again, as it does the same; or make what it would have kept by a backfill of all batches"
-    assert then in plain(refused)
+    disposition = "table 'worth' has 40 rows and would have only those of keys that come from now on"
+    assert f"the step has no state yet and would begin with nothing; {disposition}" in plain(refused)
+    assert "name it 'totals' again, as it does the same, or say in the pipeline that it is that one" in plain(refused)
+    line = 'pipeline.changed("sums", was="totals"); or make what it would have kept by a backfill of all batches'
+    assert line in plain(refused)
     assert "worth.py --begin-anew sums`" in plain(refused)
     assert len(shop.worth()) == 40
 

@@ -17,10 +17,11 @@ import pyarrow as pa
 import pytest
 
 from coset.batches.runners.spark_server import SparkServer
-from coset.cli.plans import show_plan
+from coset.cli.output import show
 from partitioning.documents.document import canonical, digest_of, encode, pack, plain, unpack
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
+from partitioning.explain.explain import explain
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Verdict
 from partitioning.version import VERSION
@@ -42,7 +43,7 @@ def nothing_published(store: Store) -> bool:
 
 
 def test_a_plan_reads_as_the_golden_file(capsys: pytest.CaptureFixture[str]) -> None:
-    show_plan(plan_of(tails(), tails_found()), None)
+    show(*explain(plan_of(tails(), tails_found()), None))
     expect_golden("cli_explain_first.txt", capsys.readouterr().out)
 
 
@@ -135,7 +136,9 @@ def test_a_batch_that_fails_twice_waits_is_planned_anew_and_what_it_left_is_remo
     words = ("run", PIPELINE, "--runner", "local", "--docs", str(tmp_path))
     for _ in range(2):
         refused(coset(*words), "refuses records without one", f"`coset replan {PIPELINE} --why '…'`")
-    refused(coset(*words), "the batch waits, its checks fail in the same way", f"`coset run {PIPELINE} --again`")
+    refused(
+        coset(*words), "the batch waits, its checks failed twice in the same way", f"`coset run {PIPELINE} --again`"
+    )
     assert coset("report", PIPELINE).stdout.startswith("## delays, batch 0: ✗ failed\n")
     second = (tmp_path / "delays" / "batch-0-attempt-1.html").read_text()
     assert "This is failure 2 in a row; the first attempt began 20" in second
@@ -425,3 +428,4 @@ def test_a_warning_is_told_by_the_check_and_by_the_report(landed: Store, tmp_pat
     assert "- Warning: Result table kept, not met: tailnum values must be null." in done.stdout
     (warning,) = json.loads(coset("report", str(file), "--json").stdout)["warnings"]
     assert warning.startswith("Result table kept, not met: tailnum values must be null.\n    - ")
+    assert 'coset_batch_warnings{pipeline="warned"} 1\n' in coset("metrics", str(file)).stdout

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from coset.batches.backfills.unfinished import Unfinished, unfinished
 from partitioning.documents.store import Store
 from tests.commands import PIPELINE, arrive, coset, landed, refused
 
@@ -30,7 +31,7 @@ def typed(*words: str) -> str:
     return re.sub(r"\s+", " ", result.stdout)
 
 
-def test_another_scheme_is_put_in_place_and_taken_back(two_batches: Store) -> None:
+def test_another_scheme_is_put_in_place_and_taken_back(two_batches: Store, tmp_path: Path) -> None:
     shown = typed("backfill", PIPELINE, "--from", "0", "--to", "1", "--scheme", "tasks(8)", "--preview")
     assert "What a backfill of delays would run" in shown
     assert "Results stay the same" in shown
@@ -40,6 +41,8 @@ def test_another_scheme_is_put_in_place_and_taken_back(two_batches: Store) -> No
     assert "This is backfill 0 of delays: batches 0 to 1" in shown
     assert "Compared: identical: 40 rows of 2 batches." in shown
     assert "It is in place: delays at version 3" in shown
+    pages = [tmp_path / "delays" / name for name in ("index.html", "batch-0-attempt-0.html")]
+    assert all("↺ backfilled" in page.read_text() for page in pages)
     assert "Readers see batch 1 as delays.backfill-0 gives it." in typed("status", PIPELINE)
     listed = typed("backfills", PIPELINE)
     assert "batches 0 to 1" in listed
@@ -47,6 +50,7 @@ def test_another_scheme_is_put_in_place_and_taken_back(two_batches: Store) -> No
     assert "in place" in listed
     assert "It is taken back: delays at version 4" in typed("undo", PIPELINE, "0", "--why", "too early")
     assert "taken back" in typed("backfills", PIPELINE)
+    assert not any("↺ backfilled" in page.read_text() for page in pages)
     found = json.loads(coset("backfills", PIPELINE, "--number", "0", "--json").stdout)["comparison"]
     refused(coset("swap", PIPELINE, "0", "--approve", "sha256:0"), "sha256:0 was approved")
     assert "at version 5" in typed("swap", PIPELINE, "0", "--approve", found["digest"])
@@ -65,7 +69,7 @@ def test_a_changed_pipeline_waits_for_approval(two_batches: Store, tmp_path: Pat
     assert "different: 20 keys of delays (batch 1)" in page
     assert "<code>delay 21" in page
     index = (tmp_path / "delays" / "index.html").read_text()
-    assert '<a href="backfill-0.html">open</a>' in index
+    assert '<a href="backfill-0.html">0</a>' in index
     assert index.count("batch-") >= 2
     (command,) = re.findall(r"`coset (swap \S+ 0 --approve sha256:[0-9a-f]+)`", shown)
     told = json.loads(coset("backfills", CHANGED, "--json").stdout)
@@ -97,14 +101,17 @@ def test_a_backfill_is_paused_resumed_and_cancelled(two_batches: Store) -> None:
     assert "backfill 0 of delays: batch 0 is paused: task groups that run come to their end" in paused
     assert f"`coset backfill {CHANGED} --resume 0` lets it go on" in paused
     assert "paused" in typed("backfills", CHANGED)
+    assert list(unfinished(two_batches, "delays")) == [Unfinished.PAUSED]
     assert "Compared: different: 20 keys" in typed("backfill", CHANGED, "--resume", "0", "--runner", "local")
     assert "paused" not in typed("backfills", CHANGED)
+    assert list(unfinished(two_batches, "delays")) == [Unfinished.COMPARED]
     assert json.loads(coset("backfill", CHANGED, "--pause", "0", "--json").stdout) == {"backfill": 0, "paused": True}
     shown = typed("backfill", CHANGED, "--cancel", "0", "--why", "a minute is much")
     assert re.match(
         r"backfill 0 of delays: batch 0 is cancelled; removed \d+ files \(.*\) that no verdict names", shown
     )
     assert "cancelled" in typed("backfills", CHANGED)
+    assert list(unfinished(two_batches, "delays")) == []
     told = json.loads(coset("backfill", CHANGED, "--cancel", "0", "--json").stdout)
     assert told == {"backfill": 0, "cancelled": True, "removed": 0}
     refused(coset("backfill", CHANGED, "--resume", "0", "--runner", "local"), "cancelled it at", "a minute is much")
@@ -118,4 +125,4 @@ def test_one_thing_is_done_with_one_backfill(words: tuple[str, ...], two_batches
 
 
 def test_a_window_that_is_none_is_refused(two_batches: Store) -> None:
-    refused(coset("backfill", PIPELINE, "--from", "0", "--window", "at night"), "'at night' is no window of hours")
+    refused(coset("backfill", PIPELINE, "--from", "0", "--window", "at night"), "'at night' is not a window of hours")

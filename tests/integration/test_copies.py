@@ -45,7 +45,7 @@ def removed(folder: Path) -> None:
 
 def fetched(said: str) -> float:
     """The bytes of state that a group fetched, by its sentence."""
-    found = re.search(r"([\d.]+) (kB|B) of state were read(?:, ([\d.]+) (kB|B) of it from copies)?", said)
+    found = re.search(r"([\d.]+) (kB|B) of state were read(?:, ([\d.]+) (kB|B) of it from the cache)?", said)
     assert found is not None, said
     units = {"B": 1, "kB": 1000, None: 0}
     return float(found[1]) * units[found[2]] - float(found[3] or 0) * units[found[4]]
@@ -83,7 +83,7 @@ def test_what_did_not_change_is_not_fetched_again(
     assert "of state" not in said[0]
     assert "of state were read" in said[1]
     assert "copies" not in said[1]
-    assert "of it from copies" in said[2]
+    assert "of it from the cache" in said[2]
 
 
 @pytest.mark.parametrize("spoil", [garbled, emptied, removed])

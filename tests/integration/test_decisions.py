@@ -125,7 +125,7 @@ def test_a_damaged_verdict_is_refused(store: Store, damage: bytes) -> None:
     store.put(key, whole.replace(b'"records":10', b'"records":11') if damage == b"flip" else damage)
     with pytest.raises(Refused, match=r"verdicts/0\.json"):
         publish(ledger, plan)
-    assert transaction_version(store.root, NAME, "delays") is None
+    assert transaction_version(store, NAME, "delays") is None
 
 
 def test_an_abandoned_batch_is_never_published_and_the_next_one_follows(store: Store) -> None:
@@ -141,7 +141,7 @@ def test_an_abandoned_batch_is_never_published_and_the_next_one_follows(store: S
     run(ledger, after)
     assert decide(Attempt(ledger, after, 0), PASSED).decision == Decision.PUBLISH
     assert publish(ledger, after).tables == (TableVersion("delays", 1),)
-    assert transaction_version(store.root, NAME, "delays") == 1
+    assert transaction_version(store, NAME, "delays") == 1
 
 
 def test_only_an_open_undecided_batch_can_be_abandoned(store: Store) -> None:

@@ -15,7 +15,7 @@ def test_a_table_ahead_of_the_ledger_is_refused(store: Store) -> None:
     arrive(store, 0, 10)
     published(store)
     erase(store.root, *(entry.key for entry in store.list("late/")))
-    with pytest.raises(Refused, match="the table holds batch 0, but by the ledger the last published is none"):
+    with pytest.raises(Refused, match="the table holds batch 0, but the ledger's last published batch is none"):
         take_up(pipeline(store.root), store)
 
 

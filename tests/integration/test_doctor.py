@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
-from coset.cli.doctor import Level, clock, misfit, race
+from coset.batches.runners.spark_server import SparkServer
+from coset.cli.doctor import Level, _airflow, clock, misfit, race
 from demo.s3_server import S3Server
 from partitioning.documents.store import Store
 from tests.commands import PIPELINE, coset, landed
@@ -31,7 +33,9 @@ def test_here_nothing_is_wrong_and_the_store_is_left_as_it_was(landed: Store) ->
     assert "flights, planes: " in result.stdout or "stream partitions as declared" in result.stdout
     assert list(landed.list("")) == before
     found = levels(PIPELINE)
-    assert {found[what] for what in ("Python", "packages", "conditional writes", "store", "clock", "streams")} == {"ok"}
+    assert {
+        found[what] for what in ("Python", "packages", "conditional writes", "store", "table log", "clock", "streams")
+    } == {"ok"}
 
 
 def test_so_it_is_in_s3(s3: S3Server, store: Store) -> None:
@@ -90,3 +94,34 @@ def test_packages_of_extras_need_not_be_there_and_others_must_fit() -> None:
     assert (missing.seen, missing.then) == ("is not installed", "pip install 'nobody-has-this>=2'")
     assert other is not None
     assert other.then == "pip install 'duckdb<1'"
+
+
+def test_a_spark_server_is_asked_what_its_workers_have(
+    spark_server: SparkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in spark_server.environment.items():
+        monkeypatch.setenv(name, value)
+    store = f"file://{tmp_path}/store"
+    monkeypatch.setenv("COSET_IMPORTS", f"{os.environ.get('COSET_IMPORTS', '')},not_there")
+    found = levels("--store", store)
+    assert (found["Spark server"], found["Spark server, imports"]) == ("ok", "warning")
+    monkeypatch.setenv("SPARK_MASTER", "sc://127.0.0.1:1")
+    result = coset("doctor", "--store", store)
+    assert result.exit_code == 3
+    assert "the Spark server sc://127.0.0.1:1 cannot be reached" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("said", "level"),
+    [
+        ('{"conn_type": "spark", "host": "local[*]"}', "ok"),
+        ("spark://master:7077", "ok"),
+        ('{"conn_type": "spark"}', "wrong"),
+    ],
+)
+def test_the_connection_of_airflow_is_looked_at_where_it_is_set(
+    said: str, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", said)
+    (found,) = _airflow()
+    assert found.level == level

@@ -103,7 +103,7 @@ def queries(identity: str, name: str, key: str) -> Iterator[tuple[str, str]]:
 
 
 def held(store: Store, table: str) -> pa.Table:
-    return DeltaTable(folder(store.root, table), storage_options=storage_options()).to_pyarrow_table()
+    return DeltaTable(folder(store, table), storage_options=storage_options()).to_pyarrow_table()
 
 
 def ordered(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
@@ -111,7 +111,7 @@ def ordered(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
     return sorted(map(repr, connection.execute(sql).fetchall()))
 
 
-@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(8), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     seed=st.integers(0, 2**40),
     key_format=st.sampled_from(KeyFormat),

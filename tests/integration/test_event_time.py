@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -49,7 +50,7 @@ class Clicks:
     def pipeline(self) -> Pipeline:
         pipeline = Pipeline("timed", source=self._source)
         clicks, views = (pipeline.stream(name, key="k", partitions=4) for name in ("clicks", "views"))
-        spans = {"within": DAY, "keep": 2 * DAY, "ahead": self._ahead}
+        spans: dict[str, Any] = {"within": DAY, "keep": 2 * DAY, "ahead": self._ahead}
         time = "seen::TIMESTAMP"
         clicks.distinct("id", time=time, name="once", **spans).select("id, seen").write("once")
         clicks.join_within(
@@ -71,7 +72,7 @@ class Clicks:
         return ref
 
     def rows(self, table: str) -> list[tuple[object, ...]]:
-        log = DeltaTable(folder(self.store.root, table), storage_options=storage_options())
+        log = DeltaTable(folder(self.store, table), storage_options=storage_options())
         return sorted((row["k"], row["id"]) for row in log.to_pyarrow_table().to_pylist())
 
 

@@ -104,7 +104,7 @@ def test_a_delta_commit_that_is_stored_but_not_answered_counts_once(
     write("commits", store.root)
     assert proxy.heal() >= 1
     assert rows(store.root) == expected(0)
-    assert transaction_version(store.root, NAME, "delays") == 0
+    assert transaction_version(store, NAME, "delays") == 0
 
 
 @pytest.mark.parametrize("what", ["503 before storing", "409 before storing"])
@@ -133,7 +133,7 @@ def test_a_delta_commit_that_is_never_stored_ends_in_bounded_time(
     with pytest.raises(error, match="tables/delays"):
         write("commits", store.root)
     assert monotonic() - started < 60
-    assert transaction_version(store.root, NAME, "delays") is None
+    assert transaction_version(store, NAME, "delays") is None
     assert store.get(f"{NAME}/commits/0.json") is None
     proxy.heal()
     write("commits", store.root)
@@ -145,7 +145,7 @@ def test_a_delta_commit_that_may_be_stored_in_a_log_that_cannot_be_read_is_an_un
 ) -> None:
     waiting("commits", store)
     proxy.spoil("500 after storing", "PUT|GET", DELTA, times=None)
-    with pytest.raises(OutcomeUnknown, match="nobody can say if batch 0 is in"):
+    with pytest.raises(OutcomeUnknown, match="it is not known whether the table has batch 0"):
         write("commits", store.root)
     proxy.heal()
     assert rows(store.root) == expected(0)
@@ -171,6 +171,6 @@ def test_a_store_that_stops_answering_reads_is_unreachable_and_publishes_nothing
     with pytest.raises(Unreachable):
         write("commits", store.root)
     assert proxy.heal() >= 1
-    assert transaction_version(store.root, NAME, "delays") is None
+    assert transaction_version(store, NAME, "delays") is None
     write("commits", store.root)
     assert rows(store.root) == expected(0)

@@ -13,6 +13,7 @@ from coset.batches.ref import BatchRef
 from coset.sources.landed import discover
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.s3_store import S3Store
+from partitioning.documents.split_store import SplitStore
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
@@ -124,9 +125,10 @@ def test_a_result_file_of_other_content_is_refused(store: Store, tmp_path: Path)
 
 def _put_in_parts(store: Store, key: str, data: bytes) -> None:
     """As an upload in one part, whose etag is not that of the content."""
-    assert isinstance(store, S3Store)
-    client = store._client
-    at = {"Bucket": store._bucket, "Key": store._prefix + key}
+    assert isinstance(store, SplitStore)
+    assert isinstance(store.documents, S3Store)
+    client = store.documents._client
+    at = {"Bucket": store.documents._bucket, "Key": store.documents._prefix + key}
     upload = client.create_multipart_upload(**at)["UploadId"]
     part = client.upload_part(**at, UploadId=upload, PartNumber=1, Body=data)
     parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}

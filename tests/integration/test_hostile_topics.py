@@ -169,7 +169,7 @@ def test_a_master_that_is_none_is_refused_before_a_plan_is_stored(
         land(store, partition, 0)
     shown = coset(store, tmp_path, "run", "--master", "nonsense://x", *runner)
     assert shown.exit_code == 3, shown.output
-    assert "'nonsense://x' is no Spark master" in shown.stderr
+    assert "'nonsense://x' is not a Spark master" in shown.stderr
     assert "next:  name local[*], spark://host:port" in shown.stderr
     assert "at org.apache" not in shown.output
     assert Ledger(store, "counts").plan(0) is None

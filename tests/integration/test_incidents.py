@@ -76,6 +76,30 @@ def no_secret_is_stored(store: Store, docs: Path) -> None:
     assert not any(SECRET.encode() in data for data in (*stored, *pages))
 
 
+def test_a_warning_is_told_once_and_ends_with_the_batch_that_is_without_it(
+    store: Store, file: Path, recorder: Recorder
+) -> None:
+    warning = f", expect={[{**NOT_MET[0], 'severity': 'warning'}]}"
+    written(file, warning)
+    run(file, 0)
+    (opened,) = recorder.messages
+    assert opened["type"] == "warning"
+    assert opened["title"].startswith("Coset, clicked warning: Result table counts, not met: n values must be less")
+    assert "Batch: 0" in opened["message"]
+    assert "Page: https://lake.example.org/coset/clicked/docs/batch-0-attempt-0.html" in opened["message"]
+    run(file, 0)  # nothing to do
+    landed(store, 1)
+    run(file, 0)
+    assert len(recorder.messages) == 1
+    (incident,) = IncidentLog(store, "clicked").latest().open
+    assert (incident.severity, incident.failures, incident.batch) == (Severity.WARNING, 2, 1)
+    written(file)
+    landed(store, 2)
+    run(file, 0)
+    _, ended = recorder.messages
+    assert "It has ended: batch 2 is published." in ended["message"]
+
+
 def test_three_failures_of_one_cause_and_the_batch_that_ends_them_are_two_messages(
     store: Store, file: Path, recorder: Recorder, tmp_path: Path
 ) -> None:
@@ -143,7 +167,7 @@ def test_a_run_keeps_its_result_if_nobody_can_be_told_and_the_next_tells(file: P
     recorder.answer = 500
     first = forked.coset("run", str(file), *LOCAL)
     assert first.returncode == 3
-    assert "Incident 0 is open: json could not be told: nobody answered there, or took it" in first.stderr
+    assert "Incident 0 is open: json could not be told: the address did not take the message" in first.stderr
     assert "Incident 0 is open: nobody could be told; the next run tries again" in first.stderr
     recorder.answer = 200
     second = forked.coset("run", str(file), *LOCAL)
@@ -189,7 +213,7 @@ def test_an_error_that_nobody_foresaw_is_told_by_its_name_and_goes_on(store: Sto
         "Coset, late failed: the run ended from outside; its log says more",
     ]
     assert said[:2] == [
-        "Incident 0 is open: nonsense could not be told: Apprise does not know such an address",
+        "Incident 0 is open: nonsense could not be told: Apprise does not know this kind of address",
         "Incident 0 is open: told by 1 channel of 2",
     ]
     assert SECRET not in str((recorder.messages, said))

@@ -165,10 +165,10 @@ def test_without_a_controller_batches_go_on(
     try:
         check_published(ref, store, tmp_path)
         assert preview(copied(brokers), store).plan is None
-        assert "the consumer group coset.copied was not told, which the next batch makes good" in steps.publish(ref)
+        assert "the consumer group coset.copied was not updated, the next batch tries again" in steps.publish(ref)
     finally:
         brokers.first.start()
-    assert "the consumer group coset.copied is told" in steps.publish(ref)
+    assert "the consumer group coset.copied is updated" in steps.publish(ref)
 
 
 @pytest.mark.long

@@ -55,7 +55,7 @@ def test_a_task_that_loses_a_record_that_others_saw_is_refused(
         readings.append(batch)
         # The second task does not see the first record at all.
         if len(readings) == 2:
-            seen.fates[0] = OUTSIDE
+            seen.dispositions[0] = OUTSIDE
 
     spoil_kernel(monkeypatch, lose)
     said = refusal(ran(store, counted(kafka, topic, 1), settings=FOUR), tmp_path)
@@ -126,7 +126,7 @@ def test_a_record_that_no_task_takes_is_refused(
     produce(kafka, topic, views(TAILS))
 
     def leave(batch: Batch, seen: Taken) -> None:
-        seen.fates[np.array([key == "N7" for key in seen.keys.to_pylist()], np.bool_)] = LEFT
+        seen.dispositions[np.array([key == "N7" for key in seen.keys.to_pylist()], np.bool_)] = LEFT
 
     spoil_kernel(monkeypatch, leave)
     said = refusal(ran(store, counted(kafka, topic, 1), settings=FOUR), tmp_path)
@@ -157,12 +157,19 @@ def test_a_range_that_is_not_read_to_its_end_is_refused(
     return said
 
 
-def test_a_producer_with_another_partitioner_is_refused(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
+def test_a_producer_with_another_partitioner_is_refused_and_can_be_declared_as_the_refusal_says(
+    kafka: KafkaServer, store: Store, tmp_path: Path
+) -> None:
     topic = new_topic(kafka, 4)
     produce(kafka, topic, views(TAILS), partitioner="consistent_random")
     said = refusal(ran(store, counted(kafka, topic, 4)), tmp_path)
     assert IN_PLACE in said.failed
-    assert any("its producer placed it otherwise" in finding for finding in said.findings)
+    assert any("where its producer did not put it" in finding for finding in said.findings)
+    assert any('declare hash="crc32"' in step for step in said.next)
+    _, again, _ = steps.replan(counted(kafka, topic, 4, hash="crc32"), store.root, Settings(), "it hashes by CRC32")
+    assert again is not None
+    run_and_publish(again, tmp_path)
+    assert len(rows(store.root, "counted")) == len(TAILS)
 
 
 def test_a_receipt_says_up_to_where_it_was_read_and_tasks_of_a_group_read_together(
@@ -226,7 +233,7 @@ def test_the_consumer_group_and_status_agree(kafka: KafkaServer, store: Store, t
     assert told[0].metadata == f"batch 0 of plan {ref.digest}"
     assert sum(ends(kafka, topic)) - sum(place.offset for place in told.values()) == now.lag == 7
     assert all(0 < (one.lag_seconds or 0) < 600 for one in now.partitions if one.lag)
-    assert "the consumer group coset.counted is told" in steps.publish(ref)
+    assert "the consumer group coset.counted is updated" in steps.publish(ref)
 
 
 def test_status_and_metrics_show_the_lag_of_a_topic(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
@@ -259,7 +266,7 @@ def test_a_group_that_could_not_be_told_is_told_with_the_next_batch(
     with joined(kafka, topic, "coset.counted"):
         ref = published(store, made, tmp_path)
         said = steps.publish(ref)
-    assert "the consumer group coset.counted was not told, which the next batch makes good" in said
+    assert "the consumer group coset.counted was not updated, the next batch tries again" in said
     assert [row[:2] for row in rows(store.root, "counted")] == [("a", 1)]
     produce(kafka, topic, views(["a"]))
     published(store, made, tmp_path)

@@ -156,7 +156,7 @@ def test_commands_read_a_secured_broker_and_nothing_tells_the_password(
         coset("report", "--docs", str(docs)),
     ]
     assert [row[:2] for row in rows(store.root, "counted")] == sorted((tail, 1) for tail in TAILS)
-    assert "the consumer group coset.counted is told" in said[1]
+    assert "the consumer group coset.counted is updated" in said[1]
     stored = [store.get(entry.key) or b"" for entry in store.list("")]
     stored = [gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data for data in stored]
     pages = [path.read_bytes() for path in docs.rglob("*") if path.is_file()]

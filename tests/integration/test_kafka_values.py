@@ -25,6 +25,7 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused, Unreachable
 from tests.batches import rows
+from tests.commands import coset
 from tests.kafka import new_topic, produce
 from tests.landed import land_table
 from tests.registry import USER, Registry, running
@@ -143,6 +144,30 @@ def test_wrong_json_is_refused_with_its_offset(
     assert finding.what.startswith(f"{topic}: offset 2: the value is not as declared: ")
     assert said in finding.what
     assert finding.where.startswith(f"{kafka.source}/{topic}/")
+
+
+def test_a_value_that_is_not_as_declared_is_quoted_to_nobody_if_it_may_be_private(
+    kafka: KafkaServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("COSET_STORE", store.root)
+    topic, docs = new_topic(kafka), tmp_path / "docs"
+    produce(kafka, topic, [("a", {"n": 1}), ("canary-key", {"n": "canary"}), ("b", b'{"n": canary}')])
+    (file := tmp_path / "copied.py").write_text(
+        f"from coset import Pipeline\npipeline = Pipeline('copied', source={kafka.source!r})\n"
+        f"rows = pipeline.stream({topic!r}, key='tail', partitions=2, format='json', columns={{'n': 'INTEGER'}},"
+        " private=('tail', 'n'))\nrows.select('n', name='rows').write('rows')\n"
+    )
+    told = [
+        coset("run", str(file), "--runner", "local", "--docs", str(docs)),
+        *(coset("records", str(file), "--batch", "0", *more) for more in ((), ("--json",), ("--key", "canary-key"))),
+        coset("show", str(file)),
+        coset("report", str(file)),
+    ]
+    assert told[0].exit_code == 3
+    assert "offset 1: the value is not as declared: the rest may quote" in told[0].stderr
+    stored = [store.get(entry.key) or b"" for entry in store.list("copied/") if entry.key.endswith((".json", ".html"))]
+    texts = [caplog.text, *(each.stdout + each.stderr for each in told), *(each.decode() for each in stored)]
+    assert [text for text in texts if "canary" in text.replace("--key canary-key", "")] == []
 
 
 def test_a_field_that_is_not_there_is_null_and_a_tombstone_is_null_in_all(

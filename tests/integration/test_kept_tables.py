@@ -116,7 +116,7 @@ class Fleet:
             assert self.rows(table, "tail", "seats") == sorted(self.planes.items(), key=repr), table
 
     def rows(self, table: str, *columns: str) -> list[tuple[object, ...]]:
-        log = DeltaTable(folder(self.store.root, table), storage_options=storage_options())
+        log = DeltaTable(folder(self.store, table), storage_options=storage_options())
         rows = log.to_pyarrow_table(columns=list(columns)).to_pylist()
         return sorted((tuple(row.values()) for row in rows), key=repr)
 

@@ -19,7 +19,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.offsets import StreamPartition
-from partitioning.model.read_ends import Ends
+from partitioning.model.read_ends import NOTHING, Ends
 from tests.landed import land_file
 from tests.sparse import FIRST, counted, land, published
 
@@ -166,3 +166,32 @@ def test_metrics_of_what_is_wrong_say_so_and_what_is_known(store: Store, tmp_pat
 def test_before_anything_is_planned(store: Store, tmp_path: Path, words: tuple[str, ...]) -> None:
     land(store, FIRST)
     assert coset(store, tmp_path, *words).exit_code == 0
+
+
+def test_a_bad_file_hides_the_lag_of_its_own_partition_only(store: Store, tmp_path: Path) -> None:
+    made = Pipeline("counted", source=f"{store.root}/topics")
+    made.stream("views", key="ad", partitions=3, hash="opaque").write("counted")
+    made.stream("clicks", key="ad", partitions=1, hash="opaque").write("clicked")
+    for partition in range(3):
+        land_file(pa.table({"ad": ["a", "b"]}), "views", f"{store.root}/topics", partition, 0)
+    land_file(pa.table({"ad": ["a"]}), "clicks", f"{store.root}/topics", 0, 0)
+    store.put("topics/views/partition=1/views+1+0000000002.parquet", b"no Parquet")
+    land_file(pa.table({"ad": ["a"]}), "views", f"{store.root}/topics", 2, 7)
+    found = progress(made, NOTHING, datetime.now(UTC))
+    assert {str(one.partition): one.lag for one in found.partitions} == {
+        "views-0": 2,
+        "views-1": None,
+        "views-2": None,
+        "clicks-0": 1,
+    }
+    assert found.wrong is not None
+    assert found.lag is None
+
+
+def test_a_file_that_may_be_of_any_partition_hides_the_lag_of_all(store: Store) -> None:
+    made = Pipeline("counted", source=f"{store.root}/topics")
+    made.stream("views", key="ad", partitions=2, hash="opaque").write("counted")
+    for partition in range(2):
+        land_file(pa.table({"ad": ["a", "b"]}), "views", f"{store.root}/topics", partition, 0)
+    store.put("topics/views/partition=1/views.parquet", b"whose?")
+    assert [one.lag for one in progress(made, NOTHING, datetime.now(UTC)).partitions] == [None, None]

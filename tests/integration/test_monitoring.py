@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
+from coset.batches.incident_log import IncidentLog
 from coset.cli.main import app
 from partitioning.documents.store import Store
+from partitioning.model.incident import Stopped, Trouble
 from tests.sparse import FIRST, counted, land, published
 
 FOLDER = Path(__file__).parents[2] / "docs" / "guide" / "monitoring"
@@ -22,15 +26,18 @@ DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text())
 (GROUP,) = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
 RULES = GROUP["rules"]
 _METRIC = re.compile(r"coset_[a-z_]+")
-_DURATION = re.compile(r"[0-9]+(ms|[smhdwy])")
 
 
 @pytest.fixture
-def printed(store: Store, tmp_path: Path) -> dict[str, Metric]:
-    """What `coset metrics` prints, by name: of a published batch and of records that wait."""
+def printed(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Metric]:
+    """What `coset metrics` prints in an environment, by name: of a published batch and of records that wait."""
+    (tmp_path / "coset.toml").write_text("[environments.prod]\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COSET_ENV", "prod")
     land(store, FIRST)
     published(store, counted(store), tmp_path)
     land(store, [10, 12])
+    IncidentLog(store, "counted").record(Stopped(Trouble(("proof",), "a key lies elsewhere", "", "look"), 1_000), None)
     file = tmp_path / "counted.py"
     file.write_text(
         "from coset import Pipeline\n"
@@ -53,8 +60,24 @@ def expressions() -> list[str]:
 def test_a_parser_of_openmetrics_reads_what_is_printed(printed: dict[str, Metric]) -> None:
     assert {metric.type for metric in printed.values()} == {"gauge"}
     (lag,) = printed["coset_lag_records"].samples
-    assert (lag.labels, lag.value) == ({"pipeline": "counted", "stream": "views", "partition": "0"}, 2)
+    assert (lag.labels, lag.value) == (
+        {"environment": "prod", "pipeline": "counted", "stream": "views", "partition": "0"},
+        2,
+    )
     assert printed["coset_lag_seconds"].unit == "seconds"
+    assert all(metric.documentation.endswith(".") for metric in printed.values())
+    assert [each.value for each in printed["coset_batch_records"].samples] == [len(FIRST)]
+    assert [each.value for each in printed["coset_batch_moved_records"].samples] == [0]
+    assert {each.labels["severity"]: each.value for each in printed["coset_open_incidents"].samples} == {
+        "error": 1,
+        "warning": 0,
+    }
+    assert {each.labels["reason"]: each.value for each in printed["coset_batch_open_reason"].samples} == dict.fromkeys(
+        ("not run", "failed", "waits for a decision", "not published"), 0
+    )
+    assert {
+        each.labels["state"]: each.value for each in printed["coset_unfinished_backfills"].samples
+    } == dict.fromkeys(("running", "paused", "compared"), 0)
     assert printed["coset_published_timestamp_seconds"].samples[0].value > 1e9
 
 
@@ -72,15 +95,78 @@ def test_labels_by_which_the_rules_group_are_those_of_their_metrics(printed: dic
         assert told <= grouped <= known
 
 
-def test_rules_have_the_structure_that_prometheus_reads() -> None:
-    assert set(GROUP) == {"name", "rules"}
-    assert len({rule["alert"] for rule in RULES}) == len(RULES) == 6
-    for rule in RULES:
-        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
-        assert _DURATION.fullmatch(rule.get("for", "5m"))
-        assert rule["labels"]["severity"] in {"warning", "critical"}
-        assert set(rule["annotations"]) == {"summary", "description"}
-        assert rule["expr"].count("(") == rule["expr"].count(")")
+def promtool(*words: str | Path) -> str:
+    """What Prometheus' own tool says of a file of rules, which has to be in order."""
+    tool = shutil.which("promtool")
+    assert tool, "Tests of alert rules need Prometheus' own tool: apt-get install prometheus"
+    done = subprocess.run([tool, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_prometheus_reads_the_rules_and_all_that_the_dashboard_asks(tmp_path: Path) -> None:
+    assert "6 rules found" in promtool("check", "rules", FOLDER / "alerts.yml")
+    # What Grafana puts in their place.
+    asked = [text.replace("$pipeline", "counted") for text in expressions() if not text.startswith("label_values(")]
+    assert not any("$" in text for text in asked)
+    rules = [{"record": f"asked:{number}", "expr": text} for number, text in enumerate(asked)]
+    (file := tmp_path / "asked.yml").write_text(yaml.safe_dump({"groups": [{"name": "asked", "rules": rules}]}))
+    assert f"{len(rules)} rules found" in promtool("check", "rules", file)
+
+
+def test_each_alert_is_raised_when_it_should_be_and_not_before(tmp_path: Path) -> None:
+    """One sample a minute. At its begin, time() is 0."""
+    whole = 'environment="prod", pipeline="late"'
+    pipeline, stream = f"{{{whole}}}", f'{{{whole}, stream="views", partition="0"}}'
+    series = {
+        f"coset_published_timestamp_seconds{pipeline}": "0x400",
+        f"coset_lag_records{stream}": "5x400",
+        f"coset_lag_seconds{stream}": "0+60x400",
+        f"coset_findings{pipeline}": "0x9 1x400",
+        f"coset_batch_open{pipeline}": "0x9 1x400",
+        f"coset_doubtful_offsets{stream}": "_x9 7x400",
+        f"coset_batch_seconds{pipeline}": "100x299 400x100",
+    }
+    raised = {
+        "CosetNothingPublished": ("2h5m", "2h7m"),
+        "CosetLag": ("2h5m", "2h7m"),
+        "CosetFindings": ("14m", "16m"),
+        "CosetBatchOpen": ("2h9m", "2h11m"),
+        "CosetDoubtfulOffsets": ("8m", "9m"),
+        "CosetBatchTimeUnusual": ("4h59m", "5h1m"),
+    }
+    assert set(raised) == {rule["alert"] for rule in RULES}
+    told = [
+        {"alertname": name, "eval_time": at, "exp_alerts": alerts}
+        for name, (before, after) in raised.items()
+        for at, alerts in ((before, []), (after, [_alert(name, after)]))
+    ]
+    given = [{"series": name, "values": values} for name, values in series.items()]
+    tests = [{"interval": "1m", "input_series": given, "alert_rule_test": told}]
+    asked = {"rule_files": [str(FOLDER / "alerts.yml")], "evaluation_interval": "1m", "tests": tests}
+    (file := tmp_path / "tests.yml").write_text(yaml.safe_dump(asked))
+    assert "SUCCESS" in promtool("test", "rules", file)
+
+
+def _alert(name: str, at: str) -> dict[str, Any]:
+    (rule,) = [each for each in RULES if each["alert"] == name]
+    values = {
+        "$labels.environment": "prod",
+        "$labels.pipeline": "late",
+        "$labels.stream": "views",
+        "$value | humanizeDuration": {"2h7m": "2h 7m 0s", "5h1m": "6m 40s"}.get(at, ""),
+        "$value": "7",
+    }
+
+    def filled(text: str) -> str:
+        return re.sub(r"{{ (.*?) }}", lambda found: values[found[1]], text)
+
+    labels = (
+        rule["labels"]
+        | {"environment": "prod", "pipeline": "late"}
+        | ({"stream": "views"} if "stream" in rule["expr"] else {})
+    )
+    return {"exp_labels": labels, "exp_annotations": {key: filled(text) for key, text in rule["annotations"].items()}}
 
 
 def test_the_dashboard_has_what_grafana_asks_for_at_its_import() -> None:

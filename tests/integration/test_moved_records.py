@@ -47,6 +47,16 @@ PIPELINES: dict[str, tuple[Build, str]] = {
         SELECT k, count(*), sum(v) FROM (SELECT k, v FROM views UNION ALL SELECT k, v FROM sales) GROUP BY k
         """,
     ),
+    "a null that moved is of the type of what it is merged with": (
+        lambda views, sales: (
+            views.select("v > 3 AS big", name="a")
+            .merge(sales.select("k, NULL AS big").rekey("k", name="b").select("big", name="of_b"), name="both")
+            .aggregate("any_value(typeof(big)) AS kind, count(*) AS n")
+        ),
+        """
+        SELECT k, 'BOOLEAN', count(*) FROM (SELECT k FROM views UNION ALL SELECT k FROM sales) GROUP BY k
+        """,
+    ),
     "joined after both have moved": (
         lambda views, clicks: (
             views.rekey("page", name="vp")
@@ -115,7 +125,7 @@ def test_the_table_is_as_duckdb_says(name: str, scheme: str, store: Store, tmp_p
     assert published(store) == direct(sql)
 
 
-@pytest.mark.parametrize("runner", [lambda: Spark("local[2]"), lambda: Local(2)], ids=["spark", "two processes"])
+@pytest.mark.parametrize("runner", few([lambda: Local(2), lambda: Spark("local[2]")]), ids=["two processes", "spark"])
 def test_whoever_runs_it(runner: Callable[[], Runner], store: Store, tmp_path: Path) -> None:
     build, sql = PIPELINES["joined after both have moved"]
     ref, _ = steps.plan(planned_over(store, build), store.root, Settings.parse(scheme="elastic(2)", groups=2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from coset.sources.s3 import storage_options
+from partitioning.documents.folder_store import path_of
 from partitioning.documents.store import Store
 from partitioning.kinds import Kind
 from tests.commands import coset
@@ -121,6 +123,18 @@ def test_what_others_did_is_accepted_by_name(shop: Shop) -> None:
     found.again()
 
 
+def test_tables_that_are_to_lie_elsewhere_are_copied_and_moved(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = shop.published()
+    shop.arrive()
+    monkeypatch.setenv("COSET_TABLES", f"file://{tmp_path}/lake")
+    found = told(Kind.TABLE_PLACE, "run", file, "--runner", "local")
+    shutil.copytree(path_of(shop.store.uri("tables")), tmp_path / "lake")
+    found.follow()
+    found.again()
+
+
 def test_a_table_that_there_is_not_is_named_otherwise(shop: Shop) -> None:
     shop.published()
     words = ("--up-to", "2", "--why", "it is right")
@@ -145,6 +159,7 @@ def test_a_rule_of_a_table_is_dropped_as_it_is_said(shop: Shop) -> None:
 # ---- state
 
 
+@pytest.mark.long
 def test_a_renamed_step_begins_anew_or_is_named_as_it_was(shop: Shop) -> None:
     file = shop.published(TOTALS)
     shop.written(TOTALS.replace('name="totals"', 'name="sums"'))
@@ -177,6 +192,7 @@ def test_rows_that_may_go_are_named(shop: Shop) -> None:
     found.follow()
 
 
+@pytest.mark.long
 def test_lost_state_is_made_anew(shop: Shop) -> None:
     file = shop.published(TOTALS)
     with shop.without("/left/"):
@@ -226,6 +242,7 @@ def test_a_write_whose_end_nobody_knows_is_settled_by_the_same_command(shop: Sho
 # ---- backfills
 
 
+@pytest.mark.long
 def test_what_later_batches_went_on_from_is_run_too(shop: Shop) -> None:
     file = shop.published(TOTALS)
     done("run", file, *LOCAL)

@@ -15,6 +15,7 @@ from coset.batches.runners.spark_server import SparkServer
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.kinds import Kind
+from partitioning.model.outcome import Outcome
 from tests.clicked import landed
 from tests.commands import coset
 from tests.followed import done, told
@@ -196,7 +197,8 @@ BETWEEN = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "n
 def test_expectations_are_corrected_and_the_batch_is_planned_anew(
     kind: Kind, expectation: dict[str, object], said: str, file: Path
 ) -> None:
-    found = told(kind, "run", written(file, EXPECTED.format(expectation)), *LOCAL)
+    code = Outcome.UNJUDGED.exit_code if kind is Kind.EXPECTATION_FAILS else Outcome.FAILED.exit_code
+    found = told(kind, "run", written(file, EXPECTED.format(expectation)), *LOCAL, code=code)
     assert said in found.next
     if kind is not Kind.EXPECTATION_UNKNOWN:
         assert "Result table counts" in found.follow()
@@ -208,7 +210,7 @@ def test_expectations_are_corrected_and_the_batch_is_planned_anew(
 @pytest.mark.parametrize(
     ("body", "how"),
     [
-        ("raise ValueError('too small')", "failed: ValueError: too small (scoring.py, line 3)"),
+        ("raise ValueError('too small')", "failed: ValueError: too small"),
         ("os._exit(7)", "ended with exit code 7"),
     ],
 )
@@ -225,6 +227,7 @@ def test_a_function_is_corrected_and_the_same_command_goes_on(
     raised = "raise" in body
     found = told(Kind.FUNCTION if raised else Kind.RUN_ENDED, "run", named, *LOCAL, code=3 if raised else 1)
     assert how in str(found.findings)
+    assert not raised or f"{scoring}:3 `{body}`, step " in str(found.findings)
     assert "replan" not in found.next
     assert "run the same command again" in found.next
     scoring.write_text("def score(table):\n    return table.select(['k', 'id'])\n")

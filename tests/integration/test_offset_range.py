@@ -99,7 +99,7 @@ def test_a_range_goes_from_its_file_to_the_commit(pipeline: Pipeline, store: Sto
         assert verdict is not None
         assert verdict.plan == digest(plan)
         steps.publish(ref)
-        there = held(store.root, pipeline.name, "delays")
+        there = held(store, pipeline.name, "delays")
         assert there is not None
         assert (there.batch, there.plan) == (plan.batch, digest(plan))
     published = ledger.standing().published

@@ -29,7 +29,7 @@ from tests.late import arrive, decided, pipeline, published
 
 
 def delta(store: Store, version: int | None = None) -> DeltaTable:
-    return DeltaTable(folder(store.root, "delays"), version, storage_options=storage_options())
+    return DeltaTable(folder(store, "delays"), version, storage_options=storage_options())
 
 
 def rows(store: Store) -> int:
@@ -83,8 +83,8 @@ def accepted(store: Store, finding: Finding) -> None:
 def test_what_others_did_is_noticed_and_taken_back(operation: str, two: Store) -> None:
     CHANGES[operation](two)
     (finding,) = refused(two)
-    assert finding.what.startswith(f"version 3 of the table is none of pipeline 'late': {operation}")
-    assert finding.where == folder(two.root, "delays")
+    assert finding.what.startswith(f"version 3 of the table is not by pipeline 'late': {operation}")
+    assert finding.where == folder(two, "delays")
     assert ".restore(2)`" in finding.then
     # As it says.
     delta(two).restore(2)
@@ -107,7 +107,7 @@ def test_what_others_did_is_accepted_by_name(operation: str, two: Store) -> None
     arrive(two, 30, 10)
     CHANGES["DELETE"](two)
     assert [finding.what.partition(":")[0] for finding in refused(two)] == [
-        "version 6 of the table is none of pipeline 'late'"
+        "version 6 of the table is not by pipeline 'late'"
     ]
 
 
@@ -126,7 +126,7 @@ def test_what_others_did_between_a_plan_and_its_publication_is_noticed_by_the_ne
     publish(decided(two, plan), plan)
     arrive(two, 30, 10)
     (finding,) = refused(two)
-    assert finding.what.startswith("version 3 of the table is none of pipeline 'late': DELETE")
+    assert finding.what.startswith("version 3 of the table is not by pipeline 'late': DELETE")
     # To restore the table would take the batch away.
     assert ".restore(" not in finding.then
     accepted(two, finding)

@@ -76,7 +76,7 @@ def _sorted(**tables: list[Row]) -> Rows:
 
 
 def delta(store: Store, table: str) -> DeltaTable:
-    return DeltaTable(folder(store.root, table), storage_options=storage_options())
+    return DeltaTable(folder(store, table), storage_options=storage_options())
 
 
 def held(store: Store) -> Rows:
@@ -241,7 +241,7 @@ def test_tables_are_compacted_and_what_no_version_has_is_removed(store: Store, t
     assert str(done["now"]) == "now: 16 files became 1, 48 old files removed"
     assert held(store) == before
     assert [str(table) for table in compact(pipeline, store, timedelta(days=7))][-1] == (
-        "now: nothing to put together, 0 old files removed"
+        "now: nothing to merge, 0 old files removed"
     )
     # What tasks have written of a batch that is not published yet is still there.
     history.publish(ref, judged=False)
@@ -285,8 +285,11 @@ def test_columns_are_added_later(mode: Mode, store: Store, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("records", "what"),
     [
-        ([Click("key-1", 1, 1), Click("key-1", 2, 1)], "the key 'key-1' has 2 rows: it has one row for each key"),
-        ([Click(None, 1, 1)], "a row has no key: it has one row for each key"),
+        (
+            [Click("key-1", 1, 1), Click("key-1", 2, 1)],
+            "the key 'key-1' has 2 rows: an upserted table has one row for each key",
+        ),
+        ([Click(None, 1, 1)], "a row has no key: an upserted table has one row for each key"),
     ],
     ids=["several", "none"],
 )
@@ -347,5 +350,5 @@ def test_a_table_keeps_its_mode(store: Store, tmp_path: Path) -> None:
         pipeline.stream("clicks", key="k", partitions=partitions).latest("seen", name="newest").write("newest")
         return pipeline
 
-    with pytest.raises(Refused, match="the table was not written in mode 'append' before: its rows lie otherwise"):
+    with pytest.raises(Refused, match="the table was not written in mode 'append' before: it is partitioned"):
         Tables(store, tmp_path, otherwise).planned({"key-1": 2})

@@ -43,7 +43,7 @@ def coset(store: Store, *words: str) -> Result:
 
 
 def delta(store: Store, table: str = "delays") -> DeltaTable:
-    return DeltaTable(folder(store.root, table), storage_options=storage_options())
+    return DeltaTable(folder(store, table), storage_options=storage_options())
 
 
 def other(store: Store) -> Pipeline:
@@ -70,7 +70,7 @@ def test_a_table_of_another_pipeline_is_not_planned_for(store: Store) -> None:
             plan(other(store), store)
         (finding,) = refused.value.findings
         assert finding.what == "the table belongs to pipeline 'late', not to 'other'"
-        assert finding.where == folder(store.root, "delays")
+        assert finding.where == folder(store, "delays")
         assert "`coset hand-over delays --from late --to other --why '…'`" in finding.then
     assert Ledger(store, "other").plan(0) is None
 
@@ -113,7 +113,7 @@ def test_of_pipelines_that_write_first_at_the_same_time_one_has_the_table(store:
 def test_of_pipelines_that_adopt_a_table_at_the_same_time_one_has_it(store: Store) -> None:
     # Somebody has made it, and given it no rows.
     DeltaTable.create(
-        folder(store.root, "delays"),
+        folder(store, "delays"),
         pa.schema([("tailnum", pa.string()), ("delay", pa.int64())]),
         storage_options=storage_options(),
     )
@@ -265,7 +265,7 @@ def test_rows_that_another_owner_upserted_do_not_go_in_silence(totals: Totals) -
     totals.arrive("one", "N2")
     (finding,) = totals.refused("one")
     assert finding.kind is Kind.TABLE_CHANGED
-    assert finding.what.startswith("version 3 of the table is none of pipeline 'one': batch 0 of pipeline 'two', ")
+    assert finding.what.startswith("version 3 of the table is not by pipeline 'one': batch 0 of pipeline 'two', ")
     assert {finding.kind for finding in totals.refused("two")} == {Kind.TABLE_OWNER}
     # What it says first: its own rows come back.
     version = re.search(r"\.restore\((\d+)\)`", finding.then)
@@ -296,7 +296,7 @@ def test_rows_that_another_owner_upserted_stay_if_that_is_asked_for(totals: Tota
 def test_a_table_that_has_rows_of_nobody_knows_whom_is_refused(store: Store) -> None:
     late.arrive(store, 0, 10)
     mine = pa.table({"tailnum": ["N1"], "delay": pa.array([1], pa.int64())})
-    write_deltalake(folder(store.root, "delays"), mine, storage_options=storage_options())
+    write_deltalake(folder(store, "delays"), mine, storage_options=storage_options())
     with pytest.raises(Refused, match="the table has rows that no pipeline wrote") as refused:
         take_up(other(store), store)
     assert "`coset hand-over delays --to other --why '…'`" in refused.value.findings[0].then

@@ -69,7 +69,7 @@ def test_an_open_batch_is_taken_up_with_its_plan_though_more_has_arrived(store: 
     arrive(store, 100, 50)
     again = take_up(pipeline(store.root), store)
     assert again.plan == first.plan
-    assert again.sentence == "Batch 0 is open: it is taken up again as it was planned"
+    assert again.sentence == "Batch 0 is open: it continues as it was planned"
 
 
 def test_an_open_batch_keeps_its_plan_whatever_else_is_asked_for_and_says_so(store: Store) -> None:
@@ -87,7 +87,7 @@ def test_a_decided_batch_is_taken_up_until_its_publication_is_finished(store: St
     ledger = decided(store, first)
     taken = take_up(pipeline(store.root), store)
     assert taken.plan == first
-    assert "publication is not finished" in taken.sentence
+    assert "not yet published: its publication continues" in taken.sentence
     publish(ledger, first)
     erase(store.root, "late/commits/0.json")
     assert take_up(pipeline(store.root), store).plan == first
@@ -132,7 +132,7 @@ def test_settings_that_a_stored_plan_does_not_follow_are_named_each(store: Store
     again = take_up(pipeline(store.root), store, asked)
     assert again.sentence.endswith("the requested scheme and partitioner and grouper ignored")
     same = take_up(pipeline(store.root), store, Settings(schemes={"flights.select": Scheme.parse("tasks(3)")}))
-    assert same.sentence == "Batch 0 is open: it is taken up again as it was planned"
+    assert same.sentence == "Batch 0 is open: it continues as it was planned"
 
 
 def grown(store: Store) -> Pipeline:
@@ -227,4 +227,4 @@ def test_sixteen_processes_that_plan_at_once_get_one_plan(store: Store) -> None:
     stored = Ledger(store, "late").plan(0)
     assert stored is not None
     assert digests == [digest(stored)] * 16
-    assert [entry.key for entry in store.list("late/")] == ["late/plans/0.json.gz"]
+    assert [entry.key for entry in store.list("late/")] == ["late/journal/0/plan.json", "late/plans/0.json.gz"]

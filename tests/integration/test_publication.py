@@ -30,7 +30,7 @@ from tests.forked import at_once
 
 
 def log_versions(root: str, table: str = "delays") -> int:
-    return DeltaTable(folder(root, table), storage_options=storage_options()).version()
+    return DeltaTable(folder(store_at(root), table), storage_options=storage_options()).version()
 
 
 def documents(store: Store) -> dict[str, bytes | None]:
@@ -40,10 +40,10 @@ def documents(store: Store) -> dict[str, bytes | None]:
 
 def test_a_decided_batch_is_published_with_its_offsets(store: Store) -> None:
     ledger, plan = decided(store.root)
-    assert transaction_version(store.root, NAME, "delays") is None
+    assert transaction_version(store, NAME, "delays") is None
     made = publish(ledger, plan)
     assert rows(store.root) == expected(0)
-    assert transaction_version(store.root, NAME, "delays") == 0
+    assert transaction_version(store, NAME, "delays") == 0
     verdict = ledger.verdict(0)
     assert verdict is not None
     # The plan names the offsets, the verdict the files.
@@ -86,7 +86,7 @@ def test_a_batch_without_rows_still_counts_as_a_version_of_its_table(store: Stor
     run(ledger, plan, empty=True)
     decide(Attempt(ledger, plan, 0), PASSED)
     assert publish(ledger, plan).tables == (TableVersion("delays", 1),)
-    assert transaction_version(store.root, NAME, "delays") == 0
+    assert transaction_version(store, NAME, "delays") == 0
     assert rows(store.root) == []
 
 
@@ -94,7 +94,7 @@ def test_a_publication_that_stopped_between_two_tables_is_finished(store: Store)
     ledger, plan = decided(store.root, pipeline("delays", "copies"))
     verdict = ledger.verdict(0)
     assert verdict is not None
-    commit(store.root, plan, plan.writes()[0], verdict.rows_of("delays"), Owner.of(store, NAME))
+    commit(store, plan, plan.writes()[0], verdict.rows_of("delays"), Owner.of(store, NAME))
     made = publish(ledger, plan)
     assert [each.table for each in made.tables] == ["delays", "copies"]
     assert rows(store.root) == rows(store.root, "copies") == expected(0)
@@ -157,7 +157,7 @@ def test_a_file_that_changed_after_the_verdict_is_refused_and_nothing_published(
         f"the file has 100 bytes, not {len(whole)} bytes",
     ]
     assert refusal.value.findings[0].where == f"{store.root}/{removed}"
-    assert transaction_version(store.root, NAME, "delays") is None
+    assert transaction_version(store, NAME, "delays") is None
     store.put(cut, whole[:-1] + b"?")
     with pytest.raises(Refused, match=r"the file has the content sha256:.*, not sha256:"):
         publish(ledger, plan)
@@ -181,7 +181,7 @@ def test_a_lost_commit_object_is_made_again_with_the_same_bytes(store: Store) ->
 def test_a_table_that_was_compacted_vacuumed_and_checkpointed_keeps_its_batches(store: Store) -> None:
     ledger, first = decided(store.root)
     made = publish(ledger, first)
-    table = DeltaTable(folder(store.root, "delays"), storage_options=storage_options())
+    table = DeltaTable(folder(store, "delays"), storage_options=storage_options())
     table.optimize.compact()
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
     table.create_checkpoint()
@@ -210,7 +210,7 @@ def test_a_log_is_read_from_its_newest_checkpoint_on(
 def _requests(proxy: FaultProxy, store: Store) -> int:
     """How many requests it takes to read the table's log."""
     proxy.spoil("503 before storing", ".*", "_delta_log/", times=0)
-    DeltaTable(folder(store.root, "delays"), storage_options=storage_options())
+    DeltaTable(folder(store, "delays"), storage_options=storage_options())
     return proxy.heal()
 
 
@@ -240,7 +240,7 @@ def test_a_table_with_other_columns_is_refused_with_both_types(store: Store) -> 
     publish(*decided(store.root))
     plan = planned(pipeline(), columns=(Column("tailnum", "VARCHAR"), Column("delay", "DOUBLE")), batch=1)
     with pytest.raises(Refused, match="column 'delay' is int64 in the table, double in the plan"):
-        commit(store.root, plan, plan.writes()[0], [], Owner.of(store, NAME))
+        commit(store, plan, plan.writes()[0], [], Owner.of(store, NAME))
 
 
 def test_a_commit_object_of_another_plan_is_a_conflict(store: Store) -> None:

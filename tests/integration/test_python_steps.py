@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -12,14 +14,18 @@ import pytest
 from deltalake import DeltaTable
 
 from coset.batches import steps
+from coset.batches.code import changed_code
+from coset.batches.planning import preview
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.sources.s3 import storage_options
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.diff.declarations import changes
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Refused
+from partitioning.imports import code_of
 from tests import functions
 from tests.landed import land_table
 from tests.running import run_and_publish, run_groups
@@ -121,20 +127,20 @@ def test_records_are_given_by_partition_and_offset(store: Store, tmp_path: Path)
 WRONG: Mapping[str, tuple[str, str]] = {
     "refusing": (
         "the function tests.functions:refusing failed: ValueError: 213 is not allowed",
-        "of those it was given, first key 'key-12'",
+        "of its input, first key 'key-12'",
     ),
     "leaving": (
-        "the function tests.functions:leaving failed: SystemExit: 0 (functions.py, line ",
-        "of those it was given, first key 'key-12'",
+        "the function tests.functions:leaving failed: SystemExit: 0",
+        "of its input, first key 'key-12'",
     ),
     "cancelled": (
-        "the function tests.functions:cancelled failed: CancelledError:  (functions.py, line ",
-        "of those it was given, first key 'key-12'",
+        "the function tests.functions:cancelled failed: CancelledError: ",
+        "of its input, first key 'key-12'",
     ),
-    "nothing": ("gave no pyarrow.Table but NoneType", "step 'scored', task views/0 of batch 0"),
-    "without_key": ("there is no column k in what tests.functions:without_key gave: page, v, _offset", ""),
-    "in_words": ("gave is not of the declared types: Failed to parse string: 'many'", ""),
-    "lower_keys": ("gave the key 'KEY-1", "step 'scored', task views/0 of batch 0"),
+    "nothing": ("returned NoneType, not pyarrow.Table", "step 'scored', task views/0 of batch 0"),
+    "without_key": ("the result of tests.functions:without_key has no column k; it has page, v, _offset", ""),
+    "in_words": ("does not have the declared types: Failed to parse string: 'many'", ""),
+    "lower_keys": ("returned the key 'KEY-1", "step 'scored', task views/0 of batch 0"),
 }
 
 
@@ -214,3 +220,51 @@ def test_what_the_process_of_tasks_lacks_is_told_of_that_process(store: Store, m
     assert finding.what == "'tests.functions:doubled' is not allowed to be called here"
     assert finding.where == "step 'made', in the process that runs its tasks"
     assert "COSET_IMPORTS=tests where that process is started: a Spark server does not have what" in finding.then
+
+
+def test_a_plan_notes_the_code_of_its_functions_and_goes_on_with_other_code(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, path = tmp_path / "noted_lab.py", "noted_lab:doubled"
+    module.write_text("def doubled(table):\n    return table\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("COSET_IMPORTS", "noted_lab")
+    ref = planned(store, lambda views: views.process(path, {"k": "VARCHAR", "v": "BIGINT"}, name="made"))
+    _, plan = ref.load()
+    noted = plan.code_noted[path]
+    assert noted == code_of(path)
+    assert changed_code(plan) == ()
+    module.write_text("def doubled(table):\n    return table  # otherwise\n")
+    again, sentence = steps.plan(pipeline_of(store, path), store.root)
+    assert again == ref
+    assert f"it continues as it was planned, with other code of {path} than when it was planned" in sentence
+    with Local(processes=1) as runner:
+        ran = runner.group(ref, plan.groups[0].group)
+    assert f"with other code of {path} than was planned" in ran
+    run_and_publish(ref, tmp_path)
+    receipt = ref.load()[0].receipt(0, 0, 0)
+    assert receipt is not None
+    assert receipt.code == {path: (code_of(path),)}
+    land_table(VIEWS, "views", f"{store.root}/topics", key="k", partitions=4)
+    in_repository(module)
+    after = preview(pipeline_of(store, path), store).plan
+    assert after is not None
+    (change,) = (one for one in changes(plan, after) if one.what == f"code of {path}")
+    assert change.before == noted
+    assert re.fullmatch(rf"{code_of(path)}, commit [0-9a-f]{{12}}", change.now)
+    monkeypatch.setenv("COSET_IMPORTS", "")
+    assert (code_of(path), changed_code(plan)) == (None, ())
+
+
+def in_repository(file: Path) -> None:
+    """Make the folder of a file a repository, and commit the file."""
+    who = ("-c", "user.name=ana", "-c", "user.email=ana@shop.example")
+    for words in (("init", "-q"), ("add", file.name), (*who, "commit", "-q", "-m", "noted")):
+        subprocess.run(["git", "-C", file.parent, *words], check=True)
+
+
+def pipeline_of(store: Store, path: str) -> Pipeline:
+    pipeline = Pipeline("scores", source=f"{store.root}/topics")
+    views = pipeline.stream("views", key="k", partitions=4, null_keys="own task")
+    views.process(path, {"k": "VARCHAR", "v": "BIGINT"}, name="made").write("t")
+    return pipeline

@@ -34,6 +34,7 @@ from partitioning.model.takes import Task
 from partitioning.values import replace
 from spark_jobs.engine import kernel
 from spark_jobs.engine.kernel import TaskEnvironment
+from tests.examples import few
 from tests.judged import COVERED, Refusal, caught_by, refusal
 from tests.landed import land_file, land_table
 from tests.real_batches import Change, as_planned, stored
@@ -123,7 +124,7 @@ def test_the_rows_are_those_that_duckdb_gives(name: str, scheme: str | None, sto
     assert published(store) == direct(sql)
 
 
-@pytest.mark.parametrize("runner", [lambda: Spark("local[2]"), lambda: Local(2)], ids=["spark", "two processes"])
+@pytest.mark.parametrize("runner", few([lambda: Local(2), lambda: Spark("local[2]")]), ids=["two processes", "spark"])
 def test_whoever_runs_it(runner: Callable[[], Runner], store: Store, tmp_path: Path) -> None:
     build, sql = PIPELINES["summed by its own key"]
     ref, _ = planned(land(store), build, "views=records(70)")
@@ -180,7 +181,7 @@ def test_receipts_say_the_ranges_and_coverage_has_one_row_for_the_partition(stor
     assert (coverage["digest_found"] == coverage["digest_planned"]).all()
 
 
-@pytest.mark.parametrize("by", ["k", "page", None])
+@pytest.mark.parametrize("by", few(["k", "page", None]))
 def test_running_totals_go_on_with_and_without(by: str | None, store: Store, tmp_path: Path) -> None:
     """Of the stream's own key they are combined behind an exchange in one batch, and where records lie in the next."""
 

@@ -61,7 +61,7 @@ class Shop:
 
     def rows(self) -> dict[str, tuple[int, ...]]:
         """What readers see of each customer."""
-        delta = DeltaTable(folder(self._store.root, "worth"), storage_options=storage_options())
+        delta = DeltaTable(folder(self._store, "worth"), storage_options=storage_options())
         columns = [name for name in ("worth", "orders") if name in delta.to_pyarrow_table().schema.names]
         rows = delta.to_pyarrow_table(columns=["customer", *columns]).to_pylist()
         return {row["customer"]: tuple(row[name] for name in columns) for row in rows}
@@ -98,7 +98,7 @@ BATCHES = range(80), range(40, 120)
     ("name", "why", "compared"),
     [
         ("totals", "its columns changed from", "what totals keeps"),
-        ("sums", "the step keeps nothing yet, and is to begin with nothing", "what sums keeps, before totals"),
+        ("sums", "the step has no state yet and would begin with nothing", "what sums keeps, before totals"),
     ],
 )
 def test_a_further_column_is_refused_rebuilt_and_gone_on_from(shop: Shop, name: str, why: str, compared: str) -> None:
@@ -143,7 +143,7 @@ def test_a_new_step_goes_nowhere_unless_all_later_batches_have_it(shop: Shop) ->
     shop.edit(COUNTED, "sums")
     refused = shop.typed("backfill", "--from", "0")
     assert refused.exit_code == 3
-    assert "what sums keep after it is not what later batches, up to 1, went on from" in plain(refused)
+    assert "it changes the state of sums, on which later batches, up to 1, depend" in plain(refused)
     assert "--from 0 --cascade`" in plain(refused)
 
 

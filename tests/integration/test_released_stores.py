@@ -21,6 +21,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
+from partitioning.model.outcome import Outcome
 from partitioning.model.plan import Plan
 from tests.batches import rows
 from tests.examples import few
@@ -44,12 +45,13 @@ def test_batches_go_on_from_what_a_released_version_left(version: str, state: st
     finish(pipeline, store, tmp_path)
     assert digest(planned(ledger, 1)) == digest(old)
     check(store, version, batches=2)
-    for batch in (2, 3):
+    later = (2, 3) if state == "published" else (2,)
+    for batch in later:
         land(f"{place(version, state)}/topics", batch)
         finish(pipeline, store, tmp_path, Settings.parse(scheme=[f"tasks({batch})"]))
         check(store, version, batches=batch + 1)
-    assert [planned(ledger, batch).parent for batch in range(1, 4)] == [
-        digest(planned(ledger, batch)) for batch in range(3)
+    assert [planned(ledger, batch).parent for batch in (1, *later)] == [
+        digest(planned(ledger, batch - 1)) for batch in (1, *later)
     ]
     now = {entry.key: entry.etag for entry in store.list("")}
     documents = [key for key in before if key.startswith(f"{pipeline.name}/") and "/docs/" not in key]
@@ -97,7 +99,9 @@ def test_commands_show_what_a_released_version_left_and_change_nothing(
     before = {entry.key: entry.etag for entry in store.list("")}
     for command, *words in (*COMMANDS, ("metrics",), ("backfills",)):
         said = CliRunner().invoke(app, [command, str(named), *words])
-        assert said.exit_code == 0, (command, said.output)
+        # Batch 1 is not decided; its report says so with its exit code too.
+        unrun = command == "report" and not words and state in ("planned", "run")
+        assert said.exit_code == (Outcome.UNRUN.exit_code if unrun else 0), (command, said.output)
     assert {entry.key: entry.etag for entry in store.list("")} == before
 
 

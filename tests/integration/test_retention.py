@@ -153,7 +153,7 @@ def test_a_plan_that_gives_up_what_nobody_accepted_is_refused(lost: Store, tmp_p
 
     said = refusal(ran(lost, counted(lost, "dense"), unaccepted, LOST), tmp_path)
     assert said.failed == (EXPLAINED,)
-    assert "views-0: 8 offsets are missing and nobody says why, the first in views-0@[4,12)" in said.findings[0]
+    assert "views-0: 8 offsets are missing and nothing says why, the first in views-0@[4,12)" in said.findings[0]
 
 
 def coset(store: Store, tmp_path: Path, *words: str) -> Result:

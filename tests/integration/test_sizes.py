@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,15 @@ import pytest
 
 from coset.batches.ref import BatchRef
 from coset.cli.candidates import Basis, compare
-from coset.cli.sizes import show_compared
+from coset.cli.output import show
+from coset.cli.sizes import told
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.plan import TaskRef
-from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
+from partitioning.model.statistics import HeavyShare, KeyFigures, Statistics, TaskFigures
 from partitioning.sizing.hotkeys import hot_keys
 from partitioning.sizing.hotpartitions import hot_partitions
 from partitioning.sizing.proposal import Targets
@@ -88,8 +90,34 @@ def test_the_comparison_reads_as_the_golden_file(capsys: pytest.CaptureFixture[s
         "Batch 1 would read 380,000 records",
     )
     result = compare(found, Settings(), ["tasks(3)", "cogroup"], Targets(bytes=300_000, seconds=0.3))
-    show_compared(found, result, hot_keys(plan, past))
+    show(*told(found, result, hot_keys(plan, past)))
     expect_golden("cli_schemes.txt", capsys.readouterr().out)
+
+
+def test_a_hot_key_that_could_be_split_is_shown_with_what_that_saves_and_costs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pipeline = Pipeline("counts", source="s3://landing/topics")
+    parts = pipeline.stream("flights", key="tailnum", partitions=4).partial("count(*) AS n", by="tailnum", name="parts")
+    parts.combine("sum(n) AS n", name="totals").write("counts")
+    found = (arrived("flights", (1_000, 9_000, 1_000, 1_000)),)
+    took = {TaskRef("flights", task): TaskFigures(count, 10 * count) for task, count in enumerate((1, 9, 1, 1))}
+    key = KeyFigures(TaskRef("flights", 1), "N1", {"flights": 8})
+    past = Statistics(0, tasks=took, keys=(key,), heavy=(HeavyShare("flights", 1, "N1", 8_000, 9_000),))
+    basis = Basis(pipeline, found, {"counts": COLUMNS}, 0, None, None, (past,), "")
+    plan = basis.plan()
+    assert plan is not None
+    result = compare(basis, Settings(), [], Targets())
+    (split,) = result.splits
+    assert (split.stage, str(split), split.task, split.key, split.tasks) == ("flights", "flights-1", 1, "N1", 9)
+    assert (split.of_stage, split.of_key, split.longest) == (Fraction(3, 4), Fraction(67, 100), Fraction(1, 9))
+    # A row of the key from each range, and one of each other record: 960 + 9 of 10 bytes.
+    assert split.moves == 9_690
+    show(*told(basis, result, hot_keys(plan, past)))
+    shown = capsys.readouterr().out
+    assert "flights-1   flights      1   75.0 %   N1    67.0 %          9   −88.9 %        +9.7 kB" in shown
+    assert '`hot_keys = "split"` in a settings file plans the next batch so.' in shown
+    assert "split    hot_keys = 'split' gives ranges of its stream partition to several tasks" in shown
 
 
 def test_unifiers_follow_the_stage_before_them_whatever_is_compared() -> None:
@@ -216,7 +244,7 @@ def test_a_hot_partition_is_named_with_the_setting_that_spreads_it(
     (other,) = (row for row in result.rows["flights"] if "records(300)" in row.names)
     assert other == row
     assert (other.figures.tasks, other.figures.heaviest) == (6, 3000) if other.figures else False
-    show_compared(basis, result, None)
+    show(*told(basis, result, None))
     shown = capsys.readouterr().out
     assert "--scheme 'flights=records(300)'   6 tasks, the heaviest of which reads 3.0 kB" in shown
     dealt = basis.plan(Settings.parse(scheme="flights=records(300)"))
@@ -228,14 +256,14 @@ def test_where_keys_have_to_meet_it_says_what_to_do_first(capsys: pytest.Capture
     basis = skewed(lambda flights: flights.aggregate("count(*) AS n", name="counted"))
     result = compare(basis, Settings(), [], Targets())
     assert not any("records" in name for row in result.rows["flights"] for name in row.names)
-    show_compared(basis, result, None)
+    show(*told(basis, result, None))
     shown = capsys.readouterr().out
     assert "flights-1   flights       900     3.00   none      aggregate by partial() and combine(), and give" in shown
 
 
 def test_without_a_hot_partition_nothing_is_said_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     basis = skewed(lambda flights: flights.filter("dep_delay > 60"), (100, 199, 100, 100))
-    show_compared(basis, compare(basis, Settings(), [], Targets()), None)
+    show(*told(basis, compare(basis, Settings(), [], Targets()), None))
     assert "Hot partitions" not in capsys.readouterr().out
 
 

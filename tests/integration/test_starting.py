@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,14 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("work")
+    # What an installation says to pytest: that of the clone was made before its pyproject.toml said it.
+    said = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
+    installed = folder / "installed" / "coset_says-0.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: coset-says\nVersion: 0\n")
+    (installed / "entry_points.txt").write_text(
+        "[pytest11]\n" + "".join(f"{name} = {module}\n" for name, module in said.items())
+    )
     done = coset("init", "shop", folder=folder)
     assert done.returncode == 0, done.stderr
     assert "Written: shop/.github/workflows/test.yml" in done.stdout
@@ -29,14 +38,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def environment(made: Path) -> dict[str, str]:
     """That of somebody who has installed Coset and set nothing."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("COSET_", "AWS_", "SPARK_"))}
-    return kept | {"PYTHONPATH": str(ROOT)}
+    return kept | {"PYTHONPATH": f"{ROOT}:{made.parent / 'installed'}"}
 
 
 def test_its_own_tests_pass_at_once(made: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=made, env=environment(made), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 passed" in done.stdout
+    assert "4 passed" in done.stdout
 
 
 def test_the_commands_of_its_readme_say_what_it_has_landed(made: Path) -> None:
@@ -51,14 +60,31 @@ def test_the_commands_of_its_readme_say_what_it_has_landed(made: Path) -> None:
     assert said[3].startswith("## spent, batch 0: ✓ proved\n")
 
 
+def test_the_commands_of_the_guide_run_in_it(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "guide" / "own-repository.md").read_text()
+    (scores,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    upgrade = (ROOT / "docs" / "guide" / "upgrading.md").read_text()
+    lines = "".join(re.findall(r"```sh\n(.*?)```", page + upgrade, re.DOTALL)).splitlines()
+    assert lines[:3] == ["coset init shop", "cd shop", "python -m pytest"]
+    folder, said = tmp_path, {}
+    for line in (lines[0], *lines[3:]):
+        done = coset(*line.split()[1:], environment=environment(tmp_path), folder=folder)
+        assert done.returncode == 0, (line, done.stderr)
+        said[line], folder = done.stdout, tmp_path / "shop"
+        # The page adds it before it lists both.
+        (folder / "dags" / "pipelines" / "scores.py").write_text(scores)
+    assert re.search(r"ann +2 +8\n", said["coset rows spent"])
+    assert re.search(r"ann +30\n", said["coset rows scores"])
+
+
 def test_its_pipelines_are_listed_with_those_of_the_store(tmp_path: Path) -> None:
     there = environment(tmp_path)
     nothing = coset("list", environment=there, folder=tmp_path)
-    assert nothing.stdout.startswith("No pipeline is in dags/pipelines of this folder, and none has run in file://")
+    assert nothing.stdout.startswith("No pipeline is in dags/pipelines, and none has run in file://")
     assert coset("init", "shop", folder=tmp_path).returncode == 0
     shop = tmp_path / "shop"
     assert re.search(
-        r"spent +never run +– +– +– +dags/pipelines/spent.py\n", coset("list", environment=there, folder=shop).stdout
+        r"spent +never run +(– +)+dags/pipelines/spent.py\n", coset("list", environment=there, folder=shop).stdout
     )
     for words in (("land", "spent", "orders", "orders.csv"), ("run", "spent", "--runner", "local")):
         assert coset(*words, environment=there, folder=shop).returncode == 0
@@ -66,15 +92,17 @@ def test_its_pipelines_are_listed_with_those_of_the_store(tmp_path: Path) -> Non
     (shop / "dags" / "pipelines" / "broken.py").write_text("1 / 0\n")
     done = coset("list", environment=there, folder=shop)
     assert done.returncode == 3
-    assert re.search(r"spent +✓ proved +0 .*UTC +batch 0, .*UTC +not in this folder\n", done.stdout)
+    assert re.search(r"spent +✓ proved +0 .*UTC +batch 0, .*UTC +4, .* +– +not in this project\n", done.stdout)
     assert "broken.py: the pipeline's file fails: ZeroDivisionError" in done.stdout
     (row,) = json.loads(coset("list", "--json", environment=there, folder=shop).stdout)
     assert (row["pipeline"], row["newest"]["outcome"], row["file"]) == ("spent", "proved", None)
 
 
-def test_its_dag_is_one_that_airflow_loads(made: Path) -> None:
-    program = "from spent import dag; print(sorted(dag.task_ids))"
-    there = environment(made) | {"PYTHONPATH": f"{ROOT}:{made / 'dags'}", "COSET_STORE": "s3://lake/coset"}
+def test_its_dags_are_some_that_airflow_loads(made: Path) -> None:
+    program = (
+        "import scheduled; print(sorted(scheduled.spent.task_ids)); scheduled.spent_backfill, scheduled.spent_undo"
+    )
+    there = environment(made) | {"PYTHONPATH": f"{ROOT}:{made / 'dags'}", "COSET_ENV": "prod"}
     there |= {"AIRFLOW_HOME": str(made / ".airflow")}
     done = subprocess.run([sys.executable, "-c", program], env=there, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -155,7 +155,7 @@ def test_what_was_kept_in_other_types_is_not_gone_on_from_though_it_is_asked_for
 
     changed = History(store, tmp_path, lambda source, partitions: totals(source, partitions, change))
     changed.land([Click("key-1", 1, 1)], [], 4)
-    with pytest.raises(Refused, match="its columns are not those of this batch: last BIGINT, last INTEGER"):
+    with pytest.raises(Refused, match="its column last is INTEGER and was BIGINT, which may not fit"):
         changed.plan(Settings(go_on=("totals",)), 4)
     ref = changed.plan(Settings(begin_anew=("totals",)), 4)
     changed.publish(ref, judged=False)
@@ -230,7 +230,7 @@ def test_state_is_a_table(published: Store, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "what", "then"),
     [
-        (("total",), "no step 'total' kept anything", "name one of totals, newest"),
+        (("total",), "no step 'total' has state", "name one of totals, newest"),
         (("totals", "--batch", "7"), "batch 7 is not published", "coset status"),
         (("totals", "--parquet", "/no/such/folder/a.parquet"), "the file cannot be written", "a folder that is there"),
     ],

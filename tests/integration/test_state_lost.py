@@ -141,8 +141,8 @@ def test_whose_input_is_gone_are_told_before_anything_runs(store: Store, tmp_pat
         restored(store)
     (finding,) = told.value.findings
     assert (finding.kind, finding.where) == (Kind.STATE_GONE, f"{store.root}/{landed}")
-    assert "put the file back" in finding.then
-    assert "rename newest and ask for its beginning by the new name" in finding.then
+    assert "restore the file as it was" in finding.then
+    assert "rename newest and let it begin anew under the new name" in finding.then
     assert stored(store) == before
     # As it says.
     again.land(clicks(2), [], 4)
@@ -161,7 +161,7 @@ def test_that_come_out_otherwise_are_told(store: Store, tmp_path: Path, monkeypa
         return rows, keeps.slice(1)
 
     monkeypatch.setattr(functions, "streak", forgetful)
-    with pytest.raises(Refused, match="came out otherwise than what was lost"):
+    with pytest.raises(Refused, match="now writes other state than the lost one"):
         restored(store)
     assert store.head(gone.path) is None
 

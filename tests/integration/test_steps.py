@@ -85,7 +85,16 @@ def test_a_failed_check_publishes_nothing_and_the_next_run_makes_another_attempt
     assert json.loads(stored)["success"] is False
     with pytest.raises(Refused, match="not decided"):
         steps.publish(ref)
-    assert publication.transaction_version(store.root, "delays", "delays") is None
+    assert publication.transaction_version(store, "delays", "delays") is None
+    shown = steps.report(ref, tmp_path).splitlines()
+    failed = next(number for number, line in enumerate(shown) if line.startswith("- Attempt 0 failed: "))
+    offender, step = shown[failed + 1], shown[failed + 2]
+    assert offender.startswith("  - ")
+    assert "at offset" in offender
+    assert step.startswith("  - Next: `coset ")
+    page = (tmp_path / "delays/batch-0-attempt-0.html").read_text()
+    assert "<h3>Column flights</h3>" in page
+    assert "&lt;h3" not in page
 
     with pytest.raises(Refused, match="has no receipt"):
         steps.audit(ref)
@@ -133,7 +142,7 @@ def test_an_abandoned_batch_is_reported_and_not_published(store: Store, tmp_path
 def test_a_reference_to_another_plan_is_refused(store: Store) -> None:
     ref = planned(store, landed(store))
     for wrong, said in {
-        BatchRef(ref.plan_uri, "sha256:0"): "meant was sha256:0",
+        BatchRef(ref.plan_uri, "sha256:0"): "expected was sha256:0",
         BatchRef(ref.plan_uri.replace("0.json", "1.json"), ref.digest): "no such plan",
         BatchRef(ref.plan_uri.replace("0.json", "zero.json"), ref.digest): "no plan's URI",
         BatchRef(f"{store.root}/delays/verdicts/0.json", ref.digest): "no plan's URI",

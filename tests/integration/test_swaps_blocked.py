@@ -105,6 +105,25 @@ def test_is_turned_back_where_it_is_done_by_the_command_that_is_named(
     assert seen(store) == before
 
 
+def test_no_swap_overwrites_what_others_did_before_that_is_accepted(
+    two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = two_batches
+    backfilled(store, tmp_path, monkeypatch)
+    newest(store).delete("k = 'key-3'")
+    before = seen(store)
+    approved = json.loads(coset("backfills", NEWEST, "--number", "0", "--json").stdout)["comparison"]["digest"]
+    swap = ("swap", NEWEST, "0", "--approve", approved)
+    refused = told(*swap)
+    assert seen(store) == before
+    accepted = coset(*named(refused, "accept-changes"), "--why", "it was a test")
+    assert accepted.exit_code == 0, accepted.output
+    done = coset(*swap)
+    assert done.exit_code == 0, done.output
+    assert "key-3" not in [key for key, _ in before[1]]
+    assert seen(store)[1] == chosen(sorted({f"key-{key}": 10 * (key >= 3) + key for key in range(10)}.items()))
+
+
 def test_batches_go_on_after_a_half_swap_was_turned_back(
     two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,7 +60,7 @@ COMERS = (planned, status, ran, compacted, compared_in_airflow)
 
 
 @pytest.mark.parametrize(
-    ("to", "comer"), few([(SwapKind.UNDO, planned), *((SwapKind.SWAP, comer) for comer in COMERS)], 2)
+    ("to", "comer"), few([(SwapKind.UNDO, planned), *((SwapKind.SWAP, comer) for comer in COMERS)])
 )
 def test_is_finished_by_whoever_comes_next(
     to: SwapKind, comer: Callable[[Store], None], two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -126,6 +126,7 @@ def test_is_finished_before_a_batch_is_published(
     assert seen(store)[1] == sorted((key, identity) for key, identity in newest.items() if identity >= 5)
 
 
+@pytest.mark.long
 def test_of_two_decisions_the_first_is_whole_before_the_second_is_made(
     two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +141,7 @@ def test_of_two_decisions_the_first_is_whole_before_the_second_is_made(
     assert seen(store) == before
 
 
+@pytest.mark.long
 def test_what_was_taken_back_is_not_put_in_place_by_a_cleared_task(
     two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,13 +27,13 @@ from tests.running import run_groups
 
 
 def delta(store: Store, table: str = "delays") -> DeltaTable:
-    return DeltaTable(folder(store.root, table), storage_options=storage_options())
+    return DeltaTable(folder(store, table), storage_options=storage_options())
 
 
 def made(store: Store, *fields: Field) -> None:
     """A table without rows, as somebody makes it before there is a batch."""
     columns = Schema(list(fields or (Field("tailnum", PrimitiveType("string")), Field("delay", PrimitiveType("long")))))
-    DeltaTable.create(folder(store.root, "delays"), columns, storage_options=storage_options())
+    DeltaTable.create(folder(store, "delays"), columns, storage_options=storage_options())
 
 
 def constraint(store: Store) -> None:
@@ -135,7 +135,7 @@ def test_a_table_that_may_only_be_appended_to_is_refused_where_rows_go(
     history.land([Click("key-1", 2, 2)], [], 4)
     open_batch = history.plan(Settings(), 4)
     delta(store).alter.set_table_properties({"delta.appendOnly": "true"})
-    what = "the table may only be appended to (delta.appendOnly), but rows are to be taken away"
+    what = "the table may only be appended to (delta.appendOnly), but the commit removes rows"
     with pytest.raises(Refused) as refused:
         history.publish(open_batch, judged=False)
     assert [finding.what for finding in refused.value.findings] == [what]

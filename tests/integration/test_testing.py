@@ -6,11 +6,16 @@ import re
 import time
 
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
 from coset import Pipeline, Refused, Settings
-from coset.testing import assert_same_everywhere, run
-from coset.testing.runs import Rows
+from coset.batches.tables.logs import opened_there
+from coset.testing import Trial, assert_same_everywhere, run
+from coset.testing.runs import Landed, Rows
+from coset.testing.strategies import records
 from partitioning.authoring.declared import Declared
+from partitioning.documents.stores import store_at
 from tests import functions
 
 ORDERS = [{"customer": f"c{number % 5}", "amount": number} for number in range(20)]
@@ -122,6 +127,7 @@ def test_a_function_that_counts_what_its_task_has_depends_on_tasks() -> None:
     assert str(caught.value).count("  orders: ") == 2
 
 
+@pytest.mark.long
 def test_floats_may_differ_in_their_last_digits() -> None:
     pipeline = Pipeline("means", source="s3://nowhere/topics")
     orders = pipeline.stream("orders", key="customer", partitions=4)
@@ -129,3 +135,90 @@ def test_floats_may_differ_in_their_last_digits() -> None:
     parts.combine("sum(spent) AS spent", name="totals").write("means")
     rows = [{"customer": f"c{n % 3}", "amount": 0.1 * n} for n in range(30)]
     assert_same_everywhere(pipeline, {"orders": rows})
+
+
+def late() -> tuple[Pipeline, Landed]:
+    """Orders by what a table says of their customers, and rows with which that changes."""
+    pipeline = Pipeline("late", source="s3://nowhere/topics")
+    orders = pipeline.stream("orders", key="customer", partitions=2)
+    customers = pipeline.table("customers", key="customer", partitions=2)
+    orders.filter("true", name="all").write("all")
+    orders.join(customers, "orders.amount, customers.country", how="left", name="by_country").write("late")
+    changing = [{"customer": "c1", "country": country} for country in ("NL", "BE")]
+    return pipeline, {"orders": ORDERS[1:12:5], "customers": changing}
+
+
+def test_a_join_with_a_table_that_changes_is_named() -> None:
+    pipeline, rows = late()
+    with pytest.raises(AssertionError) as caught:
+        assert_same_everywhere(pipeline, rows, batches=True)
+    then = "if that is meant, give depends_on_batches=('late',)"
+    assert f"table late comes from by_country, which joins: {then}" in str(caught.value)
+    with pytest.raises(Refused, match="the pipeline writes no table 'later'"):
+        assert_same_everywhere(pipeline, rows, batches=True, depends_on_batches=("later",))
+
+
+@pytest.mark.long
+def test_what_is_not_promised_of_batches_is_not_compared_over_them() -> None:
+    pipeline, rows = late()
+    assert "2 batches" in assert_same_everywhere(pipeline, rows, batches=True, depends_on_batches=("late",))
+
+
+@settings(max_examples=15, deadline=None, database=None)
+@given(data=st.data())
+def test_records_are_made_by_what_streams_declare(data: st.DataObject) -> None:
+    pipeline = Pipeline("made", source="kafka://broker:9092")
+    columns = {"seats": "SMALLINT", "born": "DATE", "at": "TIMESTAMP", "price": "DECIMAL(5, 2)", "gone": "BOOLEAN"}
+    planes = pipeline.table("planes", key="tail", partitions=3, **Declared(format="json", columns=columns))
+    keyed_by = Declared(key_format="long", null_keys="drop", source="s3://nowhere/topics")
+    orders = pipeline.stream("orders", key="customer", partitions=2, **keyed_by)
+    with pytest.raises(Refused, match="stream 'orders' declares no columns"):
+        records(pipeline)
+    with pytest.raises(Refused, match="no values are made of type INTERVAL"):
+        records(pipeline, {"orders": {"took": "INTERVAL"}})
+    rows = data.draw(records(pipeline, {"orders": {"amount": "BIGINT", "note": "VARCHAR"}}))
+    assert all(1 <= len(rows[stream]) <= 12 for stream in ("planes", "orders"))
+    assert {row["tail"] for row in rows["planes"]} <= {f"key-{number}" for number in range(4)}
+    assert all(set(row) == {"tail", *columns} for row in rows["planes"])
+    del planes, orders
+
+
+def test_records_that_are_made_can_be_run_and_seen_batch_by_batch() -> None:
+    rows = {"orders": list[dict[str, object]]()}
+
+    @settings(max_examples=1, deadline=None, database=None, phases=[Phase.generate])
+    @given(records(spent(), {"orders": {"amount": "INTEGER"}}))
+    def kept(made: Landed) -> None:
+        rows["orders"] = [dict(row) for row in made["orders"]]
+
+    kept()
+    with Trial.made(spent()) as trial:
+        for count in (1, 2):
+            trial.land(rows)
+            assert trial.run().startswith(f"Batch {count - 1}: ")
+            assert len(trial.tables()["spent"]) == count * len({row["customer"] for row in rows["orders"]})
+        assert store_at(trial.root).get("spent/commits/1.json") is not None
+
+
+def commented(comment: str = "", **comments: str) -> Pipeline:
+    pipeline = Pipeline("spent", source="s3://nowhere/topics")
+    orders = pipeline.stream("orders", key="customer", partitions=2)
+    orders.write("spent", mode="upsert", comment=comment, comments=comments)
+    return pipeline
+
+
+def test_what_a_pipeline_says_of_a_table_and_its_columns_is_in_the_tables_log() -> None:
+    said = []
+    with Trial.made(commented("What they spent", amount="in euro")) as trial:
+        streams = trial._pipeline.streams
+        for batch, pipeline in enumerate((trial._pipeline, commented("Orders", customer="who"), commented())):
+            trial._pipeline = pipeline.with_streams(lambda _: streams[0])
+            trial.land({"orders": [{"customer": "ann", "amount": batch}]})
+            trial.run()
+            with opened_there(store_at(trial.root), "spent") as table:
+                fields = {field.name: field.metadata.get("comment") for field in table.schema().fields}
+                said.append((table.metadata().description, fields["customer"], fields["amount"]))
+    # What is no longer said stays.
+    assert said == [("What they spent", None, "in euro"), *[("Orders", "who", "in euro")] * 2]
+    with pytest.raises(Refused, match="there is no column 'amuont' to say 'in euro' of"):
+        run(commented(amuont="in euro"), {"orders": ORDERS[:1]})

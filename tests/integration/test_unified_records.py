@@ -174,7 +174,7 @@ def test_rows_that_are_left_for_a_unifier_of_another_partition_are_seen(
     assert IN_PLACE in said.failed
     (finding,) = (what for what in said.findings if "belongs in a partition ≡" in what)
     assert "parts.exchange.1-" in finding
-    assert "modulo 5: the task that left it placed it otherwise" in finding
+    assert "modulo 5, where the task that wrote it did not put it" in finding
 
 
 def test_rows_that_are_left_for_another_unifier_are_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,4 +187,4 @@ def test_levels_are_not_said_to_differ_from_what_was_asked_for(store: Store) -> 
     planned(store, "by key", 2, "tasks(5)")
     pipeline = planned_over(store, by_page)
     _, sentence = steps.plan(pipeline, store.root, replace(Settings.parse(scheme="tasks(5)", groups=2)))
-    assert sentence.endswith("it is taken up again as it was planned")
+    assert sentence.endswith("it continues as it was planned")

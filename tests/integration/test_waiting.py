@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from coset.batches import steps
+from coset.batches.waiting import OpenBecause, open_because
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.authoring.settings import DEFAULTS
+from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
@@ -29,29 +30,43 @@ def refused(store: Store) -> Pipeline:
 
 def attempt(store: Store, docs: Path, *, again: bool = False) -> Refused:
     with pytest.raises(Refused) as caught:
-        plan_and_publish(store, docs, again=again)
+        plan_and_publish(refused(store), store, docs, again=again)
     return caught.value
 
 
-def plan_and_publish(store: Store, docs: Path, *, again: bool) -> None:
-    ref, _ = steps.plan(refused(store), store.root, again=again)
+def plan_and_publish(
+    pipeline: Pipeline, store: Store, docs: Path, settings: Settings = DEFAULTS, *, again: bool = False
+) -> None:
+    ref, _ = steps.plan(pipeline, store.root, settings, again=again)
     assert ref is not None
     run_and_publish(ref, docs)
 
 
 def test_a_batch_that_fails_twice_in_the_same_way_waits_and_says_for_what(landed: Store, tmp_path: Path) -> None:
-    first, second = attempt(landed, tmp_path), attempt(landed, tmp_path)
+    ledger = Ledger(landed, "delays")
+    first = attempt(landed, tmp_path)
+    assert open_because(ledger, ledger.standing()) is OpenBecause.FAILED
+    second = attempt(landed, tmp_path)
     assert [finding.what for finding in first.findings] == [finding.what for finding in second.findings]
     assert 'declare null_keys="drop" or "own task" for the stream' in first.findings[0].then
-    ledger = Ledger(landed, "delays")
     assert ledger.attempt(0) == 2
+    assert open_because(ledger, ledger.standing()) is OpenBecause.WAITS
     waiting = attempt(landed, tmp_path)
     assert [finding.what for finding in waiting.findings] == [
-        f"the batch waits, its checks fail in the same way: {finding.what}" for finding in first.findings
+        f"the batch waits, its checks failed twice in the same way: {finding.what}" for finding in first.findings
     ]
     assert ledger.attempt(0) == 2, "nothing was run"
     attempt(landed, tmp_path, again=True)
     assert ledger.attempt(0) == 3, "it was asked for again"
+
+
+def test_a_batch_waits_too_if_many_rows_of_many_tasks_do_not_meet_an_expectation(landed: Store, tmp_path: Path) -> None:
+    """Only the first of them are noted, and these are the same in each attempt."""
+    wrong = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "delay", "max_value": -1}}
+    pipeline = delays(landed, expect=[wrong])
+    for expected in ("not met: delay", "not met: delay", "the batch waits"):
+        with pytest.raises(Refused, match=expected):
+            plan_and_publish(pipeline, landed, tmp_path, Settings.parse(scheme="tasks(12)"))
 
 
 def test_one_command_plans_a_corrected_pipeline_anew_and_keeps_the_reason(landed: Store, tmp_path: Path) -> None:

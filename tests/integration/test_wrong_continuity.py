@@ -254,7 +254,7 @@ def test_what_a_published_plan_remembers_is_held_against_the_plan_that_it_names(
     assert ref is not None
     run_groups(ref)
     steps.audit(ref)
-    with pytest.raises(Refused, match="it is remembered that batch 0 has read it up to 1, but by its plan") as refused:
+    with pytest.raises(Refused, match="later plans say that batch 0 read it up to 1, but its own plan") as refused:
         steps.check(ref, left_out.docs)
     assert "clicks-2" in refused.value.findings[0].where
 

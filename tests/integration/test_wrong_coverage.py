@@ -55,7 +55,7 @@ def test_a_kernel_that_loses_a_record_is_refused(
 ) -> Refusal:
     def lose(batch: Batch, seen: Taken) -> None:
         if "/planes/" in batch.where:
-            seen.fates[np.array([key == "N7" for key in seen.keys.to_pylist()])] = LEFT
+            seen.dispositions[np.array([key == "N7" for key in seen.keys.to_pylist()])] = LEFT
 
     spoil_kernel(monkeypatch, lose)
     said = refusal(ran(landed, delays(landed)), tmp_path)
@@ -125,7 +125,7 @@ def test_a_kernel_that_takes_records_without_a_key_where_they_are_refused_is_ref
     landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     def take_all(_: Batch, seen: Taken) -> None:
-        seen.fates[seen.fates == REFUSED] = TAKEN
+        seen.dispositions[seen.dispositions == REFUSED] = TAKEN
 
     spoil_kernel(monkeypatch, take_all)
     said = refusal(ran(landed, delays(landed, null_keys=NullKeys.REFUSE)), tmp_path)

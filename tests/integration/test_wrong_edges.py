@@ -112,7 +112,7 @@ def test_records_that_are_left_in_a_wrong_partition_are_seen(
     assert {IN_PLACE, MEET, HASH} == set(said.failed)
     (finding,) = (what for what in said.findings if IN_PLACE in what or "belongs in partition" in what)
     assert "by_origin.exchange-" in finding
-    assert "the task that left it placed it otherwise" in finding
+    assert "where the task that wrote it did not put it" in finding
 
 
 def rewritten(data: bytes) -> bytes:

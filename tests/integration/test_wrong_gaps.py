@@ -42,7 +42,7 @@ def test_a_lost_record_of_a_sparse_stream_is_refused(
     landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     def lose(_: Batch, seen: Taken) -> None:
-        seen.fates[seen.offsets == 14] = LEFT
+        seen.dispositions[seen.offsets == 14] = LEFT
 
     spoil_kernel(monkeypatch, lose)
     said = refusal(ran(landed, counted(landed)), tmp_path)
@@ -54,7 +54,7 @@ def test_a_record_of_a_sparse_stream_that_two_tasks_take_is_refused(
     landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def double(_: Batch, seen: Taken) -> None:
-        seen.fates[seen.offsets == 14] = TAKEN
+        seen.dispositions[seen.offsets == 14] = TAKEN
 
     spoil_kernel(monkeypatch, double)
     made, settings = of_two_tasks(landed)
@@ -131,7 +131,7 @@ def test_a_plan_that_hides_a_landed_file_in_a_gap_is_refused(landed: Store, tmp_
 
     said = refusal(ran(landed, counted(landed), lambda plan: with_partition(plan, hiding)), tmp_path)
     assert said.failed == (EXPLAINED, EMPTY)
-    assert "views-0: 279 offsets are missing and nobody says why, the first in views-0@[21,300)" in said.findings[0]
+    assert "views-0: 279 offsets are missing and nothing says why, the first in views-0@[21,300)" in said.findings[0]
 
 
 @caught_by(EXPLAINED)
@@ -145,7 +145,7 @@ def test_a_dense_plan_with_a_hole_that_nobody_accepted_is_refused(store: Store, 
     ref = ran(store, counted(store, "dense"), lambda plan: with_partition(plan, hiding))
     store.delete("topics/views/partition=0/views+0+0000000010.parquet")
     said = refusal(ref, tmp_path)
-    assert "views-0: 10 offsets are missing and nobody says why, the first in views-0@[10,20)" in said.findings[0]
+    assert "views-0: 10 offsets are missing and nothing says why, the first in views-0@[10,20)" in said.findings[0]
     return said
 
 

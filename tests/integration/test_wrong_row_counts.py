@@ -27,7 +27,7 @@ Write = Callable[[Flow], object]
 
 
 def count(store: Store, table: str = "totals") -> int:
-    return len(DeltaTable(folder(store.root, table), storage_options=storage_options()).to_pyarrow_table())
+    return len(DeltaTable(folder(store, table), storage_options=storage_options()).to_pyarrow_table())
 
 
 class Clicks:

@@ -89,7 +89,7 @@ def test_state_of_other_keys_is_seen(store: Store, tmp_path: Path, monkeypatch: 
     run_spoiled(ref, monkeypatch, others)
     said = refusal(ref, tmp_path)
     assert IN_PLACE in said.failed
-    assert any("the task that left it placed it otherwise" in finding for finding in said.findings)
+    assert any("where the task that wrote it did not put it" in finding for finding in said.findings)
 
 
 @pytest.mark.parametrize("gone", [True, False], ids=["gone", "changed"])

@@ -87,7 +87,7 @@ class Reading:
 
     def held(self, table: str) -> list[tuple[object, ...]]:
         """The rows of a table, but for where they lie."""
-        there = DeltaTable(folder(self.store.root, table), storage_options=storage_options()).to_pyarrow_table()
+        there = DeltaTable(folder(self.store, table), storage_options=storage_options()).to_pyarrow_table()
         names = [name for name in there.column_names if name != RESIDUE]
         with duckdb.connect() as connection:
             connection.register("there", there.select(names))

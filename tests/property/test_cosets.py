@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partitioning.cosets.assignment import Reading, assign, assign_owned
-from partitioning.cosets.rule import needs_filter, partitions_of, tasks_of
 from partitioning.hashes import placement_hash
 from partitioning.model.schemes import MAX, Scheme
 from partitioning.model.schemes import tasks as tasks_scheme
+from tests.coset_rule import partitions_of, tasks_of
 from tests.plans import takers
 
 counts = st.integers(1, 24)
@@ -37,8 +37,9 @@ def test_a_filter_is_needed_only_where_some_partition_holds_keys_of_two_tasks(n:
     held: dict[int, set[int]] = {}
     for h in range(lcm(n, total)):
         held.setdefault(h % n, set()).add(h % total)
-    assert needs_filter(total, n) == any(len(owners) > 1 for owners in held.values())
-    assert needs_filter(total, n) == (gcd(n, total) != total)
+    filtered = any(task.filters for task in assign([("s", n)], Scheme.parse(f"tasks({total})")).tasks)
+    assert filtered == any(len(owners) > 1 for owners in held.values())
+    assert filtered == (gcd(n, total) != total)
 
 
 @given(streams, schemes)

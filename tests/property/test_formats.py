@@ -15,7 +15,7 @@ from msgspec import UNSET
 from coset.sources.file_columns import type_named
 from coset.sources.formats.landed_file import LandedFile
 from coset.sources.formats.opening import open_landed
-from partitioning.model.misdeclared import checked
+from partitioning.model.stream_rules import checked
 from partitioning.model.streams import Stream
 from tests.examples import examples
 from tests.written import COLUMNS, WRITERS, Writer, values

@@ -20,6 +20,7 @@ from tests.memory_store import MemoryStore
 # No process has this number.
 NOBODY = 2**22 + 1
 OPENED, ENDED = News.OPENED, News.ENDED
+WARNED, IDLE = "warning", "nothing to do"
 
 
 class Fate(Enum):
@@ -34,7 +35,8 @@ class Fate(Enum):
 
 @dataclass(frozen=True)
 class Run:
-    """How a run ends: by a cause, or with none. `between` ends after it has read the incidents, before it writes."""
+    """How a run ends: by a cause; published, with or without a warning; or with nothing to do. `between` ends after it
+    has read the incidents, before it writes."""
 
     cause: str | None
     fate: Fate
@@ -43,7 +45,9 @@ class Run:
 
 def runs(depth: int = 2) -> st.SearchStrategy[Run]:
     between = st.none() if depth == 0 else st.none() | runs(depth - 1)
-    return st.builds(Run, st.sampled_from([None, None, "proof", "stream.lost"]), st.sampled_from(Fate), between)
+    return st.builds(
+        Run, st.sampled_from([None, None, "proof", "stream.lost", WARNED, IDLE]), st.sampled_from(Fate), between
+    )
 
 
 class Interrupted(MemoryStore):
@@ -78,7 +82,7 @@ class Pipeline:
         teller = replace(teller, since=milliseconds() + at)
         if run.fate is Fate.DIES:
             teller = Teller(socket.gethostname(), NOBODY, 0, teller.since)
-        outcome: Outcome = Passed(at) if run.cause is None else Stopped(_trouble(run.cause, at), at)
+        outcome = _outcome(run.cause, at)
         before = self.log.latest()
         if run.between is not None:
             between = run.between
@@ -105,11 +109,25 @@ class Pipeline:
             self.log.told(messages)
 
     def _expect(self, cause: str | None) -> None:
-        if cause is None:
-            self.ended += sorted(self.open.items())
-            self.open.clear()
-        else:
+        if cause is not None and cause not in (WARNED, IDLE):
             self.open[cause] += 1
+            return
+        # What rows were warned of lasts until others are published.
+        stays = Counter({WARNED: self.open[WARNED]} if cause is not None and self.open[WARNED] else {})
+        self.ended += sorted((self.open - stays).items())
+        self.open = stays + Counter({WARNED: 1} if cause == WARNED else {})
+
+
+def _outcome(cause: str | None, at: int) -> Outcome:
+    match cause:
+        case None:
+            return Passed(at, batch=at)
+        case "nothing to do":
+            return Passed(at)
+        case "warning":
+            return Passed(at, batch=at, warned=(_trouble(WARNED, at),))
+        case _:
+            return Stopped(_trouble(cause, at), at)
 
 
 def _trouble(cause: str, at: int) -> Trouble:
@@ -129,7 +147,7 @@ def test_two_messages_come_of_each_incident(listed: list[Run]) -> None:
     pipeline.run(Run(None, Fate.TELLS))
     ended = list(pipeline.log.ended())
     assert sorted((_name(each.trouble), each.failures) for each in ended) == sorted(pipeline.ended)
-    assert [each.number for each in ended] == list(reversed(range(len(ended))))
+    assert sorted(each.number for each in ended) == list(range(len(ended)))
     assert Counter(message.name for message in pipeline.told) == {
         (each.number, news): 1 for each in ended for news in (OPENED, ENDED)
     }

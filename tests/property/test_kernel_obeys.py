@@ -23,7 +23,7 @@ from partitioning.model.placement import JAVA, MURMUR2, OPAQUE, HashName, KeyFor
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, Violation, offset_digest
 from partitioning.model.streams import NullKeys, Stream
-from partitioning.model.takes import Fate, Residues, Task, fate, takes
+from partitioning.model.takes import Disposition, Residues, Task, disposition, takes
 from spark_jobs.engine.intake import Intake
 from spark_jobs.engine.proof import OFFENDERS_KEPT
 from tests.examples import examples
@@ -203,8 +203,13 @@ def test_sql_is_given_what_is_the_tasks_and_the_receipt_counts_it(case: Case) ->
         intake.drain()
         seen = {number: list(records(case, number)) for number in case.task.reads["views"]}
         every = [one for held in seen.values() for one in held]
-        assert given_to_sql == [record(one.partition, one.offset) for one in every if one.fate is Fate.TAKEN]
-        assert all(takes(case.task, "views", one.partition, one.h) == (one.fate is not Fate.LEFT) for one in every)
+        assert given_to_sql == [
+            record(one.partition, one.offset) for one in every if one.disposition is Disposition.TAKEN
+        ]
+        assert all(
+            takes(case.task, "views", one.partition, one.h) == (one.disposition is not Disposition.LEFT)
+            for one in every
+        )
         receipts = {each.partition: each for each in intake.receipts()}
         assert receipts == {number: receipt(case, number, held) for number, held in seen.items()}
 
@@ -217,7 +222,7 @@ class Record:
     offset: int
     key: Key | None
     h: int | None
-    fate: Fate
+    disposition: Disposition
 
 
 def records(case: Case, number: int) -> Iterator[Record]:
@@ -226,7 +231,7 @@ def records(case: Case, number: int) -> Iterator[Record]:
     for offset in range(log.start, log.end):
         key = log.keys[offset - log.first]
         h = None if key is None else hash_in(declared, key)
-        yield Record(number, offset, key, h, fate(case.task, "views", declared.null_keys, number, h))
+        yield Record(number, offset, key, h, disposition(case.task, "views", declared.null_keys, number, h))
 
 
 def hash_in(declared: Stream, key: Key) -> int:
@@ -236,13 +241,13 @@ def hash_in(declared: Stream, key: Key) -> int:
 
 def receipt(case: Case, number: int, seen: Sequence[Record]) -> PartitionReceipt:
     """What the receipt has to say of the planned records of a partition."""
-    taken = [one for one in seen if one.fate is Fate.TAKEN]
-    accounted = [one for one in seen if one.fate in {Fate.TAKEN, Fate.DROPPED}]
+    taken = [one for one in seen if one.disposition is Disposition.TAKEN]
+    accounted = [one for one in seen if one.disposition in {Disposition.TAKEN, Disposition.DROPPED}]
     keyed = [one for one in taken if one.h is not None]
     broken = {
         Violation.FOREIGN: [one for one in seen if is_foreign(case, one)],
         Violation.STRAY: [one for one in keyed if is_stray(case, one)],
-        Violation.NULL_KEY: [one for one in seen if one.fate is Fate.REFUSED],
+        Violation.NULL_KEY: [one for one in seen if one.disposition is Disposition.REFUSED],
     }
     return PartitionReceipt(
         input="views",

@@ -22,8 +22,8 @@ from partitioning.planning.partitioners.partitioners import (
     Even,
     PartitioningContext,
     Shares,
+    assign_shares,
     current_shares,
-    dealt,
 )
 from tests.examples import examples
 from tests.plans import dealt_stage, takers
@@ -131,7 +131,7 @@ def test_batch_after_batch_each_deal_is_complete_and_nothing_changes_while_it_co
     made: dict[tuple[int, tuple[int, ...]], int] = {}
     for batch, records in enumerate(batches):
         figures = {task: TaskFigures(taken, 0) for task, taken in enumerate(records)}
-        shares = dealt(
+        shares = assign_shares(
             partitioner, "flights", cosets=cosets, inputs=(), previous=previous, figures=figures, batch=batch
         )
         assert sorted(residue for owned in shares.owners for residue in owned) == list(range(shares.cosets))
@@ -146,7 +146,7 @@ def test_batch_after_batch_each_deal_is_complete_and_nothing_changes_while_it_co
 def test_a_deal_that_is_reached_in_steps_is_that_of_a_fresh_plan(steps: list[tuple[str, int]]) -> None:
     def deal(name: str, tasks: int, previous: Stage | None) -> Shares:
         ref = PartitionerRef(f"partitioning.planning.partitioners.partitioners:{name}", {"tasks": tasks})
-        return dealt(ref, "flights", cosets=24, inputs=(), previous=previous, figures={}, batch=3)
+        return assign_shares(ref, "flights", cosets=24, inputs=(), previous=previous, figures={}, batch=3)
 
     reached = None
     for name, tasks in steps:

@@ -83,8 +83,8 @@ FITS = (
     "the topic was reset or re-created",
     "all records in one task, but the scheme is",
     "one stage is given different",
-    "has none to deal",
-    "has nothing to deal",
+    "has none to assign",
+    "has nothing to assign",
     "cannot be left by residue",
 )
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.plan import Plan, TaskRef
-from partitioning.model.takes import Fate
+from partitioning.model.takes import Disposition
 from partitioning.values import replace
 from tests.evidence import judged
 from tests.examples import examples
@@ -58,11 +58,11 @@ def _pick(data: st.DataObject, seen: Sequence[Seen], which: Callable[[Seen], boo
 
 
 def _accounted(each: Seen) -> bool:
-    return each.fate in {Fate.TAKEN, Fate.DROPPED}
+    return each.disposition in {Disposition.TAKEN, Disposition.DROPPED}
 
 
 def _keyed(each: Seen) -> bool:
-    return each.fate is Fate.TAKEN and each.key is not None
+    return each.disposition is Disposition.TAKEN and each.key is not None
 
 
 def drop_one(data: st.DataObject, plan: Plan, seen: list[Seen]) -> list[Seen]:
@@ -74,7 +74,7 @@ def drop_one(data: st.DataObject, plan: Plan, seen: list[Seen]) -> list[Seen]:
 def leave_one(data: st.DataObject, plan: Plan, seen: list[Seen]) -> list[Seen]:
     """A record is read, but every task leaves it to another."""
     place = _pick(data, seen, _accounted)
-    return [*seen[:place], replace(seen[place], fate=Fate.LEFT), *seen[place + 1 :]]
+    return [*seen[:place], replace(seen[place], disposition=Disposition.LEFT), *seen[place + 1 :]]
 
 
 def duplicate_one(data: st.DataObject, plan: Plan, seen: list[Seen]) -> list[Seen]:
@@ -122,7 +122,7 @@ def wrong_task(data: st.DataObject, plan: Plan, seen: list[Seen]) -> list[Seen]:
     other = TaskRef(
         there.task.stage, data.draw(st.integers(0, cosets - 1).filter(lambda task: task != there.task.task))
     )
-    moved = [replace(each, fate=Fate.LEFT) if each == there else each for each in seen]
+    moved = [replace(each, disposition=Disposition.LEFT) if each == there else each for each in seen]
     taken = replace(there, task=other)
     for at, each in enumerate(moved):
         if each.task == other and _same_record(each, there):
@@ -153,7 +153,7 @@ def test_a_correct_run_is_never_flagged(batch: tuple[Plan, Log]) -> None:
 @given(batches(refuse=True))
 def test_a_correct_run_of_streams_that_refuse_records_without_keys_is_never_flagged(batch: tuple[Plan, Log]) -> None:
     plan, records = batch
-    assert not any(each.fate is Fate.REFUSED for each in run(plan, records))
+    assert not any(each.disposition is Disposition.REFUSED for each in run(plan, records))
     assert not caught(plan, run(plan, records))
 
 

@@ -17,7 +17,7 @@ from partitioning.model.reasons import OnePerPartition
 from partitioning.model.schemes import COGROUP, MAX
 from partitioning.model.streams import NullKeys
 from partitioning.model.takes import Residues, Task
-from partitioning.planning.task_coverage import uncovered
+from partitioning.planning.task_coverage import coverage_findings
 from partitioning.values import Value, replace
 from tests.examples import examples
 from tests.plans import takers
@@ -65,7 +65,7 @@ class Case(Value, frozen=True):
     def findings(self) -> list[str]:
         """What the check says."""
         left = ["last"] if self.need is Need.KEYS_LATER else []
-        return [finding.what for finding in uncovered(self.stage, left)]
+        return [finding.what for finding in coverage_findings(self.stage, left)]
 
 
 @st.composite
@@ -77,7 +77,7 @@ def cases(draw: st.DrawFn) -> Case:
     inputs = tuple(draw(_input(f"i{number}", need, cosets)) for number in range(draw(st.integers(1, 3))))
     owners = None
     if by_partition:
-        cosets = sum(len(read.numbers) for read in inputs)
+        cosets = draw(st.integers(1, sum(len(read.numbers) for read in inputs)))
     else:
         dealt = [draw(st.integers(0, 3)) for _ in range(cosets)]
         owners = [tuple(r for r in range(cosets) if dealt[r] == task) for task in sorted(set(dealt))]

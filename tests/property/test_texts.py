@@ -21,7 +21,7 @@ from markdown_it.token import Token
 
 from coset.batches.progress import PipelineProgress, Progress
 from coset.cli.metrics import metrics
-from coset.cli.output import progress, show, show_error, show_json, show_table, step
+from coset.cli.output import Answer, OutputForm, Table, answer, printed, progress, show, show_error, step
 from coset.reports.site import Site
 from expectations.docs import Page, publish, publish_comparison
 from partitioning.documents.ledger import Standing
@@ -103,11 +103,11 @@ def test_a_terminal_shows_texts_and_obeys_none(text: str, other: str) -> None:
     written, said = StringIO(), StringIO()
     with redirect_stdout(written), redirect_stderr(said):
         show(text)
-        show_table(text, ("key", text[:9]), [(text, other), (other, text)], [other])
+        show(Table(text, ("key", text[:9]), [(text, other), (other, text)], [other]))
         with step("check") as told:
             told.append(text)
         progress("wait", text)
-        show_error(Refused(Finding(Kind.RECORD, text, other, "look")), as_json=False)
+        show_error(Refused(Finding(Kind.RECORD, text, other, "look")))
     for output in (written.getvalue(), said.getvalue()):
         assert not UNSEEN.search(output)
         assert len(output) < 200_000
@@ -122,8 +122,8 @@ def test_a_terminal_shows_texts_and_obeys_none(text: str, other: str) -> None:
 @given(nasty)
 def test_json_has_the_whole_text_in_characters_that_can_be_seen(text: str) -> None:
     written = StringIO()
-    with redirect_stdout(written):
-        show_json({"key": text})
+    with redirect_stdout(written), printed(OutputForm(as_json=True)):
+        answer(Answer({"key": text}))
     assert json.loads(written.getvalue()) == {"key": text}
     assert not UNSEEN.search(written.getvalue())
 
@@ -174,7 +174,7 @@ def _moved() -> pd.DataFrame:
 
 
 def _coverage() -> pd.DataFrame:
-    figures = ["planned", "taken", "dropped", "nulls", "keys", "foreign", "stray"]
+    figures = ["planned", "taken", "dropped", "set_aside", "nulls", "keys", "foreign", "stray"]
     named = ["stage", "input", "table", "null_keys", "partition", "start", "end", "digest_planned", "digest_found"]
     return pd.DataFrame(columns=[*named, *figures])
 

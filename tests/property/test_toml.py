@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from coset import PartitionerRef, Refused, Settings
 from partitioning.authoring.toml_writer import to_toml
 from partitioning.model.allowance import Allowance
+from partitioning.model.measures import as_text
 from partitioning.model.schemes import COGROUP, MAX, elastic, tasks
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -22,6 +23,12 @@ plain = st.one_of(
 values = st.recursive(plain, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3))
 arguments = st.dictionaries(names.filter(lambda name: name != "use"), values, max_size=3)
 partitioners = st.builds(PartitionerRef, st.just("shop.parts:ByBytes"), arguments)
+expectations = st.builds(
+    lambda kind, column, severity: as_text({"type": kind, "kwargs": {"column": column}, **severity}),
+    st.sampled_from(["expect_few_nulls", "expect_column_values_to_be_null"]),
+    names,
+    st.sampled_from([{}, {"severity": "warning"}]),
+)
 settings = st.builds(
     Settings,
     scheme=st.none() | schemes,
@@ -34,6 +41,7 @@ settings = st.builds(
     starts=st.dictionaries(names, st.integers(0, 10**12), max_size=3),
     begin_anew=st.lists(names, max_size=2).map(tuple),
     go_on=st.lists(names, max_size=2).map(tuple),
+    expectations=st.dictionaries(names, st.lists(expectations, max_size=2).map(tuple), max_size=2),
     allowance=st.builds(
         Allowance, st.integers(0, 10**9), st.integers(0, 100), st.lists(names, max_size=3, unique=True).map(tuple)
     ),

@@ -109,7 +109,7 @@ def test_the_token_is_on_no_command_line_and_all_ports_are_on_loopback(spark_ser
 
 @pytest.mark.parametrize("address", ["sc://", "sc://127.0.0.1:15002/path", "sc://127.0.0.1:port", "spark://here:7077"])
 def test_what_is_no_address_of_a_server_is_refused(address: str) -> None:
-    with pytest.raises(Refused, match="no address of a Spark server"):
+    with pytest.raises(Refused, match="not the address of a Spark server"):
         Connect(address)
 
 
@@ -123,6 +123,7 @@ def test_a_server_that_cannot_be_reached_is_named_and_the_group_submitted(s3: S3
     assert batch.ledger.receipt(0, 0, 0) is not None
 
 
+@pytest.mark.long
 def test_a_server_that_dies_in_the_middle_is_named_and_the_group_submitted(own_server: SparkServer) -> None:
     batch = small_batch(SLOW)
     with Connect(own_server.address, token=own_server.token, master="local[2]") as runner:
@@ -149,6 +150,7 @@ def test_cancelling_ends_the_job_on_the_server_and_nobody_elses(spark_server: Sp
     assert until(lambda: not working(spark_server.process.pid))
 
 
+@pytest.mark.long
 def test_the_job_of_a_client_that_is_killed_is_ended(spark_server: SparkServer) -> None:
     batch = small_batch(ENDLESS)
     code = f"""
@@ -161,6 +163,7 @@ Connect({spark_server.address!r}).group(BatchRef{(batch.ref.plan_uri, batch.ref.
     assert batch.ledger.receipt(0, 0, 0) is None
 
 
+@pytest.mark.long
 def test_a_server_ends_with_the_process_that_started_it(s3: S3Server, tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path; import time

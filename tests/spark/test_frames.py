@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -27,7 +29,8 @@ from spark_jobs.finishing import Finishing, finishing
 from spark_jobs.frames import Frames, _given
 from spark_jobs.given import PLACE, Given
 from spark_jobs.group import MEMORY, answered, orders_of, steps_on_dataframes
-from spark_jobs.row_routing import ORDER, Placing, dealing
+from spark_jobs.row_routing import ORDER, RowRouting, routing
+from tests import frames
 from tests.landed import land_table
 from tests.running import check_production, task_receipts
 
@@ -47,12 +50,20 @@ def spark() -> Iterator[Spark]:
         yield runner
 
 
-def planned(store: Store, function: str, *, groups: int = 1, hash: str = "murmur2", **more: str) -> BatchRef:
+def planned(
+    store: Store,
+    function: str,
+    *,
+    groups: int = 1,
+    hash: str = "murmur2",
+    private: Sequence[str] = (),
+    **more: str,
+) -> BatchRef:
     """A batch whose five tasks are of one step."""
     source = f"{store.root}/topics"
     land_table(VIEWS, "views", source, key="k", partitions=4)
     pipeline = Pipeline("scores", source=source)
-    views = pipeline.stream("views", key="k", partitions=4, null_keys="own task", hash=hash)
+    views = pipeline.stream("views", key="k", partitions=4, null_keys="own task", hash=hash, private=private)
     views.spark(f"tests.frames:{function}", COLUMNS | more, name="scored").write("t")
     ref, _ = steps.plan(pipeline, store.root, Settings(groups=groups))
     assert ref is not None
@@ -61,15 +72,21 @@ def planned(store: Store, function: str, *, groups: int = 1, hash: str = "murmur
 
 GROUP, TASK = "step 'scored', group 0 of batch 0 of scores", "step 'scored', task views/"
 WRONG: Mapping[str, tuple[str, str]] = {
-    "nothing": ("gave no DataFrame but NoneType", GROUP),
+    "nothing": ("returned NoneType, not a DataFrame", GROUP),
     "failing": ("the function tests.frames:failing failed: ValueError: not today", GROUP),
     "misspelt": ("failed: [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable", GROUP),
     "failing_on_one": ("the function tests.frames:failing_on_one failed: ValueError: 213 is not allowed", GROUP),
     "dividing": ("failed: [DIVIDE_BY_ZERO] Division by zero.", GROUP),
-    "without_key": ("gave no column k: page, v, _offset, _partition", GROUP),
-    "twice_the_key": ("gave more than one column k: k, k, v", GROUP),
-    "in_words": ("is not of the declared types: Failed to parse string: 'many'", TASK),
-    "lower_keys": ("gave the key 'KEY-1", TASK),
+    "without_key": ("returned no column k; it has page, v, _offset, _partition", GROUP),
+    "twice_the_key": ("returned more than one column k; it has k, k, v", GROUP),
+    "in_words": ("does not have the declared types: Failed to parse string: 'many'", TASK),
+    "lower_keys": ("returned the key 'KEY-1", TASK),
+}
+
+# The line of their file that is to be named, where Spark says it: here, or in a worker.
+LINES = {
+    "failing": 'raise ValueError("not today")',
+    "failing_on_one": 'raise ValueError(f"{v} is not allowed")',
 }
 
 
@@ -82,11 +99,29 @@ def test_what_a_function_does_wrong_is_said(name: str, spark: Spark, store: Stor
     finding = refused.value.findings[0]
     assert what in finding.what
     assert where in finding.where
+    if line := LINES.get(name):
+        assert re.match(rf"{re.escape(frames.__file__)}:\d+ `{re.escape(line)}`, step 'scored'", finding.where)
     assert "correct the function, then run the same command again" in finding.then
     assert not task_receipts(ref)
 
 
-def test_a_key_that_another_group_was_given_is_refused(spark: Spark, store: Store) -> None:
+@pytest.mark.parametrize("name", ["telling", "failing_on_one", "dividing", "in_words", "lower_keys"])
+def test_a_function_that_fails_on_a_private_value_tells_nobody(
+    name: str, spark: Spark, store: Store, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    canary = re.compile(r"\b213\b|'many'|KEY-\d|key-\d")
+    ref = planned(store, name, private=("k", "page", "v"))
+    with pytest.raises(Refused) as refused:
+        spark.group(ref, 0)
+    told = "".join(traceback.format_exception(refused.value))
+    keys = (entry.key for entry in store.list("scores/"))
+    stored = [store.get(key) or b"" for key in keys if key.endswith(".json")]
+    for text in (told, *(each.decode() for each in stored), *capfd.readouterr(), caplog.text):
+        # The function's own line, where it raises, has no value.
+        assert [line for line in text.splitlines() if canary.search(line) and "views.filter" not in line] == []
+
+
+def test_a_key_of_another_group_is_refused(spark: Spark, store: Store) -> None:
     ref, refused = planned(store, "others_keys", groups=2), list[str]()
     for group in (0, 1):
         try:
@@ -94,7 +129,7 @@ def test_a_key_that_another_group_was_given_is_refused(spark: Spark, store: Stor
         except Refused as error:
             refused.append(error.findings[0].what)
     (what,) = refused
-    assert "gave the key 'key-1', which is none that the task was given" in what
+    assert "returned the key 'key-1', which is not in its input" in what
 
 
 def test_where_keys_do_not_tell_whose_rows_are_the_function_is_called_for_each_task(spark: Spark, store: Store) -> None:
@@ -107,7 +142,7 @@ def test_a_runner_without_spark_says_which_have_it(store: Store) -> None:
     with pytest.raises(Refused) as refused, Local(processes=1) as runner:
         runner.group(planned(store, "doubled", twice="BIGINT"), 0)
     (finding,) = refused.value.findings
-    assert finding.what == "scored is a function on Spark's DataFrames, and here is no Spark"
+    assert finding.what == "scored is a function on Spark's DataFrames, and this runner has no Spark"
     assert finding.where == "group 0 of batch 0 of scores"
     assert finding.then == "choose --runner spark, spark-submit or connect"
 
@@ -154,7 +189,7 @@ def test_rows_that_spark_loses_or_doubles_before_the_function_sees_them_are_noti
         frame = asked._read(step, 0, given)
         asked._check_counts(frame, given)
         for wrong in (frame.filter("`@row` <> 7"), frame.union(frame), lost_and_doubled(frame)):
-            with pytest.raises(CosetError, match=r"Spark read .* rows, or others than the"):
+            with pytest.raises(CosetError, match=r"Spark read .* rows, which are not the"):
                 asked._check_counts(wrong, given)
 
 
@@ -168,7 +203,7 @@ def test_a_file_that_is_not_the_one_that_was_left_is_not_read(store: Store) -> N
     assert sum(len(batch) for batch in given.batches()) == given.file.records
     with pytest.raises(Refused, match="rows were read"):
         list(replace(given, file=replace(given.file, records=1)).batches())
-    with pytest.raises(Refused, match="was changed since a task left it"):
+    with pytest.raises(Refused, match="has changed since the task wrote it"):
         list(replace(given, file=replace(given.file, etag="other")).batches())
 
 
@@ -177,7 +212,7 @@ def finished(ref: BatchRef, spoil: str | None = None) -> list[Answer]:
     together, given = orders(ref), given_by(ref)
     step = next(step for step in together[0].steps if step.name == "scored")
     rows = [batch.select(["k", "v"]) for one in given for batch in one.batches()]
-    marked = pa.Table.from_batches(list(dealing(Placing.of(step, together))(iter(rows))))
+    marked = pa.Table.from_batches(list(routing(RowRouting.of(step, together))(iter(rows))))
     answers = []
     for place, order in enumerate(together):
         mine = marked.filter(pa.compute.equal(marked[PLACE], place))

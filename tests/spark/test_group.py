@@ -102,7 +102,7 @@ def test_the_runner_follows_from_the_master(master: str, kind: str) -> None:
     [
         (RunnerKind.SPARK, "sc://127.0.0.1:1", "the runner spark needs a master"),
         (RunnerKind.SPARK_SUBMIT, "sc://127.0.0.1:1", "the runner spark-submit needs a master"),
-        (RunnerKind.CONNECT, "local[*]", "no address of a Spark server"),
+        (RunnerKind.CONNECT, "local[*]", "not the address of a Spark server"),
     ],
 )
 def test_a_runner_that_does_not_go_with_the_master_is_refused(kind: RunnerKind, master: str, what: str) -> None:

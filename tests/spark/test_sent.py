@@ -13,11 +13,11 @@ from coset.batches.runners.spark import application
 from coset.batches.runners.spark_settings import configuration, environment
 from partitioning.documents.document import decode
 from partitioning.model.order import Order
-from spark_jobs.group import MEMORY, answer, pieces, work
+from spark_jobs.group import MEMORY, answer, encoded, orders_of, pieces
 from tests.plans import plan_of, tails, tails_found, wide
 
 PLAN = plan_of(tails(), tails_found(), groups=1)
-ORDERS = pieces(work(PLAN, PLAN.groups[0], 0, "s3://lake/coset", {}), 1)
+ORDERS = pieces(encoded(orders_of(PLAN, PLAN.groups[0], 0, "s3://lake/coset", {})), 1)
 # What Java adds to the bytes of an order.
 FRAME = 500
 
@@ -42,7 +42,7 @@ def test_each_task_has_an_order_of_its_own(spark: SparkContext) -> None:
 
 def test_orders_that_read_something_in_common_are_sent_together() -> None:
     plan = plan_of(tails(), tails_found(), scheme="elastic(2)", groups=1)
-    shared = work(plan, plan.groups[0], 0, "s3://lake/coset", {})
+    shared = encoded(orders_of(plan, plan.groups[0], 0, "s3://lake/coset", {}))
 
     def sent(workers: int) -> list[list[int]]:
         return [[order.task.task for order in orders_in(piece)] for piece in pieces(shared, workers)]
@@ -70,7 +70,8 @@ def test_what_is_serialised_for_a_task_does_not_grow_with_the_number_of_tasks(sp
         assert len(group.tasks) == tasks
         some = sorted({0, 1, tasks // 2, tasks - 1})
         sizes[tasks] = [
-            len(sent) for sent in serialised(spark, pieces(work(plan, group, 0, "s3://lake/coset", {}), 1), some)
+            len(sent)
+            for sent in serialised(spark, pieces(encoded(orders_of(plan, group, 0, "s3://lake/coset", {})), 1), some)
         ]
         print(f"a task of {tasks:,} is sent {min(sizes[tasks]):,} to {max(sizes[tasks]):,} bytes")
     assert max(sizes[10_000]) < max(sizes[10]) + 100

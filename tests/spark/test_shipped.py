@@ -127,8 +127,8 @@ def test_nothing_is_shipped_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     ("names", "what"),
     [
         ("os", "'os' is to be shipped, but may not be called"),
-        ("shop.nowhere", "'shop.nowhere' is to be shipped, but is not there"),
-        ("math", "'math' is to be shipped, but .* is no source"),
+        ("shop.nowhere", "'shop.nowhere' is to be shipped, but cannot be found"),
+        ("math", "'math' is to be shipped, but .* is not source code"),
     ],
 )
 def test_what_cannot_be_shipped_is_refused(names: str, what: str, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 from pyspark import SparkConf
 
-from coset.batches.runners.spark_settings import configuration
+from coset.batches.runners.choice import RunnerKind, runner
+from coset.batches.runners.given_settings import GIVEN, as_variable, parsed
+from coset.batches.runners.spark_settings import PYTHON, configuration
+from partitioning.errors import Refused
 from partitioning.imports import ALLOWED
+from partitioning.kinds import Kind
 from spark_jobs.on_spark import with_store
 
 SECRET = "not to be seen"
+ELSEWHERE = "spark://somewhere:7077"
+
+
+@pytest.fixture(autouse=True)
+def _unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in (GIVEN, "PYSPARK_PYTHON"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+
+
+def defaults(folder: Path, *lines: str) -> None:
+    (folder / "spark-defaults.conf").write_text("\n".join(lines))
 
 
 @pytest.mark.parametrize("master", ["local[2]", "spark://somewhere:7077"])
@@ -77,6 +96,83 @@ def test_a_driver_listens_on_loopback_if_all_its_executors_are_there(master: str
     said = configuration(master)
     address = "127.0.0.1" if on_loopback else None
     assert (said.get("spark.driver.host"), said.get("spark.driver.bindAddress")) == (address, address)
+
+
+def test_tasks_of_this_machine_run_in_this_python_and_others_in_the_workers_own() -> None:
+    assert configuration("local[2]")[PYTHON] == sys.executable
+    assert configuration("spark://127.0.0.1:7077")[PYTHON] == sys.executable
+    elsewhere = configuration(ELSEWHERE)
+    assert (elsewhere[PYTHON], elsewhere["spark.pyspark.driver.python"]) == ("python3", sys.executable)
+
+
+@pytest.mark.parametrize("master", ["local[2]", ELSEWHERE])
+def test_the_python_that_users_say_counts(master: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/by/variable")
+    assert configuration(master)[PYTHON] == "/by/variable"
+    defaults(tmp_path, "# ours", "spark.pyspark.python   /by/file")
+    assert configuration(master)[PYTHON] == "/by/file"
+    monkeypatch.setenv(GIVEN, f"{PYTHON}=/by/environment")
+    assert configuration(master)[PYTHON] == "/by/environment"
+    assert configuration(master, {PYTHON: "/by/option"})[PYTHON] == "/by/option"
+    # That it has Coset's own daemon is not known.
+    assert "spark.python.daemon.module" not in configuration(master)
+
+
+def test_what_users_say_counts_instead_of_what_coset_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    defaults(tmp_path, "spark.ui.enabled=true", "spark.driver.extraJavaOptions: -Dours=1", "spark.executor.memory 1g")
+    said = configuration("local[2]")
+    # Spark reads its file itself, unless an argument says otherwise.
+    assert not {"spark.ui.enabled", "spark.executor.memory"} & said.keys()
+    assert said["spark.driver.extraJavaOptions"].endswith(" -Dours=1")
+    monkeypatch.setenv(GIVEN, "spark.executor.memory=2g 'spark.executor.extraJavaOptions=-Xss4m -Dtwo=2'")
+    said = configuration("local[2]", {"spark.executor.memory": "3g", "spark.driver.host": "here"})
+    assert (said["spark.executor.memory"], said["spark.driver.host"]) == ("3g", "here")
+    assert said["spark.executor.extraJavaOptions"] == "-Xss4m -Dtwo=2"
+    assert parsed(["spark.a=b=c"], "--conf") == {"spark.a": "b=c"}
+    assert as_variable({"spark.a": "b c"}) == "'spark.a=b c'"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("spark.hadoop.fs.s3a.secret.key=hunter2", Kind.SECRET),
+        ("spark.executorEnv.AWS_SECRET_ACCESS_KEY=hunter2", Kind.SECRET),
+        ("spark.hadoop.fs.s3a.access.key=hunter2", Kind.SECRET),
+        ("spark.jars.repositories=https://me:hunter2@example.org", Kind.SECRET),
+        ("executor.memory=hunter2", Kind.SETTING),
+        ("spark.executor.memory", Kind.SETTING),
+        ("spark.master=hunter2", Kind.SETTING),
+    ],
+)
+def test_settings_that_are_none_or_secret_are_refused_and_not_repeated(
+    text: str, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Refused) as caught:
+        parsed([text], "--conf")
+    assert [finding.kind for finding in caught.value.findings] == [kind]
+    assert "hunter2" not in str(caught.value)
+    monkeypatch.setenv(GIVEN, text)
+    with pytest.raises(Refused):
+        configuration(ELSEWHERE)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spark.kubernetes.executor.secretKeyRef.AWS_SECRET_ACCESS_KEY",
+        "spark.kubernetes.executor.secrets.aws",
+        "spark.authenticate.secret.file",
+        "spark.authenticate.secret.driver.file",
+    ],
+)
+def test_a_setting_that_says_where_a_secret_is_may_be_given(name: str) -> None:
+    assert parsed([f"{name}=there"], "--conf") == {name: "there"}
+
+
+@pytest.mark.parametrize("kind", [RunnerKind.LOCAL, RunnerKind.CONNECT])
+def test_runners_that_start_no_spark_take_no_settings_of_it(kind: RunnerKind) -> None:
+    with pytest.raises(Refused, match="starts no Spark"):
+        runner(kind, "sc://127.0.0.1:1", "1GB", {"spark.cores.max": "2"})
 
 
 def settings(master: str) -> SparkConf:

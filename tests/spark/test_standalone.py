@@ -1,106 +1,239 @@
-"""A standalone master with a worker that has no variables of ours, as on another machine."""
+"""A standalone master with workers on other hosts, which have none of our variables, and neither our folders nor our
+Python."""
 
 from __future__ import annotations
 
-import os
-import subprocess
+import gzip
+import re
+import shutil
+import sys
+import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
-from coset.batches.runners import children
-from coset.batches.runners.class_archive import archive_option
-from coset.batches.runners.ports import free_ports
+from coset.batches.runners.packed import pack, settings_for
 from coset.batches.runners.runner import Runner
 from coset.batches.runners.spark import Spark
-from coset.batches.runners.spark_settings import environment
+from coset.batches.runners.spark_settings import PYTHON
 from coset.batches.runners.spark_submit import SparkSubmit
 from demo.s3_server import S3Server
+from partitioning.documents.store import Store
+from partitioning.errors import Refused, Unreachable
+from partitioning.kinds import Kind
+from partitioning.values import replace
+from spark_jobs.waiting_for_workers import LIMIT
+from spark_jobs.worker_code import installed
+from tests.activity import rows_of
 from tests.examples import few
-from tests.small import small_batch, until
+from tests.hosts import Host, Standalone, standalone
+from tests.identity import IDENTITY, STATIC, identity
+from tests.running import run_and_publish
+from tests.small import KEYS, ROWS, SLOW, small_batch, until, working
 
-RUNNERS: Mapping[str, Callable[[str], Runner]] = {"spark": Spark, "spark-submit": SparkSubmit}
-HERE = "127.0.0.1"
-# What a JVM runs that soon ends is not worth optimising.
-QUICK = "-XX:TieredStopAtLevel=1"
-
-
-@dataclass(frozen=True)
-class Standalone:
-    """A running master and its worker; `folder` has their logs and those of executors, and Spark's event logs."""
-
-    master: str
-    folder: Path
-
-    def texts(self) -> list[str]:
-        """All that was said, by whomever."""
-        files = [path for path in self.folder.rglob("*") if path.is_file() and path.suffix != ".jar"]
-        return [path.read_text(errors="replace") for path in files]
+DIGEST = "@digest"
+RUNNERS: Mapping[str, Callable[..., Runner]] = {"spark": Spark, "spark-submit": SparkSubmit}
 
 
 @pytest.fixture(scope="module")
-def standalone(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    folder, (port,) = tmp_path_factory.mktemp("standalone"), free_ports(1)
-    master = f"spark://{HERE}:{port}"
-    ours = ("AWS_", "COSET_")
-    bare = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    bare |= environment()
-    bare["PYTHONPATH"] = str(Path(__file__).parents[2])
-    bare["SPARK_DAEMON_JAVA_OPTS"] = f"{QUICK} {archive_option(bare)}"
-    processes = list[subprocess.Popen[bytes]]()
-
-    def start(kind: str, *arguments: str, until_it_says: str) -> None:
-        command = [f"{bare['SPARK_HOME']}/bin/spark-class", f"org.apache.spark.deploy.{kind}", "--host", HERE]
-        log = folder / f"{kind}.log"
-        with log.open("wb") as to:
-            processes.append(children.start([*command, "--webui-port", "0", *arguments], bare, to))
-        assert until(lambda: until_it_says in log.read_text()), log.read_text()
-
-    try:
-        start("master.Master", "--port", str(port), until_it_says="New state: ALIVE")
-        work = ("--work-dir", str(folder / "work"), "--cores", "2", "--memory", "2g")
-        start("worker.Worker", *work, master, until_it_says="Successfully registered")
-        yield Standalone(master, folder)
-    finally:
-        for process in processes:
-            children.stop(process, within_seconds=5)
+def cluster(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    with standalone(tmp_path_factory.mktemp("standalone")) as started:
+        started.host("sea")
+        yield started
 
 
 @pytest.fixture
-def event_logs(standalone: Standalone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A deployment whose own settings have Spark write down its settings and all events."""
-    events = standalone.folder / "events"
+def event_logs(cluster: Standalone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A deployment whose own settings have Spark write down its settings and all events, and name the workers'
+    Python."""
+    events = cluster.folder / "events"
     events.mkdir(exist_ok=True)
-    where = f"spark.eventLog.dir {events.as_uri()}"
-    quick = f"spark.executor.extraJavaOptions {QUICK} {archive_option(os.environ | environment())}"
-    settings = ("spark.eventLog.enabled true", "spark.eventLog.compress false", where, quick)
-    (tmp_path / "spark-defaults.conf").write_text("\n".join(settings))
+    settings = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": events.as_uri(),
+        PYTHON: str(cluster.python),
+    }
+    (tmp_path / "spark-defaults.conf").write_text("\n".join(f"{name} {value}" for name, value in settings.items()))
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     return events
 
 
 @pytest.mark.parametrize("kind", few(RUNNERS))
 def test_executors_elsewhere_reach_the_store_and_no_text_has_the_secret(
-    kind: str, standalone: Standalone, s3: S3Server, event_logs: Path
+    kind: str, cluster: Standalone, s3: S3Server, event_logs: Path
 ) -> None:
     batch, secret = small_batch(), s3.environment["AWS_SECRET_ACCESS_KEY"]
-    with RUNNERS[kind](standalone.master) as runner, ThreadPoolExecutor(1) as pool:
+    runner = RUNNERS[kind](cluster.master, "1GB", cluster.settings)
+    with runner, ThreadPoolExecutor(1) as pool:
         running, seen = pool.submit(runner.group, batch.ref, 0), set[str]()
         while not running.done():
             seen |= commands()
             until(running.done, within=0.5)
         assert running.result().startswith("group 0 of batch 0 of sums: 2 tasks read")
+    assert running.result().endswith(", at sea"), "where its tasks ran, and not where it was asked for"
+    receipt = batch.ledger.receipt(0, 0, 0)
+    assert receipt is not None
+    assert {task.location for task in receipt.tasks} == {"sea"}
     assert any("CoarseGrainedExecutorBackend" in command for command in seen)
     assert not [command for command in seen if secret in command]
-    texts = standalone.texts()
+    texts = [*cluster.texts(), *cluster.pages(), *stored(batch.ledger.store)]
     assert any("spark.executorEnv.AWS_ENDPOINT_URL" in text for text in texts), "Spark's settings are among them"
-    assert not [text for text in texts if secret in text]
+    # Where a line is cut, a part of it may stand.
+    assert not [text for text in texts if secret[:8] in text or secret[-8:] in text]
+
+
+def stored(store: Store) -> list[str]:
+    """All that lies in a store; what is compressed as it was before."""
+    objects = ((entry.key, store.get(entry.key) or b"") for entry in store.list(""))
+    return [(gzip.decompress(data) if key.endswith(".gz") else data).decode("latin-1") for key, data in objects]
+
+
+@pytest.mark.long
+def test_without_keys_of_the_driver_workers_use_the_identity_of_their_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with identity(tmp_path / "s3", ("test",)) as variables, standalone(tmp_path) as cluster:
+        for name in STATIC:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        cluster.host("sea", variables={IDENTITY: variables[IDENTITY]})
+        batch, settings = small_batch(SLOW), {**cluster.settings, PYTHON: str(cluster.python)}
+        with Spark(cluster.master, "1GB", settings) as runner:
+            assert "2 tasks read" in runner.group(batch.ref, 0)
+            assert "2 tasks read" in runner.group(batch.ref, 1)
+
+
+def works(host: Host) -> bool:
+    """Whether a task runs there."""
+    return any(working(executor.pid) for executor in host.executors())
 
 
 def commands() -> set[str]:
     """The command lines of all processes on this machine."""
     return {" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])}
+
+
+@pytest.mark.parametrize("kind", few(RUNNERS))
+def test_without_a_worker_a_group_says_so_and_ends_as_unreachable(
+    kind: str, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch, said = small_batch(), list[tuple[int, str]]()
+    monkeypatch.setattr("spark_jobs.waiting_for_workers._FIRST_AFTER_SECONDS", 1)
+    with standalone(tmp_path) as empty:
+        settings = {**empty.settings, LIMIT: "17s", PYTHON: str(empty.python)}
+        runner = RUNNERS[kind](empty.master, "1GB", settings, lambda group, sentence: said.append((group, sentence)))
+        with runner:
+            with pytest.raises(Unreachable) as caught:
+                runner.group(batch.ref, 0)
+            empty.host("late")
+            assert "2 tasks read" in runner.group(batch.ref, 0)
+    (finding,) = caught.value.findings
+    assert finding.kind is Kind.NO_WORKER
+    assert re.fullmatch(
+        rf"no worker has accepted the job for \d+ s; the master at {empty.master} has 0 workers", finding.what
+    )
+    assert {group for group, _ in said} == {0}
+    assert said[0][1].endswith(f"s; the master at {empty.master} has 0 workers")
+
+
+@pytest.mark.long
+def test_a_master_that_is_away_is_unreachable(s3: S3Server) -> None:
+    batch = small_batch()
+    with Spark("spark://127.0.0.1:1") as runner, pytest.raises(Unreachable) as caught:
+        runner.group(batch.ref, 0)
+    assert "the master at spark://127.0.0.1:1 does not answer: Connection refused" in str(caught.value)
+
+
+def test_a_worker_whose_executors_end_at_once_is_named_with_what_they_said(cluster: Standalone, s3: S3Server) -> None:
+    batch, settings = small_batch(), {**cluster.settings, "spark.executor.extraJavaOptions": "-Xss1"}
+    with Spark(cluster.master, "1GB", {**settings, LIMIT: "8s"}) as runner, pytest.raises(Unreachable) as caught:
+        runner.group(batch.ref, 0)
+    assert "executors have ended on 127.0.0.1: " in str(caught.value)
+    assert "Could not create the Java Virtual Machine" in str(caught.value)
+
+
+def test_a_worker_that_cannot_run_the_code_of_the_driver_is_refused_before_it_reads(
+    cluster: Standalone, s3: S3Server
+) -> None:
+    batch, sea = small_batch(), cluster.hosts["sea"]
+    ours, other, bare = sys.executable, sea.folder / "other", sea.folder / "bare"
+    changed = shutil.copytree(sea.code, sea.folder / "changed")
+    with (changed / "spark_jobs" / "group.py").open("a") as file:
+        file.write("# another version\n")
+    sea.write_python(other, changed, sea.packages)
+    sea.write_python(bare)
+    refusals = {
+        ours: f"the worker on 127.0.0.1 has no Python {ours}",
+        str(bare): "the Python of the worker on 127.0.0.1 has no module",
+        str(other): f"the worker on sea has {replace(installed(), digest=DIGEST)}; wanted is {installed()}",
+    }
+    for python, what in refusals.items():
+        settings = {**cluster.settings, PYTHON: python}
+        with Spark(cluster.master, "1GB", settings) as runner, pytest.raises(Refused) as caught:
+            runner.group(batch.ref, 0)
+        (finding,) = caught.value.findings
+        assert finding.kind is Kind.WORKER
+        assert re.match(re.escape(what).replace(DIGEST, r"\w{16}"), finding.what), finding.what
+    with Spark(cluster.master, "1GB", {**cluster.settings, PYTHON: str(cluster.python)}) as runner:
+        assert "2 tasks read" in runner.group(batch.ref, 0)
+
+
+@pytest.mark.long
+def test_a_worker_without_coset_runs_what_was_packed(
+    cluster: Standalone, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "__init__.py").write_text("NAME = 'lab'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    archive = tmp_path / "env.tar.gz"
+    code = pack(archive, ["lab"])
+    settings = {**cluster.settings, **settings_for(archive)}
+    with tarfile.open(archive) as packed:
+        names = set(packed.getnames())
+    assert {"bin/python", "lib/lab/__init__.py", "lib/duckdb/__init__.py", "lib/spark_jobs/group.py"} <= names
+    assert code == installed()
+    with Spark(cluster.master, "1GB", settings) as runner:
+        assert "2 tasks read" in runner.group(small_batch().ref, 0)
+
+
+def test_what_is_not_installed_cannot_be_packed(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="the module nowhere_at_all is to be packed, but is not installed"):
+        pack(tmp_path / "env.tar.gz", ["nowhere_at_all"])
+
+
+@pytest.mark.long
+def test_groups_use_both_hosts_and_an_executor_that_is_killed_in_mid_task_loses_nothing(
+    s3: S3Server, tmp_path: Path
+) -> None:
+    batch = small_batch(SLOW)
+    with standalone(tmp_path) as both:
+        hosts = [both.host("sea"), both.host("land")]
+        # A task that takes longer than half of them is started once more, on the other host.
+        twice = {
+            "spark.speculation": "true",
+            "spark.speculation.quantile": "0.5",
+            "spark.speculation.multiplier": "1.1",
+        }
+        settings = {
+            **both.settings,
+            **twice,
+            PYTHON: str(both.python),
+            "spark.scheduler.minRegisteredResourcesRatio": "1",
+        }
+        with Spark(both.master, "1GB", settings) as runner, ThreadPoolExecutor(2) as pool:
+            groups = [pool.submit(runner.group, batch.ref, number) for number in (0, 1)]
+            assert until(lambda: all(map(works, hosts)), within=120), "groups are spread over both"
+            for executor in hosts[1].executors():
+                executor.kill()
+            assert all("2 tasks read" in group.result() for group in groups)
+        run_and_publish(batch.ref, tmp_path / "docs")
+    receipts = [batch.ledger.receipt(0, 0, number) for number in (0, 1)]
+    tasks = [task for receipt in receipts if receipt is not None for task in receipt.tasks]
+    assert {"sea"} <= {task.location for task in tasks} <= {"sea", "land"}
+    assert sum(partition.taken for task in tasks for partition in task.partitions) == ROWS
+    assert len(rows_of(batch.ledger.store, tasks, "sums")) == KEYS

@@ -24,7 +24,7 @@ from partitioning.model.statistics import TaskFigures
 from partitioning.model.unifiers import groups, levels
 from partitioning.planning.partitioners.by_load import ByThroughput, repartitioned
 from partitioning.planning.partitioners.key_shares import Share, complete, residues_at, widest
-from partitioning.planning.partitioners.partitioners import ApexKeys, Even, PartitioningContext, changes, dealt
+from partitioning.planning.partitioners.partitioners import ApexKeys, Even, PartitioningContext, assign_shares, changes
 from tests.plans import arrived, dealt_stage, plan_of, takers
 
 ROOT = Path(__file__).parents[2]
@@ -174,7 +174,7 @@ def test_8_counts_and_limits_that_mean_nothing_are_refused_when_they_are_read_al
         Settings.read('scheme = "tasks(0)"\ngroups = 0\n[steps.totals]\nfan_in = 1', "settings.toml")
     assert len(refusal.value.findings) == 3
     with pytest.raises(Refused, match="0 tasks"):
-        dealt(
+        assign_shares(
             PartitionerRef("partitioning.planning.partitioners.partitioners:ApexKeys", {"tasks": 0}),
             "flights",
             cosets=8,

@@ -18,7 +18,7 @@ import pytest
 from partitioning.authoring.settings import PartitionerRef
 from partitioning.model.placement import HashName, KeyFormat, Placement
 from partitioning.model.unifiers import groups, levels
-from partitioning.planning.partitioners.partitioners import Shares, dealt
+from partitioning.planning.partitioners.partitioners import Shares, assign_shares
 from tests.apex import FILES, RESIDUES, VECTORS
 
 NO_LIMIT = 2**31 - 1
@@ -110,7 +110,7 @@ def shares(tasks: int) -> Shares:
     apex_hash = HashName("partitioning.planning.partitioners.partitioners:apex_hash")
     placement = Placement("key", KeyFormat.STRING, apex_hash, tasks)
     ref = PartitionerRef("partitioning.planning.partitioners.partitioners:ApexKeys", {"tasks": tasks})
-    return dealt(ref, "there", cosets=tasks, inputs=(placement,), previous=None, figures={}, batch=0)
+    return assign_shares(ref, "there", cosets=tasks, inputs=(placement,), previous=None, figures={}, batch=0)
 
 
 def owners(dealt: Shares, residue: int) -> list[int]:

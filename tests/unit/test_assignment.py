@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from partitioning.cosets.assignment import Reading, assign, assign_each, assign_owned
-from partitioning.cosets.rule import tasks_of
+from partitioning.cosets.assignment import Reading, assign, assign_owned, assign_whole
 from partitioning.errors import Refused
 from partitioning.model.schemes import COGROUP, MAX, Scheme
 from partitioning.model.takes import Residues, Task
+from tests.coset_rule import tasks_of
 
 
 def mapping(streams: list[tuple[str, int]], scheme: Scheme) -> dict[str, list[int]]:
@@ -169,7 +169,7 @@ def test_a_task_of_several_residues_reads_what_can_hold_them_and_filters_only_wh
 def test_of_partitions_of_which_only_some_are_there_tasks_read_only_those() -> None:
     tasks = assign_owned([Reading("IS1", 6, only=(4, 5))], 6, [(task,) for task in range(6)])
     assert [task.reads for task in tasks] == [{}, {}, {}, {}, {"IS1": (4,)}, {"IS1": (5,)}]
-    assert [task.reads for task in assign_each([Reading("IS1", 6, only=(4, 5))])] == [{"IS1": (4,)}, {"IS1": (5,)}]
+    assert [task.reads for task in assign_whole([Reading("IS1", 6, only=(4, 5))], 2)] == [{"IS1": (4,)}, {"IS1": (5,)}]
 
 
 def test_what_lies_anywhere_is_read_whole_and_once() -> None:

@@ -11,7 +11,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.errors import Refused
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import Receipt
-from partitioning.model.takes import Fate
+from partitioning.model.takes import Disposition
 from partitioning.values import replace
 from tests.reference import Seen, log, pipeline, planned, run, store
 
@@ -58,7 +58,7 @@ def test_every_key_taken_is_there_with_its_task_and_place() -> None:
     keys = audit(store(plan, seen), plan, 0).keys
     expected: dict[tuple[int, str, int, str | None], int] = {}
     for each in seen:
-        if each.fate is Fate.TAKEN:
+        if each.disposition is Disposition.TAKEN:
             expected.setdefault((each.task.task, each.stream, each.partition, each.key), each.offset)
     places = zip(keys.task, keys.input, keys.partition, keys.key, strict=True)
     assert dict(zip(places, keys.offset, strict=True)) == expected

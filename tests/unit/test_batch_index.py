@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
-from coset.reports.batch_index import add, exchange, give_up, page_of, rows_since, since
+from coset.reports.batch_index import add, compare, exchange, give_up, made_anew, page_of, published, rows_since, since
+from coset.reports.plots import DRAWN
 from coset.reports.site import Site, listed, outcome
 from partitioning.documents.store import Store
 from partitioning.model.outcome import Outcome
+from partitioning.model.usual import BEFORE
+from partitioning.model.verdict import Commit, TableVersion
 from tests.memory_store import MemoryStore
 
 
@@ -75,30 +78,63 @@ def test_what_is_said_of_an_attempt_does_not_look_at_later_ones() -> None:
 
 def test_a_batch_that_was_given_up_says_why(site: Site) -> None:
     add(site, "delays", row(0, proved=False))
-    give_up(site.store, "delays", 0, 1, "the <shop> closed", "2026-11-02 10:00:00 UTC")
+    give_up(site, "delays", 0, 1, "the <shop> closed", "2026-11-02 10:00:00 UTC")
     assert outcomes(site.store) == {(0, 1): Outcome.GIVEN_UP, (0, 0): Outcome.FAILED}
     text = page(site.store, "delays/docs/index.html")
     assert "– given up" in text
     assert "the &lt;shop&gt; closed" in text
     # What has no page has no link.
     assert 'href=""' not in text
-    assert "given up" not in (site.folder or Path()).joinpath("delays", "index.html").read_text()
-    add(site, "delays", row(1))
     assert "given up" in (site.folder or Path()).joinpath("delays", "index.html").read_text()
 
 
 def test_batches_that_a_backfill_replaced_say_so_until_it_is_taken_back(site: Site) -> None:
-    seed(site, [row(number) for number in range(250)])
-    add(site, "delays", row(250, proved=False))
-    exchange(site.store, "delays", [3, 4, 249, 250], [3, 249, 250])
+    seed(site, [row(number) for number in range(350)])
+    add(site, "delays", row(350, proved=False))
+    exchange(site, "delays", [3, 4, 349, 350], dict.fromkeys((3, 349, 350), "delays.backfill-0"))
     assert outcomes(site.store, name="batches-0")[3, 0] is Outcome.BACKFILLED
     assert outcomes(site.store, name="batches-0")[4, 0] is Outcome.PROVED
-    assert outcomes(site.store)[249, 0] is Outcome.BACKFILLED
-    assert outcomes(site.store)[250, 0] is Outcome.FAILED
+    assert outcomes(site.store)[349, 0] is Outcome.BACKFILLED
+    assert outcomes(site.store)[350, 0] is Outcome.FAILED
     assert "↺ backfilled" in page(site.store, "delays/docs/batches-0.html")
-    exchange(site.store, "delays", [3, 4, 249, 250], [])
+    exchange(site, "delays", [3, 4, 349, 350], {})
     assert set(outcomes(site.store, name="batches-0").values()) == {Outcome.PROVED}
     assert "↺" not in page(site.store, "delays/docs/batches-0.html")
+
+
+def test_the_page_of_an_attempt_says_what_became_of_it_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = row(0) | {"run": "scheduled__2026-11-24T10:00:00+00:00"}
+    text = f"<main>{'<p>between</p>'.join(made_anew(first, 'delays').values())}<p>the rest</p></main>"
+    site.store.put("delays/docs/batch-0-attempt-0.html", text.encode())
+    site.write("delays", "batch-0-attempt-0.html", text)
+    add(site, "delays", first)
+    here = (site.folder or Path()) / "delays" / "batch-0-attempt-0.html"
+    assert "coset run delays" in here.read_text()
+
+    commit = Commit("sha256:1", 0, "sha256:2", (TableVersion("delays", 7),))
+    published(site, "delays", 0, commit, {"published": 1_795_514_400_000, "publish_seconds": 0.4})
+    told = here.read_text()
+    assert "Published 2026-11-24 10:00:00 UTC: delays at version 7." in told
+    assert "publish 0.4 s" in told
+    assert "there is nothing to do" in told
+    assert told.endswith("<p>the rest</p></main>")
+    assert told == page(site.store, "delays/docs/batch-0-attempt-0.html")
+    assert "Run of Airflow: scheduled__2026-11-24T10:00:00+00:00" in told
+
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.shop/prod/")
+    again = {"number": 3, "summary": "identical: 9 rows", "same": True, "page": "backfill-3.html"}
+    compare(site, "delays", again, [0])
+    told = here.read_text()
+    assert '<a href="backfill-3.html">Backfill 3</a> ran it again: identical: 9 rows.' in told
+    run = "https://airflow.shop/prod/dags/delays/runs/scheduled__2026-11-24T10%3A00%3A00%2B00%3A00"
+    assert f'<a href="{run}">' in told
+
+    exchange(site, "delays", [0], {0: "delays.backfill-3"})
+    told = here.read_text()
+    assert "↺ backfilled." in told
+    assert "coset undo delays 3" in told
+    exchange(site, "delays", [0], {})
+    assert page(site.store, "delays/docs/batch-0-attempt-0.html") == here.read_text()
 
 
 def test_rows_of_a_time_come_from_as_many_lists_as_they_need(site: Site) -> None:
@@ -116,7 +152,8 @@ def test_a_page_to_send_leads_nowhere(site: Site) -> None:
     text = page_of(site.store, "delays", listed(site.store, "delays", "index"), "the last 7d")
     assert "href=" not in text
     assert "<h1>delays: the last 7d</h1>" in text
-    assert text.count("<tr>") == 8
+    # A table of each batch, and one beside the plot.
+    assert text.count("<tr>") == 2 * 8
 
 
 def test_the_overview_has_what_is_not_proved_first_and_then_the_oldest(site: Site) -> None:
@@ -182,3 +219,11 @@ def test_rows_of_earlier_versions_only_say_whether_they_were_proved() -> None:
     store.put("delays/docs/index.json", json.dumps(old).encode())
     add(Site(None, store), "delays", row(2))
     assert list(outcomes(store).values()) == [Outcome.PROVED, Outcome.PROVED, Outcome.FAILED]
+
+
+def test_what_is_usual_is_known_at_the_first_batch_that_is_drawn(site: Site) -> None:
+    for newest in (300, 329, 330, 401):
+        seed(site, [row(number) for number in range(newest)])
+        add(site, "delays", row(newest))
+        kept = [each["batch"] for each in listed(site.store, "delays", "index")]
+        assert kept[-1] <= newest + 1 - DRAWN - BEFORE

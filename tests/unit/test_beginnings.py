@@ -96,8 +96,8 @@ def test_a_change_before_a_step_is_seen_as_one_of_the_step(case: str) -> None:
     assert says in finding
     assert "state of totals, left by batch 0" in finding
     assert "if what it kept is still right, ask for that by name: `coset plan p --go-on totals`" in finding
-    fate = "table 'totals' has rows and would have only those of keys that come from now on"
-    assert finding.endswith(f"for a new beginning ask for it by name: `coset plan p --begin-anew totals`: {fate}")
+    outcome = "table 'totals' has rows and would have only those of keys that come from now on"
+    assert finding.endswith(f"for a new beginning ask for it by name: `coset plan p --begin-anew totals`: {outcome}")
 
 
 @pytest.mark.parametrize("case", CHANGED)
@@ -110,7 +110,7 @@ def test_a_change_before_a_step_can_be_gone_on_with_or_begun_anew_with_by_name(c
     assert anew.anew == ("totals",)
     assert [write.anew for write in anew.writes()] == [True]
     (change,) = diff(first, anew).states
-    assert (change.step, change.fate, change.tables) == ("totals", "begins with nothing", ("totals",))
+    assert (change.step, change.outcome, change.tables) == ("totals", "begins with nothing", ("totals",))
     assert explain(anew, first)[0].title == "State that does not simply go on"
     # It is asked for once: the batch after it goes on, without a word.
     after = planned(build, 30, 2, anew)
@@ -215,11 +215,12 @@ def renamed(p: Pipeline) -> None:
 
 def test_a_step_that_is_renamed_below_a_table_that_has_rows_is_refused_until_asked_for() -> None:
     (finding,) = told(renamed)
-    fate = "table 'totals' has rows and would have only those of keys that come from now on"
+    outcome = "table 'totals' has rows and would have only those of keys that come from now on"
     assert finding == (
-        f"the step keeps nothing yet, and is to begin with nothing; {fate}\n"
+        f"the step has no state yet and would begin with nothing; {outcome}\n"
         "  where: step 'sums', which batch 0 did not have\n"
-        "  next:  name it 'totals' again, as it does the same; or make what it would have kept by a backfill of all "
+        "  next:  name it 'totals' again, as it does the same, or say in the pipeline that it is that one: "
+        'pipeline.changed("sums", was="totals"); or make what it would have kept by a backfill of all '
         "batches: `coset backfill p --from 0 --cascade`; or for a new beginning ask for it by name: "
         "`coset plan p --begin-anew sums`"
     )
@@ -260,8 +261,8 @@ def test_a_step_that_is_changed_itself_cannot_go_on() -> None:
 
 def test_names_of_no_such_step_are_refused() -> None:
     assert told(plain, begin_anew=("total",), go_on=("views",)) == [
-        "there is no step 'total' that keeps anything\n  where: begin_anew\n  next:  name one that does: totals",
-        "there is no step 'views' that keeps anything\n  where: go_on\n  next:  name one that does: totals",
+        "there is no step 'total' that keeps state\n  where: begin_anew\n  next:  name one that does: totals",
+        "there is no step 'views' that keeps state\n  where: go_on\n  next:  name one that does: totals",
     ]
 
 

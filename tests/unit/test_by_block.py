@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from coset.reports.site import Site
+from coset.sources.rows import Rows
 from expectations import checkpoint
 from expectations.checkpoint import Judgement, judge
-from expectations.rows import Rows
 from tests.evidence import batch, evidence
 from tests.memory_store import MemoryStore
 
@@ -149,14 +149,14 @@ def test_great_expectations_is_never_given_more_than_a_block_of_what_is_about_ea
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given = []
-    read = pd.read_parquet
+    of_rows = Rows.frame
 
-    def spy(*arguments: Any, **named: Any) -> pd.DataFrame:
-        frame = read(*arguments, **named)
+    def spy(rows: Rows) -> pd.DataFrame:
+        frame = of_rows(rows)
         given.append(len(frame) if "seats" in frame.columns else 0)
         return frame
 
-    monkeypatch.setattr(pd, "read_parquet", spy)
+    monkeypatch.setattr(Rows, "frame", spy)
     monkeypatch.setattr(checkpoint, "BLOCK", BLOCK)
     judged(Source().rows(), EXPECTED[0])
     assert [many for many in given if many] == [7, 7, 7, 7, 2]

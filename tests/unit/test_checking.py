@@ -189,7 +189,7 @@ def test_records_without_a_key_that_are_two_tasks_are_found(filtered: Plan) -> N
 def test_a_stream_that_is_read_otherwise_than_it_is_declared_is_found(plan: Plan, changes: dict[str, object]) -> None:
     (flights, planes) = plan.stages[0].inputs
     broken = with_stage(plan, 0, inputs=(replace(flights, **changes), planes))
-    assert said(broken) == "stage flights+planes: it reads flights otherwise than it is declared"
+    assert said(broken) == "stage flights+planes: it reads flights differently from its declaration"
 
 
 def test_a_stream_that_lies_by_a_divisor_of_its_count_is_read_as_it_may_be(plan: Plan) -> None:

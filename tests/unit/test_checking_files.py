@@ -29,13 +29,13 @@ def named(name: str, start: int, end: int, etag: str = "e") -> InputFile:
 
 
 def test_a_partition_without_files_is_found() -> None:
-    assert said(with_files()) == "flights-3: flights-3@[0,250) is in no file, and nobody says why"
+    assert said(with_files()) == "flights-3: flights-3@[0,250) is in no file, and nothing says why"
 
 
 def test_too_few_files_are_found() -> None:
     first, last = named("partition=3/a.parquet", 0, 100), named("partition=3/b.parquet", 200, 250)
-    assert said(with_files(first, last)) == "flights-3: flights-3@[100,200) is in no file, and nobody says why"
-    assert said(with_files(first)) == "flights-3: flights-3@[100,250) is in no file, and nobody says why"
+    assert said(with_files(first, last)) == "flights-3: flights-3@[100,200) is in no file, and nothing says why"
+    assert said(with_files(first)) == "flights-3: flights-3@[100,250) is in no file, and nothing says why"
 
 
 def test_files_of_nothing_that_is_planned_are_found() -> None:
@@ -104,4 +104,4 @@ def test_a_gap_that_nobody_explains_is_found_though_the_plan_counts_it() -> None
     flights, planes = plan.streams
     partitions = [replace(each, missing=100) if each.partition == 3 else each for each in flights.partitions]
     counted = replace(plan, streams=(replace(flights, partitions=tuple(partitions)), planes))
-    assert said(counted) == "flights-3: flights-3@[100,200) is in no file, and nobody says why"
+    assert said(counted) == "flights-3: flights-3@[100,200) is in no file, and nothing says why"

@@ -104,7 +104,7 @@ def with_level(plan: Plan, number: int, **changes: object) -> Plan:
         (0, {"unifiers": (4, 2)}, "part.exchange.1 holds other records, or elsewhere, than it reads"),
         (0, {"unifiers": (3,)}, "stage part.exchange.1: it does not leave what it combines of part.exchange.1"),
         (1, {"stage": "a"}, "stage part.exchange.1: it does not leave what it combines of part.exchange.1"),
-        (0, {"combine": "part"}, "stage part.exchange.1: it is not of the unifiers of part.exchange.1"),
+        (0, {"combine": "part"}, "stage part.exchange.1: it does not belong to the unifiers of part.exchange.1"),
         (1, {"source": "counted"}, "stage part.exchange.1 has no counted to move"),
         (2, {"combine": "counted", "unifiers": (1,)}, "stage part.exchange: it reads part.exchange apart and does not"),
     ],
@@ -118,7 +118,7 @@ def test_levels_that_do_not_pass_on_all_that_is_to_be_combined_are_found(
 def test_a_level_that_combines_otherwise_than_its_step_is_found(leveled: Plan) -> None:
     (step,) = leveled.stages[1].steps
     other = replace(step, expressions=("max(n) AS n",))
-    what = "stage part.exchange.1: it combines otherwise than counted does"
+    what = "stage part.exchange.1: it does not combine as counted does"
     assert said(with_stage(leveled, 1, steps=(other,))) == what
 
 

@@ -16,7 +16,7 @@ from coset.reports.site import Site
 from expectations.checkpoint import user_expectations
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
-from partitioning.model.takes import Fate
+from partitioning.model.takes import Disposition
 from partitioning.model.verdict import Judged
 from partitioning.values import replace
 from tests.evidence import TAILS, batch, judged
@@ -39,7 +39,11 @@ def test_a_correct_batch_is_proved(scheme: str, null_keys: str) -> None:
     judgement = judged(plan, seen)
     assert judgement.findings == ()
     assert judgement.success
-    keys = {(each.task, each.stream, each.partition, each.key) for each in seen if each.key and each.fate == Fate.TAKEN}
+    keys = {
+        (each.task, each.stream, each.partition, each.key)
+        for each in seen
+        if each.key and each.disposition == Disposition.TAKEN
+    }
     assert judgement.why == Judged(records=70, partitions=6, keys=len(keys), key_sample=1, expectations=12, met=12)
     assert str(judgement.why) == (
         f"70 records in 6 stream partitions, {len(keys)} keys compared, all 12 expectations met"
@@ -174,7 +178,7 @@ def test_a_warning_keeps_no_batch_from_being_published_and_stands_on_its_page(tm
     assert warning.what.startswith("Result table delays, not met: seats values must be less than or equal to 3.")
     assert judgement.why.met == judgement.why.expectations - 1
     page = Path(judgement.page or "").read_text()
-    assert "✓ Proved." in page
+    assert "✓ proved." in page
     assert "Warning; it does not keep the batch from being published." in page
     plan, seen = batch(rule)
     failed = judged(plan, seen, outputs)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-FILE = yaml.safe_load((Path(__file__).parents[2] / "docker-compose.yml").read_text(encoding="utf-8"))
+from coset.batches.runners.given_settings import parsed
+
+ROOT = Path(__file__).parents[2]
+FILE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]
 # Their credentials come with each application, from its driver.
 SPARK = ("spark-master", "spark-worker")
@@ -51,3 +57,27 @@ def test_no_secret_has_a_value_in_the_file() -> None:
     given = SERVICES["seaweedfs"]["environment"]
     assert given == {name: SERVICES["airflow"]["environment"][name] for name in given}
     assert all(value.startswith("${") and ":?" in value for value in given.values())
+
+
+def test_the_image_with_coset_has_all_packages_of_the_wheel_and_compose_builds_the_other_one() -> None:
+    stages = re.split(r"^FROM ", (ROOT / "Dockerfile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    names = [stage.partition("\n")[0].rpartition(" AS ")[2] for stage in stages[1:]]
+    assert names == ["needs", "coset", "mounted"], "the last one is built unless a target is named"
+    copied = set(re.findall(r"^COPY (\w+) \1$", stages[2], re.MULTILINE))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = project["tool"]["setuptools"]["packages"]["find"]["include"]
+    assert copied == {name.rstrip("*") for name in wanted}
+    files = re.findall(r"^COPY (.*) \./$", stages[2], re.MULTILINE)[0].split()
+    assert all((ROOT / name).exists() for name in files)
+    sent = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert {f"!{name}" for name in (*copied, *files, "requirements.txt")} <= set(sent)
+
+
+def test_manifests_of_the_guide_are_yaml_with_kinds_and_no_secret_in_them() -> None:
+    for file in (ROOT / "docs" / "guide" / "cluster").glob("*.yml"):
+        text = file.read_text(encoding="utf-8")
+        for each in yaml.safe_load_all(text):
+            assert each["apiVersion"], file
+            assert each["kind"], file
+        settings = shlex.split(re.findall(r">-\n((?: {20}.*\n)+)", text)[0])
+        assert parsed(settings, file.name)["spark.executor.instances"] == "10"

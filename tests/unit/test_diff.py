@@ -90,7 +90,11 @@ def test_what_a_partitioner_gives_to_another_task_changes_hands() -> None:
     before = tails("tasks(6)", dealt=[(0, 1), (2, 3), (4, 5)], groups=1)
     now = tails("tasks(6)", dealt=[(0,), (1, 2, 3), (4, 5)], groups=1, batch=1)
     flights, _ = handovers(before, now)
-    assert (flights.keys, flights.tasks, flights.why) == (Fraction(1, 6), Portion(1, 3), "the cosets were dealt anew")
+    assert (flights.keys, flights.tasks, flights.why) == (
+        Fraction(1, 6),
+        Portion(1, 3),
+        "the cosets were assigned anew",
+    )
     # 12 partitions, 6 cosets: partitions 1 and 7 hold coset 1 and nothing else.
     assert (flights.partitions, flights.records) == (Portion(2, 12), Portion(500, 3000))
 
@@ -268,6 +272,22 @@ def test_a_process_step_is_the_same_only_as_far_as_its_import_path_tells() -> No
     now = replace(plan, stages=(*before, replace(last, steps=(by_function,))))
     assert results(plan, now).changed == {"shares": ("function of shares",)}
     assert str(results(now, now)).endswith("same keys (provided that shares still do the same).")
+
+
+def test_the_code_of_a_function_is_compared_where_both_plans_note_it() -> None:
+    plan = fed()
+    (*before, last) = plan.stages
+    by_function = replace(last.steps[0], op="process", function="shop.scores:score")
+    unknown = replace(plan, stages=(*before, replace(last, steps=(by_function,))))
+    noted, other = (replace(unknown, code={"shop.scores:score": f"sha256:{number}"}) for number in (1, 2))
+    assert unknown.functions == {"shop.scores:score": ("step shares",)}
+    assert str(results(noted, noted)).endswith("on the same keys.")
+    assert results(noted, other).functions == results(unknown, other).functions == ("shares",)
+    assert results(noted, other).code == {"shop.scores:score": ("sha256:1", "sha256:2")}
+    assert results(unknown, other).code == {"shop.scores:score": ("", "sha256:2")}
+    assert listed(noted, other) == [("code of shop.scores:score", "sha256:1", "sha256:2")]
+    (shown,) = [each for each in explain(noted) if each.title == "Functions"]
+    assert shown.rows == (("shop.scores:score", "step shares", "sha256:1"),)
 
 
 def test_a_task_that_is_gone_is_no_move() -> None:

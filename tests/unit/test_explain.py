@@ -142,13 +142,14 @@ def test_a_plan_of_streams_alone_has_no_sections_or_columns_for_more() -> None:
     sections = explain(shown_tails())
     assert [each.title for each in sections] == [
         "Streams",
+        "What may surprise",
         "Stage flights+planes",
         "Task groups",
         "Result tables",
         "Changes",
     ]
-    assert sections[1].columns == ("task", "group", "flights", "planes", "records", "filter")
-    assert sections[2].columns == ("group", "tasks", "bytes", "records")
+    assert sections[2].columns == ("task", "group", "flights", "planes", "records", "filter")
+    assert sections[3].columns == ("group", "tasks", "bytes", "records")
 
 
 def test_dealt_cosets_are_shown_with_who_dealt_them_and_until_when_a_task_is_left() -> None:
@@ -156,7 +157,7 @@ def test_dealt_cosets_are_shown_with_who_dealt_them_and_until_when_a_task_is_lef
     cooling = replace(plan, stages=(replace(plan.stages[0], cooling=(6, 4)),))
     shown = section(cooling, "Stage flights+planes")
     assert shown.notes[0] == (
-        "Scheme tasks(8), 8 cosets: 8 as asked; dealt to 2 tasks by shop.parts:ByBytes; "
+        "Scheme tasks(8), 8 cosets: 8 as asked; assigned to 2 tasks by shop.parts:ByBytes; "
         "flights filtered by h(key) mod 8."
     )
     assert [row[shown.columns.index("owns")] for row in shown.rows] == ["0-2, 5", "3-4, 6-7"]

@@ -40,6 +40,7 @@ CASES: dict[str, list[Command]] = {
     ],
     "Status": [commands.Status(name) for name in NAMES],
     "Report": [Report("late", 4)],
+    "Records": [commands.Records("late", 4), commands.Records("late", 4, set_aside=True)],
     "Backfills": [commands.Backfills("late"), commands.Backfills("late", 3)],
     "BackfillAsking": [
         commands.BackfillAsking("late", 1),
@@ -66,6 +67,7 @@ CASES: dict[str, list[Command]] = {
         commands.Forget("late", "views", keep_offsets=True),
     ],
     "AcceptChanges": [commands.AcceptChanges("counts", 17)],
+    "MoveTables": [commands.MoveTables("s3://lake/prod"), commands.MoveTables("/data/my tables")],
     "HandOver": [commands.HandOver("counts", before, "late") for before in (None, "early")],
 }
 ASKED = [command for cases in CASES.values() for command in cases]
@@ -123,8 +125,8 @@ def test_codes_are_unlike_each_other_and_causes_and_cures_are_sentences() -> Non
 ABOUT_NOTHING = {
     "no store is named",
     "it is not said what to do with which backfill",
-    "a plan is shown as JSON or as Mermaid",
     "the reason is empty",
+    "no pipeline is named",
     "no streams to assign",
     "the task group was ended",
     "Maven is not installed, and Kafka comes by it",
@@ -132,19 +134,27 @@ ABOUT_NOTHING = {
 
 
 def test_every_finding_has_the_values_that_it_is_about() -> None:
+    made = [node for tree in sources().values() for node in ast.walk(tree) if isinstance(node, ast.Call)]
     without = {
         ast.unparse(node.args[1]).strip("'")
-        for tree in sources().values()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding"
-        if len(node.args) < len(Finding.__struct_fields__) and not any(each.arg == "about" for each in node.keywords)
+        for node in made
+        if ast.unparse(node.func) == "Finding" and len(node.args) < len(Finding.__struct_fields__)
+        if not any(each.arg == "about" for each in node.keywords)
+    }
+    without |= {
+        ast.unparse(node.args[1]).strip("'")
+        for node in made
+        if re.fullmatch(r"(Finding|Refused|Conflict|Unreachable|OutcomeUnknown)\.of", ast.unparse(node.func))
+        if len(node.args) == 4 and not node.keywords
     }
     assert without == ABOUT_NOTHING
 
 
 def test_no_finding_names_a_command_about_a_pipeline_in_words() -> None:
     """Its words would be wrong for a backfill, in Airflow, or where a pipeline is called by its file."""
-    about_pipelines = re.compile(r"`coset (run|replan|report|status|abandon|backfills?|swap|undo|restore|hand-over) ?")
+    about_pipelines = re.compile(
+        r"`coset (run|replan|report|records|status|abandon|backfills?|swap|undo|restore|hand-over) ?"
+    )
     told = [
         f"{file.relative_to(ROOT)}:{node.lineno}"
         for file, tree in sources().items()
@@ -267,6 +277,8 @@ def test_a_command_is_one_that_the_command_line_takes(command: Command, named: s
                 assert called == to
             case commands.AcceptChanges(table, version):
                 assert (context.params["table"], context.params["up_to"]) == (table, version)
+            case commands.MoveTables(to):
+                assert called == to
             case _:
                 assert called == named
 

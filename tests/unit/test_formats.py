@@ -12,7 +12,7 @@ from msgspec import UNSET
 from coset.sources.formats import avro, json_lines
 from coset.sources.formats.landed_file import LandedFile, Unreadable
 from coset.sources.formats.opening import open_landed
-from partitioning.model.misdeclared import checked
+from partitioning.model.stream_rules import checked
 from partitioning.model.streams import Format, Stream
 from tests.written import WRITERS, Writer, row, values
 

@@ -75,3 +75,13 @@ def test_what_is_missing_right_behind_what_was_read_is_judged_by_what_follows() 
     assert [gap.explained for gap in gaps(views("sparse"), 0, 0, [whole], ())] == [Explained.NOBODY]
     holes = [gap.explained for gap in gaps(views("sparse"), 0, 0, [thin], ()) if gap.file is None]
     assert holes == [Explained.COMPACTED]
+
+
+def test_what_is_missing_behind_the_last_file_is_judged_by_that_file() -> None:
+    whole, thin = InputFile("a", 9, "", 0, 20), InputFile("a", 9, "", 0, 20, missing=15)
+    assert [(gap.offsets.start, gap.explained) for gap in gaps(views("sparse"), 0, 0, [whole], (), 25)] == [
+        (20, Explained.NOBODY)
+    ]
+    holes = [gap.explained for gap in gaps(views("sparse"), 0, 0, [thin], (), 25) if gap.file is None]
+    assert holes == [Explained.COMPACTED]
+    assert not list(gaps(views("sparse"), 0, 0, [whole], (), 20))

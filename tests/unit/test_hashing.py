@@ -70,12 +70,12 @@ def test_equals_the_scalar_hash_for_any_slice_with_any_nulls(keyed: tuple[str, l
 
 # A placement of every kind that has a hash for keys of the format.
 _PLACEMENTS = {
-    "string": ["murmur2", "java", "builtins:len"],
-    "long": ["murmur2", "java", "builtins:abs"],
-    "int": ["murmur2", "java", "builtins:abs"],
-    "double": ["murmur2", "java", "tests.unit.test_hashing:sign"],
-    "uuid": ["murmur2", "java", "builtins:len"],
-    "bytes": ["murmur2", "zlib:crc32"],
+    "string": ["murmur2", "crc32", "java", "builtins:len"],
+    "long": ["murmur2", "crc32", "java", "builtins:abs"],
+    "int": ["murmur2", "crc32", "java", "builtins:abs"],
+    "double": ["murmur2", "crc32", "java", "tests.unit.test_hashing:sign"],
+    "uuid": ["murmur2", "crc32", "java", "builtins:len"],
+    "bytes": ["murmur2", "crc32", "zlib:crc32"],
 }
 
 

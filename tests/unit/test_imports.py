@@ -52,3 +52,8 @@ def test_the_linter_finds_no_import_that_the_design_forbids() -> None:
     done = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert ", 0 broken" in done.stdout
+
+
+def test_commands_that_judge_nothing_do_without_the_seconds_that_great_expectations_takes_to_import() -> None:
+    looking = ("backfills", "batches", "metrics", "plans", "state", "status", "tables", "trial")
+    assert "great_expectations" not in loaded(*(f"coset.cli.{name}" for name in looking))

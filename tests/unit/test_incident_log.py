@@ -122,6 +122,8 @@ def test_two_messages_read_as_somebody_who_knows_nothing_yet_needs_them() -> Non
     (opened,) = log.record(Stopped(trouble, AT, "ana\x1b[31m", 3, PAGE), this_process())
     link, shown = f"https://lake.example.org/{PAGE}", Shown(named={"late": "late.py"})
     assert title("late", opened) == "Coset, late failed: a key lies elsewhere"
+    assert title("late", opened, "prod") == "Coset prod, late failed: a key lies elsewhere"
+    assert "\nPipeline: late\nEnvironment: prod\n" in text("late", opened, link, shown, "prod")
     assert text("late", opened, link, shown) == (
         "a key lies elsewhere\n"
         "    - key 'N78'\n"

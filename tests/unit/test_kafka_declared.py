@@ -14,8 +14,8 @@ from coset.sources.kafka.cluster import Cluster
 from coset.sources.kafka.properties import PROPERTIES, properties
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused, Unreachable
-from partitioning.model.misdeclared import checked
 from partitioning.model.sources import KafkaSource
+from partitioning.model.stream_rules import checked
 from partitioning.model.streams import BY_THE_BROKER, Stream
 from spark_jobs.on_spark import with_store
 

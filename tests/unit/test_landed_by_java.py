@@ -13,7 +13,7 @@ import pytest
 
 from coset.sources.formats.landed_file import LandedFile
 from coset.sources.formats.opening import open_landed
-from partitioning.model.misdeclared import checked
+from partitioning.model.stream_rules import checked
 from partitioning.model.streams import Stream
 from tests.written import values
 

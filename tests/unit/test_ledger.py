@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from threading import Barrier
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coset.batches.attempt import Attempt
+from partitioning.authoring.settings import Settings
 from partitioning.documents import ledger as ledger_module
 from partitioning.documents.document import decode, digest, encode, pack
 from partitioning.documents.ledger import Ledger, Standing
-from partitioning.documents.store import Entry
+from partitioning.documents.numbered import numbered
+from partitioning.documents.store import AT_ONCE, Entry
 from partitioning.errors import Conflict, Refused
 from partitioning.model.plan import Plan
+from partitioning.model.read_ends import Forgetting
 from partitioning.model.receipt import Receipt
 from partitioning.model.verdict import Commit, Decision, GivenUp, Verdict
 from partitioning.values import replace
@@ -248,3 +253,40 @@ def test_a_plan_is_decoded_once_as_long_as_its_bytes_stay(ledger: Ledger, monkey
     other = plan_of(tails(), tails_found(), batch=0, parent="sha256:1")
     ledger.store.put(key, pack(encode(other)))
     assert ledger.plan(0) == other
+
+
+class Waiting(MemoryStore):
+    """Answers a `get` only once so many are under way at once, and says how many there were."""
+
+    def __init__(self, together: int) -> None:
+        super().__init__()
+        self.asked = list[str]()
+        self._together = Barrier(together, timeout=5)
+
+    def get(self, key: str) -> bytes | None:
+        self.asked.append(key)
+        if "/receipts/" in key:
+            self._together.wait()
+        return super().get(key)
+
+
+def test_receipts_are_fetched_together_and_each_once() -> None:
+    groups, store = 2 * AT_ONCE, Waiting(AT_ONCE)
+    ledger = Ledger(store, "tail_activity")
+    plan = plan_of(tails(), tails_found(), settings=Settings.parse(scheme="tasks(64)", groups=groups))
+    for group in plan.groups[1:]:
+        ledger.put_receipt(Receipt(digest(plan), group.group, 0, ()), 0)
+    attempt = Attempt(ledger, plan, 0)
+    assert (len(attempt.receipts), attempt.missing) == (groups - 1, [0])
+    assert len(store.asked) == groups
+
+
+@given(st.integers(0, 70))
+@settings(max_examples=examples(20))
+def test_numbered_documents_are_all_found_in_their_order(count: int) -> None:
+    store = MemoryStore()
+    keys = [f"forgets/{number}.json" for number in range(count)]
+    for number, key in enumerate(keys):
+        store.put_new(key, encode(Forgetting("p", number, 0, (), "ana", "why", "now")))
+    found = numbered(store, Forgetting, "forgets/{}.json".format)
+    assert [each.number for each in found] == list(range(count))

@@ -15,7 +15,7 @@ from partitioning.model.plan import Stage
 from partitioning.model.statistics import TaskFigures
 from partitioning.planning.partitioners.by_load import FINEST, ByThroughput, repartitioned
 from partitioning.planning.partitioners.key_shares import Share, complete, widest
-from partitioning.planning.partitioners.partitioners import ApexKeys, PartitioningContext, dealt
+from partitioning.planning.partitioners.partitioners import ApexKeys, PartitioningContext, assign_shares
 from partitioning.values import replace
 from tests.plans import dealt_stage
 
@@ -144,7 +144,7 @@ def test_hot_shares_are_split_until_all_are_within_bounds_each_after_its_cool_do
     for batch in range(1, 8):
         records = [(20_000 if residue % 2 else 160_000) * 2 // stage.cosets for residue in range(stage.cosets)]
         figures = {task.task: TaskFigures(sum(records[residue] for residue in task.owns), 0) for task in stage.tasks}
-        shares = dealt(partitioner, "views", cosets=2, inputs=(), previous=stage, figures=figures, batch=batch)
+        shares = assign_shares(partitioner, "views", cosets=2, inputs=(), previous=stage, figures=figures, batch=batch)
         stage = dealt_stage("views", shares.cosets, shares.owners, shares.cooling)
         history.append((len(stage.tasks), shares.cooling))
     assert history == [

@@ -19,8 +19,8 @@ from partitioning.authoring.settings import Settings
 from partitioning.cosets.assignment import assign
 from partitioning.errors import Refused
 from partitioning.model.schemes import COGROUP, Scheme, SchemeKind
+from partitioning.planning.stages.draft import StageDraft
 from partitioning.planning.stages.task_counts import task_count
-from partitioning.planning.stages.waves import StageOutline
 from partitioning.sizing.proposal import Targets
 
 HUGE = 10**30
@@ -72,10 +72,10 @@ def test_so_they_are_in_a_file_of_settings(name: str, number: str) -> None:
 
 
 def test_a_factor_is_bounded_by_the_tasks_that_it_makes() -> None:
-    part = StageOutline(0, (), ())
-    assert task_count(part, COGROUP, [1_000_000], [], named=False).cosets == 1_000_000
+    draft = StageDraft(0, (), ())
+    assert task_count(draft, COGROUP, [1_000_000], []).cosets == 1_000_000
     with pytest.raises(Refused, match=r"4,000,000 is too large: a plan holds every task"):
-        task_count(part, Scheme.parse("elastic(4)"), [1_000_000], [], named=False)
+        task_count(draft, Scheme.parse("elastic(4)"), [1_000_000], [])
 
 
 @pytest.mark.parametrize("time", [timedelta.max, timedelta(days=40_000), timedelta.min])
@@ -92,7 +92,7 @@ def test_seconds_that_are_none_are_refused(seconds: float) -> None:
 
 @pytest.mark.parametrize("memory", ["1XB", "-1GB", "80%", "", "1", "99999999999999TB", "infinity", "nanGB"])
 def test_an_amount_of_memory_that_is_none_is_refused(memory: str) -> None:
-    with pytest.raises(Refused, match="is no amount of memory") as caught:
+    with pytest.raises(Refused, match="is not an amount of memory") as caught:
         runner(RunnerKind.LOCAL, "local[*]", memory)
     assert caught.value.findings[0].then == "write it as 512MB or 2GB"
 

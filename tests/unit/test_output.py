@@ -29,17 +29,43 @@ for thread in threads:
 """
 
 
+COUNTED = """
+import time
+from coset.cli.output import counted, one_done, step, tracked
+
+for _ in tracked(["a", "b"], "stream partitions", "land orders"):
+    time.sleep(0.3)
+with counted(3, "task groups", "run group"):
+    for name in ("run group 0", "look", "run group 1"):
+        with step(name):
+            time.sleep(0.3)
+with counted(2, "pipelines"):
+    for groups in (1, 2):
+        with counted(groups, "task groups", "run group"), step("run group 0"):
+            time.sleep(0.3)
+        one_done()
+"""
+
+
+def test_in_a_terminal_a_bar_says_how_many_are_done_and_how_long_the_others_take() -> None:
+    reading, writing = pty.openpty()
+    subprocess.run([sys.executable, "-c", COUNTED], stderr=writing, check=True)
+    os.close(writing)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", _all_of(reading))
+    assert "0 of 2 stream partitions: land orders …" in shown
+    assert re.search(r"━+ +1 of 2 stream partitions, [0-9]+ s left: land orders …", shown)
+    assert "0 of 3 task groups: run group 0 …" in shown
+    assert re.search(r"━+ +1 of 3 task groups, [0-9]+ s left: look …", shown)
+    assert re.search(r"━+ +1 of 3 task groups, [0-9]+ s left: run group 1 …", shown)
+    assert "0 of 2 pipelines; 0 of 1 task groups: run group 0 …" in shown
+    assert re.search(r"━+ +1 of 2 pipelines, [0-9]+ s left; 0 of 2 task groups: run group 0 …", shown)
+
+
 def test_several_steps_at_once_share_the_last_line_of_a_terminal() -> None:
     reading, writing = pty.openpty()
     subprocess.run([sys.executable, "-c", SEVERAL_AT_ONCE], stderr=writing, check=True)
     os.close(writing)
-    shown = ""
-    with os.fdopen(reading, encoding="utf-8") as terminal:
-        while True:
-            try:
-                shown += terminal.readline()
-            except OSError:  # so a terminal ends
-                break
+    shown = _all_of(reading)
     # What is left on each line once the last one has been drawn over.
     lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line.split("\x1b[2K")[-1]) for line in shown.splitlines()]
     assert any("run group 1, run group 2 …" in line or "run group 2, run group 1 …" in line for line in lines)
@@ -59,3 +85,14 @@ def test_in_a_file_there_is_a_line_for_each_step() -> None:
         ["ok", "run", "group", "1"],
         ["ok", "run", "group", "2"],
     ]
+
+
+def _all_of(reading: int) -> str:
+    """All that was written to a terminal."""
+    shown = ""
+    with os.fdopen(reading, encoding="utf-8") as terminal:
+        while True:
+            try:
+                shown += terminal.readline()
+            except OSError:  # so a terminal ends
+                return shown

@@ -26,9 +26,9 @@ from partitioning.planning.partitioners.partitioners import (
     PartitioningContext,
     Shares,
     apex_hash,
+    assign_shares,
     changes,
     current_shares,
-    dealt,
     notify,
 )
 from partitioning.values import replace
@@ -68,7 +68,9 @@ def deal(
     figures: dict[int, TaskFigures] | None = None,
     batch: int = 0,
 ) -> Shares:
-    return dealt(ref, "flights", cosets=cosets, inputs=(TAIL,), previous=previous, figures=figures or {}, batch=batch)
+    return assign_shares(
+        ref, "flights", cosets=cosets, inputs=(TAIL,), previous=previous, figures=figures or {}, batch=batch
+    )
 
 
 def stage(cosets: int, *owners: tuple[int, ...], cooling: tuple[int, ...] = ()) -> Stage:
@@ -206,7 +208,7 @@ def test_a_number_of_tasks_that_is_none_is_refused_when_it_is_given(kind: Any, t
 
 
 def test_more_tasks_than_cosets_are_refused_with_the_scheme_that_would_do() -> None:
-    with pytest.raises(Refused, match=r"8 cosets cannot be dealt to 9 tasks(.|\n)*tasks\(144\)"):
+    with pytest.raises(Refused, match=r"8 cosets cannot be assigned to 9 tasks(.|\n)*tasks\(144\)"):
         deal(by("Even", tasks=9))
 
 

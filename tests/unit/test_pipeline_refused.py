@@ -29,7 +29,7 @@ def planes(pipeline: Pipeline) -> Flow:
 
 def test_all_that_is_wrong_with_a_step_is_said_at_once(pipeline: Pipeline, flights: Flow, planes: Flow) -> None:
     refused: list[Callable[[], object]] = [
-        lambda: flights.repartition(0, hash="crc32"),
+        lambda: flights.repartition(0, hash="crc64"),
         lambda: flights.process(lambda table: table, {}, key="", key_format="avro"),
         lambda: flights.join([flights.filter("a"), flights.partial("1", by="b")], "1", how="cross"),
         lambda: Pipeline("a b", scheme="best", schemes={"x": "tasks(0)"}, partitioners={"y": "half"}),
@@ -168,13 +168,13 @@ def test_a_stream_that_is_declared_as_a_table_too_has_to_be_landed_twice(pipelin
 
 def test_all_that_is_wrong_with_a_declaration_is_said_at_once(pipeline: Pipeline) -> None:
     with pytest.raises(Refused) as refusal:
-        pipeline.stream("x", key="", partitions=0, source="tmp", key_format="avro", null_keys="ignore", hash="crc32")
+        pipeline.stream("x", key="", partitions=0, source="tmp", key_format="avro", null_keys="ignore", hash="crc64")
     assert [finding.what for finding in refusal.value.findings] == [
         "'' cannot be the key column",
         "0 partitions declared",
         "unknown key format 'avro'",
         "unknown null-key policy 'ignore'",
-        "unknown hash 'crc32'",
+        "unknown hash 'crc64'",
         "source 'tmp' is neither an S3 URI nor the whole path of a folder",
     ]
 

@@ -13,8 +13,8 @@ import pytest
 
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of, java_hash, key_bytes, murmur2, placement_hash
-from partitioning.model.misdeclared import misdeclared
 from partitioning.model.placement import HashName, KeyFormat
+from partitioning.model.stream_rules import stream_findings
 from partitioning.model.streams import Stream
 
 VECTORS: list[dict[str, Any]] = json.loads(
@@ -110,7 +110,7 @@ def test_a_placement_by_java_is_the_absolute_hash_and_nought_where_java_has_no_a
     assert h(-10, "int") % 3 == 1
 
 
-@pytest.mark.parametrize("name", ["murmur2", "java"])
+@pytest.mark.parametrize("name", ["murmur2", "crc32", "java"])
 def test_a_key_that_its_format_cannot_hold_is_refused_by_every_placement(name: str) -> None:
     for key, key_format in [(2**31, "int"), (5, "string"), ("no uuid", "uuid"), ("x", "avro")]:
         with pytest.raises(Refused):
@@ -159,9 +159,9 @@ def test_a_placement_without_a_hash_is_refused(name: str) -> None:
         hash_of(name, "stream 'views'")
 
 
-@pytest.mark.parametrize("hash", ["murmur2", "java", "opaque", "shop.codecs:country"])
+@pytest.mark.parametrize("hash", ["murmur2", "crc32", "java", "opaque", "shop.codecs:country"])
 def test_a_stream_may_be_placed_by_any_of_these(hash: str) -> None:
-    assert not tuple(misdeclared(Stream("views", "s3://landing/topics", "member", 4, hash=HashName(hash))))
+    assert not tuple(stream_findings(Stream("views", "s3://landing/topics", "member", 4, hash=HashName(hash))))
 
 
 @pytest.mark.parametrize(
@@ -174,6 +174,6 @@ def test_a_stream_may_be_placed_by_any_of_these(hash: str) -> None:
 )
 def test_a_stream_that_declares_no_such_hash_is_refused(hash: str, key_format: KeyFormat, what: str) -> None:
     stream = Stream("views", "s3://landing/topics", "member", 4, key_format, hash=HashName(hash))
-    (finding,) = misdeclared(stream)
+    (finding,) = stream_findings(stream)
     assert what in finding.what
     assert finding.where == "stream 'views'"

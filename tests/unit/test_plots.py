@@ -6,26 +6,29 @@ import json
 import re
 from dataclasses import replace as replaced
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coset.reports.plots import HEIGHT, WIDTH, Figure, Plot, plots, unusual, usual_from
+from coset.reports.figure_list import Figure, FigureTopic
+from coset.reports.plots import DRAWN, HEIGHT, WIDTH, Plot, plots, unusual
 from coset.reports.site import Site
 from expectations.checkpoint import judge
 from partitioning.model.occasion import Occasion
+from partitioning.model.usual import usual_from
 from partitioning.values import replace
 from tests.evidence import batch, evidence, judged, receipts
 from tests.memory_store import MemoryStore
 
-RECORDS = Figure("records", "Records", "{:,}".format)
-values = st.lists(st.none() | st.integers(0, 10**12), max_size=60)
+RECORDS = Figure("records", "Records", "{:,}".format, FigureTopic.RECORDS)
+values = st.lists(st.none() | st.integers(-(10**12), 10**12), max_size=60)
 
 
-def rows(*values: float | None) -> list[dict[str, float | None]]:
-    return [{"batch": number, "records": value} for number, value in enumerate(values)]
+def rows(*values: float | None) -> list[dict[str, Any]]:
+    return [{"batch": number, "success": True, "records": value} for number, value in enumerate(values)]
 
 
 @given(values)
@@ -74,7 +77,7 @@ def test_a_gap_in_what_is_known_is_no_value_and_parts_no_band_without_need() -> 
 
 
 def test_rows_of_versions_that_told_no_figures_have_no_plot() -> None:
-    assert plots([{"batch": 1, "summary": ""}, {"batch": 0, "summary": ""}]) == []
+    assert plots([{"batch": 1, "success": True}, {"batch": 0, "success": True}]) == {}
 
 
 def test_state_that_is_left_has_not_moved(tmp_path: Path) -> None:
@@ -108,31 +111,76 @@ def test_the_index_plots_what_its_table_says(tmp_path: Path) -> None:
     text = (tmp_path / "delays" / "index.html").read_text()
     drawings = [ElementTree.fromstring(each) for each in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
     assert [each.attrib["aria-label"].partition(" of ")[0] for each in drawings] == [
-        "Records",
-        "Took",
+        "Tasks ran",
         "CPU",
+        "Records",
         "Read",
         "Without a key",
+        "Keys compared",
         "Tasks",
         "Largest task / mean",
+        "Largest group / mean",
+        "Time expected wrongly",
     ]
     titles = [[title.text or "" for title in each.iter("title")] for each in drawings]
     records = json.loads(site.store.get("delays/docs/index.json") or b"")[-1]["records"]
-    assert titles[0][:7] == [f"Batch {number}: {records:,}" for number in range(7)]
-    assert titles[0][7].endswith(", not proved")
-    assert titles[1] == [f"Batch {number}: 2.0 s" for number in range(6)] + ["Batch 6: 60.0 s, unusual"]
-    links = [link.attrib["href"] for link in drawings[0].iter("a")]
+    assert titles[2][:7] == [f"Batch {number}: {records:,}" for number in range(7)]
+    assert titles[2][7].endswith(", not proved")
+    assert titles[0] == [f"Batch {number}: 2.0 s" for number in range(6)] + ["Batch 6: 60.0 s, unusual"]
+    links = [link.attrib["href"] for link in drawings[2].iter("a")]
     assert links == [f"batch-{number}-attempt-0.html" for number in range(8)]
-    assert text.count("60.0 s") == 4  # the point's title and label, the most, the table
+    # The point's title, the top of the plot, what is now, the plot's table and the batches'.
+    assert text.count("60.0 s") == 5
+    for drawing, table in zip(drawings, re.findall(r"<details>.*?</details>", text, re.DOTALL), strict=True):
+        assert re.findall(r"<summary>Table<span[^>]*> of ([^<]*)", table) == [
+            drawing.attrib["aria-label"].partition(" of ")[0]
+        ]
+        assert table.count("<tr>") == 1 + len(list(drawing.iter("title")))
     assert "2026-11-24 10:00:00 UTC" in text
     late = (tmp_path / "delays" / "batch-6-attempt-0.html").read_text()
-    assert "Took: 60.0 s; usual is 1.8 s to 2.2 s." in late
+    assert "Tasks ran: 60.0 s; usual is 1.8 s to 2.2 s." in late
     assert "usual is" not in (tmp_path / "delays" / "batch-5-attempt-0.html").read_text()
+
+
+def test_what_was_not_proved_teaches_nothing_of_what_is_usual() -> None:
+    made = rows(*[10] * 10, *[900] * 10, 10)
+    for failed in made[10:20]:
+        failed["success"] = False
+    plot = Plot.of(RECORDS, made)
+    assert plot is not None
+    assert [point.unusual for point in plot.points] == [False] * 10 + [True] * 10 + [False]
+    assert {point.usual for point in plot.points[5:]} == {"9 to 11"}
+
+
+def test_two_hundred_batches_are_drawn_and_what_is_usual_is_known_at_the_first() -> None:
+    made = rows(*range(1000, 1300))
+    plot = Plot.of(RECORDS, made)
+    assert plot is not None
+    assert [point.row["batch"] for point in plot.points] == list(range(300 - DRAWN, 300))
+    assert plot.points[0].usual != "–"
+
+
+def test_what_expectations_measured_has_plots_of_its_own_by_table_and_figure() -> None:
+    measured = [
+        {"rows": 20 + number, "nulls(late)": 0.1, "latest(seen)": 300 + number, "sum(amount)": -5.5, "keys": 0}
+        for number in range(7)
+    ]
+    made = [{"batch": number, "success": True, "measured": {"paid": of}} for number, of in enumerate(measured)]
+    (found,) = plots(made[::-1]).values()
+    assert [(plot.figure.title, plot.points[-1].text, plot.bottom) for plot in found] == [
+        ("paid: age of the latest seen", "5 min", "0 s"),
+        ("paid: late is null", "10.0%", "0.0%"),
+        ("paid: rows, as judged", "26", "0"),
+        ("paid: sum of amount", "-5.5", "-6.05"),
+    ]
+    assert all(plot.bands for plot in found)
 
 
 def test_a_changed_number_of_tasks_is_marked_where_it_begins() -> None:
     shapes = ["s: cogroup, 4", "s: cogroup, 4", None, "s: tasks(8), 8", "s: tasks(8), 8"]
-    plot = Plot.of(RECORDS, [{"batch": n, "records": 5, "shape": shape} for n, shape in enumerate(shapes)])
+    plot = Plot.of(
+        RECORDS, [{"batch": n, "success": True, "records": 5, "shape": shape} for n, shape in enumerate(shapes)]
+    )
     assert plot is not None
     assert plot.changes == ((plot.points[3].x, "s: tasks(8), 8"),)
 
@@ -148,6 +196,6 @@ def test_what_is_said_to_be_unusual_is_drawn_so(values: list[int | None]) -> Non
 
 
 def test_what_is_outside_by_less_than_can_be_seen_is_not_said() -> None:
-    before: list[dict[str, float | None]] = [{"batch": number, "seconds": 2.0} for number in range(9)]
+    before: list[dict[str, Any]] = [{"batch": number, "seconds": 2.0} for number in range(9)]
     assert list(unusual(before, {"batch": 9, "seconds": 2.21})) == []
-    assert list(unusual(before, {"batch": 9, "seconds": 2.26})) == ["Took: 2.3 s; usual is 1.8 s to 2.2 s."]
+    assert list(unusual(before, {"batch": 9, "seconds": 2.26})) == ["Tasks ran: 2.3 s; usual is 1.8 s to 2.2 s."]

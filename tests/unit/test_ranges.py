@@ -23,10 +23,10 @@ from partitioning.explain.reason_texts import stage_reason
 from partitioning.model.offsets import Span
 from partitioning.model.order import Order, OrderedStream, order_of
 from partitioning.model.plan import Plan, PlannedPartition, TaskRef
-from partitioning.model.reading import read_together
 from partitioning.model.reasons import InRanges
 from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt
 from partitioning.model.schemes import Scheme, records
+from partitioning.model.shared_reads import read_together
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures, statistics_of
 from partitioning.model.streams import Stream
 from partitioning.model.takes import Task
@@ -36,7 +36,7 @@ from partitioning.planning.stages.bounds import most_waves
 from partitioning.planning.task_sizes import sized
 from partitioning.sections import markdown
 from partitioning.sizing.footprint import footprint
-from partitioning.sizing.hotkeys import COMBINE, SPREAD, hot_keys
+from partitioning.sizing.hotkeys import COMBINE, SPLIT, SPREAD, hot_keys
 from partitioning.sizing.hotpartitions import HotPartition, hot_partitions
 from partitioning.sizing.proposal import Targets, propose
 from partitioning.values import replace
@@ -295,7 +295,7 @@ def test_a_join_cannot_be_dealt_so() -> None:
     assert refusal(joined) == [
         (
             "scheme records(200) keeps no keys together, but met needs them together",
-            f"use {OTHERS}, which deal records by key",
+            f"use {OTHERS}, which assign records by key",
         )
     ]
 
@@ -325,14 +325,14 @@ def test_a_table_is_read_whole() -> None:
 
 def test_a_stage_that_reads_no_stream_has_no_offsets_to_deal() -> None:
     moved = pipeline_of(lambda flights: flights.repartition(3, name="moved").filter("true", name="kept"))
-    with pytest.raises(Refused, match="it reads no stream, so there are no offsets for records\\(9\\) to deal"):
+    with pytest.raises(Refused, match="it reads no stream, so there are no offsets for records\\(9\\) to assign"):
         plan_of(moved, [arrived("flights", ENDS)], scheme="kept=records(9)")
 
 
 def test_a_partitioner_has_nothing_to_deal() -> None:
     even = PartitionerRef("partitioning.planning.partitioners.partitioners:Even", {"tasks": 2})
     asked = replace(Settings.parse(scheme="flights=records(9)"), partitioners={"flights": even})
-    with pytest.raises(Refused, match="keeps no keys together, so a partitioner has none to deal"):
+    with pytest.raises(Refused, match="keeps no keys together, so a partitioner has none to assign"):
         plan_of(pipeline_of(), [arrived("flights", ENDS)], settings=asked)
 
 
@@ -488,10 +488,20 @@ def test_a_hot_key_that_is_only_counted_is_dealt_by_a_partial_step() -> None:
     (hot,) = hot_keys(counted, figures(counted))
     assert (hot.remedy, hot.scheme) == (COMBINE, records(290))
     assert hot.why.startswith("partial() and combine() in place of aggregate(), and records(290) for the partial step")
+
+    def written_too(flights: Flow) -> Flow:
+        some = flights.filter("true", name="some")
+        some.write("some")
+        return summed(some, "tailnum")
+
+    as_written = planned(written_too, None)
+    (hot,) = hot_keys(as_written, figures(as_written))
+    assert (hot.remedy, hot.scheme) == (SPREAD, records(290))
+    assert hot.why == "--scheme 'parts=records(290)' assigns its records to several tasks, their rows to one"
     in_parts = planned(lambda flights: summed(flights, "tailnum"), None)
     (hot,) = hot_keys(in_parts, figures(in_parts))
-    assert (hot.remedy, hot.scheme) == (SPREAD, records(290))
-    assert hot.why == "--scheme 'parts=records(290)' deals its records to several tasks, their rows to one"
+    assert (hot.remedy, hot.scheme) == (SPLIT, None)
+    assert hot.why.startswith("hot_keys = 'split' gives ranges of its stream partition to several tasks")
 
 
 def test_nothing_to_read_is_no_plan() -> None:

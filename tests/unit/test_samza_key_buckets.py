@@ -9,11 +9,11 @@ import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.cosets.assignment import assign
-from partitioning.cosets.rule import tasks_of
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of, java_hash
 from partitioning.model.schemes import Scheme
 from partitioning.samza.key_buckets import ELASTIC_FINAL, RELEASE, key_bucket
+from tests.coset_rule import tasks_of
 from tests.plans import arrived, plan_of, takers
 from tests.samza import answers
 

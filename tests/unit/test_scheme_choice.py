@@ -55,7 +55,7 @@ def test_a_partitioner_deals_the_cosets_of_its_stage_to_fewer_tasks() -> None:
     assert (stage.cosets, len(stage.tasks)) == (8, 3)
     assert sorted(residue for task in stage.tasks for residue in task.owns) == list(range(8))
     assert stage.partitioner == "partitioning.planning.partitioners.partitioners:Even(tasks=3)"
-    assert "dealt to 3 tasks by partitioning.planning.partitioners.partitioners:Even(tasks=3)" in stage_reason(stage)
+    assert "assigned to 3 tasks by partitioning.planning.partitioners.partitioners:Even(tasks=3)" in stage_reason(stage)
 
 
 def test_a_partitioner_has_nothing_to_deal_under_max_or_where_all_is_gathered() -> None:
@@ -63,7 +63,7 @@ def test_a_partitioner_has_nothing_to_deal_under_max_or_where_all_is_gathered() 
     pipeline = pipeline_of()
     stream(pipeline, "a", 8).filter("true", name="kept").write("t")
     settings = Settings(schemes={"kept": MAX}, partitioners={"kept": even})
-    with pytest.raises(Refused, match="scheme max keeps no keys together, so a partitioner has none to deal"):
+    with pytest.raises(Refused, match="scheme max keeps no keys together, so a partitioner has none to assign"):
         made(pipeline, settings=settings)
     with pytest.raises(Refused, match="all needed together"):
         made(total(), move("p", "c", key=""), settings=Settings(partitioners={"c": even}))

@@ -87,7 +87,8 @@ def test_all_that_is_wrong_with_a_file_is_said_at_once() -> None:
         ("'ByLoad' is no import path", "steps.counted.partitioner in settings.toml"),
     ]
     assert found[0][2] == (
-        "use scheme, groups, grouper, limit, starts, begin_anew, go_on, take_away, far_fewer, stages, steps"
+        "use scheme, groups, grouper, limit, starts, begin_anew, go_on, take_away, offenders, hot_keys, far_fewer, "
+        "stages, steps, tables"
     )
     assert found[7][2] == "use scheme, partitioner"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from partitioning.authoring.pipeline import Pipeline
@@ -144,8 +146,12 @@ def test_a_stage_that_keeps_no_keys_together_may_get_a_task_for_each_partition()
     right = pipeline.stream("planes", key="tailnum", partitions=12)
     left.merge(right).write("large")
     made = plan_of(pipeline, [arrived("flights", [1000] * 8), arrived("planes", [1000] * 12)])
-    (found,) = propose(made, (), Targets(bytes=10_000)).stages
+    (found,) = propose(made, (), Targets(bytes=8_000, skew=1)).stages
     assert (str(found.scheme), found.tasks) == ("max", 20)
+    (fewer,) = propose(made, (), Targets(bytes=13_000)).stages
+    assert (str(fewer.scheme), "whole partitions, no filter" in fewer.why) == ("tasks(13)", True)
+    planned = plan_of(pipeline, [arrived("flights", [1000] * 8), arrived("planes", [1000] * 12)], scheme="tasks(13)")
+    assert Counter(sum(map(len, task.reads.values())) for task in planned.stages[0].tasks) == {1: 6, 2: 7}
     assert [str(stage.scheme) for stage in propose(made, (), Targets(bytes=50_000)).stages] == ["tasks(4)"]
 
 

@@ -174,18 +174,22 @@ def test_a_column_that_a_table_adds_is_refused(column: str, written: dict[str, A
     assert finding.what == f"column '{column}' is there already, and {why} adds one of that name"
 
 
-def test_a_null_without_a_type_is_told_to_be_given_one() -> None:
-    def build(written: str) -> Build:
-        def built(flights: Flow, _: Flow) -> None:
-            first = flights.select("'late' AS word", name="first")
-            first.merge(flights.select(f"{written} AS word", name="second"), name="both").write("t")
+@pytest.mark.parametrize("kind", ["VARCHAR", "DATE", "BOOLEAN", "STRUCT(a INTEGER)", "DECIMAL(9,2)", "BIGINT[]"])
+def test_a_merge_takes_a_null_without_a_type_as_that_of_the_other(kind: str) -> None:
+    def build(flights: Flow, _: Flow) -> None:
+        first = flights.select(f"NULL::{kind} AS word", name="first")
+        nothing = flights.select("NULL AS word", name="nothing").filter("word IS NULL", name="second")
+        nothing.merge(first, name="both").filter("true").write("t")
 
-        return built
+    assert check_sql(pipeline(build), [FLIGHTS, PLANES])["t"][-1] == Column("word", kind)
 
-    with pytest.raises(Refused) as caught:
-        check_sql(pipeline(build("NULL")), [FLIGHTS, PLANES])
-    (finding,) = caught.value.findings
-    assert finding.what == "column 'word' is VARCHAR in first, INTEGER in second"
-    assert "a bare NULL is INTEGER: write NULL::VARCHAR" in finding.then
-    # As it says.
-    assert check_sql(pipeline(build("NULL::VARCHAR")), [FLIGHTS, PLANES])["t"][-1] == Column("word", "VARCHAR")
+
+def test_a_merge_of_other_types_is_refused_beside_a_null_too() -> None:
+    def build(flights: Flow, _: Flow) -> None:
+        first, second, third = (
+            flights.select(f"{sql} AS word", name=name) for name, sql in (("a", "'late'"), ("b", "NULL"), ("c", "1"))
+        )
+        first.merge(second, third, name="all").write("t")
+
+    (finding,) = findings(build)
+    assert finding.what == "column 'word' is VARCHAR in a, INTEGER in c"

@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from coset.sources.reader import Batch
 from partitioning.cosets.assignment import assign
-from partitioning.cosets.rule import tasks_of
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.receipt import MODULUS, offset_digest
 from partitioning.model.schemes import tasks as so_many
 from partitioning.model.streams import NullKeys
-from partitioning.model.takes import Fate, Residues, Task, fate
+from partitioning.model.takes import Disposition, Residues, Task
 from spark_jobs.engine.take import DROPPED, LEFT, OUTSIDE, REFUSED, TAKEN, Take
+from tests.coset_rule import WITHOUT_KEY, disposition, tasks_of
 from tests.inspected import batch_of, keys_of, proved, views
 from tests.orders import order, planned
 
-FATES = {Fate.LEFT: LEFT, Fate.TAKEN: TAKEN, Fate.DROPPED: DROPPED, Fate.REFUSED: REFUSED}
+FATES = {Disposition.LEFT: LEFT, Disposition.TAKEN: TAKEN, Disposition.DROPPED: DROPPED, Disposition.REFUSED: REFUSED}
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -39,7 +39,9 @@ def test_the_tasks_together_account_for_each_record_once(
     digests, taken = 0, 0
     for number in tasks_of(0, partitions, tasks):
         task = ruled[number]
-        expected = [fate(task, "views", policy, 0, None if key is None else placement_hash(key)) for key in mine]
+        hashes = [None if key is None else placement_hash(key) for key in mine]
+        # The first task owns keys of the first partition, and there is no task for records without a key.
+        expected = [disposition(number, tasks, h, policy, keyless=0) for h in hashes]
         seen = proved(task, partitions=partitions, cosets=tasks, nulls=policy, end=len(mine))
         whole = batch_of(mine)
         got = [
@@ -48,11 +50,12 @@ def test_the_tasks_together_account_for_each_record_once(
             for offset in seen.records(Batch(0, whole.first, whole.end, whole.where, part))["_offset"].to_pylist()
         ]
         receipt = seen.receipt()
-        assert got == [offset for offset, each in enumerate(expected) if each is Fate.TAKEN]
+        assert got == [offset for offset, each in enumerate(expected) if each is Disposition.TAKEN]
         assert (receipt.read, receipt.taken) == (len(mine), len(got))
-        assert receipt.dropped == expected.count(Fate.DROPPED)
+        assert receipt.dropped == expected.count(Disposition.DROPPED)
         assert receipt.nulls == sum(
-            key is None and each in {Fate.TAKEN, Fate.REFUSED} for key, each in zip(mine, expected, strict=True)
+            key is None and each in {Disposition.TAKEN, Disposition.REFUSED}
+            for key, each in zip(mine, expected, strict=True)
         )
         assert (receipt.disorder, receipt.foreign, receipt.stray) == (0, 0, 0)
         assert set(seen.keys()["key"].to_pylist()) == {mine[offset] for offset in got} - {None}
@@ -87,9 +90,9 @@ def test_records_without_a_key_are_left_unless_they_are_the_tasks_to_account_for
     made = order(views(null_keys=policy), task, {0: planned(0, 0, len(keys))}, cosets=8)
     (ordered,) = made.inputs
     found = Take(made, ordered, ordered.partitions[0]).look(batch_of(keys))
-    hashes = [None if key is None else placement_hash(key) for key in keys]
-    assert found.fates.tolist() == [FATES[fate(task, "views", policy, 0, h)] for h in hashes]
-    assert found.fates[0] == (FATES[fate(task, "views", policy, 0, None)] if keyless else LEFT)
+    without_key = FATES[WITHOUT_KEY[policy]] if keyless else LEFT
+    expected = [without_key if key is None else TAKEN if placement_hash(key) % 8 in {0, 4} else LEFT for key in keys]
+    assert found.dispositions.tolist() == expected
     assert found.has_key.tolist() == [key is not None for key in keys]
 
 
@@ -99,12 +102,12 @@ def test_what_lies_outside_the_planned_range_or_the_files_own_is_nobodys() -> No
     (ordered,) = made.inputs
     take = Take(made, ordered, ordered.partitions[0])
     outside_plan = [OUTSIDE, OUTSIDE, TAKEN, TAKEN, TAKEN, OUTSIDE]
-    assert take.look(batch_of(keys)).fates.tolist() == outside_plan
-    assert take.look(batch_of(keys, end=4)).fates.tolist() == [*outside_plan[:4], OUTSIDE, OUTSIDE]
+    assert take.look(batch_of(keys)).dispositions.tolist() == outside_plan
+    assert take.look(batch_of(keys, end=4)).dispositions.tolist() == [*outside_plan[:4], OUTSIDE, OUTSIDE]
 
 
 def test_a_record_without_an_offset_is_refused_with_its_file() -> None:
     records = pa.record_batch({"k": ["a", "b"], "_offset": pa.array([0, None], pa.int64())})
-    with pytest.raises(Refused, match="1 records without an offset") as refused:
+    with pytest.raises(Refused, match="1 records have no offset") as refused:
         proved().records(Batch(0, 0, 2, "s3://landing/a file", records))
     assert refused.value.findings[0].where == "s3://landing/a file"

@@ -19,7 +19,7 @@ from partitioning.kinds import Kind
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.model.plan import TaskRef
 from partitioning.planning.groups.grouping import SizedTask, grouped
-from partitioning.planning.partitioners.partitioners import dealt, notify
+from partitioning.planning.partitioners.partitioners import assign_shares, notify
 from spark_jobs.engine.hashing import placement_hashes
 from tests.shown import tails
 
@@ -67,7 +67,7 @@ class Partly:
 def _deal(path: str, **arguments: object) -> object:
     placed = Placement("k", KeyFormat.STRING, MURMUR2, 4)
     ref = PartitionerRef(path, arguments)
-    return dealt(ref, "views", cosets=4, inputs=(placed,), previous=None, figures={}, batch=0)
+    return assign_shares(ref, "views", cosets=4, inputs=(placed,), previous=None, figures={}, batch=0)
 
 
 def _accepted(way: str) -> None:
@@ -107,7 +107,7 @@ def test_what_it_raises_is_a_finding_that_names_it(call: str, way: str) -> None:
     assert f"failed: {what}" in finding.what
     # The line of the user's own file, wherever that lies.
     number = next(n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if text.strip() == line)
-    assert f"(test_users_code.py, line {number})" in finding.what
+    assert finding.where.startswith(f"{__file__}:{number} `{line}`, ")
     assert finding.then
 
 
@@ -138,8 +138,9 @@ def test_a_module_that_ends_the_process_cannot_be_imported(
     (tmp_path / "ending.py").write_text(ends)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("COSET_IMPORTS", "ending")
-    with pytest.raises(Refused, match="'ending:hash' cannot be imported"):
+    with pytest.raises(Refused, match="'ending:hash' cannot be imported") as caught:
         imported("ending:hash", "stream 'views'")
+    assert caught.value.findings[0].where == f"{tmp_path / 'ending.py'}:1 `{ends}`, stream 'views'"
 
 
 def test_code_that_the_process_of_tasks_does_not_have_is_installed_or_shipped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,1 @@
-"""Backfills: published batches planned anew, run beside what is published, compared, swapped in and out."""
+"""Backfills: plan published batches again, run them beside the published data, compare, swap in and take back."""

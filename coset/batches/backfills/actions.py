@@ -1,6 +1,6 @@
-"""What is done about a backfill: preview, begin, run beside, compare, swap, undo, pause, cancel.
+"""The actions of a backfill: preview, begin, run, compare, swap, undo, pause, cancel.
 
-The command line and Airflow do the same, with the documents loaded. Each may be stopped and repeated by anyone.
+The command line and Airflow call them with the documents loaded. Any process may repeat one after an interruption.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from msgspec import UNSET
 from coset.batches.backfills.comparison.comparing import compare
 from coset.batches.backfills.comparison.pages import comparison_page
 from coset.batches.backfills.pacing import control
-from coset.batches.backfills.pacing.control import check_goes_on, check_not_cancelled
+from coset.batches.backfills.pacing.control import check_may_run, check_not_cancelled
 from coset.batches.backfills.planned_again import planned_again
 from coset.batches.backfills.request import backfills, comparison_key, published_batches, put
 from coset.batches.backfills.swap import swaps
 from coset.batches.backfills.swap.swaps import (
+    blockers,
     cancelled,
     finish,
-    hindrances,
     in_force,
     in_place,
     taken_back,
@@ -36,9 +36,9 @@ from coset.batches.runners.runner import Runner
 from coset.batches.sweeping import STATES_KEPT, LeftOver, sweep
 from coset.batches.tables.held import not_exchangeable
 from coset.reports import batch_index
+from coset.reports.overview import note_backfill
 from coset.reports.site import Site
 from coset.sources.pinned import not_as_planned
-from expectations.docs import publish_comparison
 from partitioning import commands
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -48,7 +48,7 @@ from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.state_files import StateFiles
 from partitioning.documents.store import Store
-from partitioning.errors import CosetError, Finding, Refused, about
+from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, SwapKind, Swapped, name_of, pipeline_of
 from partitioning.model.plan import Plan, StateInput
@@ -57,8 +57,10 @@ from partitioning.values import replace
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which batches are to be run again, how, and why; of the files that there are now, if their input was repaired.
-    Without a last one, all up to the newest."""
+    """The batches to run again, with which settings, and why. Without `last`, all up to the newest.
+
+    `repaired` reads the files that hold their offsets now, not the files of their plans.
+    """
 
     first: int
     last: int | None
@@ -69,40 +71,40 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A comparison for whoever decides, and the findings for which it cannot be put in place, whoever approves it.
+    """A comparison for the person who decides, and the blockers that approval does not remove.
 
-    So many swaps of the pipeline were `decided` before.
+    `decided` is the number of the pipeline's swaps so far.
     """
 
     store: Store
     request: Backfill
     found: Comparison
-    hindrances: tuple[Finding, ...]
+    blockers: tuple[Finding, ...]
     taken_back: bool
     in_place: bool
     decided: int
 
     @property
     def needs_approval(self) -> bool:
-        """Whether somebody has to approve it: also what was taken back, whatever it is."""
+        """Whether somebody has to approve it. A backfill that was taken back always needs that."""
         return (self.found.needs_approval or self.taken_back) and not self.in_place
 
     @property
     def digest(self) -> str:
-        """What is approved."""
+        """The digest that is approved."""
         return digest(self.found)
 
     @property
     def page(self) -> str:
         """The page for the reviewer, in Markdown."""
-        return comparison_page(self.store, self.request, self.found, self.hindrances)
+        return comparison_page(self.store, self.request, self.found, self.blockers)
 
 
 def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan, Plan], ...]:
     """Each batch as it was planned, and as the backfill would plan it. Stores nothing.
 
-    What later batches keep of earlier ones is taken to be what it was. Raises Refused, with all findings, if a batch
-    cannot be planned so, if files that it has read are gone or changed, or if its rows cannot be exchanged any more.
+    The state between these batches is assumed not to change. Raises Refused with all findings if a batch cannot be
+    planned, if files that it read are gone or changed, or if its rows cannot be exchanged any more.
     """
     ledger = Ledger(store, pipeline.name)
     again = Ledger(store, name_of(pipeline.name, len(list(backfills(store, pipeline.name)))))
@@ -125,31 +127,31 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
 
 
 def _going_on(pipeline: Pipeline, settings: Settings) -> Settings:
-    """Settings for a batch before which others will have run: what these keep is of the pipeline as it is now."""
+    """Settings for a later batch of the backfill: the state before it will be of the pipeline as it is now."""
     keeping = tuple(step.name for step in pipeline.steps if step.state)
     return replace(settings, begin_anew=keeping, go_on=keeping)
 
 
 def _swept(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
-    """What the first batch would go on from and is not there any more."""
+    """Findings on state that the first batch needs and that is gone."""
     files, pipeline = StateFiles(ledger, plan), pipeline_of(plan.pipeline) or plan.pipeline
     for read in (read for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)):
         named = [file for run in read.runs for file in files.of(read, run)]
         if any(ledger.store.head(file.path) is None for file in named):
-            yield Finding(
+            yield Finding.of(
                 Kind.STATE_GONE,
-                f"what {read.step} kept up to batch {read.batch} was cleaned away, or is lost",
+                f"the state of {read.step} after batch {read.batch} was cleaned away or is lost",
                 f"batch {plan.batch} of {plan.pipeline}",
-                (f"begin at batch 0, or at one of the last {STATES_KEPT}; what is lost of it: ", Restore(pipeline)),
-                about(step=read.step, batch=read.batch),
+                (f"begin at batch 0, or at one of the last {STATES_KEPT}; if state is lost: ", Restore(pipeline)),
+                step=read.step,
+                batch=read.batch,
             )
 
 
 def begin(pipeline: Pipeline, store: Store, asked: Asked, who: str = "") -> Backfill:
-    """The backfill that was asked for: the newest, if the same was asked and it is not compared yet, else a new one; by
-    `who`, if that is not the user of this process.
+    """Begin a backfill, or return the newest if it has the same request and is not compared yet.
 
-    Raises Refused as `preview`.
+    `who` asks for it, by default the user of this process. Raises Refused as `preview`.
     """
     known = list(backfills(store, pipeline.name))
     batches = published_batches(Ledger(store, pipeline.name), asked.first, asked.last)
@@ -170,7 +172,11 @@ def begin(pipeline: Pipeline, store: Store, asked: Asked, who: str = "") -> Back
         at=_now(),
         repaired=asked.repaired or UNSET,
     )
-    return put(store, request)
+    stored = put(store, request)
+    note_backfill(
+        Site(None, store), pipeline.name, stored.number, f"{stored}, begun {stored.at[:19].replace('T', ' ')} UTC"
+    )
+    return stored
 
 
 def run(
@@ -182,9 +188,9 @@ def run(
     show: Show,
     pace: Pace | None = None,
 ) -> None:
-    """Plan and run every batch that has not run yet, in order: each goes on from what the one before it keeps.
+    """Plan and run the batches in order. Each continues from the state of the one before.
 
-    With a `pace` task groups start by that. Raises what a batch raises, and Refused if the backfill is cancelled.
+    The `pace` says when task groups may start. Raises the errors of a batch, and Refused if the backfill is cancelled.
     """
     for batch in backfill.batches:
         with show(f"plan batch {batch}") as said:
@@ -194,11 +200,11 @@ def run(
 
 
 def planned(pipeline: Pipeline, store: Store, backfill: Backfill, batch: int) -> Plan:
-    """The plan of a batch, stored; those before it have run.
+    """The stored plan of a batch, which is made if it is missing. The batches before it have run.
 
     Raises Refused if the backfill is cancelled or paused, and as `planned_again`.
     """
-    check_goes_on(store, backfill)
+    check_may_run(store, backfill)
     ledger = Ledger(store, backfill.name)
     plan = ledger.plan(batch) if ledger.has_plan(batch) else None
     if plan is not None:
@@ -208,9 +214,9 @@ def planned(pipeline: Pipeline, store: Store, backfill: Backfill, batch: int) ->
 
 
 def next_batch(pipeline: Pipeline, store: Store, backfill: Backfill) -> tuple[BatchRef, str]:
-    """The batch that is to be run, its plan stored, and a sentence; the last one, if all have run.
+    """The next batch to run, with its plan stored, and a sentence. The last batch if all have run.
 
-    Only once a batch has run the next one can be planned: it goes on from what that one keeps. Raises Refused as
+    A batch is planned after the one before it has run, because it continues from its state. Raises Refused as
     `planned`.
     """
     batch = next(iter(batches_left(store, backfill)), backfill.batches[-1])
@@ -225,18 +231,18 @@ def batches_left(store: Store, backfill: Backfill) -> tuple[int, ...]:
 
 
 def review(store: Store, backfill: Backfill, docs: Path | None = None) -> Review:
-    """Compare as `comparison`, and say whether the rows can be put in place, and who has to approve them."""
+    """Compare as `comparison`, and find out whether the rows can be put in place and need approval."""
     found = comparison(store, backfill, docs)
     decided, back = len(list(swaps.swaps(store, backfill.pipeline))), taken_back(store, backfill)
-    hindered = hindrances(store, backfill, found)
-    return Review(store, backfill, found, hindered, back is not None, in_place(store, backfill), decided)
+    blocked = blockers(store, backfill, found)
+    return Review(store, backfill, found, blocked, back is not None, in_place(store, backfill), decided)
 
 
 def comparison(store: Store, backfill: Backfill, docs: Path | None = None) -> Comparison:
-    """Compare what the backfill gives with what readers see now, and store it; with `docs`, its page in Data Docs too.
+    """Compare the backfill's rows with those that readers see now, and store the comparison. `docs` gets a page of it.
 
-    If they see it already, it is what they saw before. Raises Refused if a batch has not run, and CosetError if it
-    gives other rows though the pipeline is the same.
+    If the backfill is already in place, the stored comparison is returned. Raises Refused if a batch has not run, and
+    CosetError if the rows differ though the pipeline is the same.
     """
     check_not_cancelled(store, backfill)
     finish(store, backfill.pipeline)
@@ -246,82 +252,91 @@ def comparison(store: Store, backfill: Backfill, docs: Path | None = None) -> Co
     found = compare(store, backfill)
     store.put(comparison_key(backfill), encode(found))
     if docs is not None:
-        publish_comparison(Site(docs, store), found, hindrances(store, backfill, found))
-    if not found.same and not found.changes and not found.functions and not found.repairs:
-        raise CosetError(
-            Finding(
-                Kind.BACKFILL_UNEQUAL,
-                f"the pipeline is the same, but what it gives is {found}",
-                f"{store.root}/{comparison_key(backfill)}",
-                "report it: another scheme must not change a result, unless sums of floats depend on their order",
-                about(backfill=backfill.name, found=found),
-            )
+        # Great Expectations, which makes the page, takes seconds to import.
+        from expectations.docs import publish_comparison  # noqa: PLC0415
+
+        publish_comparison(site := Site(docs, store), found, blockers(store, backfill, found))
+        note_backfill(site, backfill.pipeline, backfill.number, f"{backfill}, compared: {found}; not swapped in")
+    if not found.same and not found.changes and not found.may_differ and not found.repairs:
+        raise CosetError.of(
+            Kind.BACKFILL_UNEQUAL,
+            f"the pipeline is the same, but its rows are not: {found}",
+            f"{store.root}/{comparison_key(backfill)}",
+            "report it: another scheme must not change a result, unless sums of floats depend on their order",
+            backfill=backfill.name,
+            found=found,
         )
     return found
 
 
 def compared(store: Store, backfill: Backfill) -> Comparison | None:
-    """The comparison as it was made last, None if there is none yet."""
+    """The last comparison. None if there is none yet."""
     data = store.get(comparison_key(backfill))
     return None if data is None else decode(Comparison, data, f"{store.root}/{comparison_key(backfill)}")
 
 
 def swap(
-    store: Store, backfill: Backfill, approved: str, why: str, who: str = "", *, decided: int | None = None
+    store: Store,
+    backfill: Backfill,
+    approved: str,
+    why: str,
+    who: str = "",
+    *,
+    decided: int | None = None,
+    docs: Path | None = None,
 ) -> Swapped:
-    """Let readers see the backfill's rows. `approved` is the digest of the comparison that was looked at; by `who`, if
-    that is not the user of this process; after so many swaps were `decided`, if that is known.
+    """Let readers see the backfill's rows.
 
-    Raises Refused if it was taken back since, if the comparison is not the one that there is, and as `swaps.turn`.
+    `approved` is the digest of the comparison that `who` approved, by default the user of this process. `decided` is
+    the number of swaps at that time, and `docs` the folder whose pages show it. Raises Refused if the backfill was
+    taken back since then, if the comparison is another now, and as `swaps.turn`.
     """
     if decided is not None and (back := taken_back(store, backfill)) and back.number >= decided:
-        raise Refused(
-            Finding(
-                Kind.BACKFILL_TURN,
-                f"{back.who} took it back at {back.at}: {back.why or 'no reason was given'}",
-                str(backfill),
-                commands.SwapAsking(backfill.pipeline, backfill.number, approved),
-                about(backfill=backfill.name, swap=back.number),
-            )
+        raise Refused.of(
+            Kind.BACKFILL_TURN,
+            f"{back.who} took it back at {back.at}: {back.why or 'no reason was given'}",
+            str(backfill),
+            commands.SwapAsking(backfill.pipeline, backfill.number, approved),
+            backfill=backfill.name,
+            swap=back.number,
         )
     found = _compared(store, backfill)
     if digest(found) != approved:
-        raise Refused(
-            Finding(
-                Kind.BACKFILL_APPROVAL,
-                f"{approved} was approved, the comparison is {digest(found)}",
-                f"{store.root}/{comparison_key(backfill)}",
-                ("look at it again: ", Backfills(backfill.pipeline, backfill.number)),
-                about(approved=approved),
-            )
+        raise Refused.of(
+            Kind.BACKFILL_APPROVAL,
+            f"{approved} was approved, but the comparison is {digest(found)} now",
+            f"{store.root}/{comparison_key(backfill)}",
+            ("look at it again: ", Backfills(backfill.pipeline, backfill.number)),
+            approved=approved,
         )
-    return _turned(store, backfill, turn(store, backfill, found, SwapKind.SWAP, who=who or _who(), why=why, at=_now()))
+    swapped = turn(store, backfill, found, SwapKind.SWAP, who=who or _who(), why=why, at=_now())
+    return _turned(store, backfill, swapped, docs)
 
 
-def undo(store: Store, backfill: Backfill, why: str, who: str = "") -> Swapped:
-    """Let readers see the rows that there were before. Raises as `swaps.turn`."""
+def undo(store: Store, backfill: Backfill, why: str, who: str = "", *, docs: Path | None = None) -> Swapped:
+    """Let readers see the earlier rows again. Raises as `swaps.turn`."""
     found = _compared(store, backfill)
-    return _turned(store, backfill, turn(store, backfill, found, SwapKind.UNDO, who=who or _who(), why=why, at=_now()))
+    swapped = turn(store, backfill, found, SwapKind.UNDO, who=who or _who(), why=why, at=_now())
+    return _turned(store, backfill, swapped, docs)
 
 
 def pause(store: Store, backfill: Backfill, why: str) -> None:
-    """Let no task group of a backfill start until it is let go on. Raises Refused if it is cancelled."""
+    """Start no task group of a backfill until it is resumed. Raises Refused if it is cancelled."""
     control.pause(store, backfill, who=_who(), why=why, at=_now())
 
 
-def cancel(pipeline: Pipeline, store: Store, backfill: Backfill, why: str) -> LeftOver:
-    """Let nobody run a backfill or put it in place any more, and remove its files; what was removed.
-
-    Its documents stay. Raises as `swaps.cancel`.
-    """
+def cancel(pipeline: Pipeline, store: Store, backfill: Backfill, why: str, docs: Path | None = None) -> LeftOver:
+    """End a backfill for good, remove its files, and return them. Its documents stay. Raises as `swaps.cancel`."""
     swaps.cancel(store, backfill, who=_who(), why=why, at=_now())
+    note_backfill(Site.shown(docs, store, backfill.pipeline), backfill.pipeline, backfill.number, None)
     return sweep(pipeline, store)
 
 
-def _turned(store: Store, backfill: Backfill, swapped: Swapped) -> Swapped:
-    """Say in the Data Docs whose rows readers see now."""
-    exchanged = in_force(store, backfill.pipeline).exchanged()
-    batch_index.exchange(store, backfill.pipeline, backfill.batches, exchanged)
+def _turned(store: Store, backfill: Backfill, swapped: Swapped, docs: Path | None) -> Swapped:
+    """Update the Data Docs, which say whose rows readers see."""
+    exchanged, site = in_force(store, backfill.pipeline).exchanged(), Site.shown(docs, store, backfill.pipeline)
+    batch_index.exchange(site, backfill.pipeline, backfill.batches, exchanged)
+    note_backfill(site, backfill.pipeline, backfill.number, None)
     return swapped
 
 
@@ -329,14 +344,12 @@ def _compared(store: Store, backfill: Backfill) -> Comparison:
     found = compared(store, backfill)
     if found is None:
         where = f"{store.root}/{comparison_key(backfill)}"
-        raise Refused(
-            Finding(
-                Kind.BACKFILL_UNREADY,
-                f"{backfill} is not compared yet",
-                where,
-                (Run(backfill.name), " goes on where it stopped"),
-                about(backfill=backfill),
-            )
+        raise Refused.of(
+            Kind.BACKFILL_UNREADY,
+            f"{backfill} is not compared yet",
+            where,
+            (Run(backfill.name), " goes on where it stopped"),
+            backfill=backfill,
         )
     return found
 

@@ -1,20 +1,23 @@
-"""Gaps: offset ranges that have arrived and that no published batch holds."""
+"""Gaps: offset ranges that have arrived and are in no published batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from coset.batches.backfills.swap.swaps import in_force
+from coset.batches.balances import balance
 from coset.batches.ends import ends_after
 from partitioning.commands import Run, Then
 from partitioning.documents.ledger import Ledger
-from partitioning.model.offsets import OffsetRange, StreamPartition
+from partitioning.model.ledger_balance import LedgerBalance, LeftOut
+from partitioning.model.offsets import OffsetRange
+from partitioning.model.plan import Plan
 from partitioning.model.verdict import Decision
 from partitioning.values import Value
 
 
 class Gap(Value, frozen=True):
-    """Offsets that no published batch holds, why, and the command that takes them; empty if none does."""
+    """Offsets that are in no published batch, why, and what reads them."""
 
     range: OffsetRange
     why: str
@@ -22,42 +25,36 @@ class Gap(Value, frozen=True):
 
 
 def gaps(ledger: Ledger) -> tuple[Gap, ...]:
-    """What was skipped on purpose, what was lost, and what abandoned batches had that no later one has taken."""
+    """The offsets that were skipped on request, that were lost, and that abandoned batches had and no later one
+    read."""
     standing = ledger.standing()
-    return (*_skipped(ledger), *_lost(ledger), *_abandoned(ledger, standing.plan.batch if standing.plan else -1))
+    known, newest = balance(ledger, standing.published), standing.plan.batch if standing.plan else -1
+    return (*_skipped(known), *_lost(ledger, known), *_abandoned(ledger, standing.published, newest))
 
 
-def _skipped(ledger: Ledger) -> Iterator[Gap]:
-    """The offsets before those that first batches were asked to begin with."""
-    plan = ledger.standing().published
-    seen = dict[str, int]()
-    while plan is not None:
-        for stream in plan.streams:
-            for partition in stream.partitions:
-                name = f"{stream.name}-{partition.partition}"
-                if name in plan.starts and partition.beginning < plan.starts[name]:
-                    seen[name] = partition.beginning
-        for name in sorted(plan.starts.keys() & seen.keys()):
-            stream_name, _, number = name.rpartition("-")
-            skipped = OffsetRange(StreamPartition(stream_name, int(number)), seen.pop(name), plan.starts[name])
-            then = "a pipeline of another name reads them, from the first offset on"
-            yield Gap(skipped, f"batch {plan.batch} was asked to start at {plan.starts[name]:,}", then)
-        plan = ledger.published_before(plan.batch)
+def _skipped(known: LedgerBalance) -> Iterator[Gap]:
+    """The offsets before those that batches were asked to begin with."""
+    then = "a pipeline of another name reads them, from the first offset on"
+    for skipped in _newest_first(known.skipped):
+        yield Gap(skipped.offsets, f"batch {skipped.batch} was asked to start at {skipped.offsets.end:,}", then)
 
 
-def _lost(ledger: Ledger) -> Iterator[Gap]:
-    """The offsets that were gone before a batch read them, and that somebody accepted to lose."""
-    plan, layers = ledger.standing().published, in_force(ledger.store, ledger.pipeline)
-    while plan is not None:
-        counts = layers.top(plan.batch).plan(plan.batch) or plan
-        for lost in counts.lost:
-            yield Gap(lost, f"they were gone when batch {plan.batch} was planned", "nothing does: they are lost")
-        plan = ledger.published_before(plan.batch)
+def _lost(ledger: Ledger, known: LedgerBalance) -> Iterator[Gap]:
+    """The offsets that were gone before a batch read them, whose loss somebody accepted. Backfills have their own."""
+    exchanged = in_force(ledger.store, ledger.pipeline).exchanged()
+    again = ((batch, Ledger(ledger.store, name).plan(batch)) for batch, name in exchanged.items())
+    of_backfills = [LeftOut(offsets, batch) for batch, plan in again if plan for offsets in plan.lost]
+    for lost in _newest_first((*(lost for lost in known.lost if lost.batch not in exchanged), *of_backfills)):
+        why = f"they were gone when batch {lost.batch} was planned"
+        yield Gap(lost.offsets, why, "nothing reads them: they are lost")
 
 
-def _abandoned(ledger: Ledger, newest: int) -> Iterator[Gap]:
-    """The ranges of given-up batches at the end, that the next batch is going to take."""
-    published = ledger.standing().published
+def _newest_first(left_out: Iterable[LeftOut]) -> list[LeftOut]:
+    return sorted(left_out, key=lambda one: -one.batch)
+
+
+def _abandoned(ledger: Ledger, published: Plan | None, newest: int) -> Iterator[Gap]:
+    """The ranges of the abandoned batches after the last published one. The next batch reads them."""
     ends = ends_after(ledger, published)
     waiting = dict[str, tuple[OffsetRange, str]]()
     for batch in range(published.batch + 1 if published else 0, newest + 1):
@@ -70,4 +67,4 @@ def _abandoned(ledger: Ledger, newest: int) -> Iterator[Gap]:
             if read.end > max(read.start, known.end if known else 0):
                 waiting[str(read.partition)] = read, f"batch {batch} was given up: {verdict.why}"
     for read, why in waiting.values():
-        yield Gap(read, why, (Run(ledger.pipeline), " takes them"))
+        yield Gap(read, why, (Run(ledger.pipeline), " reads them"))

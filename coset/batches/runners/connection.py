@@ -1,4 +1,4 @@
-"""A connection to a Spark server, with the token that it asks for."""
+"""Connections to a Spark server, with its token."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from pyspark.sql.connect.session import SparkSession
 
 from coset.batches.runners.ports import is_loopback
 from coset.batches.runners.shipped import Shipped
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 
 _CLOSED = "INVALID_HANDLE.SESSION_CLOSED"
 
 
 class Gone(Exception):
-    """Raised when the server cannot be reached, or is lost in the middle."""
+    """Raised if the server cannot be reached, or goes away during a job."""
 
 
 def check_address(address: str) -> None:
-    """Raises Refused if that is no address of a Spark server."""
+    """Raise Refused if this is not the address of a Spark server."""
     _channel(address, None)
 
 
 @contextmanager
 def connected(address: str, token: str | None = None) -> Iterator[SparkSession]:
-    """The session that all of Coset's clients of a server share, over a connection of its own.
+    """The session that Coset's clients of a server share, over a new connection.
 
-    It is shared, and outlives its clients, because the server's Python processes belong to it and have imported what
-    tasks need. Clients that ship other code have another, since what is imported stays. Raises Gone if the server
-    cannot be reached, Refused if it does not accept the token.
+    The session outlives its clients, because the server's Python processes belong to it and have imported what tasks
+    need. Clients that ship other code share another session, since processes keep what they imported. Raises Gone if
+    the server cannot be reached, and Refused if it does not accept the token.
     """
     shipped = Shipped()
     for number in count():
-        # A session that was idle for long is closed for ever; then all clients come to the next.
+        # The server closes an idle session for ever. All clients then move on to the next number.
         spark = _session(address, token, str(uuid5(NAMESPACE_URL, f"{address}#{shipped.digest}#{number}")))
         spark.release_session_on_close = False
         try:
@@ -54,7 +54,7 @@ def connected(address: str, token: str | None = None) -> Iterator[SparkSession]:
 
 @contextmanager
 def connected_to(session: str, address: str, token: str | None = None) -> Iterator[SparkSession]:
-    """The session of that id, which ends with the connection; a new one if there is none. Raises as `connected`."""
+    """The session with this id, or a new one. It ends with the connection. Raises as `connected`."""
     spark = _session(address, token, session)
     try:
         _is_open(spark, address)
@@ -65,14 +65,14 @@ def connected_to(session: str, address: str, token: str | None = None) -> Iterat
 
 
 def is_gone(error: PySparkException) -> bool:
-    """Whether it means that the server is not there, or no longer."""
+    """Whether the error means that the server is not there, or no longer there."""
     return isinstance(error, SparkConnectGrpcException) and error.getGrpcStatusCode() == grpc.StatusCode.UNAVAILABLE
 
 
 class _Channel(DefaultChannelBuilder):
-    """How a server is reached. On loopback, where nobody else can listen, a token needs no TLS around it.
+    """The channel to a server. On loopback nobody else can listen, so a token needs no TLS.
 
-    Spark's client does so too, but only if the host is called localhost.
+    Spark's client does the same only for the host name localhost.
     """
 
     def toChannel(self) -> grpc.Channel:  # noqa: N802 - Spark calls it
@@ -87,15 +87,15 @@ def _session(address: str, token: str | None, session: str) -> SparkSession:
     channel = _channel(address, token)
     channel.set("session_id", session)
     spark = SparkSession(channel)
-    # Somebody waits: a server that is away is replaced, not waited for.
+    # If the server is away the group is submitted instead of waiting for the server.
     spark.client.set_retry_policies([])
     return spark
 
 
 def _ship(spark: SparkSession, shipped: Shipped) -> None:
-    """Send the archive, if there is one; the server keeps it if it has it already.
+    """Send the archive of shipped code, if there is one. A server that has it keeps its own.
 
-    It fails if another client sends the same one at that moment, and has it when it is asked once more.
+    Sending fails while another client sends the same archive, so it is tried again.
     """
     if archive := shipped.archive():
         for last in (False, False, True):
@@ -112,14 +112,12 @@ def _channel(address: str, token: str | None) -> _Channel:
     try:
         channel = _Channel(address)
     except (PySparkException, ValueError) as error:
-        raise Refused(
-            Finding(
-                Kind.ARGUMENT,
-                f"no address of a Spark server: {error}",
-                address,
-                "give one such as sc://127.0.0.1:15002",
-                about(address=address),
-            )
+        raise Refused.of(
+            Kind.ARGUMENT,
+            f"this is not the address of a Spark server: {error}",
+            address,
+            "give one such as sc://127.0.0.1:15002",
+            address=address,
         ) from None
     channel.set("user_id", "coset")
     if token:
@@ -128,7 +126,7 @@ def _channel(address: str, token: str | None) -> _Channel:
 
 
 def _is_open(spark: SparkSession, address: str) -> bool:
-    """Whether the session can be used; the first thing that the server is asked."""
+    """Whether the session can be used. This is the first request to the server."""
     try:
         return bool(spark.version)
     except SparkConnectGrpcException as error:
@@ -138,9 +136,7 @@ def _is_open(spark: SparkSession, address: str) -> bool:
             raise Gone(f"the Spark server {address} cannot be reached") from None
         if error.getGrpcStatusCode() == grpc.StatusCode.UNAUTHENTICATED:
             needed = "set SPARK_CONNECT_AUTHENTICATE_TOKEN to the one that the server was started with"
-            raise Refused(
-                Finding(
-                    Kind.SPARK, "the Spark server does not accept the token", address, needed, about(address=address)
-                )
+            raise Refused.of(
+                Kind.SPARK, "the Spark server does not accept the token", address, needed, address=address
             ) from None
         raise

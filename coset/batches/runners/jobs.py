@@ -1,4 +1,4 @@
-"""The Spark jobs that a runner waits for, and their end when it is cancelled."""
+"""The Spark jobs that a runner waits for, and how they are ended."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from threading import Event
 
 from partitioning.commands import Repeat
-from partitioning.errors import CosetError, Finding, about
+from partitioning.errors import CosetError, Finding
 from partitioning.kinds import Kind
 
-# A job that was asked for is known to Spark, and can be ended there, within this.
+# Spark knows of a requested job, and can end it, within this time.
 _KNOWN_WITHIN_SECONDS = 3
 _TRY_EVERY_SECONDS = 0.1
 
@@ -28,13 +28,13 @@ class Jobs:
         return self._cancelled.is_set()
 
     def check(self, name: str) -> None:
-        """Raises CosetError if nothing is to be run any more."""
+        """Raise CosetError if the jobs were ended."""
         if self.cancelled:
             raise _ended(name)
 
     @contextmanager
     def waiting_for(self, name: str) -> Iterator[None]:
-        """While a job is asked for and waited for. Raises CosetError if it is ended before it is done."""
+        """Note that a thread requests a job and waits for it. Raises CosetError if the job is ended first."""
         self._names.add(name)
         try:
             self.check(name)
@@ -47,7 +47,8 @@ class Jobs:
             self._names.discard(name)
 
     def end(self, end_all: Callable[[], object]) -> None:
-        """End all jobs, by what ends those that Spark knows of; it is tried again, for a job may be on its way."""
+        """End all jobs. `end_all` ends those that Spark knows of; it is repeated, because others may be on their
+        way."""
         self._cancelled.set()
         deadline = time.monotonic() + _KNOWN_WITHIN_SECONDS
         while self._names and time.monotonic() < deadline:
@@ -56,4 +57,4 @@ class Jobs:
 
 
 def _ended(name: str) -> CosetError:
-    return CosetError(Finding(Kind.RUN_ENDED, "the Spark job was ended", name, Repeat(), about(job=name)))
+    return CosetError(Finding.of(Kind.RUN_ENDED, "the Spark job was ended", name, Repeat(), job=name))

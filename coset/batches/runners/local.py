@@ -1,4 +1,4 @@
-"""Task groups in processes of this machine, without Spark: for tests, the benchmark and a pipeline author's trial."""
+"""Runs task groups in processes of this machine without Spark: for tests, the benchmark and an author's trial."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from types import TracebackType
 
 from coset.batches.ref import BatchRef
 from partitioning.commands import Repeat
-from partitioning.errors import CosetError, Finding, about
+from partitioning.errors import CosetError, Finding
 from partitioning.kinds import Kind
 from spark_jobs.group import MEMORY, Work, answer, group_name, group_of, pieces, run_group, steps_of
 
-# Forked from this process they could inherit a lock that a thread of it holds: they are forked from one that has
-# imported what tasks need and does nothing else.
+# Processes forked from this one could inherit a lock that one of its threads holds. So they are forked from a server
+# process that has imported what tasks need and does nothing else.
 _FORKED = multiprocessing.get_context("forkserver")
 _FORKED.set_forkserver_preload(["spark_jobs.engine.preloaded"])
 
 
-# The others of a pool that is broken are terminated by it.
+# A broken pool terminates its other processes within this time.
 _ENDS_WITHIN_SECONDS = 10
 _REMEDY = (
     "if memory ran out, lower `--memory` or run fewer tasks at once; if a function of a step ends its process, "
@@ -35,7 +35,7 @@ _REMEDY = (
 
 
 class Local:
-    """Runs the tasks of a group in so many processes; in this very one, if it is one."""
+    """Runs the tasks of a group in `processes`. One process is this one."""
 
     at_once = 1
 
@@ -79,24 +79,24 @@ class Local:
             with _ctrl_c_held():
                 answers = self._pool.map(self._answer, sent)
             if self._cancelled:
-                # Who cancelled did not see the processes that were starting.
+                # `cancel` did not see the processes that were starting.
                 _kill(self._pool)
             return list(answers)
         except BrokenProcessPool as error:
-            # The next group is run by others.
+            # The next group gets a new pool.
             broken, self._pool = self._pool, self._new_pool()
             what = f"a process that ran tasks ended {_how(tuple(broken._processes.values()))}"
             broken.shutdown()
-            raise CosetError(Finding(Kind.RUN_ENDED, what, where, (_REMEDY, Repeat()), about(work=where))) from error
+            raise CosetError(Finding.of(Kind.RUN_ENDED, what, where, (_REMEDY, Repeat()), work=where)) from error
 
     def _answer_here(self, piece: bytes) -> bytes:
         if self._cancelled:
-            raise CosetError(Finding(Kind.RUN_ENDED, "the task group was ended", "this process", Repeat()))
+            raise CosetError(Finding.of(Kind.RUN_ENDED, "the task group was ended", "this process", Repeat()))
         return self._answer(piece)
 
 
 def _how(processes: Iterable[BaseProcess]) -> str:
-    """How the first of these processes has ended; the pool has asked all others to end."""
+    """How the first of these processes has ended. The pool has terminated the others."""
     for process in processes:
         process.join(_ENDS_WITHIN_SECONDS)
     codes = [process.exitcode for process in processes if process.exitcode not in {None, -signal.SIGTERM}]
@@ -115,7 +115,7 @@ def _kill(pool: ProcessPoolExecutor) -> None:
 
 @contextmanager
 def _ctrl_c_held() -> Iterator[None]:
-    """Leave Ctrl-C to this process: those it starts meanwhile never get it, not even while they are starting."""
+    """Keep Ctrl-C from processes that are started in this block, from their first moment on."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -124,7 +124,7 @@ def _ctrl_c_held() -> Iterator[None]:
 
 
 def _begin(environment: Mapping[str, str]) -> None:
-    """Take over the parent's environment, and end with it."""
+    """Take over the parent's environment, and end when the parent ends."""
     os.environ.clear()
     os.environ.update(environment)
     Thread(target=_wait_for_parent, daemon=True).start()

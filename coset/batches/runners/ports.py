@@ -1,4 +1,4 @@
-"""Ports on loopback, for servers that this process starts."""
+"""Ports on loopback for servers that this process starts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Ports that nobody uses yet, all different. Another process may take one before it is used."""
+    """Different free ports. Another process may take one before it is used."""
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = tuple(server.getsockname()[1] for server in held)
     for server in held:
@@ -16,7 +16,7 @@ def free_ports(count: int) -> tuple[int, ...]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach that host."""
+    """Whether only this machine can reach the host."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

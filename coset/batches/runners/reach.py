@@ -1,18 +1,19 @@
-"""Reach: whether tasks that run elsewhere can read and write what a batch names. A folder serves one machine."""
+"""Reach: whether tasks on other machines can read and write what a batch names. A folder serves one machine only."""
 
 from __future__ import annotations
 
 from coset.batches.ref import BatchRef
 from coset.batches.runners.ports import is_loopback
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.sources import FOLDER
+from partitioning.model.tables_at import TABLES
 
 
 def runs_here(master: str) -> bool:
     """Whether all executors of a master, or all tasks of a Spark server, are on this machine.
 
-    A Kubernetes of this machine has them in pods, which are elsewhere.
+    Pods of a Kubernetes on this machine count as elsewhere.
 
     >>> runs_here("local[2]"), runs_here("spark://127.0.0.1:7077"), runs_here("sc://spark.example:15002")
     (True, True, False)
@@ -24,20 +25,21 @@ def runs_here(master: str) -> bool:
 
 
 def check_reach(batch: BatchRef, master: str) -> None:
-    """Raise Refused, with all findings, if the store or a source is a folder and tasks run on other machines."""
+    """Raise Refused with all findings if the store or a source is a folder and tasks run on other machines."""
     if runs_here(master):
         return
     ledger, plan = batch.load()
-    folders = {"the store": ledger.store.root}
+    folders = {"the store": ledger.store.root, "where its tables lie": ledger.uri(TABLES).rstrip("/")}
     folders |= {f"the source of {each.name}": each.declared.source for each in plan.streams}
     then = "use an s3:// address, or run on this machine: --master 'local[*]', or --runner local"
     findings = [
-        Finding(
+        Finding.of(
             Kind.STORE_ELSEWHERE,
             f"{what} is a folder of this machine, and {master} runs tasks on others",
             root,
             then,
-            about(root=root, master=master),
+            root=root,
+            master=master,
         )
         for what, root in folders.items()
         if root.startswith(FOLDER)

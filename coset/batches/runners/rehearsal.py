@@ -1,4 +1,4 @@
-"""Makes the class archive by starting Spark once, with all that the runners use of it.
+"""Makes the class archive by starting Spark once and using it as the runners do.
 
 `make setup` calls it: python -m coset.batches.runners.rehearsal
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import tempfile
 from pathlib import Path
 
@@ -25,17 +26,17 @@ from spark_jobs.on_connect import run_orders
 from spark_jobs.on_spark import tasks_of
 
 _MASTER = "local[1]"
-# What a task answers does not matter here.
+# The task fails on this order, which does not matter here.
 _NO_ORDER = b"{}"
 
 
 def make_archive(folder: Path = FOLDER) -> str:
-    """Make the archive unless it is there; a sentence on what was done. Spark starts without one too, only slower."""
+    """Make the archive unless it exists, and return a sentence. Spark starts without one too, but slower."""
     archive = archive_file(os.environ | environment(), folder)
     if archive is None:
-        return "No class archive is made: there is no Java, or it does not say which version it is"
+        return "No class archive is made: there is no Java, or its version is unknown"
     if archive.exists():
-        return f"The class archive is there: {archive}"
+        return f"The class archive exists: {archive}"
     folder.mkdir(parents=True, exist_ok=True)
     for old in outdated(folder):
         old.unlink()
@@ -52,11 +53,11 @@ def make_archive(folder: Path = FOLDER) -> str:
 
 
 def _rehearse(archive: Path, log: Path) -> None:
-    """Run one job in an application, and one on a Spark server, in one JVM that leaves the archive when it ends."""
+    """Run a job in an application and one on a Spark server, in one JVM that writes the archive when it ends."""
     (port,), token = free_ports(1), secrets.token_urlsafe(32)
-    os.environ.update({**environment(), TOKEN: token})
+    os.environ.update({**environment(sys.executable), TOKEN: token})
     settings = {
-        **configuration(_MASTER, making_option(archive)),
+        **configuration(_MASTER, archive=making_option(archive)),
         **listening_on(port),
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
     }

@@ -1,29 +1,37 @@
-"""The port behind which task groups run. Whatever is behind it, the same orders run and leave the same receipts."""
+"""The port for running task groups. All its implementations run the same orders and store the same receipts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from coset.batches.ref import BatchRef
 
+# Takes the number of a task group, and a sentence about what it waits for.
+TellOf = Callable[[int, str], None]
+
+
+def nobody(number: int, sentence: str) -> None:
+    """Nobody is told."""
+
 
 class Runner(AbstractContextManager["Runner"], Protocol):
-    """Runs task groups, between its entering and its end. It may be asked for several at once, by threads."""
+    """Runs task groups while its context is open. Threads may run several groups at once."""
 
     @property
     def at_once(self) -> int:
-        """How many groups it is worth asking for at once."""
+        """How many groups are worth running at once."""
 
     def group(self, batch: BatchRef, number: int) -> str:
-        """Run a task group until its receipt is stored; a sentence on what was done.
+        """Run a task group until its receipt is stored, and return a sentence about it.
 
-        Raises what the group's tasks raised: Refused, with all findings, or one of the other errors; CosetError if
-        what runs it fails itself.
+        Raises the errors of the group's tasks: Refused with all findings, or another. Raises CosetError if the runner
+        itself fails.
         """
 
     def cancel(self) -> None:
-        """End what is running, and run nothing more, from another thread or from a signal's handler.
+        """End all running groups and run no more. Another thread or a signal handler calls this.
 
-        Those who wait get an error.
+        Waiting threads get an error.
         """

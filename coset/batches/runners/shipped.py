@@ -1,7 +1,7 @@
-"""Shipped code: packages of a deployment's own that Spark's workers need not have: whoever starts a run sends them.
+"""Shipped code: packages of a deployment that are sent to Spark's workers, so that they need not be installed there.
 
-Which these are says the environment variable COSET_SHIP, as COSET_SHIP=shop, of the process that runs task groups, and
-nothing that is stored. Each has to be one that COSET_IMPORTS allows to be called.
+The variable COSET_SHIP of the process that runs task groups names them, as in COSET_SHIP=shop. No document does. Each
+package has to be one that COSET_IMPORTS allows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import ClassVar
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.imports import ALLOWED, is_allowed
 from partitioning.kinds import Kind
 
@@ -27,7 +27,7 @@ _COMPILED = {".so", ".pyd", ".dylib"}
 
 
 class Shipped:
-    """The packages that COSET_SHIP names, as they are now, as one archive; its name tells its content."""
+    """The packages that COSET_SHIP names, in one archive, which is named by its content."""
 
     _folder: ClassVar[tempfile.TemporaryDirectory[str] | None] = None
 
@@ -41,15 +41,15 @@ class Shipped:
         self.digest = digest.hexdigest()[:16] if files else ""
 
     def archive(self) -> str | None:
-        """The path of the archive; None if nothing is to be shipped."""
+        """The path of the archive. None if nothing is shipped."""
         if not self._content:
             return None
         if Shipped._folder is None:
-            # It ends with this process.
+            # The folder ends with this process.
             Shipped._folder = tempfile.TemporaryDirectory(prefix="coset-shipped-")
         path = Path(Shipped._folder.name) / f"coset-shipped-{self.digest}.zip"
         if not path.exists():
-            # Another thread may be at it.
+            # Another thread may write the same archive.
             with (
                 tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file,
                 zipfile.ZipFile(file, "w") as archive,
@@ -61,12 +61,10 @@ class Shipped:
 
 
 def _files(name: str) -> Iterator[tuple[str, Path]]:
-    """The files of a package or module and of those that it is in, each with its place in the archive."""
+    """The files of a package or module, and the `__init__` of its parents, each with its path in the archive."""
     if not is_allowed(name):
         then = f"name it in {ALLOWED} too, or do not ship it"
-        raise Refused(
-            Finding(Kind.SHIPPING, f"{name!r} is to be shipped, but may not be called", SHIPPED, then, about(name=name))
-        )
+        raise Refused.of(Kind.SHIPPING, f"{name!r} is to be shipped, but may not be called", SHIPPED, then, name=name)
     *parents, _ = name.split(".")
     for count in range(1, len(parents) + 1):
         parent = _spec(".".join(parents[:count]))
@@ -88,20 +86,18 @@ def _spec(name: str) -> ModuleSpec:
     except (ImportError, ValueError):
         spec = None
     if spec is None:
-        raise Refused(
-            Finding(
-                Kind.SHIPPING,
-                f"{name!r} is to be shipped, but is not there",
-                SHIPPED,
-                "correct the name, or install it",
-                about(name=name),
-            )
+        raise Refused.of(
+            Kind.SHIPPING,
+            f"{name!r} is to be shipped, but cannot be found",
+            SHIPPED,
+            "correct the name, or install it",
+            name=name,
         )
     return spec
 
 
 def _source(file: Path, name: str) -> Path:
     if file.suffix in _COMPILED or not file.is_file():
-        what = f"{name!r} is to be shipped, but {file.name or name} is no source"
-        raise Refused(Finding(Kind.SHIPPING, what, SHIPPED, "install it where tasks run", about(name=name)))
+        what = f"{name!r} is to be shipped, but {file.name or name} is not source code"
+        raise Refused.of(Kind.SHIPPING, what, SHIPPED, "install it where tasks run", name=name)
     return file

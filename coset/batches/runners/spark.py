@@ -1,13 +1,14 @@
-"""Task groups in one Spark application for all of them: a Spark job for each, several at once."""
+"""Runs task groups in one Spark application: each group is a Spark job, and several run at once."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
@@ -16,14 +17,17 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
 from coset.batches.ref import BatchRef
+from coset.batches.runners.given_settings import Settings
 from coset.batches.runners.jobs import Jobs
 from coset.batches.runners.reach import check_reach
+from coset.batches.runners.runner import TellOf, nobody
 from coset.batches.runners.shipped import Shipped
-from coset.batches.runners.spark_settings import configuration, environment, log_file
-from partitioning.errors import CosetError, Finding, about
+from coset.batches.runners.spark_settings import PYTHON, configuration, environment, log_file
+from partitioning.errors import CosetError, Finding
 from partitioning.kinds import Kind
 from spark_jobs.group import MEMORY, Work, group_name, run_group
 from spark_jobs.on_spark import dataframes, tasks_of, with_store
+from spark_jobs.waiting_for_workers import Tell, quiet
 
 if TYPE_CHECKING:  # few groups need it
     from pyspark.sql import SparkSession
@@ -33,14 +37,18 @@ _SET_BY_PYSPARK = {"SPARK_AUTH_SOCKET_TIMEOUT": "15", "SPARK_BUFFER_SIZE": "6553
 
 
 class Spark:
-    """Runs groups in an application of its own, which is started when the first of them has something to run."""
+    """Runs groups in a Spark application, which starts when the first group has something to run."""
 
     # A group may have fewer tasks than there are cores.
     at_once = 4
 
-    def __init__(self, master: str, memory: str = MEMORY) -> None:
+    def __init__(
+        self, master: str, memory: str = MEMORY, settings: Settings = MappingProxyType({}), tell: TellOf | None = None
+    ) -> None:
         self._master = master
+        self._tell = tell or nobody
         self._memory = memory
+        self._settings = settings
         self._jobs = Jobs()
         self._lock = Lock()
         self._started: SparkContext | None = None
@@ -49,8 +57,8 @@ class Spark:
         self._ends = ExitStack()
 
     def __enter__(self) -> Spark:
-        # Groups run in threads. A variable that is added to the environment while C code of another thread reads it
-        # can end the process, so all that Spark sets are there before.
+        # Groups run in threads. Adding a variable to the environment while C code of another thread reads it can end
+        # the process, so all variables that Spark sets are set before.
         os.environ.update(environment())
         for name, default in _SET_BY_PYSPARK.items():
             os.environ.setdefault(name, default)
@@ -66,9 +74,14 @@ class Spark:
     def group(self, batch: BatchRef, number: int) -> str:
         check_reach(batch, self._master)
         ledger, plan = batch.load()
-        name = group_name(plan, number)
+        name, tell = group_name(plan, number), partial(self._tell, number)
         return run_group(
-            ledger, plan, number, lambda work: self._run(work, name), lambda: self._dataframes(name), self._memory
+            ledger,
+            plan,
+            number,
+            lambda work: self._run(work, name, tell),
+            lambda: self._dataframes(name, tell),
+            self._memory,
         )
 
     def cancel(self) -> None:
@@ -78,18 +91,18 @@ class Spark:
         if self._started is not None:
             self._started.cancelAllJobs()
 
-    def _run(self, work: Work, name: str) -> Sequence[bytes]:
+    def _run(self, work: Work, name: str, tell: Tell) -> Sequence[bytes]:
         with self._job(name) as (spark, log):
-            return tasks_of(spark, name, log, self._memory)(work)
+            return tasks_of(spark, name, log, self._memory, tell)(work)
 
     @contextmanager
-    def _dataframes(self, name: str) -> Iterator[SparkSession]:
-        with self._job(name) as (spark, log), dataframes(spark, name, log) as session:
+    def _dataframes(self, name: str, tell: Tell = quiet) -> Iterator[SparkSession]:
+        with self._job(name) as (spark, log), dataframes(spark, name, log, tell) as session:
             yield session
 
     @contextmanager
     def _job(self, name: str) -> Iterator[tuple[SparkContext, str]]:
-        """The application, while it works at the group of that name, and where its log is."""
+        """The application and its log, for the job of a group."""
         self._jobs.check(name)
         spark, log = self._application()
         try:
@@ -100,15 +113,14 @@ class Spark:
             raise
 
     def _application(self) -> tuple[SparkContext, Path]:
-        """The application that runs, or a new one; and its log."""
+        """The running application, or a new one, and its log."""
         with self._lock:
             self._log = self._log or log_file("spark")
             if self._started is None:
                 archive = Shipped().archive()
                 try:
-                    self._started = self._ends.enter_context(
-                        application(self._master, configuration(self._master), self._log)
-                    )
+                    settings = configuration(self._master, self._settings)
+                    self._started = self._ends.enter_context(application(self._master, settings, self._log))
                     if archive:
                         self._started.addPyFile(archive)
                 except (PySparkException, Py4JError, OSError) as error:
@@ -116,12 +128,12 @@ class Spark:
                     lines = str(error).strip().splitlines() or [repr(error)]
                     where = f"master {self._master}"
                     raise CosetError(
-                        Finding(
+                        Finding.of(
                             Kind.SPARK,
                             f"Spark cannot start: {lines[0]}",
                             where,
                             f"see Spark's log, {self._log}",
-                            about(master=self._master),
+                            master=self._master,
                         )
                     ) from error
             return self._started, self._log
@@ -129,17 +141,19 @@ class Spark:
 
 @contextmanager
 def application(master: str, settings: Mapping[str, str], log: Path) -> Iterator[SparkContext]:
-    """A Spark application, whose driver's JVM writes to a log file; it ends with this process, however that ends."""
+    """A Spark application whose JVM writes to a log file. It ends with this process, however that ends."""
     conf = SparkConf().setMaster(master).setAppName("coset").setAll(list(settings.items()))
     with log.open("ab") as to:
         java = launch_gateway(conf, {"stdout": to, "stderr": to})  # type: ignore[no-untyped-call]
     try:
         with SparkContext(conf=with_store(conf), gateway=java) as spark:
+            # PySpark itself asks the environment only, which other threads may be reading.
+            spark.pythonExec = settings[PYTHON]
             yield spark
     finally:
         java.shutdown()
-        # It reads there until nobody can write any more.
+        # The JVM reads its input until it is closed, and ends then.
         java.proc.stdin.close()
         java.proc.wait()
-        # PySpark would give the next application the JVM that has ended.
+        # Otherwise PySpark would give the ended JVM to the next application.
         SparkContext._gateway = SparkContext._jvm = None

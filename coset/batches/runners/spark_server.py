@@ -1,4 +1,4 @@
-"""A Spark server that stays (Spark Connect), on loopback and for this user only: started, and ended with its parent."""
+"""Starts a resident Spark server (Spark Connect) on loopback, for this user only. It ends with its parent process."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import psutil
 
 from coset.batches.runners import children
 from coset.batches.runners.ports import free_ports
-from coset.batches.runners.spark_settings import SPARK_SUBMIT, configuration, environment
+from coset.batches.runners.spark_settings import PYTHON, SPARK_SUBMIT, configuration, environment
 from partitioning.commands import Repeat
-from partitioning.errors import CosetError, Finding, about
+from partitioning.errors import CosetError, Finding
 from partitioning.kinds import Kind
 
-# Where a server says which file its log is.
+# The setting in which a server says where its log is.
 LOG_SETTING = "spark.coset.log"
 TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -28,13 +28,13 @@ _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _READY_WITHIN_SECONDS = 60
 _STOPPED_WITHIN_SECONDS = 5
 _START_TRIES = 3
-# What Java says if another process took the free port meanwhile.
+# Java's error if another process has taken the free port.
 _TAKEN = "java.net.BindException"
 
 
 @dataclass(frozen=True, slots=True)
 class SparkServer:
-    """A running server: its address, such as `sc://127.0.0.1:15002`, and the token that it asks of its clients."""
+    """A running server, with its address, such as `sc://127.0.0.1:15002`, and its token."""
 
     process: subprocess.Popen[bytes]
     port: int
@@ -47,7 +47,7 @@ class SparkServer:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What a client needs."""
+        """The variables that a client needs."""
         return {"SPARK_MASTER": self.address, TOKEN: self.token}
 
     def stop(self) -> None:
@@ -55,9 +55,9 @@ class SparkServer:
 
 
 def start_spark(master: str, log: Path) -> SparkServer:
-    """Start a server that runs tasks at `master`, with this process's environment: what tasks need must be in it.
+    """Start a server that runs tasks at `master`. Tasks get this process's environment.
 
-    Raises CosetError if it does not listen within a minute.
+    Raises CosetError if the server does not listen within a minute.
     """
     for _ in range(_START_TRIES):
         server = _start_once(master, log)
@@ -67,9 +67,7 @@ def start_spark(master: str, log: Path) -> SparkServer:
         if _TAKEN not in log.read_text(encoding="utf-8", errors="replace"):
             break
     raise CosetError(
-        Finding(
-            Kind.SPARK, "the Spark server does not start", str(log), ("read the log, then ", Repeat()), about(log=log)
-        )
+        Finding.of(Kind.SPARK, "the Spark server does not start", str(log), ("read the log, then ", Repeat()), log=log)
     )
 
 
@@ -78,9 +76,9 @@ def _start_once(master: str, log: Path) -> SparkServer:
     settings = configuration(master) | {
         **listening_on(port),
         "spark.app.name": "coset",
-        # The session is kept, because its Python processes have imported what tasks need.
+        # The session never ends, because its Python processes have imported what tasks need.
         "spark.connect.session.manager.defaultSessionTimeout": "-1",
-        # The job of a client that was killed is ended soon: a client has to ask again for what it waits for.
+        # A client has to ask again for its job, so that the job of a killed client ends soon.
         "spark.connect.execute.reattachable.senderMaxStreamDuration": "10s",
         "spark.connect.execute.manager.detachedTimeout": "15s",
         "spark.connect.execute.manager.maintenanceInterval": "5s",
@@ -94,15 +92,15 @@ def _start_once(master: str, log: Path) -> SparkServer:
     ]
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as to:
-        # Arguments can be read by everybody on this machine, an environment cannot.
-        process = children.start(command, os.environ | environment() | {TOKEN: token}, to)
+        # Everybody on this machine can read arguments, but not an environment.
+        process = children.start(command, os.environ | environment(settings[PYTHON]) | {TOKEN: token}, to)
     return SparkServer(process, port, token, log)
 
 
 def _listens(server: SparkServer) -> bool:
     deadline = time.monotonic() + _READY_WITHIN_SECONDS
     while time.monotonic() < deadline and server.process.poll() is None:
-        # It must be this process that listens there: the next one to connect shows it the token.
+        # Only this server may listen there: clients show it the token.
         with suppress(psutil.Error):
             for at in psutil.Process(server.process.pid).net_connections("tcp"):
                 if at.status == psutil.CONN_LISTEN and at.laddr.port == server.port:
@@ -112,5 +110,5 @@ def _listens(server: SparkServer) -> bool:
 
 
 def listening_on(port: int) -> Mapping[str, str]:
-    """The settings of a server that listens there, on loopback."""
+    """The settings of a server that listens on this port of loopback."""
     return {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port)}

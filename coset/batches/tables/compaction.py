@@ -1,8 +1,8 @@
-"""Compaction: small files of result tables put together, and files removed that no recent version of a table has.
+"""Compaction: merges small files of result tables, and removes files that no recent version of a table has.
 
-Of tables that batches append to, those of each batch are put together, so that a backfill can exchange them. Batches
-may be published meanwhile: of two commits that take away the same file, the one that comes second is refused, and made
-again from what there is then.
+In tables that batches append to, only files of the same batch are merged, so that a backfill can exchange them. Batches
+may be published meanwhile: of two commits that remove the same file the second is refused, and is made again from the
+new version.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _AGAIN = Retrying(
 
 
 class Compacted(Value, frozen=True):
-    """What was done to a table: so many of its files became fewer, `made`, and so many old ones were `removed`."""
+    """What was done to a table: `files` were merged into `made` new ones, and `removed` old files were deleted."""
 
     table: str
     files: int
@@ -58,16 +58,16 @@ class Compacted(Value, frozen=True):
     removed: int
 
     def __str__(self) -> str:
-        done = f"{many(self.files, 'file')} became {self.made:,}" if self.files else "nothing to put together"
+        done = f"{many(self.files, 'file')} became {self.made:,}" if self.files else "nothing to merge"
         return f"{self.table}: {done}, {many(self.removed, 'old file')} removed"
 
 
 def compact(pipeline: Pipeline, store: Store, keep: timedelta, *, across: bool = False) -> tuple[Compacted, ...]:
-    """Compact the result tables of a pipeline that are there. What they were until so long ago can still be read.
+    """Compact the existing result tables of a pipeline. Versions up to `keep` old stay readable.
 
-    A swap that somebody left half done is finished first: it takes away files by their names. With `across`, files of
-    several batches are put together, which no backfill can exchange after that. Raises Refused if a table is another
-    pipeline's, and Refused or Unreachable if a log cannot be read or written.
+    A half-done swap is finished first, because it removes files by name. With `across`, files of several batches are
+    merged; no backfill can exchange their rows after that. Raises Refused if a table belongs to another pipeline, and
+    Refused or Unreachable if a log cannot be read or written.
     """
     finish(store, pipeline.name)
     done = (_compacted(pipeline.name, write, store, keep, across=across) for write in pipeline.writes)
@@ -75,14 +75,14 @@ def compact(pipeline: Pipeline, store: Store, keep: timedelta, *, across: bool =
 
 
 def _compacted(name: str, write: Write, store: Store, keep: timedelta, *, across: bool) -> Compacted | None:
-    where = folder(store.root, write.table)
+    where = folder(store, write.table)
     with opened(where) as table:
         if table is None:
             return None
         check_owner(table, write.table, Owner.here(store, name))
         within = write.mode is Mode.APPEND and not across
         files, made = _AGAIN(_within_batches, table, name, write.table, store) if within else _AGAIN(_together, table)
-        # Without `full` only what the log once named is removed, and no file of a batch that is not published.
+        # Without `full` only files that the log once named are removed, so no file of an unpublished batch.
         old = table.vacuum(keep // timedelta(hours=1), dry_run=False, enforce_retention_duration=False, full=False)
         return Compacted(write.table, files, made, len(old))
 
@@ -94,7 +94,7 @@ def _together(table: DeltaTable) -> tuple[int, int]:
 
 
 def _within_batches(table: DeltaTable, pipeline: str, name: str, store: Store) -> tuple[int, int]:
-    """Put the files of each batch together that has several."""
+    """Merge the files of each batch that has several."""
     table.update_incremental()
     held, layers = held_in(table).keys(), in_force(store, pipeline)
     several = Counter(int(match[1]) for match in map(_OF_BATCH.match, held) if match)
@@ -113,7 +113,7 @@ def _within_batches(table: DeltaTable, pipeline: str, name: str, store: Store) -
 
 
 def _files(ledger: Ledger, batch: int, table: str) -> tuple[Sequence[Artefact], PlannedWrite | None]:
-    """The files with a batch's rows of a table. Another pipeline's batch of that number has none here."""
+    """The files with a batch's rows of a table. The number may be that of another pipeline's batch, which has none."""
     plan, verdict = ledger.plan(batch), ledger.verdict(batch)
     writes = plan.writes() if plan else ()
     write = next((write for write in writes if write.declared.table == table), None)
@@ -121,11 +121,11 @@ def _files(ledger: Ledger, batch: int, table: str) -> tuple[Sequence[Artefact], 
 
 
 def _written(ledger: Ledger, batch: int, write: PlannedWrite | None, files: Sequence[Artefact]) -> AddAction:
-    """All rows of some files in one new file, whose name says of what."""
+    """Write all rows of some files to one new file. Its name has a digest of theirs."""
     assert write is not None
     schema, name = table_schema(write), digest_of("\n".join(file.path for file in files).encode())
     path = f"{compacted_in(batch, ledger.pipeline)}{name.rpartition(':')[2][:16]}.parquet"
-    uri, arrow = f"{folder(ledger.store.root, write.declared.table)}/{path}", Files()
+    uri, arrow = f"{folder(ledger.store, write.declared.table)}/{path}", Files()
     with reaching("the file cannot be written", uri, AGAIN):
         with (
             arrow.create(uri) as sink,

@@ -1,9 +1,9 @@
-"""Result tables: Delta tables below the store's root, to which each batch is added by exactly one commit.
+"""Result tables: Delta tables below the store's root. Exactly one commit adds each batch.
 
-delta-rs commits by put-if-absent and refuses a commit whose snapshot is older than another commit of the same
-transaction's application. It does not refuse the same (application, version) from a fresh snapshot, so the
-check and the commit always go through one table object. Nor does it refuse to take files away that were compacted into
-others since the snapshot, whose rows would stay: such a commit is made of the newest version only.
+delta-rs commits by put-if-absent, and refuses a commit whose snapshot is older than another commit of the same
+application. It does not refuse the same (application, version) from a fresh snapshot, so the check and the commit go
+through one table object. It does not refuse to remove files that were compacted into others since the snapshot either,
+though their rows would stay, so such a commit is made from the newest version only.
 """
 
 from __future__ import annotations
@@ -19,45 +19,56 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from coset.batches.tables.logs import Logs, add_columns, check_held_columns, log_error, opened, partitioned_by
+from coset.batches.tables.logs import (
+    Logs,
+    add_columns,
+    check_held_columns,
+    comment_on,
+    log_error,
+    log_schema,
+    opened,
+    partitioned_by,
+)
 from coset.batches.tables.owners import Owner, adopt, application, check_owner
 from coset.batches.tables.table_rules import check_rules
 from coset.sources.s3 import AGAIN, is_denied, may_pass, store_error
 from partitioning.documents.document import digest
-from partitioning.errors import Finding, OutcomeUnknown, Refused, about
+from partitioning.documents.store import Store
+from partitioning.errors import OutcomeUnknown, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan, PlannedWrite
-from spark_jobs.tables.table_schema import RESIDUE, columns_of, folder
+from partitioning.model.tables_at import TABLES
+from spark_jobs.tables.table_schema import RESIDUE, folder
 
 _TRIES = 5
 
 
-def transaction_version(store_root: str, pipeline: str, table: str, logs: Logs | None = None) -> int | None:
-    """The newest batch of `pipeline` that a table holds by its Delta log; None if it holds none.
+def transaction_version(store: Store, pipeline: str, table: str, logs: Logs | None = None) -> int | None:
+    """The newest batch of `pipeline` in a table, by its Delta log. None if it holds none.
 
-    The log decides what was published; the ledger's commits are receipts of it. Raises Refused, or Unreachable, if it
+    The log decides what is published; the ledger's commits are receipts of it. Raises Refused or Unreachable if the log
     cannot be read.
     """
-    with opened(folder(store_root, table), logs) as table_log:
+    with opened(folder(store, table), logs) as table_log:
         return None if table_log is None else newest_in(table_log, pipeline, table)
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The newest batch of a pipeline that a table holds, and the digest of its plan; None where that is not known."""
+    """The newest batch of a pipeline in a table, and the digest of its plan. Each is None if unknown."""
 
     batch: int | None
     plan: str | None
 
 
-def held(store_root: str, pipeline: str, table: str) -> Held | None:
-    """What a table holds of a pipeline by its Delta log; None if there is no table.
+def held(store: Store, pipeline: str, table: str) -> Held | None:
+    """What a table holds of a pipeline, by its Delta log. None if there is no table.
 
     Raises Refused if the log cannot be read.
     """
-    with opened(folder(store_root, table)) as table_log:
+    with opened(folder(store, table)) as table_log:
         if table_log is None:
             return None
         newest = newest_in(table_log, pipeline, table)
@@ -69,8 +80,10 @@ def held(store_root: str, pipeline: str, table: str) -> Held | None:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a commit does to a table: its actions, and in mode `overwrite` it takes away all files in the partitions of
-    `filters`, or all there are. It `takes` if any may go. It gives the table the columns of its rows, or `columns`."""
+    """A commit's change of a table. In mode `overwrite` it removes all files, or those in the partitions of `filters`.
+
+    `takes` says whether it may remove files. `columns` are the table's new columns, by default those of the write.
+    """
 
     actions: list[AddAction | RemoveAction]
     mode: Literal["append", "overwrite"]
@@ -97,13 +110,13 @@ class Change:
                 assert_never(write.declared.mode)
 
 
-def version_of(store_root: str, plan: Plan, write: PlannedWrite, owner: Owner, logs: Logs | None = None) -> int | None:
-    """The Delta version that holds a batch's rows, None if the batch is not there yet.
+def version_of(store: Store, plan: Plan, write: PlannedWrite, owner: Owner, logs: Logs | None = None) -> int | None:
+    """The Delta version that holds a batch's rows. None if the table does not have the batch yet.
 
-    Raises Refused if the table is another's, does not have the plan's columns, holds this batch of another plan, or
+    Raises Refused if the table belongs to another pipeline, has other columns, holds this batch of another plan, or
     cannot be read.
     """
-    with opened(folder(store_root, write.declared.table), logs) as table_log:
+    with opened(folder(store, write.declared.table), logs) as table_log:
         if table_log is None:
             return None
         check_owner(table_log, write.declared.table, owner)
@@ -112,21 +125,22 @@ def version_of(store_root: str, plan: Plan, write: PlannedWrite, owner: Owner, l
 
 
 def commit(
-    store_root: str,
+    store: Store,
     plan: Plan,
     write: PlannedWrite,
     files: Sequence[Artefact],
     owner: Owner,
     logs: Logs | None = None,
 ) -> int:
-    """Add a batch's files to a table in one Delta commit, also if there are none; give its version.
+    """Add a batch's files to a table in one Delta commit, and return its version. A batch without files is committed
+    too.
 
-    May be run by any number of processes, any number of times: one commit comes of it. Raises Refused as
-    `version_of`, and OutcomeUnknown if the store did not say whether it stored the commit.
+    Any number of processes may call this any number of times: one commit results. Raises Refused as `version_of`, and
+    OutcomeUnknown if the store did not say whether it has the commit.
     """
     change = Change.of(write, files)
     return carry_out(
-        folder(store_root, write.declared.table),
+        folder(store, write.declared.table),
         write,
         owner,
         f"batch {plan.batch}",
@@ -149,7 +163,7 @@ def carry_out(
     change_of: Callable[[DeltaTable], Change],
     logs: Logs | None = None,
 ) -> int:
-    """Make one commit of a change to a table, which is made if it is not there; the version that holds it."""
+    """Commit a change to a table, once, and return the version that holds it. A missing table is created."""
     logs, error = logs or Logs(), None
     for _ in range(_TRIES):
         try:
@@ -164,15 +178,16 @@ def carry_out(
                 continue
             if change.mode == "append" and change.columns is None and add_columns(table, write):
                 continue
+            if comment_on(table, write):
+                continue
             table.create_write_transaction(
                 change.actions,
                 change.mode,
-                table.schema() if change.mode == "append" else change.columns or Schema.from_arrow(columns_of(write)),
+                table.schema() if change.mode == "append" else change.columns or log_schema(write, table),
                 partition_by=partitioned_by(write),
                 partition_filters=change.filters,
                 commit_properties=CommitProperties(
-                    # delta-rs would put what takes files away after whatever came first, though that made others of
-                    # them.
+                    # delta-rs would retry a commit that removes files on a version in which they may be compacted.
                     max_commit_retries=0 if change.takes else None,
                     custom_metadata=metadata,
                     app_transactions=[Transaction(*transaction)],
@@ -180,7 +195,7 @@ def carry_out(
                 post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
             )
         except (DeltaError, OSError) as failure:
-            # A lost race, a lost answer or a fault: only a fresh look at the log can tell which.
+            # Only reading the log again tells a lost race, a lost answer and a fault apart.
             if is_denied(failure) and error is None:
                 raise log_error(failure, where) from failure
             error = failure
@@ -188,9 +203,10 @@ def carry_out(
             time.sleep(random.uniform(0.05, 0.5))
     assert error is not None
     if not may_pass(error) and not isinstance(error, CommitFailedError):
-        # It will be so again. The log was read each time, and it was not in it.
+        # The error would come again. Each try read the log, which does not have the commit.
         raise log_error(error, where) from error
-    (finding,) = store_error(error, f"after {_TRIES} tries nobody can say if {what} is in", where, AGAIN).findings
+    problem = f"after {_TRIES} tries it is not known whether the table has {what}"
+    (finding,) = store_error(error, problem, where, AGAIN).findings
     raise OutcomeUnknown(finding) from error
 
 
@@ -201,19 +217,19 @@ def _version_in(table: DeltaTable, plan: Plan, write: PlannedWrite) -> int | Non
         return None
     if entry := entry_of(table, {"coset.digest": digest(plan)}):
         return int(entry["version"])
-    raise Refused(
-        Finding(
-            Kind.DOCUMENTS_DISAGREE,
-            f"the table holds batch {newest}, but batch {plan.batch} in it is of another plan than {digest(plan)}",
-            table.table_uri,
-            f"restore the folder {plan.pipeline}/ of the store that the table was published from",
-            about(newest=newest, batch=plan.batch, plan=digest(plan)),
-        )
+    raise Refused.of(
+        Kind.DOCUMENTS_DISAGREE,
+        f"the table holds batch {newest}, but batch {plan.batch} in it is of another plan than {digest(plan)}",
+        table.table_uri,
+        f"restore the folder {plan.pipeline}/ of the store that the table was published from",
+        newest=newest,
+        batch=plan.batch,
+        plan=digest(plan),
     )
 
 
 def entry_of(table: DeltaTable, metadata: Mapping[str, str]) -> dict[str, Any] | None:
-    """The newest commit with these among its metadata; it is nearly always one of the last."""
+    """The newest commit that has this metadata. It is nearly always among the last, which are read first."""
     entries = (entry for limit in (8, None) for entry in table.history(limit))
     return next((entry for entry in entries if metadata.items() <= entry.items()), None)
 
@@ -224,8 +240,8 @@ def newest_in(table: DeltaTable, pipeline: str, name: str) -> int | None:
 
 
 def path_in(file: Artefact) -> str:
-    """Where it lies, as the table's log says."""
-    return file.path.removeprefix(f"tables/{file.name}/")
+    """The path of a file in its table's log."""
+    return file.path.removeprefix(f"{TABLES}{file.name}/")
 
 
 def added(file: Artefact, write: PlannedWrite) -> AddAction:

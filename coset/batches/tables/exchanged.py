@@ -1,4 +1,4 @@
-"""What a swap does to a result table: one commit, in which files of batches take the place of others."""
+"""Carries out a swap in a result table: one commit replaces files of batches by others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from coset.batches.tables.owners import Owner, application
 from coset.sources.files import Files
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Swap
@@ -30,79 +30,84 @@ from spark_jobs.tables.table_schema import RESIDUE, folder
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What a swap does to a table, by batch: these files go, of the ledger of that name, and those come."""
+    """What a swap does to a table, by batch: the files that go, with the name of their ledger, and those that come."""
 
     write: PlannedWrite
     gone: dict[int, tuple[str, tuple[Artefact, ...]]]
     come: dict[int, tuple[Artefact, ...]]
 
+    @property
+    def overwrites(self) -> bool:
+        """Whether all rows of the table go, and not just those of the batches."""
+        return self.write.declared.mode is Mode.REPLACE
+
 
 def taken(path: str, size: int, *, changes: bool) -> RemoveAction:
-    """That a file is taken away, which `changes` the rows or not."""
+    """The removal of a file. `changes` says whether it changes the table's rows."""
     return RemoveAction(path, changes, time.time_ns() // 1_000_000, size, {})
 
 
 def exchange(store: Store, swap: Swap, change: Exchange) -> int:
-    """Put files of batches in the place of others in one Delta commit; give its version.
+    """Replace files of batches in one Delta commit, and return its version.
 
-    Of a table that each batch replaces, only those of the last count. May be repeated and raced as `commit`. Raises
-    Refused if files that go are not in the table, and OutcomeUnknown as `commit`.
+    A table that each batch replaces holds only the last batch. This may be repeated and raced as `commit`. Raises
+    Refused if the table lacks files that go, and OutcomeUnknown as `commit`.
     """
     table, write = change.write.declared.table, change.write
 
     def exchanged(log: DeltaTable) -> Change:
-        if write.declared.mode is Mode.REPLACE:
+        if change.overwrites:
             newest = newest_in(log, swap.pipeline, table)
             if newest not in change.come:
                 return Change([], "append")
             return Change([added(file, write) for file in change.come[newest] if file.records], "overwrite", takes=True)
-        gone = [taken(*file, changes=True) for file in _gone(store.root, log, change)]
+        gone = [taken(*file, changes=True) for file in _gone(store, log, change)]
         come = [added(file, write) for files in change.come.values() for file in files if file.records]
         return Change([*gone, *come], "append", takes=bool(gone))
 
     return _swapped(store, swap, write, exchanged)
 
 
-def check_held(store_root: str, change: Exchange) -> None:
-    """Raise Refused, with all findings, if files that would go are in the table no more."""
-    if change.write.declared.mode is Mode.REPLACE:
+def check_held(store: Store, change: Exchange) -> None:
+    """Raise Refused with all findings if the table lacks files that would go."""
+    if change.overwrites:
         return
-    where = folder(store_root, change.write.declared.table)
+    where = folder(store, change.write.declared.table)
     with opened(where) as log:
         if log is not None:
-            _gone(store_root, log, change)
+            _gone(store, log, change)
         elif any(file.records for _, files in change.gone.values() for file in files):
             raise Refused(deleted(where))
 
 
 def replace_rows(store: Store, swap: Swap, write: PlannedWrite, files: Sequence[Artefact]) -> int:
-    """Give an upserted table these files and no others in one Delta commit; give its version. Raises as `exchange`."""
+    """Replace all files of an upserted table in one Delta commit, and return its version. Raises as `exchange`."""
     change = Change([added(file, write) for file in files if file.records], "overwrite", takes=True)
     return _swapped(store, swap, write, lambda _: change)
 
 
 def restore_rows(store: Store, swap: Swap, write: PlannedWrite, version: int) -> int:
-    """Give an upserted table the files and columns that it had in a version; give the version in which it has them
-    again.
+    """Give an upserted table the files and columns of an earlier version again, and return the new version.
 
-    Raises Refused if one of them was removed since, and as `exchange`.
+    Raises Refused if such a file was removed since, and as `exchange`.
     """
-    files, columns = check_version(store.root, write.declared.table, version)
+    files, columns = check_version(store, write.declared.table, version)
     change = Change([_again(file) for file in files], "overwrite", takes=True, columns=columns)
     return _swapped(store, swap, write, lambda _: change)
 
 
 def pass_over(store: Store, swap: Swap, write: PlannedWrite) -> None:
-    """Let nobody carry out in a table, if it is there, what was decided before a swap. Raises as `exchange`."""
-    with opened(folder(store.root, write.declared.table)) as log:
+    """Note a swap in a table without changing it, so that no process carries out an earlier swap there. Raises as
+    `exchange`."""
+    with opened(folder(store, write.declared.table)) as log:
         if log is None:
             return
     _swapped(store, swap, write, lambda log: Change([], "append", columns=log.schema()))
 
 
-def version_with(store_root: str, swap: Swap, table: str) -> int | None:
-    """The version of a table in which a swap is carried out, None if it is not."""
-    with opened(folder(store_root, table)) as log:
+def version_with(store: Store, swap: Swap, table: str) -> int | None:
+    """The version of a table in which a swap was carried out. None if it was not."""
+    with opened(folder(store, table)) as log:
         if log is None:
             return None
         version = _version_in(log, swap, table)
@@ -110,23 +115,18 @@ def version_with(store_root: str, swap: Swap, table: str) -> int | None:
         return None if passed and entry_of(log, _metadata(swap)) is None else version
 
 
-def check_version(store_root: str, table: str, version: int) -> tuple[list[dict[str, Any]], Schema]:
-    """The files and columns that a table had in a version. Raises Refused, with all findings, if some files were
-    removed since."""
-    where = folder(store_root, table)
+def check_version(store: Store, table: str, version: int) -> tuple[list[dict[str, Any]], Schema]:
+    """The files and columns of a table in a version. Raises Refused with all findings if files were removed since."""
+    where = folder(store, table)
     with opened_at(where, version) as old:
         files: list[dict[str, Any]] = pa.table(old.get_add_actions(flatten=True)).to_pylist()
         columns = old.schema()
     if gone := Files().missing([f"{where}/{file['path']}" for file in files]):
-        then = "it cannot be taken back any more: run the batches again as they were"
+        then = "the swap cannot be taken back any more: run the batches again as they were"
         raise Refused(
             *(
-                Finding(
-                    Kind.FILE_GONE,
-                    "the file was removed since",
-                    uri,
-                    then,
-                    about(table=table, version=version, file=uri),
+                Finding.of(
+                    Kind.FILE_GONE, "the file was removed since", uri, then, table=table, version=version, file=uri
                 )
                 for uri in gone
             )
@@ -135,7 +135,7 @@ def check_version(store_root: str, table: str, version: int) -> tuple[list[dict[
 
 
 def _again(file: dict[str, Any]) -> AddAction:
-    """A file that a table had before."""
+    """The addition of a file that the table had before."""
     return AddAction(
         path=file["path"],
         size=file["size_bytes"],
@@ -149,7 +149,7 @@ def _again(file: dict[str, Any]) -> AddAction:
 def _swapped(store: Store, swap: Swap, write: PlannedWrite, change_of: Callable[[DeltaTable], Change]) -> int:
     table = write.declared.table
     return carry_out(
-        folder(store.root, table),
+        folder(store, table),
         write,
         Owner.of(store, swap.pipeline),
         f"swap {swap.number}",
@@ -173,11 +173,11 @@ def _metadata(swap: Swap) -> dict[str, str]:
 
 
 def _swaps_of(swap: Swap, table: str) -> str:
-    """Under which name a table's log counts the swaps of a pipeline."""
+    """The application whose transactions in a table's log are a pipeline's swaps."""
     return application(swap.pipeline, f"{table}:swaps")
 
 
-def _gone(store_root: str, log: DeltaTable, change: Exchange) -> list[tuple[str, int]]:
-    """The files that go. Raises Refused if the table does not have them, nor what they were put together to."""
-    where, held = folder(store_root, change.write.declared.table), held_in(log)
+def _gone(store: Store, log: DeltaTable, change: Exchange) -> list[tuple[str, int]]:
+    """The files that go. Raises Refused if the table has neither them nor what they were compacted to."""
+    where, held = folder(store, change.write.declared.table), held_in(log)
     return [file for batch, left in change.gone.items() for file in files_held(where, held, batch, *left)]

@@ -1,43 +1,53 @@
-"""The first rows of a result table, for whoever wants to see what is in it."""
+"""The first rows of a result table, for people to look at."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from coset.batches.tables.logs import opened
+from partitioning.documents.store import Store
 from partitioning.model.graph import quote
+from partitioning.model.private import is_private, masked
 from spark_jobs.sql.database import connect
 from spark_jobs.tables.table_schema import RESIDUE, folder
 
 
 @dataclass(frozen=True, slots=True)
 class FirstRows:
-    """Some rows of a table, in the order of its columns; how many it has, and in which version."""
+    """Rows of a table, ordered by its columns, with the table's number of rows and its version."""
 
     rows: pa.Table
     of: int
     version: int
 
 
-def first_rows(store_root: str, table: str, most: int) -> FirstRows | None:
-    """Up to `most` rows of a table as it is now, without the column by which it is partitioned. None if there is no
-    table yet.
+def first_rows(store: Store, table: str, most: int, private: Collection[str] = ()) -> FirstRows | None:
+    """Up to `most` rows of a table as it is now, without its partition column. None if there is no table yet.
 
-    Times are text, as Python has no infinite ones. Raises Refused if the table cannot be read.
+    Values of `private` columns are masked. Times are text, because Python has no infinite ones. Raises Refused if the
+    table cannot be read.
     """
-    with opened(folder(store_root, table)) as there:
+    with opened(folder(store, table)) as there:
         if there is None:
             return None
         held = there.to_pyarrow_dataset()
-        columns = ", ".join(_shown(field) for field in held.schema if field.name != RESIDUE)
-        with connect() as connection:
-            connection.register("held", held)
-            rows = connection.execute(f"SELECT {columns} FROM held ORDER BY ALL LIMIT {most:d}").to_arrow_table()
-        return FirstRows(rows, held.count_rows(), there.version())
+        return FirstRows(in_order(held, most, private), held.count_rows(), there.version())
 
 
-def _shown(field: pa.Field) -> str:
+def in_order(held: ds.Dataset, most: int, private: Collection[str]) -> pa.Table:
+    """Up to `most` rows, ordered by their columns, as `first_rows` gives them."""
+    columns = ", ".join(_shown(field, private) for field in held.schema if field.name != RESIDUE)
+    with connect() as connection:
+        connection.register("held", held)
+        return connection.execute(f"SELECT {columns} FROM held ORDER BY ALL LIMIT {most:d}").to_arrow_table()
+
+
+def _shown(field: pa.Field, private: Collection[str]) -> str:
     name = quote(field.name)
+    if is_private(field.name, private):
+        return masked(name)
     return f"{name}::VARCHAR AS {name}" if pa.types.is_temporal(field.type) else name

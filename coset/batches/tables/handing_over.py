@@ -1,4 +1,4 @@
-"""Handing over: a result table is given to another pipeline, in one commit to its log that says by whom and why."""
+"""Handing over: gives a result table to another pipeline, by a commit to its log that says by whom and why."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from coset.batches.tables.owners import Owner, check_owner, name_owner, owner_of
 from partitioning.commands import HandOver, Repeat, Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.errors import Conflict, Finding, Refused, about
+from partitioning.errors import Conflict, Refused
 from partitioning.kinds import Kind
 from partitioning.model.offsets import check_name
 from spark_jobs.tables.table_schema import folder
 
 
 def hand_over(store: Store, table: str, before: str | None, to: str, *, who: str, why: str) -> None:
-    """Give a table to the pipeline `to` of this store. It may be repeated.
+    """Give a table to the pipeline `to` of this store. This may be repeated.
 
-    `before` is the pipeline that it belongs to, None if the table names none. Raises Refused if there is no such
-    table, if it is another's, or if its owner has a batch open that writes to it; Conflict if somebody commits to it at
-    the same time.
+    `before` is the table's owner, None if the table names none. Raises Refused if there is no such table, if it has
+    another owner, or if an open batch of its owner writes to it. Raises Conflict if somebody commits to it at the same
+    time.
     """
-    where, owner = folder(store.root, table), Owner.of(store, check_name(to, "pipeline"))
-    with opened_there(store.root, table) as log:
+    where, owner = folder(store, table), Owner.of(store, check_name(to, "pipeline"))
+    with opened_there(store, table) as log:
         named = owner_of(log)
         if named == owner:
             return
         if named is not None and named.pipeline != before:
             not_theirs = f", not to {before!r}" if before else ""
             what = f"the table belongs to pipeline {named.pipeline!r}{not_theirs}"
-            then = ("if it is to be handed over by that, ", HandOver(table, named.pipeline, to))
-            raise Refused(Finding(Kind.TABLE_OWNER, what, where, then, about(table=table, owner=named.pipeline)))
+            then = ("if that pipeline shall hand it over, ", HandOver(table, named.pipeline, to))
+            raise Refused.of(Kind.TABLE_OWNER, what, where, then, table=table, owner=named.pipeline)
         if named is None and before is not None:
             check_owner(log, table, Owner.here(store, before))
         if before is not None and (named is None or named.store == owner.store):
@@ -42,19 +42,17 @@ def hand_over(store: Store, table: str, before: str | None, to: str, *, who: str
         try:
             name_owner(log, owner, metadata)
         except CommitFailedError as error:
-            what = "somebody else has committed to the table at the same time"
-            raise Conflict(Finding(Kind.TABLE_OWNER, what, where, Repeat(), about(table=table))) from error
+            what = "somebody else committed to the table at the same time"
+            raise Conflict.of(Kind.TABLE_OWNER, what, where, Repeat(), table=table) from error
 
 
 def _check_at_rest(store: Store, pipeline: str, table: str) -> None:
-    """Finish what the owner has decided. Raises Refused if it has a batch open that writes to the table."""
+    """Finish a half-done swap of the owner. Raises Refused if an open batch of the owner writes to the table."""
     finish(store, pipeline)
     standing = Ledger(store, pipeline).standing()
     if standing.plan is None or not standing.open:
         return
     if table in {write.declared.table for write in standing.plan.writes()}:
         what = f"batch {standing.plan.batch} of {pipeline} is open, and writes to the table"
-        where = folder(store.root, table)
-        raise Refused(
-            Finding(Kind.TABLE_OWNER, what, where, (Run(pipeline), " finishes it"), about(batch=standing.plan.batch))
-        )
+        where = folder(store, table)
+        raise Refused.of(Kind.TABLE_OWNER, what, where, (Run(pipeline), " finishes it"), batch=standing.plan.batch)

@@ -1,7 +1,7 @@
-"""Held: in which files of its result tables the rows of a published batch lie now, if they can be told apart.
+"""Held: finds the files of a result table that hold the rows of a published batch now.
 
-They lie as they were written, or as they were compacted, a file for each batch. Who puts the files of several batches
-together makes one of their rows.
+These are the files that the batch wrote, or the file that they were compacted to. If files of several batches were
+compacted together, their rows cannot be told apart.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from coset.batches.tables.delta import newest_in, path_in
 from coset.batches.tables.logs import Logs, opened
 from coset.sources.files import Files
 from partitioning.documents.ledger import Ledger
-from partitioning.errors import CosetError, Finding, Refused, about
+from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.graph import Mode, Write
@@ -25,31 +25,31 @@ _RESTORE = "restore it from a backup"
 
 
 def compacted_in(batch: int, name: str) -> str:
-    """Where a table has what a batch's files of a ledger were put together to."""
+    """The folder of a table with the compacted file of a batch, of the ledger `name`."""
     return f"data/plan-{batch}/compacted-{name}/"
 
 
 def held_in(log: DeltaTable) -> dict[str, int]:
-    """The files that a table has now, and their sizes."""
+    """The current files of a table and their sizes."""
     return {file["path"]: file["size_bytes"] for file in pa.table(log.get_add_actions()).to_pylist()}
 
 
 def files_held(
     where: str, held: Mapping[str, int], batch: int, name: str, files: Sequence[Artefact]
 ) -> list[tuple[str, int]]:
-    """The files of a table with the rows of a batch, and their sizes: those that it wrote, or what these became.
+    """The files of a table with the rows of a batch, and their sizes: those that it wrote, or their compacted file.
 
-    `held` are all that the table has. Raises Refused, with all findings, if it has neither.
+    `held` are all files of the table. Raises Refused with all findings if it has neither.
     """
     if together := [(path, size) for path, size in held.items() if path.startswith(compacted_in(batch, name))]:
         return together
     findings = [
-        Finding(
+        Finding.of(
             Kind.BACKFILL_TABLE,
-            "the table does not have this file any more: it was put together with others",
+            "the table does not have this file any more: it was compacted with others",
             f"{where}/{path_in(file)}",
-            "its batch's rows cannot be exchanged: run the pipeline under another name, into a table of its own",
-            about(file=path_in(file)),
+            "the rows of its batch cannot be exchanged: run the pipeline under another name, into another table",
+            file=path_in(file),
         )
         for file in files
         if file.records and path_in(file) not in held
@@ -60,15 +60,15 @@ def files_held(
 
 
 def uris_of(ledger: Ledger, batch: int, write: Write, files: Sequence[Artefact]) -> list[str] | None:
-    """Where the rows of a batch lie in a table: in the files that it wrote, as long as they are there, or in what these
-    became; None of a replaced table if they are gone, and nobody sees them.
+    """The URIs of the files with a batch's rows: the files that it wrote while they exist, else their compacted file.
 
-    Raises Refused, with all findings, if they lie nowhere by themselves.
+    None if they are gone, and a later batch has replaced the table's rows. Raises Refused with all findings if no files
+    hold just these rows.
     """
     written = [ledger.uri(file.path) for file in files if file.records]
     if not Files().missing(written):
         return written
-    where = folder(ledger.store.root, write.table)
+    where = folder(ledger.store, write.table)
     with opened(where) as log:
         if log is None:
             raise Refused(deleted(where))
@@ -80,12 +80,12 @@ def uris_of(ledger: Ledger, batch: int, write: Write, files: Sequence[Artefact])
             paths = [path for path, _ in files_held(where, held_in(log), batch, ledger.pipeline, files)]
     there = [f"{where}/{path}" for path in paths]
     if gone := Files().missing(there):
-        raise Refused(*(Finding(Kind.FILE_GONE, "the file is missing", uri, _RESTORE, about(file=uri)) for uri in gone))
+        raise Refused(*(Finding.of(Kind.FILE_GONE, "the file is missing", uri, _RESTORE, file=uri) for uri in gone))
     return there
 
 
 def not_exchangeable(batches: Sequence[tuple[Ledger, int]]) -> Iterator[Finding]:
-    """Why rows of these batches, each in the ledger whose rows count, could not be exchanged if they were run again."""
+    """Findings on batches whose rows a backfill could not exchange. Each is given with the ledger whose rows count."""
     logs, told = Logs(), set[Finding]()
     for ledger, batch in batches:
         plan, verdict = ledger.plan(batch), ledger.verdict(batch)
@@ -100,7 +100,7 @@ def not_exchangeable(batches: Sequence[tuple[Ledger, int]]) -> Iterator[Finding]
 
 
 def _check(logs: Logs, ledger: Ledger, batch: int, write: Write, files: Sequence[Artefact]) -> None:
-    where = folder(ledger.store.root, write.table)
+    where = folder(ledger.store, write.table)
     with opened(where, logs) as log:
         if log is None:
             raise Refused(deleted(where))
@@ -111,11 +111,11 @@ def _check(logs: Logs, ledger: Ledger, batch: int, write: Write, files: Sequence
 
 
 def _is_newest(log: DeltaTable, ledger: Ledger, batch: int, write: Write) -> bool:
-    """Whether a replaced table has the rows of this batch."""
+    """Whether this batch is the newest in a table, which holds its rows if each batch replaces it."""
     pipeline = ledger.original.pipeline if ledger.original else ledger.pipeline
     return newest_in(log, pipeline, write.table) == batch
 
 
 def deleted(where: str) -> Finding:
-    """That a table is gone."""
-    return Finding(Kind.TABLE_BEHIND, "the table is not there any more", where, _RESTORE, about(table=where))
+    """The finding on a table that is gone."""
+    return Finding.of(Kind.TABLE_BEHIND, "the table is gone", where, _RESTORE, table=where)

@@ -1,4 +1,4 @@
-"""Result tables as Delta has them: whether they are there, made, and their columns."""
+"""The Delta logs of result tables: opens them, creates tables, and checks and adds columns."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from coset.batches.tables.owners import Owner, check_owner
 from coset.batches.tables.table_rules import check_rules
 from coset.sources.s3 import storage_options, store_error
-from partitioning.errors import CosetError, Finding, Refused, about
+from partitioning.documents.store import Store
+from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import Mode
 from partitioning.model.plan import PlannedWrite
 from spark_jobs.tables.table_schema import RESIDUE, columns_of, folder, table_schema
 
-# A log is read from its newest checkpoint on: one request a commit since then, each time.
+# A log is read from its newest checkpoint on, with a request for each commit since.
 CHECKPOINT_EVERY = 20
 
 _LOOK = "run the same command again; if it fails again, restore the table's _delta_log/ as it was"
 
 
 class Logs:
-    """The Delta logs that one piece of work looks at: each is read whole once, then what has come to it since.
+    """The Delta logs that one piece of work uses. Each is read whole once, and then only its new commits.
 
-    It is for work that is done at once: a log that is rolled back meanwhile is not seen to be.
+    Do not keep this object for long: it does not notice that a log was rolled back.
     """
 
     def __init__(self) -> None:
         self._read: dict[str, DeltaTable] = {}
 
     def table(self, where: str) -> DeltaTable | None:
-        """The table as it is now, if there is one. Raises what delta-rs raises."""
+        """The table as it is now. None if there is none. Raises delta-rs's errors."""
         if (read := self._read.get(where)) is not None:
             read.update_incremental()
             return read
@@ -45,47 +46,59 @@ class Logs:
         return self._read[where]
 
     def create(self, where: str, write: PlannedWrite, owner: Owner) -> DeltaTable:
-        """A new table, which is this pipeline's. Raises what delta-rs raises."""
+        """Create a table that belongs to `owner`. Raises delta-rs's errors."""
         self._read[where] = DeltaTable.create(
             where,
-            Schema.from_arrow(columns_of(write)),
+            log_schema(write),
+            description=write.declared.comment or None,
             partition_by=partitioned_by(write),
             storage_options=storage_options(),
             configuration={"delta.checkpointInterval": str(CHECKPOINT_EVERY), **owner.properties},
             raise_if_key_not_exists=False,
-            # A retry would put a second CREATE after the one that came first.
+            # A retry could add a second CREATE to a log that has one.
             commit_properties=CommitProperties(max_commit_retries=0),
         )
         return self._read[where]
 
     def forget(self, where: str) -> None:
-        """Read a log whole when it is looked at again."""
+        """Read a log whole the next time."""
         self._read.pop(where, None)
 
 
 @contextmanager
 def opened(where: str, logs: Logs | None = None) -> Iterator[DeltaTable | None]:
-    """The table as it is now, if there is one; what goes wrong is raised as Coset's errors."""
+    """The table as it is now. None if there is none. Errors inside the block are raised as Coset's."""
     try:
         yield (logs or Logs()).table(where)
     except (DeltaError, OSError) as error:
         raise log_error(error, where) from error
 
 
+def try_log(where: str) -> None:
+    """Make a table without rows, and commit to its log once more. Raises Coset's errors if its store cannot do it."""
+    try:
+        made = DeltaTable.create(
+            where, Schema.from_arrow(pa.schema([("it", pa.int64())])), storage_options=storage_options()
+        )
+        made.alter.set_table_description("to be removed")
+    except (DeltaError, OSError) as error:
+        raise log_error(error, where) from error
+
+
 @contextmanager
-def opened_there(store_root: str, table: str) -> Iterator[DeltaTable]:
-    """A table that somebody names, as it is now. Raises Refused if there is none."""
-    where = folder(store_root, table)
+def opened_there(store: Store, table: str) -> Iterator[DeltaTable]:
+    """The table as it is now. Raises Refused if there is none."""
+    where = folder(store, table)
     with opened(where) as log:
         if log is None:
             then = "correct the name, or --store"
-            raise Refused(Finding(Kind.TABLE_UNKNOWN, "there is no such table", where, then, about(table=table)))
+            raise Refused.of(Kind.TABLE_UNKNOWN, "there is no such table", where, then, table=table)
         yield log
 
 
 @contextmanager
 def opened_at(where: str, version: int) -> Iterator[DeltaTable]:
-    """The table as it was in a version; what goes wrong is raised as Coset's errors."""
+    """The table as it was in a version. Errors inside the block are raised as Coset's."""
     try:
         yield DeltaTable(where, version, storage_options=storage_options())
     except (DeltaError, OSError) as error:
@@ -97,32 +110,32 @@ def partitioned_by(write: PlannedWrite) -> list[str]:
 
 
 def check_held_columns(table: DeltaTable, write: PlannedWrite) -> None:
-    """Raise Refused, with all findings, if the table has columns that the plan has not, or has of another type.
+    """Raise Refused with all findings if the table has columns that the plan lacks or has with another type.
 
-    What is written anew as a whole may have any.
+    A table that each batch replaces may have any columns.
     """
     where, mode = table.table_uri, write.declared.mode
     if table.metadata().partition_columns != partitioned_by(write):
-        what = f"the table was not written in mode {mode.value!r} before: its rows lie otherwise"
-        raise Refused(
-            Finding(
-                Kind.TABLE_MODE,
-                what,
-                where,
-                "keep the mode, or write to a table of another name",
-                about(table=write.declared.table, mode=mode),
-            )
+        what = f"the table was not written in mode {mode.value!r} before: it is partitioned in another way"
+        raise Refused.of(
+            Kind.TABLE_MODE,
+            what,
+            where,
+            "keep the mode, or write to a table of another name",
+            table=write.declared.table,
+            mode=mode,
         )
     if mode is Mode.REPLACE:
         return
     wanted = {field.name: field.type for field in columns_of(write)}
     findings = [
-        Finding(
+        Finding.of(
             Kind.TABLE_COLUMNS,
             f"column {name!r} is {kind} in the table, {wanted.get(name, 'missing')} in the plan",
             where,
-            "keep the columns that there are, or write to a table of another name",
-            about(name=name, kind=kind),
+            "keep the table's columns, or write to a table of another name",
+            name=name,
+            kind=kind,
         )
         for name, kind in _held_columns(table).items()
         if kind != wanted.get(name)
@@ -136,18 +149,40 @@ def _held_columns(table: DeltaTable) -> dict[str, pa.DataType]:
 
 
 def add_columns(table: DeltaTable, write: PlannedWrite) -> bool:
-    """Give the table the columns that it lacks, of which its rows have none; whether it lacked any."""
+    """Add the columns that the table lacks, which its rows have as null. Returns whether it lacked any."""
     held = _held_columns(table)
-    added = [field for field in Schema.from_arrow(columns_of(write)).fields if field.name not in held]
+    added = [field for field in log_schema(write).fields if field.name not in held]
     if added:
         table.alter.add_columns(added)
     return bool(added)
 
 
+def log_schema(write: PlannedWrite, there: DeltaTable | None = None) -> Schema:
+    """The columns of a table with what is said of them, by the pipeline or by the log that is there."""
+    held = {field.name: field.metadata for field in there.schema().fields} if there else {}
+    said = {each.column: {"comment": each.text} for each in write.declared.comments}
+    columns = (
+        field.with_metadata({**held.get(field.name, {}), **said.get(field.name, {})}) for field in columns_of(write)
+    )
+    return Schema.from_arrow(pa.schema(list(columns)))
+
+
+def comment_on(table: DeltaTable, write: PlannedWrite) -> bool:
+    """Say of the table and its columns what the pipeline says of them. Returns whether the log said something else."""
+    said = {field.name: field.metadata.get("comment") for field in table.schema().fields}
+    new = [each for each in write.declared.comments if each.column in said and said[each.column] != each.text]
+    described = write.declared.comment in ("", table.metadata().description)
+    if not described:
+        table.alter.set_table_description(write.declared.comment)
+    for each in new:
+        table.alter.set_column_metadata(each.column, {"comment": each.text})
+    return bool(new) or not described
+
+
 def _is_storable(kind: pa.DataType) -> bool:
-    """Whether a Delta table gives back what was written to it."""
+    """Whether a column of this type has the same type when it is read from a Delta table."""
     if kind == pa.timestamp("ns"):
-        return False  # delta-rs has a type of its own for it, which other readers do not know
+        return False  # delta-rs stores it as a type that other readers do not know
     try:
         back = pa.schema(Schema.from_arrow(pa.schema([pa.field("it", kind)])).to_arrow())
     except Exception:  # delta-rs raises the base class here
@@ -156,38 +191,52 @@ def _is_storable(kind: pa.DataType) -> bool:
 
 
 def check_storable(write: PlannedWrite) -> None:
-    """Raise Refused, with all findings, for columns of types that a Delta table cannot hold."""
+    """Raise Refused with all findings for columns with types that a Delta table cannot hold, and for comments on
+    columns that it does not have."""
     findings = [
-        Finding(
+        Finding.of(
             Kind.TABLE_COLUMNS,
             f"column {column.name!r} is {column.type}, which a Delta table cannot hold",
             f"table {write.declared.table!r}",
             "cast it in the step that the table is written from",
-            about(column=column.name, type=column.type),
+            column=column.name,
+            type=column.type,
         )
         for column, kind in zip(write.columns, table_schema(write).types, strict=False)
         if not _is_storable(kind)
+    ]
+    there = columns_of(write).names
+    findings += [
+        Finding.of(
+            Kind.TABLE_COLUMNS,
+            f"there is no column {each.column!r} to say {each.text!r} of",
+            f"table {write.declared.table!r}",
+            f"name one of {', '.join(there)}",
+            column=each.column,
+        )
+        for each in write.declared.comments
+        if each.column not in there
     ]
     if findings:
         raise Refused(*findings)
 
 
-def check_table(store_root: str, write: PlannedWrite, owner: Owner, logs: Logs | None = None) -> None:
-    """Raise Refused, with all findings, if there is a table and it is another's, has other columns, or has
-    rules that a batch would break.
+def check_table(store: Store, write: PlannedWrite, owner: Owner, logs: Logs | None = None) -> None:
+    """Raise Refused with all findings if a table belongs to another pipeline, has other columns, or has rules that a
+    batch would break.
 
-    It keeps those that it has: a batch of others would be run and judged in vain.
+    A table that does not exist passes. This is checked before a batch runs, which would be in vain otherwise.
     """
-    with opened(folder(store_root, write.declared.table), logs) as table:
+    with opened(folder(store, write.declared.table), logs) as table:
         if table is not None:
             check_owner(table, write.declared.table, owner)
             check_rules(table, takes=write.declared.mode is not Mode.APPEND)
             check_held_columns(table, write)
 
 
-def check_exchangeable(store_root: str, name: str, owner: Owner) -> None:
-    """Raise Refused if there is a table of that name, and it is another's, or no rows may be taken from it."""
-    with opened(folder(store_root, name)) as table:
+def check_exchangeable(store: Store, name: str, owner: Owner) -> None:
+    """Raise Refused if a table belongs to another pipeline or its rules forbid removing rows. A missing one passes."""
+    with opened(folder(store, name)) as table:
         if table is not None:
             check_owner(table, name, owner)
             check_rules(table, takes=True)

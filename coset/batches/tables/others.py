@@ -1,7 +1,7 @@
-"""Others: what somebody else than its pipeline did to the rows of a result table, by the table's log.
+"""Changes by others: finds what somebody other than its pipeline did to the rows of a result table, by the table's log.
 
-Entries are looked at from the last batch but one on: what came before a plan, that plan has judged. Optimising,
-vacuuming and properties change no rows.
+The log is read back to the last batch but one: earlier plans have judged what came before. Optimising, vacuuming and
+setting properties change no rows.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from coset.batches.tables.delta import newest_in
 from coset.batches.tables.logs import Logs, opened, opened_there
 from partitioning.commands import AcceptChanges, Then
 from partitioning.documents.store import Store
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import Mode, Write
+from partitioning.model.tables_at import TABLES
 from partitioning.sections import many
 from spark_jobs.tables.table_schema import folder
 
@@ -29,11 +30,11 @@ _ACCEPTED, _HANDED_OVER = "coset.accepted", "coset.to"
 
 @dataclass(slots=True)
 class _Entry:
-    """A version of a table: what its log says of it, and the files that it added and took away with their rows."""
+    """A version of a table: its commit information, and the files that it added and removed with their rows."""
 
     version: int
     info: Mapping[str, Any]
-    # The application whose transaction it is; Coset 0.1.0 named a pipeline there only.
+    # The application of its transaction. Coset 0.1.0 named the pipeline only there.
     application: str = ""
     added: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     removed: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -46,7 +47,7 @@ class _Entry:
 
     @property
     def accepts(self) -> int:
-        """Up to which version somebody has said that it is right."""
+        """The version up to which somebody accepted changes. -1 if nobody did."""
         return int(self.info.get(_ACCEPTED, -1))
 
     @property
@@ -55,10 +56,10 @@ class _Entry:
 
 
 def check_untouched(store: Store, pipeline: str, writes: Sequence[Write], logs: Logs) -> None:
-    """Raise Refused, with every change of others to the rows of these tables that nobody has accepted."""
+    """Raise Refused with all changes of others to the rows of these tables that nobody has accepted."""
     findings = list[Finding]()
     for write in writes:
-        with opened(folder(store.root, write.table), logs) as table:
+        with opened(folder(store, write.table), logs) as table:
             if table is not None:
                 findings.extend(_changes(store, table, write, pipeline))
     if findings:
@@ -66,15 +67,15 @@ def check_untouched(store: Store, pipeline: str, writes: Sequence[Write], logs: 
 
 
 def accept(store: Store, name: str, version: int, *, who: str, why: str) -> None:
-    """Say in a table's log that all is right that was done to it up to a version.
+    """Accept all changes of a table up to a version, in its log.
 
     Raises Refused if there is no such table or version.
     """
-    where = folder(store.root, name)
-    with opened_there(store.root, name) as table:
+    where = folder(store, name)
+    with opened_there(store, name) as table:
         if not 0 <= version <= table.version():
             what = f"there is no version {version}: the table has versions 0 to {table.version()}"
-            raise Refused(Finding(Kind.ARGUMENT, what, where, "name one of them", about(version=version)))
+            raise Refused.of(Kind.ARGUMENT, what, where, "name one of them", version=version)
         table.create_write_transaction(
             [],
             "append",
@@ -95,32 +96,32 @@ def _changes(store: Store, table: DeltaTable, write: Write, pipeline: str) -> It
     accepted = AcceptChanges(name, newest)
     then: Then = accepted
     if others and not any(batch > others[0].version for batch in batches):
-        # What is restored is the owner too.
+        # Restoring also restores the owner, so a version that hands the table over is passed.
         handed = {entry.version for entry in entries if entry.is_handed_over}
         before = next(version for version in range(others[0].version - 1, -1, -1) if version not in handed)
         restore = f'`DeltaTable("{where}", storage_options=…).restore({before})`'
         then = (f"take it back: {restore}; or, if it is to stay, ", accepted)
     for entry in others:
-        what = f"version {entry.version} of the table is none of pipeline {pipeline!r}: {_told(entry)}"
-        yield Finding(Kind.TABLE_CHANGED, what, where, then, about(table=name, version=entry.version))
+        what = f"version {entry.version} of the table is not by pipeline {pipeline!r}: {_told(entry)}"
+        yield Finding.of(Kind.TABLE_CHANGED, what, where, then, table=name, version=entry.version)
     if lost is not None:
         what = f"the log has lost version {lost}, so nobody can tell what others did to the table"
         look = ("look at its rows; if they are right, ", accepted)
-        yield Finding(Kind.TABLE_CHANGED, what, where, look, about(table=name, lost=lost))
+        yield Finding.of(Kind.TABLE_CHANGED, what, where, look, table=name, lost=lost)
 
 
 def _entries(store: Store, table: DeltaTable, write: Write, pipeline: str) -> tuple[list[_Entry], int | None]:
-    """The entries to look at, oldest first; and the version that is gone, if it is gone before any batch was found.
+    """The entries to look at, oldest first, and the version that is gone, if no batch was found after it.
 
-    Who hands a table over says that its rows are right. A pipeline that has upserted to it before is told of them all
-    the same: what it keeps does not know of them, and would write over them.
+    Handing a table over accepts its rows. A pipeline that has upserted to the table before still gets them as changes:
+    its state does not have them, and would overwrite them.
     """
     handing_settles = write.mode is not Mode.UPSERT or newest_in(table, pipeline, write.table) is None
     found, settled, batches = list[_Entry](), -1, 0
     for version in range(table.version(), -1, -1):
         if version <= settled or batches == 2:
             break
-        data = store.get(f"tables/{write.table}/_delta_log/{version:020}.json")
+        data = store.get(f"{TABLES}{write.table}/_delta_log/{version:020}.json")
         if data is None:
             return found[::-1], None if batches else version
         entry = _entry(version, data)
@@ -142,7 +143,7 @@ def _entry(version: int, data: bytes) -> _Entry:
 
 
 def _still_there(entries: Sequence[_Entry], pipeline: str) -> list[_Entry]:
-    """Those of others whose changes were neither taken back nor written over by a batch, oldest first."""
+    """The entries of others whose changes were neither taken back nor overwritten by a batch, oldest first."""
     added, removed = dict[str, _Entry](), dict[str, _Entry]()
     for entry in entries:
         if entry.is_of(pipeline):
@@ -159,7 +160,7 @@ def _still_there(entries: Sequence[_Entry], pipeline: str) -> list[_Entry]:
 
 
 def _write_over(entry: _Entry, added: dict[str, _Entry], removed: dict[str, _Entry]) -> None:
-    """What a batch or a swap leaves of the changes of others before it."""
+    """Remove the earlier changes of others that a batch or a swap overwrites."""
     for path in entry.removed:
         added.pop(path, None)
     if entry.info.get("operationParameters", {}).get("mode") != "Overwrite":
@@ -175,7 +176,7 @@ def _partition(file: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _told(entry: _Entry) -> str:
-    """What an entry says of itself: RESTORE, at 2026-01-02 03:04, by delta-rs; 1 file with 10 rows added, 2 removed."""
+    """An entry in words: RESTORE, at 2026-01-02 03:04, by delta-rs; 1 file with 10 rows added, 2 removed."""
     info = entry.info
     mode = info.get("operationParameters", {}).get("mode") if info.get("operation") == "WRITE" else None
     said = [f"{info.get('operation', 'something')}{f' ({mode})' if mode else ''}"]

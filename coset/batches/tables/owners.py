@@ -1,7 +1,7 @@
-"""Owners: which pipeline a result table belongs to. Its properties name it, from the commit that makes the table on.
+"""Owners: which pipeline a result table belongs to. The properties of the table name it from its first commit on.
 
-A pipeline is known by its name and its store: tables that were copied to another store are not those of a pipeline
-there that happens to have the name.
+An owner is a pipeline's name and its store's id: tables that were copied to another store do not belong to a pipeline
+of the same name there.
 """
 
 from __future__ import annotations
@@ -23,28 +23,31 @@ _ID = "store-id"
 
 
 class Owner(Value, frozen=True):
-    """A pipeline of a store, which is known by its id; a store that has none yet owns nothing."""
+    """A pipeline of a store. `store` is the store's id; a store without an id owns nothing."""
 
     pipeline: str
     store: str
 
     @classmethod
     def here(cls, store: Store, pipeline: str) -> Owner:
-        """A pipeline of this store, or that of which this is a backfill. Stores nothing."""
+        """A pipeline of this store as an owner. A backfill's owner is its pipeline. Stores nothing."""
         return cls(pipeline_of(pipeline) or pipeline, (store.get(_ID) or b"").decode())
 
     @classmethod
     def of(cls, store: Store, pipeline: str) -> Owner:
-        """The same; the store is given an id if it has none."""
-        found = cls.here(store, pipeline)
-        return (
-            found if found.store else cls(found.pipeline, store.put_new(_ID, secrets.token_hex(16).encode()).decode())
-        )
+        """The same, and the store gets an id if it has none."""
+        return cls(pipeline_of(pipeline) or pipeline, store_id(store))
 
     @property
     def properties(self) -> dict[str, str]:
-        """What a table says that belongs to it."""
+        """The properties of a table that belongs to it."""
         return {PIPELINE: self.pipeline, STORE: self.store}
+
+
+def store_id(store: Store) -> str:
+    """The id of a store, which gets one if it has none."""
+    found = store.get(_ID)
+    return (store.put_new(_ID, secrets.token_hex(16).encode()) if found is None else found).decode()
 
 
 def application(pipeline: str, table: str) -> str:
@@ -53,16 +56,16 @@ def application(pipeline: str, table: str) -> str:
 
 
 def owner_of(table: DeltaTable) -> Owner | None:
-    """Whom a table names as its owner, if it names anybody."""
+    """The owner that a table names, None if it names none."""
     properties = table.metadata().configuration
     return Owner(properties[PIPELINE], properties.get(STORE, "")) if PIPELINE in properties else None
 
 
 def check_owner(table: DeltaTable, name: str, owner: Owner) -> None:
-    """Raise Refused if a table is not its owner's.
+    """Raise Refused if a table does not belong to `owner`.
 
-    A table that names no owner, because an older version of Coset made it, is that pipeline's whose batches its log
-    has. If it has no rows, it is of whoever comes first.
+    A table of an older version of Coset names no owner. It belongs to the pipeline whose batches its log has. If it has
+    no batches and no rows, it belongs to the first pipeline that writes to it.
     """
     named = owner_of(table)
     if named == owner:
@@ -82,7 +85,7 @@ def check_owner(table: DeltaTable, name: str, owner: Owner) -> None:
 
 
 def adopt(table: DeltaTable, owner: Owner) -> bool:
-    """Let a table that names no owner name this one; whether it named none. Raises what delta-rs raises."""
+    """Make a table without an owner name this one. Returns whether it had none. Raises delta-rs's errors."""
     if owner_of(table) is not None:
         return False
     name_owner(table, owner, {})
@@ -90,8 +93,9 @@ def adopt(table: DeltaTable, owner: Owner) -> bool:
 
 
 def name_owner(table: DeltaTable, owner: Owner, metadata: dict[str, str]) -> None:
-    """Let a table name another owner in a commit with this metadata. Raises what delta-rs raises, also if anybody has
-    committed to the table since it was read."""
+    """Make a table name an owner, in a commit with this metadata. Raises delta-rs's errors, also if anybody has
+    committed
+    to the table since it was read."""
     table.alter.set_table_properties(
         owner.properties,
         raise_if_not_exists=False,
@@ -100,7 +104,7 @@ def name_owner(table: DeltaTable, owner: Owner, metadata: dict[str, str]) -> Non
 
 
 def _wrote(table: DeltaTable, name: str, owner: Owner) -> set[str]:
-    """The pipelines whose batches or swaps a log has. Coset 0.1.0 named a pipeline in its transactions only."""
+    """The pipelines whose batches or swaps a log has. Coset 0.1.0 named the pipeline only in its transactions."""
     known = table.transaction_version(application(owner.pipeline, name)) is not None
     return ({owner.pipeline} if known else set()) | {
         entry["coset.pipeline"] for entry in table.history() if "coset.pipeline" in entry
@@ -109,7 +113,7 @@ def _wrote(table: DeltaTable, name: str, owner: Owner) -> set[str]:
 
 def _refused(table: DeltaTable, what: str, name: str, before: str | None, owner: Owner) -> Refused:
     then = (
-        "write to a table of another name; or, if it is to be handed over, ",
+        "write to a table of another name; or, to have it handed over, ",
         HandOver(name, before, owner.pipeline),
     )
     values = about(table=name, owner=before, pipeline=owner.pipeline)

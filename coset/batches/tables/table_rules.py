@@ -1,6 +1,6 @@
-"""Rules of a table: what its own log demands of whoever writes to it, as far as Coset does not see to it.
+"""Rules of a table: what its log demands of writers, as far as Coset does not ensure it.
 
-Files are committed as tasks wrote them, so nobody would look whether their rows keep a constraint of the table.
+Files are committed as tasks wrote them, so nothing would check their rows against a constraint of the table.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from collections.abc import Iterator
 from deltalake import DeltaTable, Field
 
 from partitioning.commands import Repeat, Then
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 
 _CHECK = "delta.constraints."
 _APPEND_ONLY = "delta.appendOnly"
 _MAPPING = "delta.columnMapping.mode"
-# What these ask for is looked for below, is nothing that a commit of whole files could break, or is kept by delta-rs.
+# Features whose demands are checked below, cannot be broken by a commit of whole files, or are kept by delta-rs.
 _KEPT = {
     *("appendOnly", "invariants", "checkConstraints", "generatedColumns", "changeDataFeed", "timestampNtz"),
     *("v2Checkpoint", "vacuumProtocolCheck", "inCommitTimestamp"),
 }
-# What the metadata of a column demands of its values.
+# Metadata of a column with demands on its values.
 _OF_COLUMNS = ("delta.generationExpression", "delta.invariants", "delta.identity.start", "__CHAR_VARCHAR_TYPE_STRING")
 
 
 def check_rules(table: DeltaTable, *, takes: bool) -> None:
-    """Raise Refused, with all findings, if a table demands what a commit would break, or may break.
+    """Raise Refused with all findings on rules that a commit breaks or may break.
 
-    The commit `takes` rows away, or it only adds some.
+    `takes` says whether the commit removes rows or only adds some.
     """
     if findings := tuple(_broken(table, takes=takes)):
         raise Refused(*findings)
@@ -43,14 +43,14 @@ def _broken(table: DeltaTable, *, takes: bool) -> Iterator[Finding]:
     for name, condition in sorted(properties.items()):
         if name.startswith(_CHECK):
             name = name.removeprefix(_CHECK)
-            what = f"the table has the CHECK constraint {name!r}: {condition}; Coset does not judge it"
+            what = f"the table has the CHECK constraint {name!r}: {condition}; Coset does not check it"
             yield _finding(what, where, name, _expect_instead(where, f"drop_constraint({name!r})"))
     if properties.get(_MAPPING, "none") != "none" and not features:
         yield _finding(f"the table maps its columns ({_MAPPING}), which Coset does not", where, _MAPPING)
     if takes and properties.get(_APPEND_ONLY, "").lower() == "true":
-        what = f"the table may only be appended to ({_APPEND_ONLY}), but rows are to be taken away"
+        what = f"the table may only be appended to ({_APPEND_ONLY}), but the commit removes rows"
         changeable = {_APPEND_ONLY: "false"}
-        unset = f"let it be changed: {_alter(where, f'set_table_properties({changeable})')}; then "
+        unset = f"allow changes: {_alter(where, f'set_table_properties({changeable})')}; then "
         yield _finding(what, where, _APPEND_ONLY, (unset, Repeat()))
     for field in table.schema().fields:
         yield from _of_column(field, where)
@@ -58,7 +58,7 @@ def _broken(table: DeltaTable, *, takes: bool) -> Iterator[Finding]:
 
 def _of_column(field: Field, where: str) -> Iterator[Finding]:
     if not field.nullable:
-        what = f"column {field.name!r} must not be null in the table; Coset does not judge it"
+        what = f"column {field.name!r} must not be null in the table; Coset does not check it"
         yield _finding(what, where, field.name, _expect_instead(where, f"drop_column_not_null({field.name!r})"))
     for name in _OF_COLUMNS:
         if name in field.metadata:
@@ -67,13 +67,13 @@ def _of_column(field: Field, where: str) -> Iterator[Finding]:
 
 
 def _finding(what: str, where: str, rule: str, then: Then = "write to a table of another name") -> Finding:
-    return Finding(Kind.TABLE_RULE, what, where, then, about(rule=rule))
+    return Finding.of(Kind.TABLE_RULE, what, where, then, rule=rule)
 
 
 def _expect_instead(where: str, call: str) -> str:
-    return f"say it with expect= in the pipeline, and drop it: {_alter(where, call)}"
+    return f"state it with expect= in the pipeline, and drop it: {_alter(where, call)}"
 
 
 def _alter(where: str, call: str) -> str:
-    """The Python that changes a table, to be read and run by people."""
+    """A line of Python that changes a table, for people to run."""
     return f'`DeltaTable("{where}", storage_options=…).alter.{call}`'

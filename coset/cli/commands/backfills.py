@@ -8,9 +8,7 @@ from typing import Annotated
 
 import typer
 
-from coset.batches.runners.choice import RunnerKind, runner
 from coset.cli.app import (
-    AsJson,
     BeginAnew,
     Docs,
     GoOn,
@@ -21,13 +19,15 @@ from coset.cli.app import (
     RunnerOption,
     SchemeTexts,
     SettingsFile,
+    SparkConf,
     StoreRoot,
-    app,
     root_of,
+    runner_of,
     settings_of,
 )
-from coset.cli.output import Command
-from partitioning.errors import Finding, Refused
+from coset.cli.command import Panel, command
+from coset.cli.output import Answer
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.numbers import GROUPS, MINUTES
 
@@ -39,7 +39,7 @@ class Input(StrEnum):
     REPAIRED = "repaired"
 
 
-@app.command(cls=Command)
+@command(Panel.BACKFILL, final=lambda given: given["cancel"] is not None)
 def backfill(
     pipeline: Named,
     first: Annotated[int | None, typer.Option("--from", min=0, help="The first batch to run again.")] = None,
@@ -80,92 +80,83 @@ def backfill(
     kind: RunnerOption = None,
     master: Master = "local[*]",
     memory: Memory = "1GB",
+    conf: SparkConf = None,
     docs: Docs = Path(".coset/docs"),
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Run published batches again beside the published data, compare, and swap the rows in if they are the same."""
     from coset.batches.backfills.pacing.hours import Hours
     from coset.cli import backfills
 
     if sum(number is not None for number in (first, pause, resume, cancel)) != 1:
         where = "--from, --pause, --resume, --cancel"
-        raise Refused(
-            Finding(Kind.ARGUMENT, "it is not said what to do with which backfill", where, "give one of them")
-        )
+        raise Refused.of(Kind.ARGUMENT, "it is not said what to do with which backfill", where, "give one of them")
     root = root_of(store)
     if pause is not None:
-        backfills.pause(pipeline, root, pause, why, as_json=as_json)
-        return
+        return backfills.pause(pipeline, root, pause, why)
     if cancel is not None:
-        backfills.cancel(pipeline, root, cancel, why, as_json=as_json)
-        return
+        return backfills.cancel(pipeline, root, cancel, why, docs)
     if at_once is not None:
         GROUPS.check(at_once, "--groups-at-once")
     MINUTES.check(live, "--wait-for-live")
     limits = backfills.Limits(at_once, Hours.parse(window) if window else None, live)
-    runs = runner(kind or RunnerKind.at(master), master, memory)
+    runs = runner_of(kind, master, memory, conf)
     if resume is not None:
-        backfills.resume(pipeline, root, resume, limits, runs, docs, as_json=as_json)
-    if first is not None:
-        to = None if cascade else first if last is None else last
-        asked = backfills.Asked(
-            first,
-            to,
-            settings_of(scheme, groups, None, settings, begin_anew=begin_anew, go_on=go_on),
-            why,
-            given is Input.REPAIRED,
-        )
-        if preview:
-            backfills.preview(pipeline, root, asked, as_json=as_json)
-        else:
-            backfills.begin(pipeline, root, asked, limits, runs, docs, as_json=as_json)
+        return backfills.resume(pipeline, root, resume, limits, runs, docs)
+    assert first is not None
+    to = None if cascade else first if last is None else last
+    by = settings_of(scheme, groups, None, settings, begin_anew=begin_anew, go_on=go_on)
+    asked = backfills.Asked(first, to, by, why, given is Input.REPAIRED)
+    if preview:
+        return backfills.preview(pipeline, root, asked)
+    return backfills.begin(pipeline, root, asked, limits, runs, docs)
 
 
-@app.command(cls=Command)
+@command(Panel.BACKFILL)
 def backfills(
     pipeline: Named,
     store: StoreRoot = None,
     number: Annotated[int | None, typer.Option("--number", help="Show this backfill and its comparison.")] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """List the backfills and which of them readers see, or show the comparison of one."""
     from coset.cli import backfills
 
-    backfills.listed(pipeline, root_of(store), number, as_json=as_json)
+    if number is None:
+        return backfills.listed(pipeline, root_of(store))
+    return backfills.shown(pipeline, root_of(store), number)
 
 
-@app.command(cls=Command)
+@command(Panel.BACKFILL)
 def swap(
     pipeline: Named,
     number: Annotated[int, typer.Argument(help="The number of the backfill.")],
     approve: Annotated[str, typer.Option("--approve", help="The digest of the comparison that you approve.")],
     store: StoreRoot = None,
     why: Annotated[str, typer.Option("--why", help="The reason, kept with the swap.")] = "",
-    as_json: AsJson = False,
-) -> None:
+    docs: Docs = Path(".coset/docs"),
+) -> Answer:
     """Replace the rows that readers see by those of a backfill: one commit for each table."""
     from coset.cli import backfills
 
-    backfills.swap(pipeline, root_of(store), number, approve, why, as_json=as_json)
+    return backfills.swap(pipeline, root_of(store), number, approve, why, docs)
 
 
-@app.command(cls=Command)
+@command(Panel.BACKFILL)
 def undo(
     pipeline: Named,
     number: Annotated[int, typer.Argument(help="The number of the backfill.")],
     store: StoreRoot = None,
     why: Annotated[str, typer.Option("--why", help="The reason, kept with the swap.")] = "",
-    as_json: AsJson = False,
-) -> None:
+    docs: Docs = Path(".coset/docs"),
+) -> Answer:
     """Undo a backfill: readers see the rows of before it."""
     from coset.cli import backfills
 
-    backfills.undo(pipeline, root_of(store), number, why, as_json=as_json)
+    return backfills.undo(pipeline, root_of(store), number, why, docs)
 
 
-@app.command(cls=Command)
-def gaps(pipeline: Named, store: StoreRoot = None, as_json: AsJson = False) -> None:
+@command(Panel.LOOK)
+def gaps(pipeline: Named, store: StoreRoot = None) -> Answer:
     """List the offsets that no published batch holds, with the command that reads them."""
     from coset.cli import backfills
 
-    backfills.gaps(pipeline, root_of(store), as_json=as_json)
+    return backfills.gaps(pipeline, root_of(store))

@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 
-from coset.batches.runners.choice import RunnerKind, runner
 from coset.cli.app import (
     AcceptLoss,
-    AsJson,
     BatchNumber,
     BeginAnew,
     Docs,
@@ -20,21 +18,25 @@ from coset.cli.app import (
     Master,
     Memory,
     Named,
+    NamedOrAll,
     RunnerOption,
     SchemeTexts,
     SettingsFile,
+    SparkConf,
     StoreRoot,
     TakeAway,
-    app,
+    one_of,
     root_of,
+    runner_of,
     settings_of,
 )
-from coset.cli.output import Command, console, say
-from partitioning.errors import Finding, Refused
+from coset.cli.command import Panel, always, command, gives_up
+from coset.cli.output import Answer
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 
 
-@app.command(cls=Command)
+@command(Panel.RUN, final=gives_up)
 def plan(
     pipeline: Named,
     store: StoreRoot = None,
@@ -46,22 +48,20 @@ def plan(
     settings: SettingsFile = None,
     begin_anew: BeginAnew = None,
     go_on: GoOn = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Plan the next batch and store the plan. An open batch keeps its plan."""
     from coset.cli import plans
 
-    plans.make(
+    return plans.make(
         pipeline,
         root_of(store),
         settings_of(
             scheme, groups, limit, settings, accept_loss, take_away=take_away, begin_anew=begin_anew, go_on=go_on
         ),
-        as_json=as_json,
     )
 
 
-@app.command(cls=Command)
+@command(Panel.LOOK)
 def explain(
     pipeline: Named,
     store: StoreRoot = None,
@@ -75,24 +75,18 @@ def explain(
     go_on: GoOn = None,
     svg: Annotated[Path | None, typer.Option("--svg", help="Draw the plan to this file too, as SVG.")] = None,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print a Mermaid flowchart for Markdown instead.")] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Show a plan: of --batch, of the open batch, or what the next plan would be. Stores nothing."""
     from coset.cli import plans
 
-    if mermaid and as_json:
-        raise Refused(
-            Finding(Kind.ARGUMENT, "a plan is shown as JSON or as Mermaid", "--json, --mermaid", "choose one of them")
-        )
-    form = plans.Form(as_json, mermaid, svg)
+    form = plans.Form(mermaid, svg)
     if batch is None:
         asked = settings_of(scheme, groups, limit, settings, take_away=take_away, begin_anew=begin_anew, go_on=go_on)
-        plans.explain_next(pipeline, root_of(store), asked, form)
-    else:
-        plans.explain_batch(pipeline, root_of(store), batch, form)
+        return plans.explain_next(pipeline, root_of(store), asked, form)
+    return plans.explain_batch(pipeline, root_of(store), batch, form)
 
 
-@app.command(cls=Command)
+@command(Panel.LOOK)
 def diff(
     plans: Annotated[
         list[str],
@@ -109,8 +103,7 @@ def diff(
     settings: SettingsFile = None,
     begin_anew: BeginAnew = None,
     go_on: GoOn = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Compare two plans: what changed, which keys move, and whether results stay the same. Stores nothing."""
     from coset.cli import diff
 
@@ -119,16 +112,16 @@ def diff(
             asked = settings_of(
                 scheme, groups, limit, settings, take_away=take_away, begin_anew=begin_anew, go_on=go_on
             )
-            diff.compare_batches(pipeline, old, new, root_of(store), asked, as_json=as_json)
+            return diff.compare_batches(pipeline, old, new, root_of(store), asked)
         case [old, new]:
-            diff.compare_files(old, new, as_json=as_json)
+            return diff.compare_files(old, new)
         case _:
             raise diff.misused(plans)
 
 
-@app.command(cls=Command)
+@command(Panel.RUN, final=gives_up)
 def run(
-    pipeline: Named,
+    pipeline: NamedOrAll = None,
     store: StoreRoot = None,
     scheme: SchemeTexts = None,
     groups: Groups = None,
@@ -141,17 +134,22 @@ def run(
     kind: RunnerOption = None,
     master: Master = "local[*]",
     memory: Memory = "1GB",
+    conf: SparkConf = None,
     docs: Docs = Path(".coset/docs"),
-    until_done: Annotated[bool, typer.Option("--all", help="Run batch after batch until nothing is left.")] = False,
+    until_done: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Run batch after batch until nothing is left; without PIPELINE, of all of the project."
+        ),
+    ] = False,
     again: Annotated[
         bool, typer.Option("--again", help="Run a batch again whose checks failed twice in the same way.")
     ] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Run one batch: plan, run its task groups, audit, check, publish, report. An open batch is finished first."""
     from coset.cli import batches
 
-    runs = runner(kind or RunnerKind.at(master), master, memory)
+    runs = runner_of(kind, master, memory, conf)
     options = batches.RunOptions(
         settings_of(
             scheme, groups, limit, settings, accept_loss, take_away=take_away, begin_anew=begin_anew, go_on=go_on
@@ -160,52 +158,56 @@ def run(
         docs,
         again,
     )
-    batches.run(pipeline, root_of(store), options, until_done=until_done, as_json=as_json)
+    one = one_of(pipeline, every=until_done)
+    if one is None:
+        return batches.run_all(root_of(store), options)
+    return batches.run(one, root_of(store), options, until_done=until_done)
 
 
-@app.command("list", cls=Command)
-def list_pipelines(store: StoreRoot = None, as_json: AsJson = False) -> None:
-    """List the pipelines in dags/pipelines of this folder, and those that have run in the store."""
-    from coset.cli.catalogue import show_pipelines
+@command(Panel.LOOK, "list")
+def list_pipelines(store: StoreRoot = None) -> Answer:
+    """List the pipelines of the project, and those that have run in the store."""
+    from coset.cli.catalogue import listed
 
-    raise typer.Exit(show_pipelines(root_of(store), as_json=as_json))
+    return listed(root_of(store))
 
 
-@app.command(cls=Command)
-def status(pipeline: Named, store: StoreRoot = None, as_json: AsJson = False) -> None:
+@command(Panel.LOOK)
+def status(
+    pipeline: NamedOrAll = None,
+    store: StoreRoot = None,
+    every: Annotated[bool, typer.Option("--all", help="Show all pipelines of the project.")] = False,
+) -> Answer:
     """Show how far each stream partition is: committed, latest, lag; and what an open batch still needs."""
-    from coset.cli.status import show_status
+    from coset.cli import status
 
-    raise typer.Exit(show_status(pipeline, root_of(store), as_json=as_json))
+    one = one_of(pipeline, every=every)
+    return status.all_standing(root_of(store)) if one is None else status.standing(one, root_of(store))
 
 
-@app.command(cls=Command)
-def metrics(pipeline: Named, store: StoreRoot = None) -> None:
+@command(Panel.LOOK)
+def metrics(pipeline: Named, store: StoreRoot = None) -> Answer:
     """Print how far each stream partition is, and what waits, as OpenMetrics text."""
-    from coset.cli.metrics import show_metrics
+    from coset.cli.metrics import printed
 
-    raise typer.Exit(show_metrics(pipeline, root_of(store)))
+    return printed(pipeline, root_of(store))
 
 
-@app.command(cls=Command)
+@command(Panel.LOOK)
 def assign(
     streams: Annotated[list[str], typer.Option("--stream", help="A stream and its partition count: views=8.")],
     scheme: Annotated[
         str | None, typer.Option("--scheme", help="max, cogroup (if none is named), elastic(F) or tasks(L).")
     ] = None,
     tasks: Annotated[int | None, typer.Option("--tasks", help="The same as --scheme 'tasks(L)'.")] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Show which task would read which stream partitions. Needs no data and no store."""
-    from coset.cli.assign import show_assignment, what_if
+    from coset.cli.assign import dealt
 
-    assignment, warning = what_if(streams, scheme, tasks)
-    if warning:
-        say(console(stderr=True), warning)
-    show_assignment(assignment, streams, as_json=as_json)
+    return dealt(streams, scheme, tasks)
 
 
-@app.command(cls=Command)
+@command(Panel.LOOK)
 def schemes(
     pipeline: Named,
     store: StoreRoot = None,
@@ -225,40 +227,17 @@ def schemes(
     write: Annotated[
         Path | None, typer.Option("--write", help="Write the proposal to this file, for --settings.")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Compare schemes on the real sizes, propose one, and name hot keys. Stores nothing."""
     from coset.cli import sizes
     from partitioning.sizing.proposal import Targets
 
     targets = Targets(bytes=target_bytes, seconds=target_seconds, min_tasks=min_tasks, max_tasks=max_tasks)
     asked = sizes.Asked(given or [], targets, write)
-    sizes.schemes(pipeline, root_of(store), settings_of(None, None, None, settings), asked, as_json=as_json)
+    return sizes.schemes(pipeline, root_of(store), settings_of(None, None, None, settings), asked)
 
 
-@app.command(cls=Command)
-def takeover(
-    checkpoints: Annotated[
-        Path, typer.Argument(metavar="CHECKPOINTS", help="A file with what Samza's CheckpointTool printed.")
-    ],
-    streams: Annotated[
-        list[str] | None, typer.Option("--stream", help="A stream and its partition count: views=8. Repeatable.")
-    ] = None,
-    pipeline: Annotated[
-        str | None, typer.Option("--pipeline", help="Instead of --stream: a pipeline, to compare with its streams.")
-    ] = None,
-    system: Annotated[
-        str | None, typer.Option("--system", help="The streams' system in Samza, if there are several.")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Print where the first batch starts after a Samza job, as a [starts] table for --settings. Stores nothing."""
-    from coset.cli.takeover import take_over
-
-    take_over(checkpoints, streams or [], pipeline, system, as_json=as_json)
-
-
-@app.command(cls=Command)
+@command(Panel.LOOK)
 def report(
     pipeline: Named,
     store: StoreRoot = None,
@@ -270,20 +249,55 @@ def report(
     html: Annotated[
         Path | None, typer.Option("--html", dir_okay=False, help="Write it to this file too, as one page to send.")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Show the outcome of a batch: of --batch, or of the newest; or with --since how the last days went."""
     if since is not None:
         from coset.cli import reports
 
-        reports.show_since(pipeline, root_of(store), since, html, as_json=as_json)
-        return
+        return reports.since(pipeline, root_of(store), since, html)
     from coset.cli import batches
 
-    batches.report(pipeline, root_of(store), batch, docs, html, as_json=as_json)
+    return batches.report(pipeline, root_of(store), batch, docs, html)
 
 
-@app.command(cls=Command)
+@command(Panel.LOOK)
+def records(
+    pipeline: Named,
+    batch: Annotated[int, typer.Option("--batch", help="The number of a batch.")],
+    store: StoreRoot = None,
+    of_offenders: Annotated[
+        bool,
+        typer.Option("--offenders", help="Only those that do not meet an expectation, with the rows made of them."),
+    ] = False,
+    aside: Annotated[
+        bool, typer.Option("--set-aside", help="Only those that cannot be used and were set aside, with the reason.")
+    ] = False,
+    expectation: Annotated[
+        str | None, typer.Option("--expectation", metavar="NAME", help="Only offenders of this: expect_…")
+    ] = None,
+    stream: Annotated[str | None, typer.Option("--stream", help="Only records of this stream.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Only records of this key.")] = None,
+    most: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most N records of each.")] = 20,
+    sql: Annotated[bool, typer.Option("--sql", help="Print SQL for DuckDB that selects the same.")] = False,
+) -> Answer:
+    """Show records that a batch read, with file, partition and offset. Stores nothing."""
+    if expectation is not None and not of_offenders:
+        what, where = "these options do not say what to show", "--expectation"
+        raise Refused.of(Kind.ARGUMENT, what, where, "add --offenders", options=where)
+    if aside and (of_offenders or key is not None or sql):
+        what, then = "--set-aside goes with --batch, --stream and --limit only", "leave the others out"
+        raise Refused.of(Kind.ARGUMENT, what, "--set-aside", then, options="--set-aside")
+    from coset.batches.offenders import Asked
+    from coset.cli import found_records
+
+    asked = Asked(most, expectation, stream, key)
+    if aside:
+        return found_records.set_aside(pipeline, root_of(store), batch, asked)
+    found = found_records.offending if of_offenders else found_records.read
+    return found(pipeline, root_of(store), batch, asked, sql=sql)
+
+
+@command(Panel.LOOK)
 def state(
     pipeline: Named,
     step: Annotated[str | None, typer.Argument(help="The step. Without it, all steps with state.")] = None,
@@ -293,32 +307,32 @@ def state(
     parquet: Annotated[
         Path | None, typer.Option("--parquet", dir_okay=False, help="Write all rows to this file.")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Show the state of a step after --batch, or after the last published batch."""
-    from coset.cli import state as shown
+    from coset.cli import state as kept
 
-    shown.show_state(pipeline, root_of(store), step, batch, key, parquet, as_json=as_json)
+    return kept.kept(pipeline, root_of(store), step, batch, key, parquet)
 
 
-@app.command(cls=Command)
+@command(Panel.RUN, final=always)
 def abandon(
     pipeline: Named,
     why: Annotated[str, typer.Option("--why", help="The reason, kept in the verdict.")],
     store: StoreRoot = None,
-    as_json: AsJson = False,
-) -> None:
+    docs: Docs = Path(".coset/docs"),
+) -> Answer:
     """Give up the open batch. Nothing of it is published; its records go into the next plan."""
     from coset.cli import batches
 
-    batches.abandon(pipeline, root_of(store), why, as_json=as_json)
+    return batches.abandon(pipeline, root_of(store), why, docs)
 
 
-@app.command(cls=Command)
+@command(Panel.RUN, final=always)
 def replan(
     pipeline: Named,
     why: Annotated[str, typer.Option("--why", help="The reason, kept in the verdict of the batch that is given up.")],
     store: StoreRoot = None,
+    docs: Docs = Path(".coset/docs"),
     scheme: SchemeTexts = None,
     groups: Groups = None,
     limit: Limit = None,
@@ -327,12 +341,11 @@ def replan(
     settings: SettingsFile = None,
     begin_anew: BeginAnew = None,
     go_on: GoOn = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Give up the open batch and plan its records again, with the current pipeline and input."""
     from coset.cli import batches
 
     asked = settings_of(
         scheme, groups, limit, settings, accept_loss, take_away=take_away, begin_anew=begin_anew, go_on=go_on
     )
-    batches.replan(pipeline, root_of(store), asked, why, as_json=as_json)
+    return batches.replan(pipeline, root_of(store), asked, why, docs)

@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from coset.cli.app import app
-from coset.cli.output import Command
+from coset.cli.command import Panel, command
 
 
-@app.command(cls=Command)
+@command(Panel.PROJECT)
 def demo(
     home: Annotated[Path, typer.Option("--home", envvar="COSET_HOME", help="The folder that holds everything.")] = Path(
         ".coset"
@@ -23,7 +22,7 @@ def demo(
     demo.run(home)
 
 
-@app.command(cls=Command)
+@command(Panel.PROJECT)
 def serve(
     home: Annotated[Path, typer.Option("--home", envvar="COSET_HOME", help="The folder that holds everything.")] = Path(
         ".coset"

@@ -1,4 +1,4 @@
-"""Commands to try a pipeline with."""
+"""Commands around a project: to begin, to look whether all is there, to try, to take over."""
 
 from __future__ import annotations
 
@@ -7,56 +7,94 @@ from typing import Annotated
 
 import typer
 
-from coset.cli.app import AsJson, Named, StoreRoot, app, root_of
-from coset.cli.output import Command
+from coset.cli.app import Named, StoreRoot, root_of
+from coset.cli.command import Panel, command
+from coset.cli.output import Answer
 
 
-@app.command(cls=Command)
+@command(Panel.PROJECT)
 def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that is empty or not there yet.")],
-) -> None:
+) -> Answer:
     """Write a new repository with a pipeline, its DAG, its test and a file for CI, all of which work."""
     from coset.cli import starting
 
-    starting.init(folder)
+    return starting.init(folder)
 
 
-@app.command(cls=Command)
+@command(Panel.PROJECT)
 def doctor(
     pipeline: Annotated[
         str | None, typer.Argument(metavar="[PIPELINE]", help="Look for the streams of this pipeline too.")
     ] = None,
     store: StoreRoot = None,
-    as_json: AsJson = False,
-) -> None:
-    """Look at versions, Java, this machine and the store, and say what is wrong and what to do."""
+) -> Answer:
+    """Look at versions, Java, Spark's server, this machine and the store, and say what is wrong and what to do."""
     from coset.cli.doctor import examine
 
-    raise typer.Exit(examine(pipeline, root_of(store), as_json=as_json))
+    return examine(pipeline, root_of(store))
 
 
-@app.command(cls=Command)
+@command(Panel.PROJECT)
 def land(
     pipeline: Named,
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="A stream that the pipeline declares.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV with a header, JSON lines or Parquet.")],
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Land rows of your own in a stream's source, each in the partition of its key, to try a pipeline on them."""
     from coset.cli import trial
 
-    trial.land(pipeline, stream, file, as_json=as_json)
+    return trial.land(pipeline, stream, file)
 
 
-@app.command(cls=Command)
+@command(Panel.LOOK)
 def rows(
     pipeline: Named,
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Only this table.")] = None,
     store: StoreRoot = None,
     most: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most N rows of each.")] = 10,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Show the first rows of the result tables."""
     from coset.cli import trial
 
-    trial.rows(pipeline, root_of(store), table, most, as_json=as_json)
+    return trial.rows(pipeline, root_of(store), table, most)
+
+
+@command(Panel.LOOK)
+def show(
+    pipeline: Named,
+    step: Annotated[
+        str | None, typer.Option("--step", help="A step, or a stream (the one that the last result table holds).")
+    ] = None,
+    most: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most N rows.")] = 20,
+    sample: Annotated[
+        str,
+        typer.Option("--sample", metavar="N|SHARE", help="How many of the newest records of each stream partition."),
+    ] = "10000",
+) -> Answer:
+    """Show rows of a step, made of what has landed, while you write it. Stores nothing."""
+    from coset.batches.step_rows import Sample
+    from coset.cli import trial
+
+    return trial.step(pipeline, step, Sample.parse(sample), most)
+
+
+@command(Panel.PROJECT)
+def takeover(
+    checkpoints: Annotated[
+        Path, typer.Argument(metavar="CHECKPOINTS", help="A file with what Samza's CheckpointTool printed.")
+    ],
+    streams: Annotated[
+        list[str] | None, typer.Option("--stream", help="A stream and its partition count: views=8. Repeatable.")
+    ] = None,
+    pipeline: Annotated[
+        str | None, typer.Option("--pipeline", help="Instead of --stream: a pipeline, to compare with its streams.")
+    ] = None,
+    system: Annotated[
+        str | None, typer.Option("--system", help="The streams' system in Samza, if there are several.")
+    ] = None,
+) -> Answer:
+    """Print where the first batch starts after a Samza job, as the table `starts` for --settings. Stores nothing."""
+    from coset.cli.takeover import take_over
+
+    return take_over(checkpoints, streams or [], pipeline, system)

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from coset.batches.runners.choice import RunnerKind, runner
-from coset.cli.app import AsJson, Master, Memory, Named, RunnerOption, StoreRoot, app, root_of
-from coset.cli.output import Command
+from coset.cli.app import Master, Memory, Named, RunnerOption, SparkConf, StoreRoot, root_of, runner_of
+from coset.cli.command import Panel, always, command
+from coset.cli.output import Answer
 from partitioning.model.read_ends import What
 from partitioning.numbers import DAYS
 
 
-@app.command(cls=Command)
+@command(Panel.UPKEEP, final=lambda given: not given["dry_run"])
 def clean(
     pipeline: Named,
     store: StoreRoot = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
-    as_json: AsJson = False,
-) -> None:
+    everything: Annotated[
+        bool, typer.Option("--all", help="Look at all batches, and not only at those since the last time.")
+    ] = False,
+) -> Answer:
     """Remove files of decided batches that no verdict names: those of interrupted and of duplicate runs."""
     from coset.cli import batches
 
-    batches.clean(pipeline, root_of(store), dry_run=dry_run, as_json=as_json)
+    return batches.clean(pipeline, root_of(store), dry_run=dry_run, everything=everything)
 
 
-@app.command(cls=Command)
+@command(Panel.UPKEEP, final=always)
 def compact(
     pipeline: Named,
     store: StoreRoot = None,
@@ -39,30 +42,29 @@ def compact(
             "--across-batches", help="Merge files of several batches too. No backfill can replace these afterwards."
         ),
     ] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Merge small files of the result tables, and remove files that no recent version has."""
     from coset.cli import batches
 
-    batches.compact(pipeline, root_of(store), DAYS.check(keep_days, "--keep-days"), across=across, as_json=as_json)
+    return batches.compact(pipeline, root_of(store), DAYS.check(keep_days, "--keep-days"), across=across)
 
 
-@app.command(cls=Command)
+@command(Panel.UPKEEP)
 def restore(
     pipeline: Named,
     store: StoreRoot = None,
     kind: RunnerOption = None,
     master: Master = "local[*]",
     memory: Memory = "1GB",
-    as_json: AsJson = False,
-) -> None:
+    conf: SparkConf = None,
+) -> Answer:
     """Rebuild lost state by running the batches again that wrote it. Existing state stays as it is."""
     from coset.cli import state
 
-    state.restore(pipeline, root_of(store), runner(kind or RunnerKind.at(master), master, memory), as_json=as_json)
+    return state.restore(pipeline, root_of(store), runner_of(kind, master, memory, conf))
 
 
-@app.command("hand-over", cls=Command)
+@command(Panel.UPKEEP, "hand-over", final=always)
 def hand_over(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The name of a result table.")],
     to: Annotated[str, typer.Option("--to", metavar="PIPELINE", help="The name of the new owner.")],
@@ -72,29 +74,39 @@ def hand_over(
         typer.Option("--from", metavar="PIPELINE", help="The current owner, if there is one."),
     ] = None,
     store: StoreRoot = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Give a result table to another pipeline, which alone plans for it and publishes to it from then on."""
     from coset.cli import tables
 
-    tables.hand_over(table, root_of(store), before, to, why, as_json=as_json)
+    return tables.hand_over(table, root_of(store), before, to, why)
 
 
-@app.command("accept-changes", cls=Command)
+@command(Panel.UPKEEP, "accept-changes", final=always)
 def accept_changes(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The name of a result table.")],
     up_to: Annotated[int, typer.Option("--up-to", metavar="VERSION", help="The last version to accept.")],
     why: Annotated[str, typer.Option("--why", help="The reason, kept in the table's log.")],
     store: StoreRoot = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Accept the changes that others made to the rows of a result table. Batches continue from there."""
     from coset.cli import tables
 
-    tables.accept_changes(table, root_of(store), up_to, why, as_json=as_json)
+    return tables.accept_changes(table, root_of(store), up_to, why)
 
 
-@app.command(cls=Command)
+@command(Panel.UPKEEP, "move-tables", final=always)
+def move_tables(
+    to: Annotated[str, typer.Argument(metavar="ADDRESS", help="Where the tables were copied to.")],
+    why: Annotated[str, typer.Option("--why", help="The reason, kept with the store.")],
+    store: StoreRoot = None,
+) -> Answer:
+    """Let all result tables of the store lie at another address, to which they were copied as they are."""
+    from coset.cli import tables
+
+    return tables.move(to, root_of(store), why)
+
+
+@command(Panel.UPKEEP, final=always)
 def forget(
     pipeline: Named,
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="A stream that the pipeline has read.")],
@@ -105,23 +117,37 @@ def forget(
     ] = False,
     why: Annotated[str, typer.Option("--why", help="The reason, kept with the pipeline.")] = "",
     store: StoreRoot = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Forget how far a stream was read: the next batch reads it from its log start offset."""
-    from coset.cli.ends import show_forget
+    from coset.cli.ends import forgotten
 
     what = What.SOURCE if keep_offsets else What.POSITION
-    show_forget(pipeline, root_of(store), stream, partition, what, why, as_json=as_json)
+    return forgotten(pipeline, root_of(store), stream, partition, what, why)
 
 
-@app.command(cls=Command)
+@command(Panel.LOOK)
 def incidents(
     pipeline: Named,
     store: StoreRoot = None,
     ended: Annotated[bool, typer.Option("--all", help="Show those that have ended, too.")] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Show what stops the pipeline: since when, how often, and who owns it."""
-    from coset.cli.incidents import show_incidents
+    from coset.cli.incidents import listed
 
-    show_incidents(pipeline, root_of(store), ended=ended, as_json=as_json)
+    return listed(pipeline, root_of(store), ended=ended)
+
+
+@command(Panel.PROJECT)
+def pack(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write: coset-env.tar.gz.")],
+    also: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with", metavar="MODULE", help="A module or package of yours too, with what it needs. Repeatable."
+        ),
+    ] = None,
+) -> Answer:
+    """Pack what tasks import into an archive for Spark's workers, which then need no Coset."""
+    from coset.cli.pack import packed
+
+    return packed(file, also or ())

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from coset.sources.file_columns import FileColumns
 from coset.sources.formats.landed_file import OFFSET_TYPE, FileFacts, LandedFile, Unreadable
+from coset.sources.reader import RAW, WHY
 from partitioning.model.streams import Column
 
 
@@ -47,5 +48,6 @@ class Counted:
             if following > start:
                 numbers = pa.array(range(first, following), pa.int64())
                 counted = records.append_column(self._field, numbers)
-                yield counted.select([name for name in columns if name in names or name == offset])
+                beside = [field.name for field in (WHY, RAW) if field.name in records.schema.names]
+                yield counted.select([*(name for name in columns if name in names or name == offset), *beside])
             first = following

@@ -34,17 +34,17 @@ class JsonRows:
     def __init__(self, source: pa.NativeFile, offset: str, schema: pa.Schema) -> None:
         self.schema = schema
         self._source = source
-        self._offset = offset
+        self.offset = offset
 
     def facts(self) -> FileFacts:
         """Reads all lines with all columns, so that no file with a wrong value is planned."""
         columns = columns_of(self.schema)
         rows, missing, firsts, lasts = 0, 0, list[int](), list[int]()
-        known = has_offsets(columns, self._offset)
+        known = has_offsets(columns, self.offset)
         for records in self.batches(self.schema.names, 0, 0):
             rows += len(records)
             if known:
-                offsets = records.column(self._offset)
+                offsets = records.column(self.offset)
                 missing += offsets.null_count
                 bounds = pc.min_max(offsets)
                 if bounds["min"].is_valid:
@@ -57,16 +57,16 @@ class JsonRows:
     def batches(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.RecordBatch]:
         wanted = pa.schema([self.schema.field(name) for name in columns if name in self.schema.names])
         line = 1
-        for block in self._blocks():
+        for block in self.blocks():
             try:
-                records = _parsed(block, wanted)
+                records = parsed(block, wanted)
             except (pa.ArrowException, ValueError) as error:
-                raise _unreadable(block, wanted, line, error) from error
+                raise unreadable(block, wanted, line, error) from error
             if len(records):
                 yield records
             line += block.count(b"\n")
 
-    def _blocks(self) -> Iterator[bytes]:
+    def blocks(self) -> Iterator[bytes]:
         """The file in blocks of whole lines."""
         self._source.seek(0)
         plain = io.BufferedReader(self._source, _BLOCK)
@@ -91,7 +91,7 @@ class JsonRows:
             yield rest
 
 
-def _parsed(block: bytes, schema: pa.Schema) -> pa.RecordBatch:
+def parsed(block: bytes, schema: pa.Schema) -> pa.RecordBatch:
     """The records of complete lines. Raises ValueError, as Arrow does, if one is not as declared."""
     block.isascii() or block.decode()
     # Arrow accepts it in some places, and crashes on it in the first line.
@@ -109,7 +109,7 @@ def _parsed(block: bytes, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _unreadable(block: bytes, schema: pa.Schema, line: int, error: Exception) -> Unreadable:
+def unreadable(block: bytes, schema: pa.Schema, line: int, error: Exception) -> Unreadable:
     """The error in the first unreadable line of a block, and its column."""
     lines = block.split(b"\n")
     while len(lines) > 1:
@@ -131,7 +131,7 @@ def _unreadable(block: bytes, schema: pa.Schema, line: int, error: Exception) ->
 def _said(line: bytes, schema: pa.Schema) -> str | None:
     """The error in a line. None if there is none."""
     try:
-        _parsed(line, schema)
+        parsed(line, schema)
     except (pa.ArrowException, ValueError) as error:
         return str(error).removeprefix("JSON parse error: ").removesuffix(" in row 0")
     return None

@@ -11,7 +11,7 @@ import pyarrow.json as pj
 from coset.sources.arrow_schema import arrow_schema
 from coset.sources.file_columns import columns_of, type_named
 from coset.sources.formats.landed_file import OFFSET_TYPE
-from partitioning.errors import Finding, about
+from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.streams import Column, Stream
 
@@ -29,21 +29,23 @@ def undeclarable(stream: Stream) -> Iterator[Finding]:
     for name, written in (stream.columns or {}).items():
         kind, where = type_named(written), f"stream {stream.name!r}"
         if kind is None:
-            yield Finding(
+            yield Finding.of(
                 Kind.DECLARATION,
                 f"column {name!r} is declared as {written!r}, which is no type",
                 where,
                 "name one of DuckDB's",
-                about(name=name, written=written),
+                name=name,
+                written=written,
             )
         elif not _has_values(Column(name, kind)):
             then = "declare it as VARCHAR, DECIMAL or another type that JSON writes, and convert it in SQL"
-            yield Finding(
+            yield Finding.of(
                 Kind.DECLARATION,
                 f"column {name!r} is declared as {kind}, which is not read from JSON",
                 where,
                 then,
-                about(name=name, kind=kind),
+                name=name,
+                kind=kind,
             )
 
 

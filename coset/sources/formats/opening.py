@@ -13,24 +13,28 @@ from coset.sources.formats.json_lines import JsonRows
 from coset.sources.formats.json_types import declared_schema, undeclarable
 from coset.sources.formats.landed_file import LandedFile
 from coset.sources.formats.parquet import ParquetRows
+from coset.sources.formats.unusable_lines import UsableLines
 from partitioning.errors import Finding
 from partitioning.model.streams import Format, Stream
 
 
 def open_landed(stream: Stream, source: pa.NativeFile, first: int) -> LandedFile:
     """A file of a stream; `first` is the offset in its name."""
-    file = _open(stream, source)
+    file = _open(stream, source, first)
     return Counted(file, stream.offset, first) if stream.counted else file
 
 
-def _open(stream: Stream, source: pa.NativeFile) -> LandedFile:
+def _open(stream: Stream, source: pa.NativeFile, first: int) -> LandedFile:
     match stream.written_as:
         case Format.PARQUET:
             return ParquetRows(source, stream.offset)
         case Format.AVRO:
             return AvroRows(source, stream.offset)
         case Format.JSON:
-            return JsonRows(source, stream.offset, declared_schema(stream))
+            schema = declared_schema(stream)
+            if stream.sets_aside:
+                return UsableLines(source, stream.offset, schema, first, dense=not stream.sparse)
+            return JsonRows(source, stream.offset, schema)
         case Format.BYTES:
             raise AssertionError(stream)
         case _ as never:

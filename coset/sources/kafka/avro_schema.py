@@ -9,7 +9,7 @@ import fastavro
 
 from coset.sources.formats.avro_types import arrow_schema_of
 from coset.sources.formats.landed_file import Unreadable
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 
 _THEN = "write values whose schema is a record of fields with one type each, which may be null"
@@ -23,13 +23,11 @@ class AvroSchema:
             self.parsed = fastavro.parse_schema(_without_uuids(json.loads(text)))
         except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
             said = str(error).partition("\n")[0]
-            raise Refused(
-                Finding(Kind.SCHEMA, f"the schema is no Avro schema: {said}", where, _THEN, about(schema=where))
-            ) from None
+            raise Refused.of(Kind.SCHEMA, f"the schema is no Avro schema: {said}", where, _THEN, schema=where) from None
         try:
             self.columns = arrow_schema_of(self.parsed)
         except Unreadable as wrong:
-            raise Refused(Finding(Kind.SCHEMA, str(wrong), where, _THEN, about(schema=where))) from None
+            raise Refused.of(Kind.SCHEMA, str(wrong), where, _THEN, schema=where) from None
 
 
 def _without_uuids(schema: Any) -> Any:

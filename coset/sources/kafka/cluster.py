@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from coset.sources.kafka.properties import PROPERTIES, properties
-from partitioning.errors import CosetError, Finding, Refused, Unreachable, about
+from partitioning.errors import CosetError, Refused, Unreachable
 from partitioning.kinds import Kind
 from partitioning.model.sources import KafkaSource
 
@@ -105,21 +105,18 @@ class Cluster:
             if denied.code() == KafkaError._SSL or _ALERT in denied.str():
                 then = f"check, in the file that {PROPERTIES} names, ssl.ca.location, and what else begins with ssl."
                 what = f"{what}: the broker's certificate, or that of who asks, is not accepted ({denied.name()})"
-                return Refused(Finding(Kind.BROKER_DENIED, what, where, then, about(error=denied.name(), asked=where)))
+                return Refused.of(Kind.BROKER_DENIED, what, where, then, error=denied.name(), asked=where)
             then = f"check the credentials in the file that {PROPERTIES} names, and the brokers' access rules"
-            return Refused(
-                Finding(
-                    Kind.BROKER_DENIED,
-                    f"{what}: the broker denied access ({denied.name()})",
-                    where,
-                    then,
-                    about(error=denied.name(), asked=where),
-                )
+            return Refused.of(
+                Kind.BROKER_DENIED,
+                f"{what}: the broker denied access ({denied.name()})",
+                where,
+                then,
+                error=denied.name(),
+                asked=where,
             )
-        return Unreachable(
-            Finding(
-                Kind.BROKER_UNREACHABLE, f"{what}: {said.name()}", where, _AGAIN, about(error=said.name(), asked=what)
-            )
+        return Unreachable.of(
+            Kind.BROKER_UNREACHABLE, f"{what}: {said.name()}", where, _AGAIN, error=said.name(), asked=what
         )
 
     def check_accepted(self, what: str, where: str) -> None:
@@ -146,14 +143,12 @@ class Cluster:
         name = re.search(r'(?:property[^"]*"|: )([a-z._]+)(?:"| failed)', error.args[0].str())
         which = f"property {name[1]!r} is" if name else "the properties are"
         then = "write them as librdkafka documents them"
-        return Refused(
-            Finding(
-                Kind.BROKER_SETTINGS,
-                f"{which} not accepted by Kafka's client",
-                PROPERTIES,
-                then,
-                about(property=name[1] if name else None),
-            )
+        return Refused.of(
+            Kind.BROKER_SETTINGS,
+            f"{which} not accepted by Kafka's client",
+            PROPERTIES,
+            then,
+            property=name[1] if name else None,
         )
 
 

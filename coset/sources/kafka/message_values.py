@@ -15,7 +15,7 @@ from coset.sources.kafka.avro_schema import AvroSchema
 from coset.sources.kafka.avro_values import AvroValues
 from coset.sources.kafka.json_values import JsonValues
 from coset.sources.kafka.registry import Registry
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.streams import TIMESTAMP, Column, Format, Stream
 from partitioning.values import replace
@@ -112,12 +112,12 @@ def _evolved(stream: Stream, known: Sequence[Column]) -> Evolution:
             columns = columns_of(schema.columns).columns
         except UnknownType as error:
             findings.append(
-                Finding(
+                Finding.of(
                     Kind.DECLARATION,
                     f"{error}, a type that DuckDB does not have",
                     where,
                     "write it as another type",
-                    about(schema=where),
+                    schema=where,
                 )
             )
         else:
@@ -140,12 +140,13 @@ def _check_types(stream: Stream, named: Mapping[str, str], types: Mapping[str, s
         where, then = f"stream {stream.name!r}", "name a type as DuckDB has it"
         raise Refused(
             *(
-                Finding(
+                Finding.of(
                     Kind.DECLARATION,
                     f"column {name!r} is declared as {named[name]!r}, which is no type",
                     where,
                     then,
-                    about(column=name, type=named[name]),
+                    column=name,
+                    type=named[name],
                 )
                 for name in wrong
             )

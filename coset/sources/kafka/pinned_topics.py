@@ -9,7 +9,7 @@ from coset.sources.kafka.cluster import Cluster
 from coset.sources.kafka.epochs import replaced
 from coset.sources.kafka.topics import Log, describe, logs
 from partitioning.commands import Command
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
 from partitioning.model.plan import PlannedPartition, PlannedStream
@@ -22,15 +22,16 @@ def removed(partition: StreamPartition, planned: Span, log: Log, where: str, ane
         gone = OffsetRange(partition, planned.start, min(log.start, planned.end))
         what = f"the broker's retention has removed {gone} since the batch was planned"
         then = ("let the topic retain more; ", anew, " names the loss, and a backfill can begin later")
-        return Finding(Kind.STREAM_LOST, what, where, then, about(gone=gone))
+        return Finding.of(Kind.STREAM_LOST, what, where, then, gone=gone)
     if log.end < planned.end:
         gone = OffsetRange(partition, max(log.end, planned.start), planned.end)
-        return Finding(
+        return Finding.of(
             Kind.STREAM_RESET,
             f"the log ends at {log.end}, before {gone}, which was planned",
             where,
             "find out what the cluster has lost; what is read again may not be what was there",
-            about(end=log.end, gone=gone),
+            end=log.end,
+            gone=gone,
         )
     return None
 
@@ -40,12 +41,13 @@ def recreated(topic: str, planned: str, where: str) -> Finding | None:
     if topic == planned:
         return None
     what = f"the topic was re-created since the batch was planned: it has the id {topic}, planned is {planned}"
-    return Finding(
+    return Finding.of(
         Kind.STREAM_RESET,
         what,
         where,
         "give the new topic another stream name; its offsets are others",
-        about(topic=topic, planned=planned),
+        topic=topic,
+        planned=planned,
     )
 
 
@@ -86,13 +88,7 @@ def not_as_planned(stream: PlannedStream, source: KafkaSource, anew: Command, *,
             anew,
             " reads what is there now, and a backfill can begin later",
         )
-        yield Finding(
-            Kind.STREAM_LOST,
-            what,
-            source.uri(stream.name, number),
-            then,
-            about(end=planned[number].end),
-        )
+        yield Finding.of(Kind.STREAM_LOST, what, source.uri(stream.name, number), then, end=planned[number].end)
 
 
 def _held(partition: PlannedPartition) -> Span | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 
 PROPERTIES = "COSET_KAFKA_PROPERTIES"
@@ -35,14 +35,12 @@ def properties() -> Properties:
         lines = Path(named).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         said = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise Refused(
-            Finding(
-                Kind.BROKER_SETTINGS,
-                f"the properties of Kafka's clients cannot be read: {said}",
-                PROPERTIES,
-                then,
-                about(file=named),
-            )
+        raise Refused.of(
+            Kind.BROKER_SETTINGS,
+            f"the properties of Kafka's clients cannot be read: {said}",
+            PROPERTIES,
+            then,
+            file=named,
         ) from None
     read: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
@@ -51,9 +49,7 @@ def properties() -> Properties:
             continue
         name, equals, value = text.partition("=")
         if not equals:
-            raise Refused(
-                Finding(Kind.BROKER_SETTINGS, f"line {number} is no property", PROPERTIES, then, about(number=number))
-            )
+            raise Refused.of(Kind.BROKER_SETTINGS, f"line {number} is no property", PROPERTIES, then, number=number)
         read[name.strip()] = value.strip()
     return Properties(
         {name: value for name, value in read.items() if not name.startswith(_REGISTRY)},

@@ -11,7 +11,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, Schema
 from coset.sources.kafka.avro_schema import AvroSchema
 from coset.sources.kafka.properties import PROPERTIES, properties
 from partitioning.commands import Repeat
-from partitioning.errors import Finding, Refused, Unreachable, about
+from partitioning.errors import Finding, Refused, Unreachable
 from partitioning.kinds import Kind
 
 # Numeric properties, which its client does not parse.
@@ -36,23 +36,19 @@ class Registry:
         given = properties().registry
         if "url" not in given:
             then = f"give schema=, or name it as schema.registry.url in the file that {PROPERTIES} names"
-            raise Refused(
-                Finding(Kind.SCHEMA, "no schema registry is configured", f"stream {topic!r}", then, about(stream=topic))
-            )
+            raise Refused.of(Kind.SCHEMA, "no schema registry is configured", f"stream {topic!r}", then, stream=topic)
         try:
             settings = {name: int(value) if name in _NUMBERS else value for name, value in given.items()}
             self._client = SchemaRegistryClient(settings)
         except (ValueError, TypeError):
             # The text may hold a secret.
             what = "the registry's client does not accept the properties that begin with schema.registry"
-            raise Refused(
-                Finding(
-                    Kind.BROKER_SETTINGS,
-                    what,
-                    PROPERTIES,
-                    "write them as confluent-kafka documents them",
-                    about(properties=sorted(given)),
-                )
+            raise Refused.of(
+                Kind.BROKER_SETTINGS,
+                what,
+                PROPERTIES,
+                "write them as confluent-kafka documents them",
+                properties=sorted(given),
             ) from None
 
     def versions(self) -> Iterator[tuple[str, AvroSchema]]:
@@ -83,39 +79,21 @@ class Registry:
             if status == _NOT_FOUND:
                 then = "register the schema of the topic's values, or give schema="
                 raise _NotThere(
-                    Finding(
-                        Kind.SCHEMA,
-                        "the schema registry does not have it",
-                        self._where,
-                        then,
-                        about(subject=self._subject),
+                    Finding.of(
+                        Kind.SCHEMA, "the schema registry does not have it", self._where, then, subject=self._subject
                     )
                 ) from None
             if status in _DENIED:
                 then = f"check schema.registry.basic.auth.user.info in the file that {PROPERTIES} names"
-                raise Refused(
-                    Finding(
-                        Kind.REGISTRY_DENIED,
-                        "the schema registry denied access",
-                        self._where,
-                        then,
-                        about(status=status),
-                    )
+                raise Refused.of(
+                    Kind.REGISTRY_DENIED, "the schema registry denied access", self._where, then, status=status
                 ) from None
             what = f"the schema registry answers with an error: HTTP status {status}"
-            raise Unreachable(
-                Finding(Kind.REGISTRY_UNREACHABLE, what, self._where, Repeat(), about(status=status))
-            ) from None
+            raise Unreachable.of(Kind.REGISTRY_UNREACHABLE, what, self._where, Repeat(), status=status) from None
         except httpx2.HTTPError as error:
             what = f"the schema registry does not answer: {type(error).__name__}"
-            raise Unreachable(
-                Finding(
-                    Kind.REGISTRY_UNREACHABLE,
-                    what,
-                    self._where,
-                    Repeat(),
-                    about(type=type(error).__name__),
-                )
+            raise Unreachable.of(
+                Kind.REGISTRY_UNREACHABLE, what, self._where, Repeat(), type=type(error).__name__
             ) from None
 
 
@@ -126,15 +104,14 @@ class _NotThere(Refused):
 def _avro(registered: Schema | None, where: str) -> AvroSchema:
     then = "write values whose schema is Avro and stands for itself"
     if registered is None or not registered.schema_str or registered.schema_type not in (None, "AVRO"):
-        raise Refused(Finding(Kind.SCHEMA, "the schema is no Avro schema", where, then, about(schema=where)))
+        raise Refused.of(Kind.SCHEMA, "the schema is no Avro schema", where, then, schema=where)
     if registered.references:
-        raise Refused(
-            Finding(
-                Kind.SCHEMA,
-                "the schema refers to other subjects",
-                where,
-                then,
-                about(schema=where, subjects=[each.subject for each in registered.references]),
-            )
+        raise Refused.of(
+            Kind.SCHEMA,
+            "the schema refers to other subjects",
+            where,
+            then,
+            schema=where,
+            subjects=[each.subject for each in registered.references],
         )
     return AvroSchema(registered.schema_str, where)

@@ -11,7 +11,7 @@ from coset.sources.kafka.sample import Sampled, sample
 from coset.sources.kafka.topics import Log, Topic, describe, logs
 from coset.sources.known import KnownStream
 from partitioning.commands import Forget, Then
-from partitioning.errors import CosetError, Finding, Refused, Unreachable, about
+from partitioning.errors import CosetError, Finding, Refused, Unreachable
 from partitioning.kinds import Kind
 from partitioning.model.offsets import Span
 from partitioning.model.read_ends import NOTHING, Ends
@@ -138,6 +138,6 @@ class _Discovery:
             )
 
     def _found(self, kind: Kind, what: str, then: Then, **values: object) -> Finding:
-        return Finding(
-            kind, f"{self._stream.name}: {what}", self._where, then, about(**{"stream": self._stream.name, **values})
+        return Finding.of(
+            kind, f"{self._stream.name}: {what}", self._where, then, **{"stream": self._stream.name, **values}
         )

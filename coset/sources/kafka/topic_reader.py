@@ -16,9 +16,9 @@ from coset.sources.kafka.message_values import Values, beside_value, reader_of
 from coset.sources.kafka.pinned_topics import recreated, removed
 from coset.sources.kafka.topics import describe, logs
 from coset.sources.kafka.wrong import Wrong
-from coset.sources.reader import Batch
+from coset.sources.reader import RAW, WHY, Batch
 from partitioning.commands import Replan
-from partitioning.errors import CosetError, Finding, Refused, about
+from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
 from partitioning.model.offsets import Span, StreamPartition
 from partitioning.model.order import OrderedStream
@@ -32,6 +32,8 @@ _RECORDS_AT_ONCE = 10_000
 _WAIT_SECONDS = 0.5
 # Makes batches large enough.
 _MORE_SECONDS = 0.02
+# The bytes of a record's key and value.
+_Written = tuple[bytes | None, bytes | None]
 # The broker does not have the requested offset or topic.
 _GONE = (
     KafkaError._AUTO_OFFSET_RESET,
@@ -116,26 +118,55 @@ class KafkaReader:
 
     def _records(self, messages: Sequence[Message], wanted: pa.Schema, values: Values, where: str) -> pa.RecordBatch:
         stream = self._declared
-        names = [name for name in wanted.names if name not in beside_value(stream)]
-        columns: dict[str, pa.Array] = {}
+        written = [(message.key(), message.value()) for message in messages]
+        # All columns count where records are set aside, so that all readers agree.
+        names = [column.name for column in self._columns] if stream.sets_aside else wanted.names
+        wrongs: dict[int, str] = {}
         try:
-            if names:
-                read = values.columns([message.value() for message in messages], names)
-                columns |= dict(zip(names, read, strict=True))
-            if stream.key in wanted.names:
-                columns[stream.key] = keys_of([message.key() for message in messages], stream.key_format)
+            try:
+                columns = self._read(written, names, values)
+            except Wrong:
+                if not stream.sets_aside:
+                    raise
+                wrongs = self._wrongs(written, names, values)
+                usable = [(None, None) if number in wrongs else one for number, one in enumerate(written)]
+                columns = self._read(usable, names, values)
         except Wrong as wrong:
             what = f"{stream.name}: offset {messages[wrong.number].offset():,}: {wrong.what}"
             then = 'correct the declaration; or read such values in SQL, from a stream of format="bytes"'
-            raise Refused(
-                Finding(
-                    Kind.RECORD, what, where, then, about(stream=stream.name, offset=messages[wrong.number].offset())
-                )
+            raise Refused.of(
+                Kind.RECORD, what, where, then, stream=stream.name, offset=messages[wrong.number].offset()
             ) from None
         columns[stream.offset] = pa.array([message.offset() for message in messages], pa.int64())
         if TIMESTAMP in wanted.names:
             columns[TIMESTAMP] = pa.array([_written(message) for message in messages], pa.timestamp("ms", "UTC"))
-        return pa.RecordBatch.from_arrays([columns[field.name].cast(field.type) for field in wanted], schema=wanted)
+        records = [columns[field.name].cast(field.type) for field in wanted]
+        if not wrongs:
+            return pa.RecordBatch.from_arrays(records, schema=wanted)
+        records.append(pa.array([wrongs.get(number) for number in range(len(messages))], WHY.type))
+        raw = [message.value() if number in wrongs else None for number, message in enumerate(messages)]
+        records.append(pa.array(raw, RAW.type))
+        return pa.RecordBatch.from_arrays(records, schema=pa.schema([*wanted, WHY, RAW]))
+
+    def _wrongs(self, written: Sequence[_Written], names: Sequence[str], values: Values) -> dict[int, str]:
+        """The records that are not as declared, by their place, and why."""
+        wrongs: dict[int, str] = {}
+        for number, one in enumerate(written):
+            try:
+                self._read([one], names, values)
+            except Wrong as wrong:
+                wrongs[number] = wrong.what
+        return wrongs
+
+    def _read(self, written: Sequence[_Written], names: Sequence[str], values: Values) -> dict[str, pa.Array]:
+        """The columns of keys and values. Raises Wrong at the first that is not as declared."""
+        columns: dict[str, pa.Array] = {}
+        if of_value := [name for name in names if name not in beside_value(self._declared)]:
+            read = values.columns([value for _, value in written], of_value)
+            columns |= dict(zip(of_value, read, strict=True))
+        if self._declared.key in names:
+            columns[self._declared.key] = keys_of([key for key, _ in written], self._declared.key_format)
+        return columns
 
     def _check(self, number: int, span: Span, range_: InputFile) -> None:
         """Raises Refused if what was read may not be what was planned."""

@@ -9,7 +9,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec  # type: ignore[attr-defined]  # as its documentation has it
 
 from coset.sources.kafka.cluster import Cluster
-from partitioning.errors import Finding, Refused, Unreachable, about
+from partitioning.errors import Refused, Unreachable
 from partitioning.kinds import Kind
 
 _UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
@@ -51,9 +51,7 @@ def describe(cluster: Cluster, name: str) -> Topic:
     except KafkaException as error:
         if error.args[0].code() in _UNKNOWN:
             then = "correct the stream's name, which is the topic's, or the source"
-            raise Refused(
-                Finding(Kind.TOPIC_UNKNOWN, f"there is no topic {name!r}", where, then, about(name=name))
-            ) from None
+            raise Refused.of(Kind.TOPIC_UNKNOWN, f"there is no topic {name!r}", where, then, name=name) from None
         raise cluster.error(error, "the topic cannot be looked at", where) from None
     return Topic(str(topic.topic_id), len(topic.partitions))
 
@@ -85,8 +83,8 @@ def _positions(cluster: Cluster, name: str, numbers: list[int], which: OffsetSpe
     except KafkaException as error:
         if error.args[0].code() == KafkaError._NOENT:
             then = "start the brokers that hold it, then run the same command again"
-            raise Unreachable(
-                Finding(Kind.BROKER_UNREACHABLE, "no broker leads a partition", where, then, about(topic=name))
+            raise Unreachable.of(
+                Kind.BROKER_UNREACHABLE, "no broker leads a partition", where, then, topic=name
             ) from None
         raise cluster.error(error, "the log's offsets cannot be asked for", where) from None
 

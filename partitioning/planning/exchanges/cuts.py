@@ -39,13 +39,12 @@ class Cut(Value, frozen=True):
 def cuts(graph: Graph, statistics: Statistics | None = None) -> tuple[Graph, tuple[Cut, ...]]:
     """The exchanges of a graph, at most one for each source, and the graph that reads them.
 
-    Where records come to lie so that a keyed step behind cannot use them, they move once on their path to it. The
-    place is chosen so that the fewest records move, by the last batch's counts as far as they are known (see
-    `estimates`), then so that placed records stay, then with the fewest exchanges, then as late as can be.
+    Records that a keyed step cannot use where they lie move once on their path to it. The exchange is placed where the
+    fewest records move, by the last batch's counts where they are known (see `estimates`). Ties are broken so that
+    placed records stay, then by the fewest exchanges, then by the latest place.
 
-    The graph that is given back has other steps only where they are needed: the inputs of a merge that move are
-    brought together in `<merge>.moved`, and a step that something else wants unmoved is there twice, also as
-    `<step>.early` (see `versions`).
+    The returned graph has other steps only where they are needed: `<merge>.moved` brings together the inputs of a merge
+    that move, and a step that another step needs unmoved stands there twice, also as `<step>.early` (see `versions`).
 
     The example of KAFKA-7294, where Kafka Streams moves a too:
 

@@ -103,8 +103,8 @@ def _origins(
 def _way(step: Step, inputs: Sequence[DerivedPlacement], records: Mapping[str, Estimate]) -> KeyHash:
     """How the records of a step that `places` lie.
 
-    Where inputs lie by different hashes, that of most records holds and the others move. Where all of them move,
-    they go by the first hash that is known of their streams.
+    Where the inputs lie by different hashes, the hash with the most records wins and the other inputs move. Where all
+    of them move, they move to the first known hash of their streams.
     """
     if step.op is Op.REPARTITION:
         return KeyHash(step.key_format, step.hash, gathered=step.partitions == 1)

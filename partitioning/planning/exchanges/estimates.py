@@ -8,9 +8,9 @@ from partitioning.model.graph import Graph, Op, Step
 from partitioning.model.statistics import Statistics
 from partitioning.values import Value
 
-# Steps that give a record for each they get, whatever its values are.
+# Steps with exactly one output record for each input record.
 _AS_MANY = (Op.REKEY, Op.REPARTITION, Op.SELECT)
-# How the version of a step ends that waits for no exchange (see `versions`). It gives what the step gives.
+# The suffix of a step's version that waits for no exchange (see `versions`). It has the step's rows.
 EARLY = ".early"
 
 
@@ -22,11 +22,11 @@ class Estimate(Value, frozen=True):
 
 
 def estimates(graph: Graph, statistics: Statistics | None = None) -> Mapping[str, Estimate]:
-    """An estimate for each stream and step. What the last batch counted is known.
+    """An estimate of the records of each stream and step. A count from the last batch is exact.
 
-    Otherwise a stream gives the mean of those that are known, or one record if none is; a merge gives the sum of
-    its inputs, a join or cogroup as many as its largest input, and any other step as many as it gets: filters
-    are not guessed, so they look neither cheaper nor dearer than what is before them.
+    Without a count, a stream has the mean of the known streams, or one record if none is known. A merge has the sum of
+    its inputs, a join or cogroup as many as its largest input, and any other step as many as it reads. Filters are not
+    guessed: a filter looks neither cheaper nor dearer than its input.
     """
     counted = statistics.records if statistics else {}
     known = [counted[stream.name] for stream in graph.streams if stream.name in counted]

@@ -17,18 +17,18 @@ from partitioning.values import Value
 
 
 class Node(Value, frozen=True, order=True):
-    """Where an exchange can stand: behind a stream or step. With `moved`, behind the unplaced inputs of a merge
-    that has placed ones too, brought together so that one exchange serves them."""
+    """A place for an exchange: behind a stream or step. With `moved`, behind the unplaced inputs of a merge that also
+    has placed ones; they are brought together so that one exchange serves them."""
 
     name: str
     moved: bool = False
 
 
 class Region(Value, frozen=True):
-    """The unplaced part of a graph that goes to one target: the nodes before each node, in declared order.
+    """The unplaced part of a graph whose records go to one target: the nodes before each node, in declared order.
 
-    At `sources` records come to lie otherwise than `target` puts them; `wants` are the steps that need them there,
-    each with the input that it reads.
+    At `sources` the placement of records stops being that of `target`. The steps in `wants` need them there, each with
+    the input that it reads.
     """
 
     target: KeyHash
@@ -38,7 +38,7 @@ class Region(Value, frozen=True):
 
 
 def regions(graph: Graph, placed: Mapping[str, DerivedPlacement]) -> tuple[Region, ...]:
-    """The regions of a graph, one for each way in which moved records are to lie, in the order of those."""
+    """The regions of a graph: one for each placement that records move to, in the order of these placements."""
     wants: dict[KeyHash, list[tuple[str, Node]]] = {}
     for step in graph.steps:
         if places(step) and step.op is not Op.REPARTITION:
@@ -139,14 +139,14 @@ class Solution(Value, frozen=True):
 def solved(region: Region, placed: Mapping[str, DerivedPlacement], records: Mapping[str, Estimate]) -> Solution:
     """The exchanges that move the fewest records, one on each path to each step that wants them.
 
-    Of those that move as few, such that move no placed records are taken, then the fewest, then the latest.
+    Ties are broken for exchanges that move no placed records, then for the fewest, then for the latest.
     """
     weights: dict[Node, Estimate] = {}
     for node, earlier in region.before.items():
         weights[node] = total(weights[source] for source in earlier) if node.moved else records[node.name]
     cut = vertex_cut(
         region.before,
-        # The records decide; how many nodes move placed records too decides between cuts of as many records.
+        # Records decide. Between cuts of equally many records, the number of nodes that move placed records decides.
         packed({node: (weight.records, _is_mixed(placed, region.target, node)) for node, weight in weights.items()}),
         region.sources,
         [node for _, node in region.wants],

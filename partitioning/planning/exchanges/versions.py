@@ -94,7 +94,7 @@ class _Reading:
         return (_Version(name), *(_Version(name, key_hash) for key_hash in self._chosen))
 
     def _reached(self, graph: Graph) -> Set[_Read]:
-        """What is read, directly or through others, for the tables and for the steps that nothing reads."""
+        """The steps that are read, directly or through others, for the tables and for the steps that nothing reads."""
         inputs = {name for step in graph.steps for name in step.inputs}
         reached: set[_Read] = {_Version(write.step) for write in graph.writes}
         reached.update(_Version(step.name) for step in graph.steps if step.name not in inputs)
@@ -199,7 +199,7 @@ class _Writing:
 
 
 def reading_from(step: Step, name: str, names: list[str]) -> Step:
-    """The step under another name and with other inputs, which its SQL goes on calling as it did."""
+    """The step under another name and with other inputs. Its SQL still uses the old input names."""
     if names == list(step.inputs) or not step.sql:
         return replace(step, name=name, inputs=tuple(names))
     if step.op is Op.MERGE:

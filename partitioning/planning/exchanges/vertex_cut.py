@@ -15,10 +15,10 @@ V = TypeVar("V", bound=Hashable)
 def vertex_cut(
     before: Mapping[V, Sequence[V]], weights: Mapping[V, int], sources: Collection[V], sinks: Collection[V]
 ) -> frozenset[V]:
-    """Of the vertices `before` names, those on every path from `sources` to `sinks`, ends included, that weigh least.
+    """The lightest set of vertices that lies on every path from `sources` to `sinks`, ends included.
 
-    `before` gives the direct predecessors of each. Of cuts of equal weight the one with fewest vertices is taken,
-    and of those the one nearest to the sinks, which is unique.
+    `before` gives the direct predecessors of each vertex. Among cuts of equal weight, the one with the fewest vertices
+    is taken; among these the one nearest to the sinks, which is unique.
 
     >>> sorted(vertex_cut({"a": [], "b": [], "m": ["a", "b"]}, {"a": 1, "b": 1, "m": 3}, ["a", "b"], ["m"]))
     ['a', 'b']
@@ -42,7 +42,7 @@ def vertex_cut(
 
 
 def packed(ranked: Mapping[V, tuple[int, int]]) -> dict[V, int]:
-    """Weights whose sums over any vertices compare as the sums of the pairs do, of which the second are 0 or 1.
+    """Pairs as single weights: sums of weights compare as the sums of the pairs do. The second of each pair is 0 or 1.
 
     >>> packed({"a": (7, 1), "b": (3, 0)})
     {'a': 22, 'b': 9}
@@ -54,7 +54,7 @@ _START, _END = 0, 1
 
 
 class _Flow:
-    """What may still flow along each edge, from `_START` to `_END`."""
+    """The remaining capacity of each edge, from `_START` to `_END`."""
 
     def __init__(self, size: int) -> None:
         self._left: list[dict[int, int]] = [{} for _ in range(size)]
@@ -69,7 +69,7 @@ class _Flow:
             self._block(levels)
 
     def behind(self) -> set[int]:
-        """From where more could flow to the end."""
+        """The vertices from which more could flow to the end."""
         reaching, waiting = {_END}, [_END]
         while waiting:
             vertex = waiting.pop()

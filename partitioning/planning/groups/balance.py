@@ -1,4 +1,4 @@
-"""Balance: how much a task group may weigh beside the others. Tasks and groups go by position here."""
+"""Balance: how much a task group may weigh compared with the others. Tasks and groups are positions here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Balance(Value, frozen=True):
 
     @classmethod
     def of(cls, weights: Sequence[int], groups: int) -> Balance:
-        """The balance of these weights, each at least 1, in so many groups, which are not more than the tasks.
+        """The balance for these weights, each at least 1, in this number of groups, at most one for each task.
 
         >>> Balance.of([1] * 100, 10), Balance.of([7, 5, 4, 1], 2), Balance.of([80, 12, 9, 9], 3)
         (Balance(least=9, mean=10, most=11), Balance(least=8, mean=8, most=9), Balance(least=11, mean=36, most=80))

@@ -24,7 +24,7 @@ from partitioning.model.reasons import (
     Unit,
 )
 from partitioning.planning.groups.balance import Balance
-from partitioning.planning.groups.co_readers import read_together
+from partitioning.planning.groups.co_readers import co_readers
 from partitioning.planning.groups.grouping import Grouped, SizedTask
 from partitioning.planning.groups.packing import Preferences
 from partitioning.planning.groups.sticky import sticky
@@ -68,7 +68,7 @@ def balanced_sticky(
 
 
 def _weights(tasks: Sequence[SizedTask]) -> tuple[Unit, list[int]]:
-    """What is balanced, and how much of it each task has: at least 1, so that empty tasks spread out too."""
+    """The unit to balance by, and the weight of each task: at least 1, so that empty tasks spread out too."""
     sizes = {Unit.BYTES: [task.bytes for task in tasks], Unit.RECORDS: [task.records for task in tasks]}
     for unit, measured in sizes.items():
         if any(measured):
@@ -87,14 +87,14 @@ def _preferences(
         place = locality.tasks.get(sized.task)
         places.append(place if place in present else None)
         home = index.get(before[sized.task]) if sized.task in before else None
-        # A group that is elsewhere now is no home if another one is where the task ran.
+        # A group that moved elsewhere is no home if another group is where the task ran.
         elsewhere = home is not None and places[-1] is not None and sites[home] not in (None, place)
         homes.append(None if elsewhere else home)
-    return Preferences(homes, places, sites, read_together([task.reads for task in tasks]))
+    return Preferences(homes, places, sites, co_readers([task.reads for task in tasks]))
 
 
 def _numbers(packed: Sequence[int], preferences: Preferences, groups: Sequence[int]) -> list[int]:
-    """The number of each group. Those that nothing ties to their number are numbered by their first tasks."""
+    """The number of each group. Groups that nothing ties to a number are numbered by their first tasks."""
     first = {group: task for task, group in reversed(list(enumerate(packed)))}
     tied = set(preferences.homes)
     free = [group for group, site in enumerate(preferences.sites) if site is None and group not in tied]
@@ -105,9 +105,8 @@ def _numbers(packed: Sequence[int], preferences: Preferences, groups: Sequence[i
 
 
 class _Facts(Value, frozen=True):
-    """What a move is explained by: the groups there are and were, the locations of those there are, and what
-    each would hold (`held`) if every task had stayed.
-    """
+    """What explains a move: the groups before and now, their locations, and what each would hold (`held`) if no task
+    moved."""
 
     groups: Set[int]
     former: Set[int]
@@ -132,7 +131,7 @@ class _Facts(Value, frozen=True):
         return MakesRoom(self.bounds)
 
     def _last(self, task: TaskRef, now: int) -> LastLocation:
-        """What is now where a task ran last."""
+        """How the location where a task ran last relates to the groups now."""
         place = self.locality.tasks.get(task)
         if place is None:
             return LocationUnknown()

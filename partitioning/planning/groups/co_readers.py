@@ -1,4 +1,4 @@
-"""Co-readers: tasks that read the same partitions of an input, which a group could read once. Tasks go by position."""
+"""Co-readers: tasks that read the same partitions, so that a group can read them once. Tasks are positions."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 
-def read_together(reads: Sequence[Mapping[str, tuple[int, ...]]]) -> list[tuple[int, ...]]:
+def co_readers(reads: Sequence[Mapping[str, tuple[int, ...]]]) -> list[tuple[int, ...]]:
     """For each task, by number, the sets of partitions that others read too; those that most tasks read come first.
 
     Tasks sorted by it stand side by side with those that they share most with. Here two tasks read each set of
     views, and four each set of clicks:
 
-    >>> read_together([{"views": (task % 4,), "clicks": (task % 2, task % 2 + 2)} for task in range(8)])
+    >>> co_readers([{"views": (task % 4,), "clicks": (task % 2, task % 2 + 2)} for task in range(8)])
     [(1, 0), (3, 2), (1, 4), (3, 5), (1, 0), (3, 2), (1, 4), (3, 5)]
     """
     numbers: dict[tuple[str, tuple[int, ...]], int] = {}

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from msgspec import field
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.imports import called, imported, is_import_path
 from partitioning.kinds import Kind
 from partitioning.model.locality import Locality
@@ -22,9 +22,9 @@ BUILT_IN = {
 
 
 class SizedTask(Value, frozen=True):
-    """A task to be grouped: what it is estimated to read, and of which inputs which partitions.
+    """A task to be grouped: how much it is estimated to read, and which partitions of which inputs.
 
-    A task that reads a range of a partition, which no other does, names none.
+    A task that reads a range of a partition shares the range with no other task, and names no partition.
     """
 
     task: TaskRef
@@ -53,10 +53,10 @@ class Grouper(Protocol):
         before: Mapping[TaskRef, int],
         locality: Locality,
     ) -> Grouped:
-        """Each of `tasks`, which are in the plan's order, to one of `groups`, and none of these left empty.
+        """Assign each of `tasks`, in the plan's order, to one of `groups`, so that no group is empty.
 
-        There is a task at least, and there are never more groups than tasks. `before` holds the group of each
-        task of the last plan; a group that left is not among `groups`. `locality` goes by the same group numbers.
+        There is at least one task, and never more groups than tasks. `before` holds the group of each task in the last
+        plan; a group that no longer exists is not among `groups`. `locality` uses the same group numbers.
         """
 
 
@@ -91,11 +91,7 @@ def grouped(
     is not one group for each task and a task for each group.
     """
     if groups < 1:
-        raise Refused(
-            Finding(
-                Kind.SETTING, f"{groups} task groups asked for", "groups", "ask for 1 or more", about(groups=groups)
-            )
-        )
+        raise Refused.of(Kind.SETTING, f"{groups} task groups asked for", "groups", "ask for 1 or more", groups=groups)
     if not tasks:
         return Grouping(())
     numbers = range(first, first + min(groups, len(tasks)))
@@ -141,14 +137,12 @@ def _answer(
     where = f"grouper {grouper!r}"
     if grouper not in BUILT_IN and not is_import_path(grouper):
         listed = ", ".join(sorted(BUILT_IN))
-        raise Refused(
-            Finding(
-                Kind.NAME,
-                "there is no such grouper",
-                where,
-                f"use {listed} or an import path: package.module:name",
-                about(grouper=grouper),
-            )
+        raise Refused.of(
+            Kind.NAME,
+            "there is no such grouper",
+            where,
+            f"use {listed} or an import path: package.module:name",
+            grouper=grouper,
         )
     function = imported(BUILT_IN.get(grouper, grouper), where)
     with called(Kind.GROUPER, "it", where, "correct the grouper"):
@@ -161,12 +155,12 @@ def _answer(
 
 def _findings(answer: object, tasks: Sequence[TaskRef], groups: Sequence[int], where: str) -> Iterator[Finding]:
     if not isinstance(answer, Grouped):
-        yield Finding(
+        yield Finding.of(
             Kind.GROUPER,
             f"it answered {type(answer).__name__}",
             where,
             "return a partitioning.planning.groups.grouping.Grouped",
-            about(type=type(answer).__name__),
+            type=type(answer).__name__,
         )
         return
     used = set(answer.groups.values())
@@ -181,15 +175,13 @@ def _findings(answer: object, tasks: Sequence[TaskRef], groups: Sequence[int], w
         ("has no task in group", [str(group) for group in groups if group not in used]),
     ):
         if culprits:
-            yield Finding(
-                Kind.GROUPER, f"its answer {fault} {', '.join(culprits)}", where, then, about(culprits=culprits)
-            )
+            yield Finding.of(Kind.GROUPER, f"its answer {fault} {', '.join(culprits)}", where, then, culprits=culprits)
     if wordy := sorted(str(task) for task, why in answer.why.items() if not isinstance(why, MoveReason)):
         what = f"its answer has what is no reason for {', '.join(wordy)}"
-        yield Finding(
+        yield Finding.of(
             Kind.GROUPER,
             what,
             where,
             "give reasons of partitioning.model.reasons: Said(words) for words of your own",
-            about(wordy=wordy),
+            wordy=wordy,
         )

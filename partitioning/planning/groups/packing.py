@@ -19,7 +19,7 @@ class Preferences(Value, frozen=True):
 
     `homes` are the groups that tasks were in last, `places` the locations where they ran last, `sites` the
     locations of the groups; None stands for unknown, for a group that left and for a location that no group has.
-    `shared` are the sets of partitions that each task reads together with others, as `read_together` numbers them.
+    `shared` are the sets of partitions that each task reads together with others, as `co_readers` numbers them.
     """
 
     homes: Sequence[int | None]
@@ -38,9 +38,9 @@ class Packing:
         self._balance = balance
         self._preferences = preferences
         self._members: list[set[int]] = [set() for _ in self.loads]
-        # For each set of partitions the group into which a reader was put last.
+        # For each set of partitions, the group of the reader that was placed last.
         self._latest: dict[int, int] = {}
-        # The groups by load, all of them under None, else those of a location; entries of former loads are skipped.
+        # The groups by load: all under None, else those of a location. Entries with outdated loads are skipped.
         self._by_load: dict[str | None, list[tuple[int, int]]] = {None: []}
         for group, site in enumerate(preferences.sites):
             for where in {None, site}:
@@ -138,9 +138,10 @@ class Packing:
         return home if self._fits(task, home) else None
 
     def _group_for(self, task: int) -> int:
-        """Where a task ran last, else where the last of those went that it shares most with, else the lightest group.
+        """The group of a task: where it ran last; else where the last task went that shares most with it; else the
+        lightest.
 
-        Those that share fill their group up to the mean, or as far as it has to be while others are too light.
+        Tasks that share reads fill their group up to the mean, or only to its minimum while other groups are too light.
         """
         if (near := self._where_it_ran(task)) is not None:
             return near

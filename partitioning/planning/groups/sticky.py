@@ -15,7 +15,8 @@ from partitioning.planning.groups.packing import Packing, Preferences
 def sticky(weights: Sequence[int], balance: Balance, preferences: Preferences) -> list[int]:
     """The group of each task, within the balance.
 
-    That is home for most, or the group of a fresh packing, numbered after the homes, if fewer tasks move by that.
+    Most tasks stay in the group of the last batch. If a fresh packing, numbered after those groups, moves fewer tasks,
+    that is taken.
     """
     packing = Packing(weights, balance, preferences)
     packing.settle()

@@ -1,1 +1,1 @@
-"""Shares of the key space: dealt by partitioners, split and merged by load."""
+"""Shares of the key space: assigned by partitioners, split and merged by load."""

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from math import lcm
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.planning.partitioners.key_shares import Share, reduced, smallest_factor, widest
 from partitioning.planning.partitioners.partitioners import Changes, PartitioningContext
 from partitioning.values import Value, replace
 
-# A share is not split if the key space would become finer: what is hot then is one key.
+# A share is not split further than this: what is still hot then is a single key.
 FINEST = 1 << 16
 PER = ("second", "batch")
 
@@ -121,9 +121,9 @@ def _siblings(share: Share) -> list[tuple[int, int]]:
 class ByThroughput(Value, frozen=True):
     """Keep what each task takes between `minimum` and `maximum` records per `second` of work, or per `batch`.
 
-    It starts with one share per coset of the stage's scheme and goes on from the last batch's shares. Each is
-    judged for itself, by what it took in that batch. A new one is left as it is for `cool_down` batches; one
-    whose figures are not known is left as it is, too.
+    It starts with one share for each coset of the stage's scheme, then continues from the last batch's shares. It
+    judges each share by what it took in that batch. It leaves a new share alone for `cool_down` batches, and a share
+    without figures until there are some.
 
     >>> from partitioning.model.statistics import TaskFigures
     >>> now = (Share(2, (0,), 0, TaskFigures(40_000, 0)), Share(2, (1,), 1, TaskFigures(20_000, 0)))
@@ -148,43 +148,45 @@ class ByThroughput(Value, frozen=True):
         bounds = (self.minimum, self.maximum)
         if not all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in bounds):
             findings.append(
-                Finding(
+                Finding.of(
                     Kind.PARTITIONER,
                     f"minimum {self.minimum!r} or maximum {self.maximum!r} is no number",
                     where,
                     "use numbers",
-                    about(minimum=self.minimum, maximum=self.maximum),
+                    minimum=self.minimum,
+                    maximum=self.maximum,
                 )
             )
         elif not 0 <= 2 * self.minimum <= self.maximum:
             what = f"a maximum of {self.maximum} is less than twice the minimum of {self.minimum}"
             findings.append(
-                Finding(
+                Finding.of(
                     Kind.PARTITIONER,
                     what,
                     where,
                     "set them apart: two shares that are merged would be split again",
-                    about(maximum=self.maximum, minimum=self.minimum),
+                    maximum=self.maximum,
+                    minimum=self.minimum,
                 )
             )
         if not isinstance(self.cool_down, int) or isinstance(self.cool_down, bool) or self.cool_down < 1:
             findings.append(
-                Finding(
+                Finding.of(
                     Kind.PARTITIONER,
                     f"a cool-down of {self.cool_down!r} batches",
                     where,
                     "use 1 or more",
-                    about(cool_down=self.cool_down),
+                    cool_down=self.cool_down,
                 )
             )
         if self.per not in PER:
             findings.append(
-                Finding(
+                Finding.of(
                     Kind.PARTITIONER,
                     f"throughput per {self.per!r} is not known",
                     where,
                     f"use {' or '.join(PER)}",
-                    about(per=self.per),
+                    per=self.per,
                 )
             )
         if findings:
@@ -206,7 +208,7 @@ class ByThroughput(Value, frozen=True):
         """-1 below the minimum, +1 above the maximum, 0 between them or where it is not known."""
         if share.figures is None:
             return 0
-        # What a task reads and leaves to others is not its load: parts of a share read what the whole one did.
+        # Records that a task leaves to others are not its load: parts of a share read what the whole one did.
         throughput = float(share.figures.own)
         if self.per == "second":
             if not share.figures.seconds:

@@ -1,4 +1,4 @@
-"""Shares: the parts of a stage's key space that its tasks own, as partitioners are given them and deal them."""
+"""Shares: the parts of a stage's key space that its tasks own, as partitioners are given them and assign them."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from math import lcm
 from typing import Any
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.statistics import TaskFigures
 from partitioning.values import Value, replace
 
-# The finest that a key space is dealt: a plan lists every residue once.
+# The finest that a key space is assigned: a plan lists every residue once.
 MOST_RESIDUES = 1 << 20
 _SHOWN = 8
 
 
 class Share(Value, frozen=True):
-    """The keys with `h(key) mod modulus` in `residues`: what one task owns (Apex: a mask and the keys under it).
+    """The keys that one task owns: `h(key) mod modulus` is in `residues` (Apex: a mask and the keys under it).
 
-    Of a task of the last batch, `task` is its number and `figures` what it took; both are None for a new share.
-    `load` is -1 (cold), 0 or +1 (hot), once somebody has judged it. Until batch `cooling` it is left as it is.
+    For a task of the last batch, `task` is its number and `figures` what it took; a new share has neither. `load` is -1
+    (cold), 0 or +1 (hot) once a partitioner has judged it. The share is left alone until batch `cooling`.
 
     >>> print(Share(8, (1, 5)), Share(1, (0,)), sep="; ")
     h(key) mod 8 in 1, 5; all keys
@@ -64,7 +64,7 @@ def reduced(share: Share) -> Share:
     while left > 1:
         factor = smallest_factor(left)
         left //= factor
-        # What repeats every modulus / factor residues needs the smaller modulus only.
+        # Residues that repeat every modulus / factor need only the smaller modulus.
         shorter = modulus // factor
         if len(residues) % factor == 0 and residues == {(residue + shorter) % modulus for residue in residues}:
             modulus, residues = shorter, {residue for residue in residues if residue < shorter}
@@ -72,7 +72,7 @@ def reduced(share: Share) -> Share:
 
 
 def widest(shares: Sequence[Share]) -> int:
-    """The smallest modulus in which all shares can be written: the least common multiple of theirs."""
+    """The smallest modulus that can express all shares: the least common multiple of their moduli."""
     return lcm(*(share.modulus for share in shares))
 
 
@@ -86,7 +86,7 @@ def residues_at(share: Share, modulus: int) -> tuple[int, ...]:
 
 
 def complete(answer: Any, where: str) -> tuple[Share, ...]:
-    """The shares of an answer that deals every key exactly once, each reduced, in the order of the answer.
+    """The shares of an answer that assigns every key exactly once, each reduced, in the order of the answer.
 
     Raises Refused with all findings: no shares, a modulus below 1, empty shares, residues out of range or twice
     in a share, residues of the widest modulus in no share or in several.
@@ -94,14 +94,13 @@ def complete(answer: Any, where: str) -> tuple[Share, ...]:
     shares = tuple(answer) if isinstance(answer, Sequence) else ()
     if not shares or not all(isinstance(share, Share) for share in shares):
         what = "it gives no shares" if not shares else "it gives something else than shares"
-        raise Refused(
-            Finding(
-                Kind.PARTITIONER,
-                what,
-                where,
-                "return a sequence of Share, at least one",
-                about(type=type(answer).__name__, shares=len(shares)),
-            )
+        raise Refused.of(
+            Kind.PARTITIONER,
+            what,
+            where,
+            "return a sequence of Share, at least one",
+            type=type(answer).__name__,
+            shares=len(shares),
         )
     findings = [finding for number, share in enumerate(shares) for finding in _malformed(number, share, where)]
     if not findings:
@@ -114,44 +113,43 @@ def complete(answer: Any, where: str) -> tuple[Share, ...]:
 def _malformed(number: int, share: Share, where: str) -> list[Finding]:
     if share.modulus < 1:
         return [
-            Finding(
+            Finding.of(
                 Kind.PARTITIONER,
                 f"share {number} has the modulus {share.modulus}",
                 where,
                 "use a modulus of 1 or more",
-                about(number=number, modulus=share.modulus),
+                number=number,
+                modulus=share.modulus,
             )
         ]
     findings = []
     if not share.residues:
         findings.append(
-            Finding(
-                Kind.PARTITIONER,
-                f"share {number} is empty",
-                where,
-                "leave it out, or give it residues",
-                about(number=number),
+            Finding.of(
+                Kind.PARTITIONER, f"share {number} is empty", where, "leave it out, or give it residues", number=number
             )
         )
     if strange := [residue for residue in share.residues if not 0 <= residue < share.modulus]:
         what = f"share {number} has residues that modulus {share.modulus} does not have: {_listed(strange)}"
         findings.append(
-            Finding(
+            Finding.of(
                 Kind.PARTITIONER,
                 what,
                 where,
                 f"use 0 to {share.modulus - 1}",
-                about(number=number, modulus=share.modulus, strange=strange),
+                number=number,
+                modulus=share.modulus,
+                strange=strange,
             )
         )
     if len(set(share.residues)) < len(share.residues):
         findings.append(
-            Finding(
+            Finding.of(
                 Kind.PARTITIONER,
                 f"share {number} names a residue twice",
                 where,
                 "name each residue once",
-                about(number=number),
+                number=number,
             )
         )
     return findings
@@ -161,7 +159,7 @@ def _uncovered(shares: Sequence[Share], where: str) -> list[Finding]:
     modulus = widest(shares)
     if modulus > MOST_RESIDUES:
         what = f"its moduli have {modulus:,} residues in common, more than {MOST_RESIDUES:,}"
-        return [Finding(Kind.PARTITIONER, what, where, "use moduli that divide one another", about(modulus=modulus))]
+        return [Finding.of(Kind.PARTITIONER, what, where, "use moduli that divide one another", modulus=modulus)]
     owners: list[list[int]] = [[] for _ in range(modulus)]
     for number, share in enumerate(shares):
         for residue in residues_at(share, modulus):
@@ -172,23 +170,25 @@ def _uncovered(shares: Sequence[Share], where: str) -> list[Finding]:
     if lost:
         what = f"keys with h(key) mod {modulus} = {_listed(lost)} are in no share"
         findings.append(
-            Finding(
+            Finding.of(
                 Kind.PARTITIONER,
                 what,
                 where,
-                "deal each residue to one share; these records would be lost",
-                about(modulus=modulus, lost=lost),
+                "assign each residue to one share; these records would be lost",
+                modulus=modulus,
+                lost=lost,
             )
         )
     if twice:
         what = f"keys with h(key) mod {modulus} = {_listed(twice)} are in several shares"
         findings.append(
-            Finding(
+            Finding.of(
                 Kind.PARTITIONER,
                 what,
                 where,
-                "deal each residue to one share; these records would count twice",
-                about(modulus=modulus, twice=twice),
+                "assign each residue to one share; these records would count twice",
+                modulus=modulus,
+                twice=twice,
             )
         )
     return findings

@@ -1,4 +1,4 @@
-"""Partitioners: deal the cosets of a stage to tasks by a rule of the user's own (Apex: Partitioner).
+"""Partitioners: assign the cosets of a stage to tasks by a rule of the user's own (Apex: Partitioner).
 
 Under the coset rule each task owns one residue of the stage's key space. A partitioner owns that decision
 instead: it is given the shares that tasks had in the last batch, with what each took, and answers with those
@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.hashes import java_hash
 from partitioning.imports import called, imported
 from partitioning.kinds import Kind
@@ -27,7 +27,7 @@ from partitioning.values import Value
 
 
 class PartitioningContext(Value, frozen=True):
-    """What a partitioner may go by: the stage, its batch, the cosets its scheme gives and how its inputs lie."""
+    """What a partitioner knows: the stage, its batch, the cosets that its scheme gives and how its inputs lie."""
 
     stage: str
     batch: int
@@ -37,7 +37,7 @@ class PartitioningContext(Value, frozen=True):
 
 @runtime_checkable
 class Partitioner(Protocol):
-    """What a partitioner must have. It is made anew for every call, so it keeps nothing from one to the next."""
+    """The interface of a partitioner. Each call makes a new one, so it keeps nothing between calls."""
 
     def define(self, current: tuple[Share, ...], context: PartitioningContext) -> Sequence[Share]:
         """The shares of the next batch, by task number: every key in exactly one.
@@ -65,10 +65,10 @@ class Changes(Value, frozen=True):
 
 
 class Shares(Value, frozen=True):
-    """A stage's cosets as they were dealt: the residues that each task owns, and until which batch it is left alone.
+    """The cosets that a partitioner assigned: the residues that each task owns, and until which batch it is left alone.
 
-    `cosets` is the widest modulus of all shares, `owners` and `cooling` are by task number; `cooling` is empty
-    if none is.
+    `cosets` is the widest modulus of all shares. `owners` and `cooling` are by task number; `cooling` is empty if no
+    task is cooling.
     """
 
     cosets: int
@@ -76,7 +76,7 @@ class Shares(Value, frozen=True):
     cooling: tuple[int, ...]
 
 
-def dealt(
+def assign_shares(
     partitioner: PartitionerRef | str,
     stage: str,
     *,
@@ -86,17 +86,17 @@ def dealt(
     figures: Mapping[int, TaskFigures],
     batch: int,
 ) -> Shares:
-    """The shares that a partitioner gives the tasks of a stage in `batch`.
+    """The shares that a partitioner assigns to the tasks of a stage in `batch`.
 
-    `cosets` is L by the stage's scheme, `previous` the stage in the last published plan, `figures` what its
-    tasks took, by task number.
+    `cosets` is L by the stage's scheme, `previous` the stage in the last published plan, `figures` what its tasks took,
+    by task number.
 
     >>> apex = PartitionerRef("partitioning.planning.partitioners.partitioners:ApexKeys", {"tasks": 3})
-    >>> dealt(apex, "views", cosets=8, inputs=(), previous=None, figures={}, batch=0).owners
+    >>> assign_shares(apex, "views", cosets=8, inputs=(), previous=None, figures={}, batch=0).owners
     ((0, 3), (1,), (2,))
 
     Raises Refused, with all findings, if there is no such partitioner, if it cannot be made with its arguments,
-    or if its answer is no deal of all keys (see `key_shares.complete`).
+    or if its answer is no assignment of all keys (see `key_shares.complete`).
     """
     ref = _ref(partitioner)
     where = f"partitioner {ref} of stage {stage}"
@@ -106,7 +106,7 @@ def dealt(
         answer = made.define(current, PartitioningContext(stage, batch, cosets, inputs))
     shares = complete(answer, where)
     modulus = widest(shares)
-    # Only who must wait for a later batch than the next is remembered.
+    # Only tasks that wait for a later batch than the next are remembered.
     cooling = tuple(share.cooling if share.cooling > batch + 1 else 0 for share in shares)
     owners = tuple(residues_at(share, modulus) for share in shares)
     return Shares(modulus, owners, cooling if any(cooling) else ())
@@ -170,14 +170,13 @@ def _made(ref: PartitionerRef, where: str) -> Partitioner:
         partitioner = factory(**ref.arguments)
     if not isinstance(partitioner, Partitioner):
         what = f"{ref.path} gives no partitioner but {type(partitioner).__name__}"
-        raise Refused(
-            Finding(
-                Kind.PARTITIONER,
-                what,
-                where,
-                "name a class or function that gives one: define(), accepted()",
-                about(path=ref.path, type=type(partitioner).__name__),
-            )
+        raise Refused.of(
+            Kind.PARTITIONER,
+            what,
+            where,
+            "name a class or function that gives one: define(), accepted()",
+            path=ref.path,
+            type=type(partitioner).__name__,
         )
     return partitioner
 
@@ -206,10 +205,10 @@ class ApexKeys(Value, frozen=True):
 
 
 class Even(Value, frozen=True):
-    """The cosets of the stage's scheme dealt to `tasks` tasks, as many to each, or one more.
+    """Assign the cosets of the stage's scheme evenly to `tasks` tasks: each gets as many as the others, or one more.
 
-    With one task more only the cosets of the new task change hands: 1 / `tasks` of all. The deal depends on
-    nothing but both numbers. If the scheme is `cogroup` tasks read whole stream partitions.
+    With one task more, only the cosets of the new task change owners: 1 / `tasks` of all. The assignment depends on
+    these two numbers alone. Under `cogroup`, tasks read whole stream partitions.
 
     >>> context = PartitioningContext("views", 0, 8, ())
     >>> [str(share) for share in Even(3).define((), context)]
@@ -224,15 +223,13 @@ class Even(Value, frozen=True):
     def define(self, current: tuple[Share, ...], context: PartitioningContext) -> Sequence[Share]:
         cosets = context.cosets
         if self.tasks > cosets:
-            what = f"{cosets} cosets cannot be dealt to {self.tasks} tasks"
+            what = f"{cosets} cosets cannot be assigned to {self.tasks} tasks"
             then = f"give the stage a finer scheme, as tasks({16 * self.tasks})"
-            raise Refused(
-                Finding(Kind.PARTITIONER, what, f"stage {context.stage}", then, about(cosets=cosets, tasks=self.tasks))
-            )
+            raise Refused.of(Kind.PARTITIONER, what, f"stage {context.stage}", then, cosets=cosets, tasks=self.tasks)
         owned, size, more = [list(range(cosets))], cosets, 0
         for tasks in range(2, self.tasks + 1):
             before, (size, more) = (size, more), divmod(cosets, tasks)
-            # The first `more` own one coset more than the others; so if the size stays, few have to give.
+            # The first `more` own one coset more than the others: if the size stays, few cosets change owners.
             givers = range(more, before[1]) if size == before[0] else range(tasks - 1)
             moved: list[int] = []
             for number in givers:
@@ -260,13 +257,12 @@ def apex_hash(key: str) -> int:
 
 def _check_count(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise Refused(
-            Finding(
-                Kind.PARTITIONER,
-                f"{value!r} {name}",
-                "the partitioner's arguments",
-                f"give {name} as 1 or more",
-                about(value=value, name=name),
-            )
+        raise Refused.of(
+            Kind.PARTITIONER,
+            f"{value!r} {name}",
+            "the partitioner's arguments",
+            f"give {name} as 1 or more",
+            value=value,
+            name=name,
         )
     TASKS.check(value, f"the partitioner's {name}")

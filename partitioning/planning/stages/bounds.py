@@ -6,6 +6,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.cosets.ranges import MOST_RANGES
 from partitioning.model.graph import Op
+from partitioning.model.hot_keys import HotKeys
 from partitioning.model.placement import OPAQUE
 from partitioning.model.schemes import SchemeKind
 from partitioning.model.unifiers import levels
@@ -15,11 +16,12 @@ from partitioning.planning.stages.task_counts import MOST_OF_COMMON
 
 
 def most_waves(pipeline: Pipeline, settings: Settings = DEFAULTS) -> int:
-    """In how many waves a batch of a pipeline can run at most, wherever its exchanges are put.
+    """The most waves that a batch of a pipeline can have, wherever its exchanges are put.
 
-    Each step that may find records elsewhere than it needs them has an exchange before it, what follows a step on
-    Spark's DataFrames waits for it, and a stream whose partition count has changed may have to move before all others.
-    A combine with a fan-in may have as many levels of unifiers before it as `most_tasks` need.
+    Each step that may find records elsewhere than it needs them has an exchange before it. Steps after a step on
+    Spark's DataFrames wait for it. A stream whose partition count has changed may have to move before all others. A
+    combine with a fan-in may have as many levels of unifiers before it as `most_tasks` need. Hot keys that are split
+    are read in a wave before their stage.
 
     >>> pipeline = Pipeline("p", source="s3://landing/topics")
     >>> views = pipeline.stream("views", key="id", partitions=4)
@@ -39,14 +41,15 @@ def most_waves(pipeline: Pipeline, settings: Settings = DEFAULTS) -> int:
     for step in graph.steps:
         lying = {origin.key_hash for name in step.inputs for origin in placed[name].origins if origin.since is None}
         dirty = any(origin.since for name in step.inputs for origin in placed[name].origins)
-        # Of rows of a partial step that takes ranges, equal keys may be anywhere.
+        # If a partial step takes ranges, rows with equal keys may lie anywhere.
         spread = in_ranges and step.op is Op.COMBINE
         moves = spread or step.op is Op.REPARTITION or (places(step) and (dirty or lying != {target(step, placed)}))
         crossed[step.name] = max(crossed[name] + (moves or name in dataframes) for name in step.inputs)
         if moves and step.op is Op.COMBINE:
             unifying += len(levels(most_tasks(pipeline, settings), settings.fan_in.get(step.name, step.fan_in)))
+    splits = settings.hot_keys is HotKeys.SPLIT and any(step.op is Op.COMBINE for step in graph.steps)
     changing = any(not stream.table and stream.hash != OPAQUE for stream in graph.streams)
-    return 1 + max(crossed.values(), default=0) + changing + unifying
+    return 1 + max(crossed.values(), default=0) + changing + unifying + splits
 
 
 def most_tasks(pipeline: Pipeline, settings: Settings = DEFAULTS) -> int:

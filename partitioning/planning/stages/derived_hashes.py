@@ -1,10 +1,10 @@
-"""Derived hashes: those by which the records of each step of a stage lie, from those of what the stage reads."""
+"""Derived hashes: the hashes that place the records of a stage's steps, derived from those of its inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from partitioning.errors import Finding, about
+from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Step
 from partitioning.model.placement import KeyHash, Placement
@@ -23,7 +23,7 @@ def keys_of(graph: Graph) -> Mapping[str, DerivedPlacement]:
 def derive_hashes(
     steps: Sequence[Step], read: Mapping[str, KeyHash | None], keys: Mapping[str, DerivedPlacement]
 ) -> Mapping[str, KeyHashes]:
-    """The hashes by which the records of each relation of a stage lie: of what it reads, then of its steps."""
+    """The hashes that place the records of each relation of a stage: first its inputs, then its steps."""
     lying: dict[str, KeyHashes] = {name: frozenset({key_hash}) for name, key_hash in read.items()}
     for step in steps:
         if changes_keys(step, keys):
@@ -36,17 +36,17 @@ def derive_hashes(
 def apart(
     steps: Sequence[Step], lying: Mapping[str, KeyHashes], read: Mapping[str, Placement], where: str
 ) -> Iterator[Finding]:
-    """What keeps equal keys from meeting in the steps that need them together."""
+    """Findings for keyed steps in which equal keys would not meet."""
     met = {step.name: _union(lying[name] for name in step.inputs) for step in steps if step.keyed}
     for name, key_hashes in met.items():
         if None in key_hashes:
-            yield Finding(
+            yield Finding.of(
                 Kind.KEYS_DO_NOT_MEET,
                 f"{name} needs equal keys together, but records that it gets were given other keys, or were left by a "
                 "stage of scheme max, and did not move",
                 where,
                 "move them with .repartition() first, or give the stage that leaves them another scheme",
-                about(name=name),
+                name=name,
             )
     if any(len(key_hashes - {None}) > 1 for key_hashes in met.values()):
         yield from _different(read, where)
@@ -63,10 +63,10 @@ def _different(read: Mapping[str, Placement], where: str) -> Iterator[Finding]:
     ):
         if len(set(values.values())) > 1:
             listed = ", ".join(f"{name}: {value}" for name, value in values.items())
-            yield Finding(
+            yield Finding.of(
                 Kind.KEYS_DO_NOT_MEET,
                 f"streams that meet have different {noun} ({listed}); equal keys would not meet",
                 where,
                 "declare what their producers really use; a stream placed otherwise needs an exchange",
-                about(listed=listed),
+                listed=listed,
             )

@@ -1,33 +1,31 @@
-"""Inputs: what each stage reads and where that lies, once the cosets of all stages are known."""
+"""Inputs: what each stage reads and where that lies. The cosets of all stages must be known."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from partitioning.errors import Finding, about
+from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Step
 from partitioning.model.placement import OPAQUE, Placement
 from partitioning.model.plan import ExchangeInput, Input, ResultInput, StateInput, StreamInput
-from partitioning.model.reasons import CountChange
 from partitioning.planning.changeover import Changeover
 from partitioning.planning.exchanges.cuts import Cut
 from partitioning.planning.stages.derived_hashes import apart, keys_of
-from partitioning.planning.stages.drafts import Draft
+from partitioning.planning.stages.draft import ReadKind, StageDraft, StageRead
 from partitioning.planning.stages.step_states import States
 from partitioning.planning.stages.task_counts import exchange_count
-from partitioning.planning.stages.waves import ReadKind, StageRead
 from partitioning.values import replace
 
 
 class Inputs:
-    """The inputs of all stages. Exchanges have as many partitions as the stages that read them want."""
+    """The inputs of all stages. An exchange has as many partitions as its readers want."""
 
     def __init__(
         self,
         graph: Graph,
         cuts: Mapping[str, Cut],
-        drawn: Sequence[Draft],
+        drafts: Sequence[StageDraft],
         changed: Mapping[str, Changeover],
         states: States,
     ) -> None:
@@ -37,9 +35,9 @@ class Inputs:
         self._cuts = cuts
         self._changeovers = changed
         self._states = states
-        reads = [(draft, read) for draft in drawn for read in draft.part.reads]
+        reads = [(draft, read) for draft in drafts for read in draft.reads]
         self._left = {read.step for _, read in reads if read.kind is ReadKind.RESULT}
-        self._homes = {step.name: draft for draft in drawn for step in draft.part.steps}
+        self._homes = {step.name: draft for draft in drafts for step in draft.steps}
         wants: dict[str, list[int]] = {}
         for draft, read in reads:
             if read.kind is ReadKind.EXCHANGE:
@@ -48,10 +46,10 @@ class Inputs:
                 wants.setdefault(over.exchange, []).append(draft.cosets)
         self._counts = {name: exchange_count(wanted) for name, wanted in wants.items()}
 
-    def moving(self, read: StageRead, draft: Draft) -> Changeover | None:
+    def moving(self, read: StageRead, draft: StageDraft) -> Changeover | None:
         """The changeover of a stream, if a stage cannot read it before records have moved."""
         over = self._changeover(read)
-        if over is None or not draft.task_count.scheme.keeps_keys or over.lies(draft.cosets, keeps=draft.keeps):
+        if over is None or not draft.count.keeps_keys or over.lies(draft.cosets, keeps=draft.keeps):
             return None
         return over
 
@@ -61,12 +59,23 @@ class Inputs:
         return Placement(cut.key, cut.key_format, cut.hash, cut.partitions or self._counts[exchange])
 
     def moved(self, over: Changeover) -> Placement:
-        """Where the records go that a change of partition count moves."""
+        """The new placement of records that a changed partition count moves."""
         return replace(self._stream(over.stream), partitions=self._counts[over.exchange])
 
-    def of(self, draft: Draft) -> Iterator[Input]:
-        """What a stage reads, but for its own state."""
-        for read in draft.part.reads:
+    def read_by(self, draft: StageDraft) -> StageDraft:
+        """The draft with its inputs, and its steps with where their state is left."""
+        states = [self._state(draft, step) for step in draft.steps]
+        changeovers = (self._changeover(read) for read in draft.reads)
+        return replace(
+            draft,
+            inputs=(*self._of(draft), *(read for read, _ in states if read is not None)),
+            steps=tuple(step for _, step in states),
+            changes=tuple(over.change for over in changeovers if over is not None),
+        )
+
+    def _of(self, draft: StageDraft) -> Iterator[Input]:
+        """What a stage reads, without its own state."""
+        for read in draft.reads:
             match read.kind:
                 case ReadKind.STREAM:
                     yield from self._of_stream(read, draft)
@@ -75,61 +84,61 @@ class Inputs:
                 case ReadKind.RESULT:
                     yield ResultInput(read.name, read.step, self._homes[read.step].left(read.step))
 
-    def state(self, draft: Draft, step: Step) -> tuple[StateInput | None, Step]:
-        """What a step of a stage goes on from, None if there is nothing, and the step with where its state is left."""
+    def _state(self, draft: StageDraft, step: Step) -> tuple[StateInput | None, Step]:
         read = step.inputs[0]
         return self._states.of(step, self._keys[read].key, draft.key_hashes[read], draft.cosets)
 
-    def changes(self, draft: Draft) -> tuple[CountChange, ...]:
-        """The changed partition counts of the streams that a stage reads."""
-        overs = (self._changeover(read) for read in draft.part.reads)
-        return tuple(over.change for over in overs if over is not None)
-
-    def misfits(self, draft: Draft, inputs: Sequence[Input], filtered: Collection[str]) -> Iterator[Finding]:
-        """What keeps equal keys from meeting, or inputs from being read as the tasks would have to: `filtered`."""
-        where = f"stage {draft.part.name}"
-        if not draft.task_count.gathered:
+    def findings(self, draft: StageDraft) -> Iterator[Finding]:
+        """Findings for a draft whose tasks would not bring equal keys together, or could not read their inputs."""
+        where, inputs = f"stage {draft.name}", draft.inputs
+        filtered = {name for task in draft.tasks for name in task.filters}
+        if not draft.count.gathered:
             placed = {read.name: read.placement for read in inputs if not isinstance(read, StateInput)}
-            yield from apart(draft.part.steps, draft.key_hashes, placed, where)
-        for step in draft.part.steps:
-            yield from self._states.misfits(step, draft.key_hashes[step.inputs[0]], draft.cosets)
+            yield from apart(draft.steps, draft.key_hashes, placed, where)
+        for step in draft.steps:
+            yield from self._states.findings(step, draft.key_hashes[step.inputs[0]], draft.cosets)
         for read in inputs:
             if read.name in filtered and (why := self._cannot_filter(read)):
-                yield Finding(
+                yield Finding.of(
                     Kind.SCHEME,
                     f"{why}, so its records cannot be told apart by hash, "
                     f"and {draft.cosets} tasks do not divide its {read.placement.partitions} partitions",
                     where,
                     "use cogroup, or a number of tasks that divides all partition counts",
-                    about(read=read.name, cosets=draft.cosets, partitions=read.placement.partitions),
+                    read=read.name,
+                    cosets=draft.cosets,
+                    partitions=read.placement.partitions,
                 )
         if draft.choice.partitioner and any(read.placement.hash == OPAQUE for read in inputs):
-            for step in draft.part.steps:
+            for step in draft.steps:
                 if step.state or step.name in self._left:
-                    yield Finding(
+                    yield Finding.of(
                         Kind.SCHEME,
                         f"rows of {step.name} cannot be left by residue: their placement is {OPAQUE}, "
-                        f"and {draft.choice.partitioner} may deal several residues to one task",
+                        f"and {draft.choice.partitioner} may assign several residues to one task",
                         where,
                         "leave the partitioner out",
-                        about(step=step.name, partitioner=draft.choice.partitioner),
+                        step=step.name,
+                        partitioner=draft.choice.partitioner,
                     )
-        for over in filter(None, (self.moving(read, draft) for read in draft.part.reads)):
+        for over in filter(None, (self.moving(read, draft) for read in draft.reads)):
             if over.hash == OPAQUE:
-                yield Finding(
+                yield Finding.of(
                     Kind.SCHEME,
                     f"{over.change}, but its placement is {OPAQUE}: "
                     "its records cannot be moved to where their keys belong, "
                     f"and {draft.cosets} tasks do not divide {over.shared}, the gcd of both counts",
                     where,
                     f"use cogroup, or a number of tasks that divides {over.shared}, for this batch",
-                    about(change=over.change, cosets=draft.cosets, shared=over.shared),
+                    change=over.change,
+                    cosets=draft.cosets,
+                    shared=over.shared,
                 )
 
     def _changeover(self, read: StageRead) -> Changeover | None:
         return self._changeovers.get(read.name) if read.kind is ReadKind.STREAM else None
 
-    def _of_stream(self, read: StageRead, draft: Draft) -> Iterator[Input]:
+    def _of_stream(self, read: StageRead, draft: StageDraft) -> Iterator[Input]:
         stream, over = self._streams[read.name], self._changeover(read)
         whole = StreamInput(read.name, self._stream(read.name), stream.partitions, stream.null_keys)
         if over is None:

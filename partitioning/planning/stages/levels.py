@@ -44,7 +44,7 @@ def _chain(exchange: Exchange) -> Iterator[Exchange]:
         name, left = _read(exchange, level), exchange.unifiers[level:]
         combine = exchange.combine if left else None
         moving = replace(exchange, name=name, stage=stage, combine=combine, unifiers=left)
-        # How much the levels leave of what they read is not known.
+        # How much the levels reduce is unknown.
         yield moving if level == 0 else replace(moving, moves=None, spares=None)
         stage = name
 
@@ -54,7 +54,7 @@ def _levels(exchange: Exchange, combine: Step, wave: int, taken: set[str]) -> It
     for level, unifiers in enumerate(exchange.unifiers):
         read = ExchangeInput(_read(exchange, level), exchange.source, exchange.placement, unifiers=unifiers)
         cosets = len(read.numbers)
-        # It combines what there is of a key in its parts, as a partial step does.
+        # It combines the rows of a key in its own parts, as a partial step does.
         name = _free(f"{combine.name}.{level + 1}", taken)
         step = replace(combine, name=name, op=Op.PARTIAL, keyed=False, state=False, fan_in=None)
         yield Stage(
@@ -72,7 +72,7 @@ def _levels(exchange: Exchange, combine: Step, wave: int, taken: set[str]) -> It
 
 
 def _read(exchange: Exchange, level: int) -> str:
-    """The exchange that is read behind so many levels."""
+    """The exchange that is read after this many levels."""
     return exchange.name if level == len(exchange.unifiers) else f"{exchange.name}.{level + 1}"
 
 

@@ -1,89 +1,175 @@
-"""Ranges: whether the tasks of a stage may each take a range of a stream partition's offsets, and what then moves."""
+"""Record ranges: the scheme `records(N)`, whose tasks each read a range of a stream partition's offsets.
+
+This module decides whether a stage may use the scheme, how many tasks that gives, what must then move, and whether the
+ranges of a plan are right. `cosets.ranges` splits offsets; stored plans are read by it too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.errors import Finding, Refused, about
+from partitioning.cosets.ranges import MOST_RANGES, how_many
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Op
+from partitioning.model.offsets import Span
+from partitioning.model.plan import Plan, PlannedPartition, Stage
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import NullKeys, Stream
+from partitioning.model.takes import Task
 from partitioning.planning.exchanges.cuts import cuts
-from partitioning.planning.stages.scheme_choice import Choice, choices, chosen_schemes
-from partitioning.planning.stages.waves import StageOutline, waves
+from partitioning.planning.stages.draft import StageDraft, TaskCount
+from partitioning.planning.stages.scheme_choice import chosen_schemes, with_choices
+from partitioning.planning.stages.waves import waves
+from partitioning.planning.task_coverage import listed, unsound
+from partitioning.sections import many
 from partitioning.values import replace
 
 
 def spread(pipeline: Pipeline, settings: Settings, statistics: Statistics) -> Graph:
-    """The graph to plan. Partial steps whose tasks are to take ranges leave rows of a key in several tasks.
+    """The graph to plan. Where the tasks of a partial step read ranges, several tasks have rows of one key.
 
-    So these have to move before they are combined, also if their key is the one by which the stream lies.
+    These rows must move before they are combined, even if their key is the one that places the stream.
     """
     graph = pipeline.graph
     if not any(scheme.most_records for scheme in chosen_schemes(pipeline, settings)):
         return graph
-    parts = waves(*cuts(graph, statistics)).parts
     try:
-        chosen = choices(pipeline, settings, parts)
+        chosen = with_choices(waves(*cuts(graph, statistics)).drafts, pipeline, settings)
     except Refused:
-        # It is refused again when the stages are cut, with all else that is wrong.
+        # Cutting the stages refuses it again, with all other findings.
         return graph
     in_ranges = {
         step.name
-        for part, choice in zip(parts, chosen, strict=True)
-        if choice.scheme is not None and choice.scheme.most_records
-        for step in part.steps
+        for draft in chosen
+        if draft.choice.scheme is not None and draft.choice.scheme.most_records
+        for step in draft.steps
         if step.op is Op.PARTIAL
     }
     steps = tuple(replace(step, rekeys=True) if step.name in in_ranges else step for step in graph.steps)
     return replace(graph, steps=steps)
 
 
-def unfit(part: StageOutline, choice: Choice, streams: Sequence[Stream]) -> Iterator[Finding]:
-    """What keeps a part that was given a scheme `records` from that: `streams` are those that it reads."""
-    where, scheme = f"stage {part.name}", choice.scheme
-    keyed = [step for step in part.steps if step.keyed]
+def count_ranges(
+    draft: StageDraft, count: TaskCount, streams: Sequence[Stream], planned: Mapping[str, Sequence[PlannedPartition]]
+) -> TaskCount:
+    """The number of tasks of a stage under the scheme `records`. The stage reads these streams; `planned` are their
+    ranges.
+
+    Raises Refused, with all findings, if the stage cannot split records by offset, or if there would be too many tasks.
+    """
+    if findings := tuple(_unsuited(draft, streams)):
+        raise Refused(*findings)
+    most = count.scheme.most_records
+    assert most is not None
+    read = [partition for stream in streams for partition in planned[stream.name]]
+    cosets = count.cosets + sum(how_many(partition.start, partition.end, most) - 1 for partition in read)
+    if cosets > MOST_RANGES:
+        largest = max(partition.records for partition in read)
+        what = f"scheme {count.scheme} makes {cosets:,} tasks, more than {MOST_RANGES:,}"
+        then = f"allow more records a task: the largest stream partition has {many(largest, 'record')}"
+        raise Refused.of(Kind.SCHEME, what, "scheme", then, scheme=count.scheme, cosets=cosets)
+    return replace(count, cosets=cosets)
+
+
+def _unsuited(draft: StageDraft, streams: Sequence[Stream]) -> Iterator[Finding]:
+    """Why the records of a stage that reads these streams may not be split by offsets."""
+    where, scheme = f"stage {draft.name}", draft.choice.scheme
+    keyed = [step for step in draft.steps if step.keyed]
     if keyed:
         names = ", ".join(step.name for step in keyed)
         what = f"scheme {scheme} keeps no keys together, but {names} needs them together"
-        yield Finding(
-            Kind.SCHEME, what, where, _instead([step.op for step in keyed]), about(scheme=scheme, names=names)
-        )
-    if choice.partitioner is not None:
-        what = f"scheme {scheme} keeps no keys together, so a partitioner has none to deal"
-        yield Finding(
-            Kind.SCHEME,
-            what,
-            where,
-            "leave the partitioner out, or use cogroup, elastic(F) or tasks(L)",
-            about(scheme=scheme),
+        yield Finding.of(Kind.SCHEME, what, where, _instead([step.op for step in keyed]), scheme=scheme, names=names)
+    if draft.choice.partitioner is not None:
+        what = f"scheme {scheme} keeps no keys together, so a partitioner has none to assign"
+        yield Finding.of(
+            Kind.SCHEME, what, where, "leave the partitioner out, or use cogroup, elastic(F) or tasks(L)", scheme=scheme
         )
     if not streams:
-        what = f"it reads no stream, so there are no offsets for {scheme} to deal"
-        yield Finding(Kind.SCHEME, what, where, "leave the scheme to stages that read streams", about(scheme=scheme))
+        what = f"it reads no stream, so there are no offsets for {scheme} to assign"
+        yield Finding.of(Kind.SCHEME, what, where, "leave the scheme to stages that read streams", scheme=scheme)
     for stream in streams:
         if stream.table:
             what = f"{stream.name} is a table: of each key only the latest record counts, wherever that lies"
-            yield Finding(
-                Kind.SCHEME, what, where, f"leave {scheme} to stages that read no table", about(stream=stream.name)
+            yield Finding.of(
+                Kind.SCHEME, what, where, f"leave {scheme} to stages that read no table", stream=stream.name
             )
         if stream.null_keys is NullKeys.OWN_TASK:
             what = f"records of {stream.name} without a key have a task of their own, which reads whole partitions"
-            yield Finding(
+            yield Finding.of(
                 Kind.SCHEME,
                 what,
                 where,
                 f'declare null_keys="drop" or "refuse", or leave {scheme} out',
-                about(stream=stream.name),
+                stream=stream.name,
             )
 
 
 def _instead(ops: Sequence[Op]) -> str:
-    """What to do where steps need keys together."""
+    """The next step where steps need keys together."""
     others = "cogroup, elastic(F) or tasks(L)"
     if all(op in (Op.AGGREGATE, Op.COMBINE) for op in ops):
         return f"aggregate by partial() and combine(), and give the scheme to the partial step alone; or use {others}"
-    return f"use {others}, which deal records by key"
+    return f"use {others}, which assign records by key"
+
+
+def range_findings(plan: Plan, stage: Stage) -> Iterator[Finding]:
+    """Findings for a stage whose tasks read ranges: gaps and overlaps between ranges; other tasks beside them; tasks
+    that read more than one range, or own keys; streams and steps whose records cannot be split by offset."""
+    ranged = [task for task in stage.tasks if task.span is not None]
+    if not ranged:
+        return
+    where = f"stage {stage.name}"
+    for task in ranged:
+        if wrong := _no_range(plan, stage, task):
+            yield unsound(
+                f"task {task.task} reads the range {task.span}, but {wrong}", where, task=task.task, span=task.span
+            )
+    if keeping := [step.name for step in stage.steps if step.state]:
+        yield unsound(
+            f"tasks read ranges, but {listed(keeping)} goes on from its own last result", where, keeping=keeping
+        )
+    for read in stage.streams:
+        declared = plan.stream(read.name).declared
+        if declared.table or declared.null_keys is NullKeys.OWN_TASK:
+            kind = "a table" if declared.table else "a stream whose records without a key have a task of their own"
+            yield unsound(f"tasks read ranges beside {read.name}, which is {kind}", where, read=read.name, kind=kind)
+        read_by = _spans(stage, read.name)
+        for planned in plan.stream(read.name).partitions:
+            spans = read_by.get(planned.partition, [])
+            if any(span is not None for span in spans) and not _make_up(spans, planned):
+                said = listed("all of it" if span is None else span for span in spans)
+                what = f"tasks read {said}, which do not make up [{planned.start},{planned.end})"
+                yield unsound(what, f"{read.name}-{planned.partition}, {where}", start=planned.start, end=planned.end)
+
+
+def _no_range(plan: Plan, stage: Stage, task: Task) -> str | None:
+    """Why a task cannot have a range."""
+    streams = {read.name for read in stage.streams}
+    partitions = [(name, number) for name, numbers in task.reads.items() for number in numbers]
+    if len(partitions) != 1 or partitions[0][0] not in streams:
+        return "not of one stream partition alone"
+    return "owns keys or leaves some to others" if task.owns or task.filters or task.null_keys else None
+
+
+def _spans(stage: Stage, name: str) -> Mapping[int, list[Span | None]]:
+    """The ranges that tasks read of each partition, in order; None stands for the whole partition."""
+    spans: dict[int, list[Span | None]] = {}
+    for task in stage.tasks:
+        for partition in task.reads.get(name, ()):
+            spans.setdefault(partition, []).append(task.span)
+    for of_one in spans.values():
+        of_one.sort(key=lambda span: (-1, -1) if span is None else (span.start, span.end))
+    return spans
+
+
+def _make_up(spans: Sequence[Span | None], planned: PlannedPartition) -> bool:
+    """Whether each planned offset is in one of the ranges, no offset in two, and no range without any."""
+    known = [span for span in spans if span is not None]
+    if len(known) < len(spans) or any(span.start >= span.end for span in known):
+        return False
+    meeting = all(span.end == following.start for span, following in pairwise(known))
+    return meeting and (known[0].start, known[-1].end) == (planned.start, planned.end)

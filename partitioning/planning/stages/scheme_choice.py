@@ -1,4 +1,4 @@
-"""Choices: the scheme and the partitioner that settings and pipeline name for each stage."""
+"""Scheme choice: the scheme and the partitioner that settings and pipeline name for each stage."""
 
 from __future__ import annotations
 
@@ -6,23 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.authoring.settings import PartitionerRef, Settings
-from partitioning.errors import Finding, Refused, about
+from partitioning.authoring.settings import Settings
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import Op
 from partitioning.model.schemes import COGROUP, MAX, Scheme
-from partitioning.planning.stages.waves import StageOutline
-from partitioning.values import Value
+from partitioning.planning.stages.draft import Choice, StageDraft
+from partitioning.values import replace
 
 T = TypeVar("T")
-
-
-class Choice(Value, frozen=True):
-    """What was chosen for a stage, None where nothing was. `named` if the scheme is for this stage and not for all."""
-
-    scheme: Scheme | None
-    named: bool
-    partitioner: PartitionerRef | str | None
 
 
 def default_scheme(choice: Choice, *, keeps_keys: bool) -> Scheme:
@@ -30,61 +22,62 @@ def default_scheme(choice: Choice, *, keeps_keys: bool) -> Scheme:
     return COGROUP if keeps_keys or choice.partitioner else MAX
 
 
-def choices(pipeline: Pipeline, settings: Settings, parts: Sequence[StageOutline]) -> tuple[Choice, ...]:
-    """The choice for each part. Settings win over the pipeline, and what names a stage or a step of it over the rest.
+def with_choices(drafts: Sequence[StageDraft], pipeline: Pipeline, settings: Settings) -> tuple[StageDraft, ...]:
+    """The drafts with what is chosen for them. Settings win over the pipeline, and what names a stage or a step of it
+    over the rest.
 
     Raises Refused, with all findings, for names that are no stage's or step's and for steps of one stage that
     are given different things.
     """
-    findings = list(_unknown(pipeline, settings, parts))
+    findings = list(_unknown(pipeline, settings, drafts))
     chosen = []
-    for part in parts:
-        names = (part.name, *(step.name for step in part.steps))
+    for draft in drafts:
+        names = (draft.name, *(step.name for step in draft.steps))
         candidates: list[tuple[Scheme, bool]] = []
         for by_name, for_all in ((settings.schemes, settings.scheme), (pipeline.schemes, pipeline.scheme)):
-            candidates.extend((scheme, True) for scheme in _one("schemes", by_name, names, part, findings))
+            candidates.extend((scheme, True) for scheme in _one("schemes", by_name, names, draft, findings))
             if for_all is not None:
                 candidates.append((for_all, False))
         partitioners = [
             partitioner
             for by_name in (settings.partitioners, pipeline.partitioners)
-            for partitioner in _one("partitioners", by_name, names, part, findings)
+            for partitioner in _one("partitioners", by_name, names, draft, findings)
         ]
         scheme, named = candidates[0] if candidates else (None, False)
-        chosen.append(Choice(scheme, named, partitioners[0] if partitioners else None))
+        chosen.append(replace(draft, choice=Choice(scheme, named, partitioners[0] if partitioners else None)))
     if findings:
         raise Refused(*findings)
     return tuple(chosen)
 
 
 def chosen_schemes(pipeline: Pipeline, settings: Settings) -> tuple[Scheme, ...]:
-    """All schemes that settings and pipeline name, whatever for."""
+    """All schemes that settings and pipeline name, for any stage."""
     named = (settings.scheme, pipeline.scheme, *settings.schemes.values(), *pipeline.schemes.values())
     return tuple(scheme for scheme in named if scheme is not None)
 
 
 def _one(
-    noun: str, by_name: Mapping[str, T], names: Sequence[str], part: StageOutline, findings: list[Finding]
+    noun: str, by_name: Mapping[str, T], names: Sequence[str], draft: StageDraft, findings: list[Finding]
 ) -> Iterator[T]:
-    """What is chosen for a part under any of its names; a finding if that differs."""
+    """The choice for a stage under any of its names. Different choices are a finding."""
     chosen = {name: by_name[name] for name in names if name in by_name}
     if len({str(choice) for choice in chosen.values()}) > 1:
         listed = ", ".join(f"{name}: {choice}" for name, choice in chosen.items())
         findings.append(
-            Finding(
+            Finding.of(
                 Kind.SCHEME,
                 f"one stage is given different {noun} ({listed})",
-                f"stage {part.name}",
+                f"stage {draft.name}",
                 "give it one of them",
-                about(listed=listed),
+                listed=listed,
             )
         )
     yield from list(chosen.values())[:1]
 
 
-def _unknown(pipeline: Pipeline, settings: Settings, parts: Sequence[StageOutline]) -> Iterator[Finding]:
-    steps = [step for part in parts for step in part.steps]
-    known = {part.name for part in parts} | {step.name for step in steps}
+def _unknown(pipeline: Pipeline, settings: Settings, drafts: Sequence[StageDraft]) -> Iterator[Finding]:
+    steps = [step for draft in drafts for step in draft.steps]
+    known = {draft.name for draft in drafts} | {step.name for step in steps}
     combines = {step.name for step in steps if step.op is Op.COMBINE}
     for where, chosen in (
         ("schemes in the settings", settings.schemes),
@@ -94,21 +87,21 @@ def _unknown(pipeline: Pipeline, settings: Settings, parts: Sequence[StageOutlin
     ):
         for name in chosen:
             if name not in known:
-                listed = ", ".join(part.name for part in parts)
-                yield Finding(
+                listed = ", ".join(draft.name for draft in drafts)
+                yield Finding.of(
                     Kind.NAME,
                     f"there is no stage or step {name!r}",
                     where,
                     f"name a step, or one of these stages: {listed}",
-                    about(name=name),
+                    name=name,
                 )
     for name in settings.fan_in:
         if name not in combines:
             listed = ", ".join(sorted(combines)) or "there is none"
-            yield Finding(
+            yield Finding.of(
                 Kind.NAME,
                 f"there is no combine step {name!r}",
                 "fan_in in the settings",
                 f"name a combine: {listed}",
-                about(name=name),
+                name=name,
             )

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.cosets.assignment import stage_tasks
-from partitioning.cosets.ranges import dealt_ranges
-from partitioning.errors import Finding, Refused, about
+from partitioning.cosets.ranges import assign_ranges
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Op
-from partitioning.model.plan import Exchange, PlannedPartition, PlannedWrite, Stage
+from partitioning.model.hot_keys import HotKeys
+from partitioning.model.plan import Exchange, Plan, PlannedPartition, PlannedWrite, Stage
 from partitioning.model.reasons import InRanges
 from partitioning.model.streams import Column
 from partitioning.model.unifiers import levels
 from partitioning.planning.changeover import Changeover, changeovers, moved
 from partitioning.planning.exchanges.cuts import Cut
 from partitioning.planning.stages import upsert_writes
-from partitioning.planning.stages.drafts import NOTHING_BEFORE, Draft, StageContext, drafts
+from partitioning.planning.stages.context import NOTHING_BEFORE, StageContext
+from partitioning.planning.stages.draft import StageDraft
+from partitioning.planning.stages.hot_ranges import Split, split_by_ranges
 from partitioning.planning.stages.inputs import Inputs
 from partitioning.planning.stages.levels import with_levels
-from partitioning.planning.stages.scheme_choice import choices
+from partitioning.planning.stages.scheme_choice import with_choices
+from partitioning.planning.stages.stage_cosets import with_cosets
 from partitioning.planning.stages.step_states import States
-from partitioning.planning.stages.waves import ReadKind, waves
+from partitioning.planning.stages.waves import waves
 from partitioning.values import Value, replace
 
 
@@ -44,20 +48,20 @@ def cut(
     settings: Settings = DEFAULTS,
     context: StageContext = NOTHING_BEFORE,
 ) -> Stages:
-    """The stages of a pipeline, whose `graph` is cut at exchanges: see `waves` for which steps are in which.
+    """The stages of a pipeline whose `graph` is cut at exchanges (see `waves`).
 
-    `results` gives each table's columns. A stage that nothing was chosen for gets `cogroup` if it has to keep equal
-    keys together and `max` if not. Where a stream had another partition count when it was read last, records whose
-    place does not tell enough go through an exchange first, in a wave before all others.
+    `results` gives each table's columns. Without a choice, a stage gets `cogroup` if it must keep equal keys together,
+    else `max`. Where a stream's partition count changed, records whose partition does not determine their task move
+    through an exchange first, in a wave before all others.
 
-    Raises Refused, with all findings, if a stream or step leads to no table, a scheme or partitioner does not
-    fit, equal keys would not meet, or a step cannot go on from what it left.
+    Raises Refused, with all findings, if a stream or step leads to no table, a scheme or partitioner does not fit,
+    equal keys would not meet, or a step cannot continue from its state.
     """
     findings = _unwritten(pipeline)
     in_waves = waves(graph or pipeline.graph, cuts)
     graph = in_waves.graph
     try:
-        chosen = choices(pipeline, settings, in_waves.parts)
+        chosen = with_choices(in_waves.drafts, pipeline, settings)
     except Refused as refusal:
         raise Refused(*findings, *refusal.findings) from None
     states = States(
@@ -69,77 +73,75 @@ def cut(
         context.day_end,
     )
     changed = changeovers(graph.streams, context.ends)
-    drawn = drafts(in_waves, chosen, context, changed, findings)
-    inputs = Inputs(graph, in_waves.moved, drawn, changed, states)
-    stages = _stages(graph, drawn, inputs, results, context, findings)
-    leveled, exchanges = with_levels(stages, _exchanges(graph, in_waves.moved, stages, inputs, settings))
-    first, moves = _changeover(graph, drawn, inputs)
+    counted = with_cosets(replace(in_waves, drafts=chosen), context, changed, findings)
+    inputs = Inputs(graph, in_waves.cuts, counted, changed, states)
+    placed = [inputs.read_by(draft) for draft in counted]
+    placed, ranges = _split(placed, graph, in_waves.cuts, settings, context)
+    with_tasks = _with_tasks(placed, inputs, context.planned, findings)
+    if findings:
+        raise Refused(*findings)
+    written = _with_tables(with_tasks, graph, results, context.published)
+    stages = [draft.stage() for draft in written]
+    moving = _exchanges(graph, in_waves.cuts, stages, inputs, settings)
+    in_ranges = [stage for split in ranges for stage in split.stages]
+    partial_rows = [exchange for split in ranges for exchange in split.exchanges]
+    leveled, exchanges = with_levels([*in_ranges, *stages], [*partial_rows, *moving])
+    first, moves = _changeover(graph, counted, inputs)
     later = [replace(stage, wave=stage.wave + 1) for stage in leveled] if first else leveled
     return Stages((*first, *later), (*moves, *exchanges), graph)
 
 
-def _stages(
-    graph: Graph,
-    drawn: Sequence[Draft],
+def _with_tasks(
+    drafts: Iterable[StageDraft],
     inputs: Inputs,
-    results: Mapping[str, tuple[Column, ...]],
-    context: StageContext,
+    planned: Mapping[str, Sequence[PlannedPartition]],
     findings: list[Finding],
-) -> list[Stage]:
-    """The stages. Raises Refused if there are findings, these or others."""
+) -> list[StageDraft]:
+    """The drafts with their tasks. What keeps a stage from having them goes to `findings`."""
+    drafts_with_tasks = []
+    for draft in drafts:
+        try:
+            tasks = stage_tasks(draft.inputs, draft.cosets, draft.owners, gathered=draft.count.gathered)
+        except Refused as refusal:
+            findings.extend(refusal.findings)
+            continue
+        if isinstance(why := draft.count.why, InRanges):
+            tasks = assign_ranges(tasks, planned, why.records)
+        drafts_with_tasks.append(replace(draft, tasks=tasks))
+        findings.extend(inputs.findings(drafts_with_tasks[-1]))
+    return drafts_with_tasks
+
+
+def _split(
+    drafts: Sequence[StageDraft], graph: Graph, cuts: Mapping[str, Cut], settings: Settings, context: StageContext
+) -> tuple[list[StageDraft], list[Split]]:
+    """The drafts, and what reads ranges of hot keys for some of them, if that is asked for."""
+    if settings.hot_keys is HotKeys.LEAVE:
+        return list(drafts), []
+    moved = {cut.source for cut in cuts.values()}
+    splits = [
+        split_by_ranges(draft, graph, moved, context.planned, context.statistics, context.published) for draft in drafts
+    ]
+    left = [split.draft if split else draft for draft, split in zip(drafts, splits, strict=True)]
+    return left, [split for split in splits if split]
+
+
+def _with_tables(
+    drafts: Iterable[StageDraft],
+    graph: Graph,
+    results: Mapping[str, tuple[Column, ...]],
+    published: Plan | None,
+) -> Iterator[StageDraft]:
+    """The drafts with the tables that they write. A stream is written by the first stage that reads it."""
     tables: dict[str, list[PlannedWrite]] = {}
-    planned = context.planned
     for write in graph.writes:
         tables.setdefault(write.step, []).append(PlannedWrite(write, results[write.table]))
     order = {write.table: place for place, write in enumerate(graph.writes)}
-    stages = []
-    for draft in drawn:
-        # A stream that is written as it is read is so by the first stage that reads it.
-        streams = [read.step for read in draft.part.reads if read.kind is ReadKind.STREAM]
-        written = [
-            write for name in (*streams, *(step.name for step in draft.part.steps)) for write in tables.pop(name, ())
-        ]
-        try:
-            stage = _stage(draft, inputs, planned)
-        except Refused as refusal:
-            findings.extend(refusal.findings)
-        else:
-            written.sort(key=lambda write: order[write.declared.table])
-            stages.append(
-                replace(
-                    stage, writes=tuple(upsert_writes.planned(write, stage, context.published) for write in written)
-                )
-            )
-    if findings:
-        raise Refused(*findings)
-    return stages
-
-
-def _stage(draft: Draft, inputs: Inputs, planned: Mapping[str, Sequence[PlannedPartition]]) -> Stage:
-    """A stage without its tables."""
-    states = [inputs.state(draft, step) for step in draft.part.steps]
-    reads = (*inputs.of(draft), *(read for read, _ in states if read is not None))
-    tasks = stage_tasks(reads, draft.cosets, draft.owners, gathered=draft.task_count.gathered)
-    if isinstance(why := draft.task_count.why, InRanges):
-        tasks = dealt_ranges(tasks, planned, why.records)
-    filtered = {name for task in tasks for name in task.filters}
-    if findings := list(inputs.misfits(draft, reads, filtered)):
-        raise Refused(*findings)
-    return Stage(
-        draft.part.name,
-        reads,
-        tuple(step for _, step in states),
-        (),
-        draft.task_count.scheme,
-        draft.cosets,
-        draft.task_count.why,
-        draft.choice.scheme is not None,
-        tasks,
-        None if draft.choice.partitioner is None else str(draft.choice.partitioner),
-        draft.cooling,
-        draft.part.wave,
-        inputs.changes(draft),
-    )
+    for draft in drafts:
+        names = (*draft.streams, *(step.name for step in draft.steps))
+        written = [write for name in names for write in tables.pop(name, ())]
+        written.sort(key=lambda write: order[write.declared.table])
+        yield replace(draft, writes=tuple(upsert_writes.planned(write, draft, published) for write in written))
 
 
 def _exchanges(
@@ -154,7 +156,7 @@ def _exchanges(
     exchanges = []
     for name, cut in cuts.items():
         home = homes[cut.source]
-        # A combine that reads the records just as they move can be applied on the way.
+        # A combine that reads exactly the records that move can be applied on the way.
         (reader, *others) = (steps[reader] for reader in cut.readers)
         combines = reader.op is Op.COMBINE and not others
         unifiers = levels(len(home.tasks), settings.fan_in.get(reader.name, reader.fan_in) if combines else None)
@@ -175,14 +177,14 @@ def _exchanges(
     return exchanges
 
 
-def _changeover(graph: Graph, drawn: Sequence[Draft], inputs: Inputs) -> tuple[list[Stage], list[Exchange]]:
-    """The stages and exchanges by which records move of streams whose partition count changed."""
+def _changeover(graph: Graph, drafts: Sequence[StageDraft], inputs: Inputs) -> tuple[list[Stage], list[Exchange]]:
+    """The stages and exchanges that move records of streams whose partition count changed."""
     wanted: dict[str, tuple[Changeover, list[str]]] = {}
-    for draft in drawn:
-        for read in draft.part.reads:
+    for draft in drafts:
+        for read in draft.reads:
             if over := inputs.moving(read, draft):
                 _, steps = wanted.setdefault(read.name, (over, []))
-                steps.extend(step.name for step in draft.part.steps if step.keyed or not draft.keeps)
+                steps.extend(step.name for step in draft.steps if step.keyed or not draft.keeps)
     streams = {stream.name: stream for stream in graph.streams}
     moves = [moved(over, streams[name], inputs.moved(over), tuple(steps)) for name, (over, steps) in wanted.items()]
     return [stage for stage, _ in moves], [exchange for _, exchange in moves]
@@ -196,21 +198,21 @@ def _unwritten(pipeline: Pipeline) -> list[Finding]:
     names = [stream.name for stream in pipeline.streams] + [step.name for step in pipeline.steps]
     if not names:
         return [
-            Finding(
+            Finding.of(
                 Kind.DECLARATION,
                 "the pipeline has no streams",
                 f"pipeline {pipeline.name!r}",
                 "declare one with .stream()",
-                about(pipeline=pipeline.name),
+                pipeline=pipeline.name,
             )
         ]
     return [
-        Finding(
+        Finding.of(
             Kind.DECLARATION,
             f"{name!r} leads to no table",
             f"pipeline {pipeline.name!r}",
             "write it with .write(), or remove it",
-            about(name=name),
+            name=name,
         )
         for name in names
         if name not in used

@@ -1,8 +1,8 @@
-"""States: what the steps of a stage go on from, as the last published batch left it, and how they leave it anew.
+"""States: which state the steps of a stage continue from, and where they leave their new state.
 
-State is left in runs. A batch leaves what it kept of the keys that it got, and no others, so that its cost follows
-these; older runs are merged into it as long as they are not larger than all newer ones, so that they stay few and each
-row is written again a few times only (Bentley and Saxe's logarithmic method; LSM trees).
+State is stored in runs. A batch writes only the state of the keys that it read, so its cost follows these keys. It
+merges older runs as long as they are not larger than all newer ones together, so that there are few runs and each row
+is rewritten only a few times (Bentley and Saxe's logarithmic method; LSM trees).
 """
 
 from __future__ import annotations
@@ -11,44 +11,51 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import gcd
 
 from partitioning.commands import PlanAsking
-from partitioning.errors import Finding, about
+from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
 from partitioning.model.graph import StateSpec, Step, state_of
+from partitioning.model.kept_change import NO_CHANGE, KeptVersion
 from partitioning.model.leaving import state_columns
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyHash, Placement
 from partitioning.model.plan import Plan, StateInput, StateRun
 from partitioning.model.verdict import Verdict
+from partitioning.model.watermarks import LatestTimes
+from partitioning.planning.kept_before import kept_before, still_asked
 from partitioning.planning.stages.derived_hashes import KeyHashes
 from partitioning.values import Value, replace
 
-# In how many tasks a partition of state may be read, because their number is another than when it was first left.
+# A partition of state is read by at most this many tasks after the number of tasks changed.
 _READERS = 4
 
 
 class StateSnapshot(Value, frozen=True):
-    """The state that a published batch left: its verdict's digest; records and greatest time, by name of the state."""
+    """The state that a published batch left: its verdict's digest; records, greatest time and bytes, by name of the
+    state; and the latest event times of its streams."""
 
     verdict: str
     records: Mapping[str, int]
     latest: Mapping[str, int]
+    bytes: Mapping[str, int] = {}
+    times: tuple[LatestTimes, ...] = ()
 
     @classmethod
     def by(cls, verdict: Verdict, digest: str) -> StateSnapshot:
-        """What a verdict names as state."""
-        records, latest = dict[str, int](), dict[str, int]()
+        """The state that a verdict names."""
+        records, latest, size = dict[str, int](), dict[str, int](), dict[str, int]()
         for artefact in verdict.artefacts:
             if artefact.role is Role.STATE:
                 records[artefact.name] = records.get(artefact.name, 0) + artefact.records
+                size[artefact.name] = size.get(artefact.name, 0) + sum(part.end - part.start for part in artefact.parts)
                 if artefact.latest is not None:
                     latest[artefact.name] = max(latest.get(artefact.name, artefact.latest), artefact.latest)
-        return cls(digest, records, latest)
+        return cls(digest, records, latest, size, verdict.latest_times)
 
 
 class States:
-    """The states that the last published batch left, by step, but for those of steps that begin `anew`.
+    """The states that the last published batch left, by step, without those of steps that begin `anew`.
 
-    Of those that are `asked` to, others do so too whose keys lie otherwise now.
+    A step in `asked` also begins anew if its keys are now placed by another hash.
     """
 
     def __init__(
@@ -75,15 +82,17 @@ class States:
         self._read = {read.step: read for stage in stages for read in stage.inputs if isinstance(read, StateInput)}
 
     def left(self) -> Iterator[tuple[Step, StateInput]]:
-        """Every step that kept something, and what it kept, as it was left."""
+        """Every step that had state, and that state as it was left."""
         for step, state in self._steps.values():
-            place, runs = _placement(state), tuple(_unexpired(self._runs(step), state))
-            yield step, StateInput(state_of(step.name), step.name, place, self._batch, state_columns(state), runs)
+            place = _placement(state)
+            runs = tuple(self._as_read(run, step) for run in unexpired(self._runs(step), state))
+            columns, versions = state_columns(state), self._versions(step)
+            yield step, StateInput(state_of(step.name), step.name, place, self._batch, columns, runs, versions)
 
     def of(self, step: Step, key: str, now: KeyHashes, cosets: int) -> tuple[StateInput | None, Step]:
-        """What a step goes on from, None if there is nothing, and the step with where its state is left.
+        """The state that a step continues from (None if there is none), and the step with the place of its new state.
 
-        Its stage has so many cosets, and the records that it reads lie by `now`.
+        Its stage has this many cosets, and the hashes `now` place the records that it reads.
         """
         if not step.state:
             return None, step
@@ -93,37 +102,38 @@ class States:
         placement = anew if read is None or read.unmerged < 0 else read.placement
         return read, replace(step, state=replace(step.state, placement=placement))
 
-    def misfits(self, step: Step, now: KeyHashes, cosets: int) -> Iterator[Finding]:
-        """What keeps the step, in a stage of so many cosets, from going on from its state."""
-        if not step.state or step.name not in self._steps:
+    def findings(self, step: Step, now: KeyHashes, cosets: int) -> Iterator[Finding]:
+        """Why the step, in a stage of this many cosets, cannot continue from its state."""
+        if not step.state or not (name := kept_before(step, self._steps)):
             return
         if self._lies_otherwise(step, now, cosets) and step.name not in self._asked:
-            lies = _placement(self._steps[step.name][1])
+            lies = _placement(self._steps[name][1])
             listed = " and ".join(sorted(map(_text, now)))
-            yield Finding(
+            yield Finding.of(
                 Kind.STATE_CHANGED,
                 f"its keys were placed by {_text(lies.key_hash)}, but its records are by {listed}",
                 f"state of {step.name}, left by batch {self._batch}",
                 ("change it back, or ask for a new beginning: ", PlanAsking(self._named, begin_anew=step.name)),
-                about(listed=listed),
+                listed=listed,
             )
 
     def _lies_otherwise(self, step: Step, now: KeyHashes, cosets: int) -> bool:
         """Whether what a step kept lies by another hash than its records do."""
-        if step.name not in self._steps:
+        if not (name := kept_before(step, self._steps)):
             return False
-        lies = _placement(self._steps[step.name][1])
+        lies = _placement(self._steps[name][1])
         return min(lies.partitions, cosets) > 1 and now != {lies.key_hash}
 
     def _input(self, step: Step, keeps: StateSpec, anew: Placement) -> StateInput | None:
-        if step.name not in self._steps:
+        if not (name := kept_before(step, self._steps)):
             return None
-        _, state = self._steps[step.name]
+        was, state = self._steps[name]
         lies = _placement(state)
-        # In one partition lie all keys, by any hash.
+        # One partition holds all keys, by any hash.
         placement = replace(anew, partitions=1) if lies.partitions == 1 else replace(lies, key=anew.key)
-        runs = _unexpired(self._runs(step), keeps)
-        count = len(runs) if _moves(placement, anew.partitions) else _merged(runs)
+        declared = still_asked(step, was)
+        runs = [self._as_read(run, step) for run in unexpired(self._runs(was), keeps)]
+        count = len(runs) if declared.migrates or _moves(placement, anew.partitions) else _merged(runs)
         return StateInput(
             state_of(step.name),
             step.name,
@@ -131,15 +141,29 @@ class States:
             self._batch,
             state_columns(state) if state.columns else (),
             tuple(replace(run, merged=place < count) for place, run in enumerate(runs)),
+            self._versions(was),
+            declared=declared if declared != NO_CHANGE else None,
+            was=name if name != step.name else "",
         )
 
+    def _versions(self, step: Step) -> tuple[KeptVersion, ...]:
+        """The earlier versions of what a step kept that runs still have."""
+        read = self._read.get(step.name)
+        return read.versions if read else ()
+
+    @staticmethod
+    def _as_read(run: StateRun, step: Step) -> StateRun:
+        """A run as an input of a step has it: with a name if that is not the input's."""
+        return replace(run, name="") if run.name == state_of(step.name) else run
+
     def _runs(self, step: Step) -> list[StateRun]:
-        """What there is of a state, newest first."""
+        """The runs of a state, newest first, each with the name under which it was written."""
         read, name = self._read.get(step.name), state_of(step.name)
-        runs = [run for run in read.runs if not run.merged] if read else []
+        runs = [replace(run, name=read.written_as(run)) for run in read.runs if not run.merged] if read else []
         if self._kept and self._kept.records.get(name):
             newest = self._kept.records[name], self._kept.latest.get(name)
-            runs.insert(0, StateRun(self._batch, self._kept.verdict, *newest))
+            size = self._kept.bytes.get(name, 0)
+            runs.insert(0, StateRun(self._batch, self._kept.verdict, *newest, bytes=size, name=name))
         return [self._bounded(run) for run in runs]
 
     def _bounded(self, run: StateRun) -> StateRun:
@@ -154,16 +178,16 @@ def _placement(state: StateSpec) -> Placement:
     return state.placement
 
 
-def _unexpired(runs: Sequence[StateRun], keeps: StateSpec) -> list[StateRun]:
-    """Those of which something is still kept."""
+def unexpired(runs: Sequence[StateRun], keeps: StateSpec) -> list[StateRun]:
+    """The runs with rows that are not expired."""
     since = keeps.since(max((run.latest for run in runs if run.latest is not None), default=None))
     return [run for run in runs if run.latest is None or since is None or run.latest >= since]
 
 
 def _moves(placement: Placement, cosets: int) -> bool:
-    """Whether state is to be left anew as a whole, because too many tasks read each of its partitions.
+    """Whether all state must be written again, because too many tasks would read each of its partitions.
 
-    Where its keys cannot be told apart by hash, it lies as the tasks do.
+    State whose keys cannot be told apart by hash has one partition for each task.
     """
     if not placement.key or placement.hash == OPAQUE:
         return cosets != placement.partitions

@@ -1,16 +1,17 @@
-"""Upserted tables: whether a batch goes on from what one holds, or writes all of its rows."""
+"""Upserted tables: whether a batch continues from a table's rows or rewrites all of them."""
 
 from __future__ import annotations
 
 from partitioning.model.graph import Mode
-from partitioning.model.plan import Plan, PlannedWrite, Stage, StateInput
+from partitioning.model.plan import Plan, PlannedWrite, StateInput
+from partitioning.planning.stages.draft import StageDraft
 from partitioning.values import replace
 
 
-def planned(write: PlannedWrite, stage: Stage, published: Plan | None) -> PlannedWrite:
-    """A table of a stage as the next batch writes it.
+def planned(write: PlannedWrite, stage: StageDraft, published: Plan | None) -> PlannedWrite:
+    """How the next batch writes a table of a stage.
 
-    It is written anew if the last batch did not write it so, or if the state that it is written from comes to lie in
+    It rewrites the table if the last batch did not upsert it from the same step, or if the state behind it moves to
     other partitions.
     """
     if write.declared.mode is not Mode.UPSERT:
@@ -21,5 +22,5 @@ def planned(write: PlannedWrite, stage: Stage, published: Plan | None) -> Planne
     before = {other.declared.table: other.declared for other in published.writes()} if published else {}
     goes_on = before.get(write.declared.table)
     lies = read is not None and state is not False and read.placement == state.placement
-    same = goes_on is not None and (goes_on.step, goes_on.mode) == (step, Mode.UPSERT)
+    same = goes_on is not None and (goes_on.step, goes_on.mode) == ((read.was or step) if read else step, Mode.UPSERT)
     return replace(write, anew=not (lies and same))

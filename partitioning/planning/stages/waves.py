@@ -1,68 +1,38 @@
-"""Waves: which steps run together between exchanges, and in which order, before anything is counted.
+"""Waves: which steps run together between exchanges, and in which order.
 
-Kafka Streams cuts a topology at its repartition topics and lets all parts run at the same time. A batch reads
-an exchange when all of it is there, so its parts run in waves.
+Kafka Streams cuts a topology at its repartition topics and runs all parts at the same time. A batch reads an exchange
+only when it is complete, so its stages run in waves.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from enum import Enum, auto
 
 from partitioning.model.graph import Graph, Op, Step, union
 from partitioning.planning.exchanges.cuts import Cut
 from partitioning.planning.exchanges.versions import reading_from
 from partitioning.planning.stages.derived_hashes import keys_of
+from partitioning.planning.stages.draft import ReadKind, StageDraft, StageRead
 from partitioning.values import Value, replace
 
 
-class ReadKind(Enum):
-    """What a part reads: a stream, an exchange, or what a step of an earlier part left."""
-
-    STREAM = auto()
-    EXCHANGE = auto()
-    RESULT = auto()
-
-
-class StageRead(Value, frozen=True):
-    """What a part reads: `name` of a kind, holding the records of the stream or step `step`."""
-
-    name: str
-    kind: ReadKind
-    step: str
-
-
-class StageOutline(Value, frozen=True):
-    """A stage without its tasks: the steps that hang together in one wave, and what they read."""
-
-    wave: int
-    reads: tuple[StageRead, ...]
-    steps: tuple[Step, ...]
-
-    @property
-    def name(self) -> str:
-        """What it reads, so that steps which are added elsewhere do not change it."""
-        return "+".join(read.name for read in self.reads)
-
-
 class Waves(Value, frozen=True):
-    """The parts in wave order, the cut of each exchange by its name, and the graph of the parts' steps."""
+    """The stages in wave order, the cut of each exchange by its name, and the graph of the stages' steps."""
 
-    parts: tuple[StageOutline, ...]
-    moved: Mapping[str, Cut]
+    drafts: tuple[StageDraft, ...]
+    cuts: Mapping[str, Cut]
     graph: Graph
 
 
 def waves(graph: Graph, cuts: Sequence[Cut]) -> Waves:
-    """Cut a graph at its exchanges, of which each source has at most one.
+    """Cut a graph at its exchanges, at most one for each source.
 
-    A step's wave is the largest number of exchanges on a path to it; a step on Spark's DataFrames counts as one, for
-    what it makes is there only when its wave has run. Steps that no exchange comes before read
-    nothing but streams, which can be read in any wave: they run in the first that needs them, so that nothing
-    has to be stored. A part is what hangs together within a wave, by its steps or by what they read. Rows that
-    a later wave needs without an exchange are a result. What a part would read moved as well as where it lies
-    goes by another name when it moves, `<name>.moved`.
+    A step's wave is the largest number of exchanges on a path to it. A step on Spark's DataFrames counts as an
+    exchange, because its rows exist only after its wave. Steps before any exchange read only streams, which any wave
+    can read: they run in the first wave that needs them, so that nothing has to be stored. A stage is what is connected
+    within a wave, by its steps or by what they read. Rows that a later wave needs without an exchange are a result. If
+    a stage would read the same records both moved and unmoved, the moved ones get another name, `<name>.moved`.
 
     Users and views, of which the views are re-keyed:
 
@@ -71,22 +41,22 @@ def waves(graph: Graph, cuts: Sequence[Cut]) -> Waves:
     >>> views, users = (pipeline.stream(name, key="id", partitions=4) for name in ("views", "users"))
     >>> users.filter("active").join(views.rekey("user"), "1 AS one", name="seen").write("seen")
     >>> move = Cut("views.rekey", "user", "string", "murmur2", None, ("seen",), "", readers=("seen",))
-    >>> for part in waves(pipeline.graph, [move]).parts:
-    ...     print(part.wave, part.name, [step.name for step in part.steps])
+    >>> for draft in waves(pipeline.graph, [move]).drafts:
+    ...     print(draft.wave, draft.name, [step.name for step in draft.steps])
     0 views ['views.rekey']
     1 users+views.rekey.exchange ['users.filter', 'seen']
     """
     edges = _Edges(graph, cuts)
-    if both := _read_twice(edges.parts()):
+    if both := _read_twice(edges.drafts()):
         edges = _Edges(*_renamed(graph, cuts, both))
-    return Waves(tuple(edges.parts()), edges.named, edges.graph)
+    return Waves(tuple(edges.drafts()), edges.named, edges.graph)
 
 
-def _read_twice(parts: Iterable[StageOutline]) -> set[str]:
-    """What some part reads in two forms."""
+def _read_twice(drafts: Iterable[StageDraft]) -> set[str]:
+    """The streams and steps that a stage reads in two forms."""
     twice: set[str] = set()
-    for part in parts:
-        times = Counter(read.step for read in part.reads)
+    for draft in drafts:
+        times = Counter(read.step for read in draft.reads)
         twice.update(name for name, count in times.items() if count > 1)
     return twice
 
@@ -114,7 +84,7 @@ def _renamed(graph: Graph, cuts: Sequence[Cut], both: Collection[str]) -> tuple[
     return replace(graph, steps=tuple(steps)), moved
 
 
-# A step, or what is read in some wave.
+# A step, or a read in some wave.
 Node = str | tuple[int, StageRead]
 
 
@@ -135,19 +105,19 @@ class _Edges:
         ]
         self._places = {source: place for place, source in enumerate(listed)}
 
-    def parts(self) -> list[StageOutline]:
-        """The parts in wave order, then in that of what they read."""
-        parts = [self._part(group) for group in _hanging_together(self._links())]
-        return sorted(parts, key=lambda part: (part.wave, self._place(part.reads[0])))
+    def drafts(self) -> list[StageDraft]:
+        """The stages in wave order, then in that of what they read."""
+        drafts = [self._draft(group) for group in _hanging_together(self._links())]
+        return sorted(drafts, key=lambda draft: (draft.wave, self._place(draft.reads[0])))
 
     def _place(self, read: StageRead) -> int:
-        """Where it stands among all that can be read: streams, then exchanges, then results, as declared."""
+        """The place of a read in the order of all reads: streams, then exchanges, then results, as declared."""
         if read.kind == ReadKind.RESULT:
             return len(self._places) + self._declared[read.step]
         return self._places[read.kind, read.name]
 
     def _links(self) -> Iterator[tuple[Node, Node]]:
-        """What hangs together, two by two."""
+        """The pairs of nodes that are connected."""
         for name in (*(cut.source for cut in self.named.values()), *self._written):
             if name not in self._steps:
                 stream = (0, StageRead(name, ReadKind.STREAM, name))
@@ -156,11 +126,11 @@ class _Edges:
             for name in step.inputs:
                 yield step.name, self._node(name, step.name)
 
-    def _part(self, group: Sequence[Node]) -> StageOutline:
+    def _draft(self, group: Sequence[Node]) -> StageDraft:
         steps = sorted((node for node in group if isinstance(node, str)), key=self._declared.__getitem__)
         reads = sorted((node[1] for node in group if not isinstance(node, str)), key=self._place)
         wave = self._wave[steps[0]] if steps else 0
-        return StageOutline(wave, tuple(reads), tuple(self._steps[name] for name in steps))
+        return StageDraft(wave, tuple(reads), tuple(self._steps[name] for name in steps))
 
     def _node(self, name: str, reader: str) -> Node:
         here = self._wave[reader]

@@ -1,1 +1,1 @@
-"""The comparison: what a backfill gives beside what readers see."""
+"""The comparison of a backfill's rows with those that readers see."""

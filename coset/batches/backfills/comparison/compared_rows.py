@@ -1,12 +1,12 @@
-"""Rows side by side: those that a batch gave, and those that it gives now, in whatever order.
+"""Compares the rows of a batch before and now, in any order.
 
-Rows are equal if all their columns are, but for `_task`, which says where they were made. Floats are equal if they are
-the same number bit for bit, or both none.
+Rows are equal if all their columns are, except `_task`, which says who made them. Floats are equal if their bits are,
+or if both are NaN.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 import duckdb
@@ -18,6 +18,7 @@ from coset.sources.formats.parquet import open_parquet
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.model.backfill import Difference
 from partitioning.model.graph import quote
+from partitioning.model.private import is_private
 from spark_jobs.engine.task_folder import task_folder
 from spark_jobs.sql.database import connect
 
@@ -26,19 +27,27 @@ _NOW = quote("@now")
 _WHERE_MADE = {"_task"}
 
 
-def compared(before: pa.RecordBatchReader, now: pa.RecordBatchReader, key: str, memory: str = "1GB") -> Difference:
-    """Compare rows; where they have no key, each row is one of its own."""
+def compared(
+    before: pa.RecordBatchReader,
+    now: pa.RecordBatchReader,
+    key: str,
+    private: Collection[str] = (),
+    memory: str = "1GB",
+) -> Difference:
+    """Compare rows by key. Without a `key`, each row is its own key. Rows with `private` columns are not listed."""
     with task_folder() as temp, connect(memory, temp) as connection:
         columns = _both(connection, before, now)
         sides = [_digested(connection, columns, side) for side in ("NOT " + _NOW, _NOW)]
         (rows_before, digest_before), (rows_now, digest_now) = sides
         same = sides[0] == sides[1]
         keys, first = (0, ()) if same else _differing(connection, columns, quote(key) if key else _row(columns))
+        if any(is_private(column, private) for column in columns):
+            first = ()
         return Difference((rows_before, rows_now), (digest_before, digest_now), keys, first)
 
 
 def _both(connection: duckdb.DuckDBPyConnection, before: pa.RecordBatchReader, now: pa.RecordBatchReader) -> list[str]:
-    """Put all rows into one table; the columns to compare, sorted, so that their order makes no difference."""
+    """Put all rows into one table, and return the columns to compare, sorted, so that their order does not matter."""
     connection.register("before", before)
     connection.register("now", now)
     for name, select in (("were", "before"), ("are", "now")):
@@ -52,7 +61,7 @@ def _both(connection: duckdb.DuckDBPyConnection, before: pa.RecordBatchReader, n
 
 
 def _digested(connection: duckdb.DuckDBPyConnection, columns: Sequence[str], side: str) -> tuple[int, str]:
-    """How many rows there are, and the sum of what each one's text is hashed to: it knows no order."""
+    """The number of rows, and the sum of their hashes, which does not depend on their order."""
     sums = f"coalesce(sum(md5_number_lower({_row(columns)})::HUGEINT), 0)"
     ((count, total),) = connection.execute(f"SELECT count(*), {sums} FROM rows WHERE {side}").fetchall()
     return count, f"{total % (1 << 64):016x}"
@@ -61,7 +70,7 @@ def _digested(connection: duckdb.DuckDBPyConnection, columns: Sequence[str], sid
 def _differing(
     connection: duckdb.DuckDBPyConnection, columns: Sequence[str], key: str
 ) -> tuple[int, tuple[tuple[str, str, str], ...]]:
-    """How many keys have other rows, and the first of them."""
+    """How many keys have different rows, and the first of them."""
     texts = f"SELECT {key} AS key, {_row(columns)} AS row FROM rows WHERE"
     for name, (mine, others) in {"gone": (f"NOT {_NOW}", _NOW), "come": (_NOW, f"NOT {_NOW}")}.items():
         connection.execute(f"CREATE TEMP TABLE {name} AS {texts} {mine} EXCEPT ALL {texts} {others}")
@@ -79,13 +88,13 @@ def _listed(side: str) -> str:
 
 
 def _row(columns: Sequence[str]) -> str:
-    """A row as text: two are equal if and only if their texts are."""
+    """A row as text. Two rows are equal if and only if their texts are."""
     fields = ", ".join(f"{quote(column)} := {quote(column)}" for column in columns)
     return f"to_json(struct_pack({fields}))::VARCHAR"
 
 
 def rows_of(uris: Sequence[str], schema: pa.Schema) -> pa.RecordBatchReader:
-    """The rows of a table's files, of which there may be none."""
+    """The rows of a table's files. There may be no file."""
     return pa.RecordBatchReader.from_batches(schema, _batches(uris, schema))
 
 

@@ -1,4 +1,4 @@
-"""Comparing: what a backfill gives beside what its batches gave, as one document that can be approved."""
+"""Comparing: makes one document of how a backfill's rows and state differ from those of its batches, for approval."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec.structs import astuple
 from coset.batches import audit
 from coset.batches.backfills.comparison.compared_rows import compared, rows_of
 from coset.batches.backfills.comparison.repaired import added_digest, input_changes
-from coset.batches.backfills.swap.swaps import gone_on_from, in_force
+from coset.batches.backfills.swap.swaps import in_force, state_ledger
 from coset.batches.kept import KeptState, kept_states, rows_kept
 from coset.batches.tables.held import uris_of
 from partitioning.commands import Run
@@ -20,7 +20,7 @@ from partitioning.diff.table_changes import results
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.errors import CosetError, Finding, Refused, about
+from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, InputChange, StateComparison, TableComparison
 from partitioning.model.graph import Mode
@@ -32,13 +32,15 @@ from spark_jobs.tables.table_schema import table_schema
 
 
 def compare(store: Store, backfill: Backfill) -> Comparison:
-    """Compare all batches of a backfill, once they have run, with what is published of them now.
+    """Compare all batches of a backfill with what is published of them now.
 
-    Raises Refused if one has not run yet or a file is gone, and CosetError if one read something else than before.
+    Raises Refused if a batch has not run yet or a file is gone, and CosetError if a batch read other records than
+    before.
     """
     now, plans, tables = Ledger(store, backfill.name), list[tuple[int, str, str]](), list[TableComparison]()
     changed_input = list[InputChange]()
     layers, changes, functions = in_force(store, backfill.pipeline), dict[str, None](), dict[str, None]()
+    code = dict[str, tuple[str, str]]()
     for batch in backfill.batches:
         before = layers.top(batch)
         old, new = _decided(before, batch), _decided(now, batch)
@@ -52,8 +54,9 @@ def compare(store: Store, backfill: Backfill) -> Comparison:
         changes |= {f"{table} is new": None for table in difference.added}
         changes |= {f"{table} is no longer written": None for table in difference.removed}
         functions |= dict.fromkeys(difference.functions)
+        code |= difference.code
     last = backfill.batches[-1]
-    states = tuple(_states(gone_on_from(store, backfill.pipeline, last), now, last))
+    states = tuple(_states(state_ledger(store, backfill.pipeline, last), now, last))
     return Comparison(
         backfill.pipeline,
         backfill.number,
@@ -63,6 +66,7 @@ def compare(store: Store, backfill: Backfill) -> Comparison:
         tuple(changes),
         tuple(functions),
         tuple(changed_input) or UNSET,
+        code or UNSET,
     )
 
 
@@ -70,14 +74,12 @@ def _decided(ledger: Ledger, batch: int) -> tuple[Plan, Verdict]:
     plan, verdict = ledger.plan(batch), ledger.verdict(batch)
     if plan is None or plan.pipeline != ledger.pipeline or verdict is None:
         then = (Run(ledger.pipeline), ": it goes on where it stopped")
-        raise Refused(
-            Finding(
-                Kind.BACKFILL_UNREADY,
-                f"batch {batch} has not run yet",
-                ledger.uri(ledger.key("verdicts", batch)),
-                then,
-                about(batch=batch),
-            )
+        raise Refused.of(
+            Kind.BACKFILL_UNREADY,
+            f"batch {batch} has not run yet",
+            ledger.uri(ledger.key("verdicts", batch)),
+            then,
+            batch=batch,
         )
     return plan, verdict
 
@@ -89,17 +91,18 @@ def _check_read_alike(
     new: tuple[Plan, Verdict],
     repairs: Sequence[InputChange],
 ) -> None:
-    """Raise CosetError, with each stream partition of which a backfill read something else than was read first, and
-    than what was added in repairs."""
+    """Raise CosetError with each stream partition of which the backfill read other records than the first run. Records
+    that repairs added are expected."""
     were, are = _read(before, *old), _read(now, *new)
     added = {repair.range.partition("@")[0]: added_digest(repair) for repair in repairs}
     findings = [
-        Finding(
+        Finding.of(
             Kind.BACKFILL_INPUT,
-            f"of {stream}-{partition} other records were read than by the first run",
+            f"the backfill read other records of {stream}-{partition} than the first run",
             f"batch {old[0].batch} of {now.pipeline}",
             "find out who changed the landed files; the backfill cannot be put in place",
-            about(stream=stream, partition=partition),
+            stream=stream,
+            partition=partition,
         )
         for (stream, partition), digests in were.items()
         if are.get((stream, partition))
@@ -110,7 +113,7 @@ def _check_read_alike(
 
 
 def _read(ledger: Ledger, plan: Plan, verdict: Verdict) -> dict[tuple[str, int], set[int]]:
-    """The digests of what was read of each stream partition, by the stages that read it as it is."""
+    """The digests of what stages read of each stream partition."""
     streams = {read.name for stage in plan.stages for read in stage.inputs if isinstance(read, StreamInput)}
     digests = dict[tuple[str, int], set[int]]()
     for row in audit.load_some(ledger, plan, verdict.attempt, "coverage")["coverage"].itertuples():
@@ -122,8 +125,10 @@ def _read(ledger: Ledger, plan: Plan, verdict: Verdict) -> dict[tuple[str, int],
 def _tables(
     before: Ledger, now: Ledger, old: tuple[Plan, Verdict], new: tuple[Plan, Verdict]
 ) -> Iterator[TableComparison]:
-    """The tables to which a batch appends, or which it replaces; of upserted ones the state is compared. What nobody
-    sees of a replaced one, and is gone, is compared with nothing."""
+    """Compare the tables that a batch appends to or replaces. Upserted tables are compared by their state.
+
+    A replaced table whose rows of this batch are gone is left out: nobody sees them.
+    """
     writes = {write.declared.table: write for plan in (old[0], new[0]) for write in plan.writes()}
     were = {write.declared.table: write for write in old[0].writes()}
     for table, write in sorted(writes.items()):
@@ -134,12 +139,12 @@ def _tables(
         if uris is not None:
             are = [now.uri(file.path) for file in new[1].rows_of(table)]
             rows = rows_of(uris, table_schema(was)), rows_of(are, table_schema(write))
-            found = compared(*rows, write.declared.key)
+            found = compared(*rows, write.declared.key, old[0].private | new[0].private)
             yield TableComparison(*astuple(found), batch=batch, table=table)
 
 
 def _states(before: Ledger, now: Ledger, batch: int) -> Iterator[StateComparison]:
-    """What steps keep after a batch, each beside what it kept before, or the step that it replaces."""
+    """Compare the state of steps after a batch with their state before, or with that of the steps that they replace."""
     were = {state.step: state for state in kept_states(before, batch)}
     old_plan, new_plan = before.plan(batch), now.plan(batch)
     assert old_plan is not None
@@ -148,13 +153,13 @@ def _states(before: Ledger, now: Ledger, batch: int) -> Iterator[StateComparison
     for state in kept_states(now, batch):
         was = were.get(instead.get(state.step, state.step))
         with rows_kept(now, state) as new, _rows_before(before, was, new.schema) as old:
-            found = compared(old, new, state.read.placement.key)
+            found = compared(old, new, state.read.placement.key, old_plan.private | new_plan.private)
         yield StateComparison(*astuple(found), step=state.step, kept_by=was.step if was else None)
 
 
 @contextmanager
 def _rows_before(ledger: Ledger, was: KeptState | None, schema: pa.Schema) -> Iterator[pa.RecordBatchReader]:
-    """The rows that were kept; none of a step that is new."""
+    """The rows of the earlier state. A new step has none."""
     if was is None:
         yield pa.RecordBatchReader.from_batches(schema, ())
         return

@@ -1,4 +1,4 @@
-"""Pages about a backfill, in Markdown: what it would run, and what it gives beside what there is."""
+"""Pages about a backfill, in Markdown: what it would run, and how its rows differ."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import assert_never
 from coset.batches.backfills.comparison.repaired import input_changes
 from coset.batches.backfills.outlook import Outlook, outlook
 from coset.batches.backfills.swap.swaps import in_force
-from partitioning.commands import Replan, Shown
+from partitioning.commands import BackfillAsking, Replan, Shown
 from partitioning.diff.plan_diff import diff
+from partitioning.diff.table_changes import known_same
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -24,11 +25,14 @@ _BATCHES = ("batch", "records", "bytes", "tasks before", "tasks now", "groups be
 
 
 def preview_sections(
-    store: Store, pipeline: str, pairs: Sequence[tuple[Plan, Plan]], named: str = ""
+    store: Store,
+    pipeline: str,
+    pairs: Sequence[tuple[Plan, Plan]],
+    shown: Shown = Shown(),  # noqa: B008  it is a value
 ) -> tuple[Section, ...]:
-    """Each batch as it was planned, and as the backfill would plan it; what it is going to take, and what is built on
-    it. The commands call the pipeline as it was `named`."""
-    ahead, named = outlook(store, pipeline, [before for before, _ in pairs]), named or pipeline
+    """Each batch as it was planned and as the backfill would plan it, the expected work, and what depends on the
+    batches, with the commands for that."""
+    ahead = outlook(store, pipeline, [before for before, _ in pairs])
     first, last = pairs[0][0].batch, pairs[-1][0].batch
     sections = [
         _batches(f"What a backfill of {pipeline} would run", pairs, _takes(pairs, ahead)),
@@ -40,36 +44,36 @@ def preview_sections(
             _later(
                 ahead,
                 last,
-                f"coset backfill {named} --from {first} --cascade",
-                Shown(named={pipeline: named}).says(Replan(pipeline)),
+                shown.line(BackfillAsking(pipeline, first, cascade=True)) or "",
+                shown.says(Replan(pipeline)),
             )
         )
     return tuple(sections)
 
 
-def comparison_sections(found: Comparison, hindrances: Iterable[Finding] = ()) -> tuple[Section, ...]:
-    """Which rows are others than they were, the first of them, and what hinders them from being put in place."""
+def comparison_sections(found: Comparison, blockers: Iterable[Finding] = ()) -> tuple[Section, ...]:
+    """Which rows differ, the first of them, and the blockers of putting them in place."""
     first = [(str(table.batch), table.table, *rows) for table in found.tables for rows in table.first_columns]
     last = str(found.plans[-1][0])
     first += [(last, state.step, *rows) for state in found.states for rows in state.first_columns]
     columns = ("batch", "table", "key", "before", "now")
     return (
-        _tables(found, hindrances),
+        _tables(found, blockers),
         *_repairs(found.repairs),
         *([section("The first keys that differ", columns, first)] if first else []),
     )
 
 
 def preview_page(store: Store, pipeline: str, pairs: Sequence[tuple[Plan, Plan]]) -> str:
-    """The same on a page of Markdown."""
+    """The preview on a page of Markdown."""
     return markdown(preview_sections(store, pipeline, pairs))
 
 
-def comparison_page(store: Store, backfill: Backfill, found: Comparison, hindrances: Iterable[Finding] = ()) -> str:
-    """What a reviewer has to see: what was asked and why, how it was run, and which rows are others than they were."""
+def comparison_page(store: Store, backfill: Backfill, found: Comparison, blockers: Iterable[Finding] = ()) -> str:
+    """The page for a reviewer: what was asked and why, how it was run, and which rows differ."""
     results = {number: _results(found, number) for number in backfill.batches}
     run_again = _batches("How its batches were run", tuple(_run_again(store, backfill)), results=results)
-    shown = [run_again, *comparison_sections(found, hindrances)]
+    shown = [run_again, *comparison_sections(found, blockers)]
     asked = f"Asked by {backfill.who} at {backfill.at}: {backfill.why or 'no reason was given'}."
     head = f"## B{str(backfill)[1:]}\n\n{paragraph(asked)}\n\n"
     return f"{head}{markdown(shown)}\nThe digest of this comparison is {digest(found)}.\n"
@@ -87,7 +91,7 @@ def _run_again(store: Store, backfill: Backfill) -> Iterator[tuple[Plan, Plan]]:
 def _batches(
     title: str, pairs: Sequence[tuple[Plan, Plan]], notes: Iterable[str] = (), results: Mapping[int, str] | None = None
 ) -> Section:
-    """The batches, with the results that were compared, or else with those that their plans promise."""
+    """The batches with their compared results or, without `results`, with those that their plans promise."""
     rows = [(*_batch(before, now), results[now.batch] if results else _promised(before, now)) for before, now in pairs]
     return section(title, _BATCHES, rows, notes)
 
@@ -99,7 +103,7 @@ def _promised(before: Plan, now: Plan) -> str:
 
 
 def _results(found: Comparison, batch: int) -> str:
-    """What is other in the tables of a batch than it was."""
+    """How the tables of a batch differ from before."""
     differ = [
         f"{many(table.keys, 'key')} of {table.table} differ"
         for table in found.tables
@@ -109,41 +113,41 @@ def _results(found: Comparison, batch: int) -> str:
 
 
 def _takes(pairs: Sequence[tuple[Plan, Plan]], ahead: Outlook) -> Iterator[str]:
-    """What is read, how long that took, and what must stay the same."""
+    """How much is read, how long that took, and what must stay the same."""
     read = sum(_bytes(now) for _, now in pairs)
-    yield f"To be read: {many(sum(now.records for _, now in pairs), 'record')}, {size(read)} of landed files."
+    yield f"It reads {many(sum(now.records for _, now in pairs), 'record')}, {size(read)} of landed files."
     if len(ahead.seconds) == len(pairs):
         worked = duration(sum(ahead.seconds.values()))
         yield f"Expected: {worked} of work, as in the first runs; tasks that run at once share it."
     else:
-        yield "How long the first runs took is not known: receipts are gone."
+        yield "It is not known how long the first runs took: receipts are gone."
     if ahead.keeps and not ahead.later:
         last = pairs[-1][0].batch
-        yield f"The next batch goes on from what {', '.join(ahead.keeps)} keep after batch {last}."
+        yield f"The next batch continues from the state of {', '.join(ahead.keeps)} after batch {last}."
     elif not ahead.keeps:
-        yield "No later batch depends on these: no step keeps anything."
+        yield "No later batch depends on these: no step has state."
 
 
 def _touched(ahead: Outlook) -> Section:
-    """The tables, and which of their rows would be others."""
+    """The tables, and which of their rows a swap exchanges."""
     rows = [
         (touched.write.table, touched.write.mode.value, f"{touched.rows:,}", _exchanged(touched.write.mode))
         for touched in ahead.tables
     ]
-    note = "Who reads them is recorded nowhere: pipelines read landed streams, not result tables."
+    note = "Nothing records who reads them: pipelines read streams, not result tables."
     return section(
         "Tables that these batches write", ("table", "mode", "rows written", "what a swap does"), rows, [note]
     )
 
 
 def _repairs(changes: Sequence[InputChange]) -> Iterator[Section]:
-    """What is other in the input than it was."""
+    """How the input differs from before."""
     if not changes:
         return
     columns = (
         "batch",
         "offsets",
-        "files other or new",
+        "files changed or new",
         "files gone",
         "records before",
         "records now",
@@ -160,7 +164,7 @@ def _repairs(changes: Sequence[InputChange]) -> Iterator[Section]:
         )
         for change in changes
     ]
-    note = "All other offsets are those that were read first; their records may have other values."
+    note = "All other offsets are those of the first run; their records may have other values."
     yield section("The input was repaired", columns, rows, [note], optional=("added",))
 
 
@@ -171,14 +175,14 @@ def _exchanged(mode: Mode) -> str:
         case Mode.REPLACE:
             return "exchanges all rows, if the last batch is among them"
         case Mode.UPSERT:
-            return "exchanges all rows, if what is kept changes"
+            return "exchanges all rows, if the state changes"
         case _:
             assert_never(mode)
 
 
 def _later(ahead: Outlook, last: int, cascade: str, replan: str) -> Section:
     note = (
-        f"They went on from what {', '.join(ahead.keeps)} keep after batch {last}. "
+        f"They continued from the state of {', '.join(ahead.keeps)} after batch {last}. "
         "If that changes, nothing is put in place unless they are run again too."
     )
     rows = [
@@ -203,20 +207,33 @@ def _tasks(plan: Plan) -> int:
     return sum(len(stage.tasks) for stage in plan.stages)
 
 
-def _tables(found: Comparison, hindrances: Iterable[Finding]) -> Section:
+def _tables(found: Comparison, blockers: Iterable[Finding]) -> Section:
     sides = [(str(table.batch), table.table, table.rows, table.keys) for table in found.tables]
     last = str(found.plans[-1][0])
     sides += [(last, str(state), state.rows, state.keys) for state in found.states]
     rows = [(batch, name, *(f"{count:,}" for count in (*counts, keys))) for batch, name, counts, keys in sides]
     columns = ("batch", "table", "rows before", "rows now", "keys that differ")
-    return section(f"Rows of backfill {found.backfill} of {found.pipeline}", columns, rows, _notes(found, hindrances))
+    return section(f"Rows of backfill {found.backfill} of {found.pipeline}", columns, rows, _notes(found, blockers))
 
 
-def _notes(found: Comparison, hindrances: Iterable[Finding]) -> Iterator[str]:
+def _code(found: Comparison) -> Iterator[str]:
+    """What is known of the code of functions."""
+    compared = found.code_compared
+    if same := [path for path, digests in compared.items() if known_same(*digests)]:
+        yield f"Functions have the same code as before: {', '.join(same)}."
+    changed = {path: digests for path, digests in compared.items() if all(digests) and not known_same(*digests)}
+    if changed:
+        listed = ", ".join(f"{path} ({before}, now {now})" for path, (before, now) in changed.items())
+        yield f"Functions have other code than before: {listed}."
+    unknown = [path for path, digests in compared.items() if not all(digests)]
+    if unknown := unknown or ([] if compared else list(found.functions)):
+        yield f"Functions whose code was not noted before, so only their names are the same: {', '.join(unknown)}."
+
+
+def _notes(found: Comparison, blockers: Iterable[Finding]) -> Iterator[str]:
     yield f"Compared: {found}."
     if found.changes:
         yield f"The pipeline was changed: {'; '.join(found.changes)}."
-    if found.functions:
-        yield f"Of functions only the names are known to be the same: {', '.join(found.functions)}."
-    for finding in hindrances:
+    yield from _code(found)
+    for finding in blockers:
         yield f"It cannot be put in place: {finding.what} ({finding.where}). Next: {finding.then}."

@@ -1,6 +1,6 @@
-"""Repaired input: the files that hold a batch's offsets now, where some were landed again; and what is other in them.
+"""Repaired input: finds the files that hold a batch's offsets after some were landed again, and what changed in them.
 
-The offsets stay those of the batch. Only those that were missing then may have been added.
+The offsets stay those of the batch. Only offsets that were missing may be added.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from msgspec import UNSET
 
 from coset.sources.landed import discover
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import InputChange
-from partitioning.model.gaps import Explained, Gap, gaps, planned_gaps
+from partitioning.model.gaps import Explained, Gap, gaps
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
 from partitioning.model.read_ends import Ends
@@ -26,10 +26,10 @@ _FIRST = 3
 
 
 def with_files_of_now(pipeline: Pipeline, stored: Plan, ends: Ends, lost: Sequence[OffsetRange]) -> Plan:
-    """The plan of a batch that went on from these `ends`, with the files that hold its offsets now. `lost` are the
-    offsets of all batches that somebody accepted to lose.
+    """The plan of a batch that continued from these `ends`, with the files that hold its offsets now.
 
-    Raises Refused, with all findings, if offsets are missing that the batch had, and as `discover`.
+    `lost` are the accepted losses of all batches. Raises Refused with all findings if offsets of the batch are missing
+    now, and as `discover`.
     """
     discovered = {found.stream: found for found in discover(pipeline.streams, ends.of_any_files(), lost)}
     streams, missing, findings = list[PlannedStream](), list[OffsetRange](), list[Finding]()
@@ -62,6 +62,7 @@ def _with_files(planned: PlannedPartition, files: Sequence[InputFile]) -> Planne
 
 def _gaps(stream: PlannedStream, planned: PlannedPartition, lost: Sequence[OffsetRange]) -> Iterator[Gap]:
     yield from gaps(stream.declared, planned.partition, planned.start, planned.files, lost)
+    # The batch's last offset had a record: nothing explains that the files now end before it.
     end = max((file.end for file in planned.files), default=planned.start)
     if end < planned.end:
         yield Gap(_range(stream, planned, end, planned.end), planned.end - end, Explained.NOBODY)
@@ -69,17 +70,17 @@ def _gaps(stream: PlannedStream, planned: PlannedPartition, lost: Sequence[Offse
 
 def _missing(gap: Gap, stored: Plan) -> Finding:
     where = f"batch {stored.batch} of {stored.pipeline}"
-    return Finding(
+    return Finding.of(
         Kind.BACKFILL_INPUT,
         f"{gap.offsets} was read, and no file holds it any more",
         where,
         "land the records of these offsets too",
-        about(offsets=gap.offsets),
+        offsets=gap.offsets,
     )
 
 
 def input_changes(before: Plan, now: Plan) -> Iterator[InputChange]:
-    """The stream partitions of a batch whose files are others than they were."""
+    """The stream partitions of a batch whose files have changed."""
     streams = {stream.name: stream for stream in now.streams}
     for stream in (stream for stream in before.streams if stream.name in streams):
         for old, new in zip(stream.partitions, streams[stream.name].partitions, strict=False):
@@ -93,13 +94,11 @@ def _change(
     were, are = _pinned(old.files), _pinned(new.files)
     other = sorted(path for path, identity in are.items() if were.get(path) != identity)
     gone = sorted(were.keys() - are.keys())
-    holes = [gap.offsets for gap in planned_gaps(now, stream.declared, new) if gap.file is None]
-    added = [
-        part
-        for gap in planned_gaps(before, stream.declared, old)
-        if gap.file is None
-        for part in _without(gap.offsets, holes)
-    ]
+    partition = StreamPartition(stream.name, old.partition)
+    were_missing, missing = (
+        [gap.offsets for gap in plan.gaps.get(partition, ()) if gap.file is None] for plan in (before, now)
+    )
+    added = [part for hole in were_missing for part in _without(hole, missing)]
     return InputChange(
         before.batch,
         str(_range(stream, old, old.start, old.end)),
@@ -111,12 +110,12 @@ def _change(
 
 
 def added_digest(change: InputChange) -> int:
-    """What the offsets that were added give to a digest of offsets."""
+    """The digest of the added offsets."""
     return sum(range_digest(start, end) for start, end in change.added)
 
 
 def _without(offsets: OffsetRange, holes: Sequence[OffsetRange]) -> Iterator[OffsetRange]:
-    """What of some offsets is in no hole any more."""
+    """The parts of a range that are in no hole."""
     start = offsets.start
     for hole in (hole for hole in holes if hole.start < offsets.end and start < hole.end):
         if start < hole.start:

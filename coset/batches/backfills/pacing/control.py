@@ -1,6 +1,6 @@
-"""Control: a backfill that is paused starts no task group until somebody lets it go on; one that is cancelled never.
+"""Control: a paused backfill starts no task group until somebody resumes it, a cancelled one never again.
 
-A pause is a hint for those at work. That a backfill is cancelled is decided among the swaps, so that either counts.
+A pause is a hint for running processes. Cancelling is decided among the swaps, so that either it or a swap counts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from coset.batches.backfills.swap.swaps import cancelled, cancelled_by
 from partitioning.commands import Resume
 from partitioning.documents.document import decode, encode
 from partitioning.documents.store import Store
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill
 from partitioning.values import Document
@@ -28,19 +28,19 @@ class Pause(Document, frozen=True):
 
 
 def pause(store: Store, backfill: Backfill, *, who: str, why: str, at: str) -> None:
-    """Let no task group of a backfill start any more; those that run go on. Raises Refused if it is cancelled."""
+    """Start no task group of a backfill any more. Running groups continue. Raises Refused if it is cancelled."""
     check_not_cancelled(store, backfill)
     store.put(_key(backfill), encode(Pause(who, why, at)))
 
 
 def go_on(store: Store, backfill: Backfill) -> None:
-    """Take a pause back, if there is one. Raises Refused if the backfill is cancelled."""
+    """Resume a backfill, if it is paused. Raises Refused if it is cancelled."""
     check_not_cancelled(store, backfill)
     store.delete(_key(backfill))
 
 
 def paused(store: Store, backfill: Backfill) -> Pause | None:
-    """The pause of a backfill, if it is paused."""
+    """The pause of a backfill. None if it is not paused."""
     data = store.get(_key(backfill))
     return None if data is None else decode(Pause, data, f"{store.root}/{_key(backfill)}")
 
@@ -51,20 +51,19 @@ def check_not_cancelled(store: Store, backfill: Backfill) -> None:
         raise Refused(cancelled_by(swap))
 
 
-def check_goes_on(store: Store, backfill: Backfill) -> None:
-    """Raise Refused if no task group of a backfill may start: it is cancelled or paused."""
+def check_may_run(store: Store, backfill: Backfill) -> None:
+    """Raise Refused if a backfill is cancelled or paused."""
     check_not_cancelled(store, backfill)
     if pause := paused(store, backfill):
         what = f"{pause.who} paused it at {pause.at}: {pause.why or 'no reason was given'}"
-        then = ("let it go on: ", Resume(backfill.pipeline, backfill.number))
-        raise Refused(
-            Finding(
-                Kind.BACKFILL_HELD,
-                what,
-                f"backfill {backfill.number} of {backfill.pipeline}",
-                then,
-                about(who=pause.who, at=pause.at),
-            )
+        then = ("resume it: ", Resume(backfill.pipeline, backfill.number))
+        raise Refused.of(
+            Kind.BACKFILL_HELD,
+            what,
+            f"backfill {backfill.number} of {backfill.pipeline}",
+            then,
+            who=pause.who,
+            at=pause.at,
         )
 
 

@@ -6,7 +6,7 @@ import re
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.values import Value
 
@@ -14,7 +14,7 @@ _HOURS = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][
 
 
 class Hours(Value, frozen=True):
-    """From the minute `start` of the day to the minute `end`, which is one of the next day if it is the smaller."""
+    """From the minute `start` of a day to the minute `end`, which is of the next day if it is smaller."""
 
     start: int
     end: int
@@ -26,30 +26,29 @@ class Hours(Value, frozen=True):
         >>> str(Hours.parse("22:00-06:00 Europe/Berlin")), str(Hours.parse("01:30-05:00"))
         ('22:00-06:00 Europe/Berlin', '01:30-05:00 UTC')
 
-        Raises Refused for anything else, and for a zone that nobody knows.
+        Raises Refused for anything else, and for an unknown time zone.
         """
         match = _HOURS.fullmatch(text)
         if match is None or match.group(1, 2) == match.group(3, 4):
             then = "write it as 22:00-06:00, or 22:00-06:00 Europe/Berlin; without a time zone it is UTC"
-            raise Refused(Finding(Kind.ARGUMENT, f"{text!r} is no window of hours", "window", then, about(text=text)))
+            what = f"{text!r} is not a window of hours"
+            raise Refused.of(Kind.ARGUMENT, what, "window", then, text=text)
         start, end = (60 * int(match[number]) + int(match[number + 1]) for number in (1, 3))
         hours = cls(start, end, match[5] or "UTC")
         try:
             ZoneInfo(hours.zone)
         except (KeyError, OSError, ValueError) as error:
-            raise Refused(
-                Finding(
-                    Kind.ARGUMENT,
-                    f"there is no time zone {hours.zone!r}",
-                    "window",
-                    "use one as Europe/Berlin",
-                    about(zone=hours.zone),
-                )
+            raise Refused.of(
+                Kind.ARGUMENT,
+                f"there is no time zone {hours.zone!r}",
+                "window",
+                "use one such as Europe/Berlin",
+                zone=hours.zone,
             ) from error
         return hours
 
     def opens(self, now: datetime) -> datetime | None:
-        """When they begin next; None if it is one of them now."""
+        """When the hours begin next. None if it is within them now."""
         local = now.astimezone(ZoneInfo(self.zone))
         minute = 60 * local.hour + local.minute
         if self.start <= minute < self.end if self.start < self.end else minute >= self.start or minute < self.end:

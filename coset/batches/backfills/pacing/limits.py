@@ -1,4 +1,4 @@
-"""Limits: how many task groups of a backfill run at once, in which hours, and that live batches go first."""
+"""Limits: how many task groups of a backfill run at once and in which hours. Live batches go first."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from datetime import UTC, datetime, timedelta
 from threading import Event, Lock
 from typing import NamedTuple
 
-from coset.batches.backfills.pacing.control import check_goes_on
+from coset.batches.backfills.pacing.control import check_may_run
 from coset.batches.backfills.pacing.hours import Hours
 from coset.batches.backfills.pacing.timing import Timing, work_ahead
 from coset.batches.waiting import waits_for
 from partitioning.commands import Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.errors import CosetError, Finding, about
+from partitioning.errors import CosetError, Finding
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill
 from partitioning.model.plan import Plan
 from partitioning.values import Value
 
 LIVE_MINUTES = 30
-# What it waits for is looked at again so often.
+# How often a waiting backfill looks again.
 _LOOK = timedelta(seconds=5)
 
 
 class Limits(Value, frozen=True):
-    """At most so many groups `at_once`, in these `hours` only. For each open batch of the pipeline itself a backfill
-    waits at most so many `live_minutes`."""
+    """At most `at_once` groups at the same time, only in these `hours`. A backfill waits up to `live_minutes` for each
+    open batch of its pipeline."""
 
     at_once: int | None = None
     hours: Hours | None = None
@@ -35,14 +35,14 @@ class Limits(Value, frozen=True):
 
 
 class _Wait(NamedTuple):
-    """Why no group may start, and until when at most."""
+    """Why no group may start, and the latest end of that."""
 
     sentence: str
     until: datetime
 
 
 class Limited:
-    """The pace of a backfill under its limits. `say` is told why it waits; `now` and `sleep` are the clock's."""
+    """The pace of a backfill under its limits. `say` gets the reason for waiting; `now` and `sleep` are the clock."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Limited:
         self._cancelled, self._lock = Event(), Lock()
         self._now, self._sleep = now, sleep or self._cancelled.wait
         self._timing = Timing(work_ahead(store, backfill), now)
-        # Since when each batch of the pipeline itself is waited for, and those that were waited for long enough.
+        # Since when it has waited for each live batch, and the batches for which it has waited long enough.
         self._since: dict[int, datetime] = {}
         self._overtaken: set[int] = set()
 
@@ -67,7 +67,7 @@ class Limited:
         return min(most, self._limits.at_once or most)
 
     def wait(self, plan: Plan, group: int) -> None:
-        # One waits for all.
+        # One thread waits for all.
         with self._lock:
             if self._ledger.receipt(plan.batch, self._ledger.attempt(plan.batch), group) is not None:
                 return
@@ -86,7 +86,7 @@ class Limited:
         self._cancelled.set()
 
     def _reason(self) -> _Wait | None:
-        check_goes_on(self._store, self._backfill)
+        check_may_run(self._store, self._backfill)
         return self._outside() or self._live_first()
 
     def _outside(self) -> _Wait | None:
@@ -94,7 +94,7 @@ class Limited:
         opens = hours.opens(self._now()) if hours else None
         if opens is None:
             return None
-        return _Wait(f"Outside of {hours}: it goes on at {opens:%Y-%m-%d %H:%M} {opens.tzname()}", opens)
+        return _Wait(f"Outside of {hours}: it continues at {opens:%Y-%m-%d %H:%M} {opens.tzname()}", opens)
 
     def _live_first(self) -> _Wait | None:
         """Live batches come first unless they are blocked on an operator."""
@@ -106,21 +106,23 @@ class Limited:
             return None
         until = self._since.setdefault(batch, self._now()) + timedelta(minutes=self._limits.live_minutes)
         if self._now() < until:
-            sentence = f"Batch {batch} is open and goes first: it goes on after that, at {until:%H:%M %Z} at the latest"
+            sentence = (
+                f"Batch {batch} is open and goes first: it continues after that, at {until:%H:%M %Z} at the latest"
+            )
             return _Wait(sentence, until)
         self._overtaken.add(batch)
-        self._say(f"Batch {batch} is open since {self._limits.live_minutes} minutes: it goes on beside that")
+        self._say(f"Batch {batch} has been open for {self._limits.live_minutes} minutes: it continues beside that")
         return None
 
     def _check_not_ended(self) -> None:
         if self._cancelled.is_set():
-            then = (Run(self._backfill.name), ": it goes on where it stopped")
+            then = (Run(self._backfill.name), ": it continues where it stopped")
             raise CosetError(
-                Finding(
+                Finding.of(
                     Kind.BACKFILL_HELD,
                     "the backfill was ended while it waited",
                     str(self._backfill),
                     then,
-                    about(backfill=self._backfill.name),
+                    backfill=self._backfill.name,
                 )
             )

@@ -1,4 +1,4 @@
-"""Timing: how far a backfill is, and how long it still takes, by the work of the first runs and by what has run."""
+"""Timing: how far a backfill is and how long it still takes, by the work of the first runs and its own speed."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from partitioning.sections import duration
 
 
 def work_ahead(store: Store, backfill: Backfill) -> dict[int, float]:
-    """The work that each batch was when it was run first: in seconds, or in records, if receipts are gone."""
+    """The work of each batch's first run: in seconds, or in records if receipts are gone."""
     ledger = Ledger(store, backfill.pipeline)
     plans = {batch: ledger.plan(batch) for batch in backfill.batches}
     worked = {batch: seconds_worked(ledger, plan) if plan else None for batch, plan in plans.items()}
     if None in worked.values():
         worked = {batch: float(plan.records) if plan else None for batch, plan in plans.items()}
-    # Nothing took no time at all.
+    # A batch without work would divide by zero.
     return {batch: work or 0.001 for batch, work in worked.items()}
 
 
 class Timing:
-    """Counts a batch as the `work` that it was; its groups as equal parts of that."""
+    """Counts a batch as its `work`, and each of its groups as an equal part of that."""
 
     def __init__(self, work: Mapping[int, float], now: Callable[[], datetime]) -> None:
         self._work = work
@@ -37,7 +37,7 @@ class Timing:
         self._done, self._run = 0.0, 0.0
 
     def start(self, plan: Plan, group: int, waited: timedelta) -> None:
-        """A group starts to run, after it has waited so long."""
+        """Note that a group starts, after it `waited`."""
         with self._lock:
             if self._began is None:
                 self._began = self._now()
@@ -46,7 +46,7 @@ class Timing:
             self._started.add((plan.batch, group))
 
     def done(self, plan: Plan, group: int) -> str:
-        """A group has run, or had already; how far all is, and how long the rest takes."""
+        """Note that a group has run, now or earlier. Returns a sentence on the progress and the time that is left."""
         with self._lock:
             part, total = self._work[plan.batch] / len(plan.groups), sum(self._work.values())
             self._done += part

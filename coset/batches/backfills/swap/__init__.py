@@ -1,1 +1,1 @@
-"""The swap: which rows readers see, decided and carried out in every table."""
+"""The swap: decides which rows readers see, and carries that out in every table."""

@@ -1,4 +1,4 @@
-"""Effects: what a swap does to the result tables, worked out from the documents before anything is done."""
+"""Effects: works out from the documents what a swap does to the result tables, before anything is done."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from coset.batches.backfills.swap.layers import Layers
 from coset.batches.publication import check_files
 from coset.batches.tables.exchanged import Exchange, check_held, check_version
-from coset.batches.tables.logs import check_exchangeable
+from coset.batches.tables.logs import Logs, check_exchangeable
+from coset.batches.tables.others import check_untouched
 from coset.batches.tables.owners import Owner
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Swap, SwapKind, name_of
 from partitioning.model.graph import Mode
-from partitioning.model.plan import PlannedWrite
+from partitioning.model.plan import Plan, PlannedWrite
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """All rows that an upserted table is given: these files, or those that it had in a `version`."""
+    """The new rows of an upserted table: these files, or those of an earlier `version`."""
 
     write: PlannedWrite
     files: tuple[Artefact, ...]
@@ -29,9 +30,9 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What becomes of each table: files of batches are exchanged, or those of an upserted one replaced.
+    """What a swap does to each table: it exchanges files of batches, or replaces all files of an upserted table.
 
-    Those `passed` over are as they shall be: what is taken back was never carried out in them.
+    Tables that are `passed` over need no change: the swap that is taken back was never carried out in them.
     """
 
     exchanges: dict[str, Exchange]
@@ -39,7 +40,7 @@ class Effect:
     passed: tuple[PlannedWrite, ...] = ()
 
     def within(self, tables: Collection[str]) -> Effect:
-        """What becomes of these tables; the others are passed over."""
+        """The effect on these tables. The others are passed over."""
         writes = [change.write for change in self.exchanges.values()]
         writes += [change.write for change in self.replacements.values()]
         return Effect(
@@ -50,8 +51,7 @@ class Effect:
 
 
 def effect_of(store: Store, decided: Sequence[Swap], undone: Mapping[str, int] | None) -> Effect:
-    """What the last of these swaps does; `undone` has the versions of the tables with the one that it takes back, if it
-    does."""
+    """The effect of the last of these swaps. If it takes one back, `undone` has the table versions with that one."""
     swap = decided[-1]
     if swap.turn is SwapKind.CANCEL:
         return Effect({}, {})
@@ -65,23 +65,26 @@ def effect_of(store: Store, decided: Sequence[Swap], undone: Mapping[str, int] |
 
 
 def check_possible(store: Store, pipeline: str, effect: Effect) -> None:
-    """Raise Refused, with all findings of a kind, if a table is another's, or files are gone, or are in no table any
-    more."""
+    """Raise Refused with all findings of a kind if a table belongs to another pipeline, if it would lose changes of
+    others that nobody has accepted, or if files are gone from the store or from their table."""
     owner = Owner.here(store, pipeline)
     for table in (*effect.exchanges, *effect.replacements):
-        check_exchangeable(store.root, table, owner)
+        check_exchangeable(store, table, owner)
+    overwritten = [change.write.declared for change in effect.exchanges.values() if change.overwrites]
+    overwritten += [change.write.declared for change in effect.replacements.values()]
+    check_untouched(store, pipeline, overwritten, Logs())
     coming = [file for change in effect.exchanges.values() for files in change.come.values() for file in files]
     for table, replacement in effect.replacements.items():
         coming.extend(replacement.files)
         if replacement.version is not None:
-            check_version(store.root, table, replacement.version)
+            check_version(store, table, replacement.version)
     check_files(Ledger(store, pipeline), coming, "restore the file from a backup")
     for change in effect.exchanges.values():
-        check_held(store.root, change)
+        check_held(store, change)
 
 
 def _exchanges(store: Store, decided: Sequence[Swap]) -> dict[str, Exchange]:
-    """What is exchanged in each table but the upserted ones."""
+    """The exchanges in all tables but upserted ones."""
     swap = decided[-1]
     before, now = (Layers(store, swap.pipeline, some) for some in (decided[:-1], decided))
     changed: dict[str, Exchange] = {}
@@ -97,7 +100,7 @@ def _exchanges(store: Store, decided: Sequence[Swap]) -> dict[str, Exchange]:
 
 
 def _replacements(store: Store, swap: Swap) -> Iterator[tuple[str, Replacement]]:
-    """The upserted tables that come from what a backfill keeps, with all their rows after it."""
+    """The upserted tables of a backfill, with all their rows after it."""
     held: dict[str, tuple[PlannedWrite, dict[int, list[Artefact]]]] = {}
     ledger = Ledger(store, name_of(swap.pipeline, swap.backfill))
     for batch in swap.batches:
@@ -107,6 +110,22 @@ def _replacements(store: Store, swap: Swap) -> Iterator[tuple[str, Replacement]]
                 held[write.declared.table] = write, _after(rows, write, files)
     for table, (write, rows) in held.items():
         yield table, Replacement(write, tuple(file for files_of_one in rows.values() for file in files_of_one))
+
+
+def rows_beside(ledger: Ledger, plan: Plan, table: str, files: Sequence[Artefact]) -> list[Artefact]:
+    """The files with the other rows of an upserted table after a batch of a backfill, which wrote `files`: those of the
+    batches before it in the same backfill that it leaves in place."""
+    earlier, before = list[int](), ledger.published_before(plan.batch)
+    while before is not None and before.pipeline == plan.pipeline:
+        earlier.append(before.batch)
+        before = ledger.published_before(before.batch)
+    rows: dict[int, list[Artefact]] = {}
+    for batch in reversed(earlier):
+        for write, of_batch in _all_rows(ledger, batch):
+            if write.declared.table == table:
+                rows = _after(rows, write, of_batch)
+    touched = {part.partition for file in files for part in file.parts}
+    return [file for partition, held in rows.items() if partition not in touched for file in held]
 
 
 def _after(
@@ -129,7 +148,7 @@ def _all_rows(ledger: Ledger, batch: int) -> Iterator[tuple[PlannedWrite, tuple[
 
 
 def _rows(ledger: Ledger, batch: int) -> dict[str, tuple[PlannedWrite, tuple[Artefact, ...]]]:
-    """The files with a batch's rows of each table, but for those whose rows come from state."""
+    """The files with a batch's rows of each table, without upserted tables, whose rows come from state."""
     return {
         write.declared.table: (write, files)
         for write, files in _all_rows(ledger, batch)

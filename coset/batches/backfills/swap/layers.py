@@ -1,6 +1,6 @@
-"""Layers: under which names the rows of a batch lie, those of its first run below those of backfills.
+"""Layers: the versions of a batch's rows, by the name that ran them: its first run below its backfills.
 
-Readers see the top ones. A swap puts a layer over others, and an undo takes it away.
+Readers see the top layer. A swap adds a layer, and an undo removes it.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Layers:
                     assert_never(swap.turn)
 
     def names(self, batch: int) -> Sequence[str]:
-        """Under which its rows lie, the lowest layer first."""
+        """The names of a batch's layers, the lowest first."""
         return self._names.get(batch, [self._pipeline])
 
     def top(self, batch: int) -> Ledger:
-        """The ledger with the rows that count."""
+        """The ledger of a batch's top layer, whose rows count."""
         return Ledger(self._store, self.names(batch)[-1])
 
     def exchanged(self) -> dict[int, str]:
-        """The batches whose rows are a backfill's, and its name."""
+        """The batches whose rows are a backfill's, with the name of that backfill."""
         tops = {batch: names[-1] for batch, names in sorted(self._names.items())}
         return {batch: name for batch, name in tops.items() if name != self._pipeline}

@@ -1,7 +1,7 @@
-"""Swaps: which rows readers see of each batch, those of its first run or those of a backfill; and the change of it.
+"""Swaps: decide which rows of a batch readers see, those of its first run or of a backfill, and carry that out.
 
-A pipeline's swaps are numbered. Each is decided by a document, put once; then each table has one commit; then a receipt
-is put. Whoever comes finishes what was decided before anything else is.
+The swaps of a pipeline are numbered. A document, put once, decides a swap; then each table gets one commit; then a
+receipt is put. Every process finishes a decided swap before it does anything else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.numbered import numbered
 from partitioning.documents.store import Store
-from partitioning.errors import Conflict, Finding, Refused, about
+from partitioning.errors import Conflict, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, Swap, SwapKind, Swapped
 from partitioning.sections import many
@@ -26,37 +26,37 @@ from partitioning.values import Value, replace
 
 
 def swaps(store: Store, pipeline: str) -> Iterator[Swap]:
-    """All that was decided, oldest first."""
+    """All decisions, oldest first."""
     return numbered(store, Swap, partial(_decision, pipeline))
 
 
 def in_force(store: Store, pipeline: str) -> Layers:
-    """Whose rows readers see of each batch."""
+    """The layers of each batch, as readers see them now."""
     return Layers(store, pipeline, swaps(store, pipeline))
 
 
 def in_place(store: Store, backfill: Backfill) -> bool:
-    """Whether readers see its rows of some batch."""
+    """Whether readers see the backfill's rows of a batch."""
     layers = in_force(store, backfill.pipeline)
     return any(layers.names(batch)[-1] == backfill.name for batch in backfill.batches)
 
 
-def gone_on_from(store: Store, pipeline: str, batch: int) -> Ledger:
-    """The ledger with what is kept after a batch, for the batches after it.
+def state_ledger(store: Store, pipeline: str, batch: int) -> Ledger:
+    """The ledger with the state after a batch, for later batches.
 
-    Where a backfill keeps the same, it is still what the batch itself left: upserted tables lie as that does.
+    A backfill with the same state does not count here: the upserted tables still have the files of the earlier run.
     """
     return Layers(store, pipeline, (swap for swap in swaps(store, pipeline) if swap.keeps)).top(batch)
 
 
 def finish(store: Store, pipeline: str) -> Swapped | None:
-    """Finish the newest swap, if somebody left it half done; its receipt, None if there was never one."""
+    """Finish the newest swap if it is half done, and return its receipt. None if there has been no swap."""
     decided = _whole(store, pipeline)
     return _receipt_of(store, decided[-1]) if decided else None
 
 
 class Half(Value, frozen=True):
-    """A swap that is decided, and carried out in the tables that are `done` only."""
+    """A decided swap that is carried out only in the tables that are `done`."""
 
     swap: Swap
     done: tuple[str, ...]
@@ -70,7 +70,7 @@ class Half(Value, frozen=True):
 
 
 def half(store: Store, pipeline: str) -> Half | None:
-    """The newest swap, if somebody left it half done. Writes nothing."""
+    """The newest swap if it is half done. Writes nothing."""
     decided = list(swaps(store, pipeline))
     if not decided or _receipt_of(store, decided[-1]) is not None:
         return None
@@ -81,13 +81,13 @@ def half(store: Store, pipeline: str) -> Half | None:
 
 
 def taken_back(store: Store, backfill: Backfill) -> Swap | None:
-    """Who took a backfill back, and why, if nobody has put it in place again since."""
+    """The swap that took a backfill back, if none has put it in place again since."""
     mine = [swap for swap in swaps(store, backfill.pipeline) if swap.backfill == backfill.number]
     return mine[-1] if mine and mine[-1].turn is SwapKind.UNDO else None
 
 
-def hindrances(store: Store, backfill: Backfill, comparison: Comparison) -> tuple[Finding, ...]:
-    """Why readers cannot be let see the rows of a backfill, whoever approves them; none if they can, or see them."""
+def blockers(store: Store, backfill: Backfill, comparison: Comparison) -> tuple[Finding, ...]:
+    """The findings that keep a backfill from being put in place, whoever approves it. Empty if it is in place."""
     if in_place(store, backfill):
         return ()
     try:
@@ -100,33 +100,32 @@ def hindrances(store: Store, backfill: Backfill, comparison: Comparison) -> tupl
 def turn(
     store: Store, backfill: Backfill, comparison: Comparison, to: SwapKind, *, who: str, why: str, at: str
 ) -> Swapped:
-    """Let readers see the rows of a backfill, or those again that there were before it.
+    """Let readers see the rows of a backfill, or the rows before it again.
 
-    It may be repeated: what is so already is found so. Raises Refused, with all findings, if what is published is not
-    what was compared, or if later batches went on from something else; Conflict if somebody else decided at the same
-    time.
+    This may be repeated. Raises Refused with all findings if the published rows are not those that were compared, or if
+    later batches depend on other state, and Conflict if another process decided at the same time.
     """
     try:
         decided = _whole(store, backfill.pipeline)
     except Refused:
-        # What cannot be finished can be turned back where it is done.
+        # A swap that cannot be finished can be taken back in the tables that have it.
         decided = list(swaps(store, backfill.pipeline))
         if not _turns_back(decided[-1], backfill.number, to):
             raise
     mine = [swap for swap in decided if swap.backfill == backfill.number]
     if mine and (mine[-1].turn, mine[-1].approved) == (to, digest(comparison)):
-        # Somebody may have decided it just now, and may not have put the receipt yet.
+        # Another process may have decided it just now without its receipt.
         return _finished(store, decided[: mine[-1].number + 1])
-    # What cannot be carried out must not be decided: everybody would have to finish it first.
+    # A swap that cannot be carried out must not be decided, because every process would have to finish it first.
     swap, effect = _checked(store, decided, backfill, comparison, to, who, why, at)
     _decide(store, swap)
     return _carried_out(store, swap, effect)
 
 
 def cancel(store: Store, backfill: Backfill, *, who: str, why: str, at: str) -> Swap:
-    """Decide that readers never see the rows of a backfill; the decision that counts.
+    """Decide that readers never see the rows of a backfill. Returns the decision that counts.
 
-    Raises Refused if they saw them once, because somebody may have gone on from them, and Conflict as `turn`.
+    Raises Refused if readers have seen them, because a batch may depend on them, and Conflict as `turn`.
     """
     decided = _whole(store, backfill.pipeline)
     mine = [swap for swap in decided if swap.backfill == backfill.number]
@@ -134,14 +133,13 @@ def cancel(store: Store, backfill: Backfill, *, who: str, why: str, at: str) -> 
         return mine[-1]
     if mine:
         then = ("take it back instead: ", Undo(backfill.pipeline, backfill.number))
-        raise Refused(
-            Finding(
-                Kind.BACKFILL_TURN,
-                f"it was put in place by {mine[0].who} at {mine[0].at}",
-                str(backfill),
-                then,
-                about(who=mine[0].who, at=mine[0].at),
-            )
+        raise Refused.of(
+            Kind.BACKFILL_TURN,
+            f"it was put in place by {mine[0].who} at {mine[0].at}",
+            str(backfill),
+            then,
+            who=mine[0].who,
+            at=mine[0].at,
         )
     pipeline, number = backfill.pipeline, len(decided)
     swap = Swap(
@@ -153,20 +151,21 @@ def cancel(store: Store, backfill: Backfill, *, who: str, why: str, at: str) -> 
 
 
 def cancelled(store: Store, pipeline: str) -> dict[int, Swap]:
-    """The backfills that were cancelled, by number, and who decided it."""
+    """The decisions to cancel backfills, by the number of the backfill."""
     return {swap.backfill: swap for swap in swaps(store, pipeline) if swap.turn is SwapKind.CANCEL}
 
 
 def cancelled_by(swap: Swap) -> Finding:
-    """That a backfill was cancelled."""
+    """The finding on a cancelled backfill."""
     what = f"{swap.who} cancelled it at {swap.at}: {swap.why or 'no reason was given'}"
     where = f"backfill {swap.backfill} of {swap.pipeline}"
-    return Finding(
+    return Finding.of(
         Kind.BACKFILL_HELD,
         what,
         where,
         ("begin another: ", commands.BackfillAsking(swap.pipeline, swap.batches[0], swap.batches[-1])),
-        about(who=swap.who, at=swap.at),
+        who=swap.who,
+        at=swap.at,
     )
 
 
@@ -180,11 +179,11 @@ def _checked(
     why: str = "",
     at: str = "",
 ) -> tuple[Swap, Effect]:
-    """The next decision, and what it does. Raises Refused, with all findings, if it cannot be carried out."""
+    """The next decision and its effect. Raises Refused with all findings if it cannot be carried out."""
     findings = [
         cancelled_by(swap) for swap in decided if (swap.backfill, swap.turn) == (backfill.number, SwapKind.CANCEL)
     ]
-    findings += _misfits(store, backfill, comparison, to, Layers(store, backfill.pipeline, decided))
+    findings += _blockers(store, backfill, comparison, to, Layers(store, backfill.pipeline, decided))
     if findings:
         raise Refused(*findings)
     batches, keeps = backfill.batches, bool(comparison.kept_otherwise)
@@ -206,23 +205,23 @@ def _checked(
 
 
 def _decide(store: Store, swap: Swap) -> None:
-    """Put a decision. Raises Conflict if another has its number."""
+    """Put a decision. Raises Conflict if another decision has its number."""
     key = _decision(swap.pipeline, swap.number)
     stored = decode(Swap, store.put_new(key, encode(swap)), f"{store.root}/{key}")
     if stored != swap:
-        what = f"swap {swap.number} is decided otherwise: {stored.turn} of backfill {stored.backfill}"
-        raise Conflict(
-            Finding(
-                Kind.BACKFILL_TURN,
-                what,
-                f"pipeline {swap.pipeline!r}",
-                Backfills(swap.pipeline),
-                about(number=swap.number, turn=stored.turn, backfill=stored.backfill),
-            )
+        what = f"swap {swap.number} is another decision: {stored.turn} of backfill {stored.backfill}"
+        raise Conflict.of(
+            Kind.BACKFILL_TURN,
+            what,
+            f"pipeline {swap.pipeline!r}",
+            Backfills(swap.pipeline),
+            number=swap.number,
+            turn=stored.turn,
+            backfill=stored.backfill,
         )
 
 
-def _misfits(
+def _blockers(
     store: Store, backfill: Backfill, comparison: Comparison, to: SwapKind, layers: Layers
 ) -> Iterator[Finding]:
     then = (Backfills(backfill.pipeline), " shows what counts")
@@ -230,46 +229,45 @@ def _misfits(
         names = layers.names(batch)
         where = f"batch {batch} of {backfill.pipeline}"
         if to is SwapKind.UNDO and names[-1] != backfill.name:
-            yield Finding(
+            yield Finding.of(
                 Kind.BACKFILL_TURN,
                 f"its rows are those of {names[-1]}, not of {backfill.name}",
                 where,
                 then,
-                about(rows_of=names[-1], backfill=backfill.name),
+                rows_of=names[-1],
+                backfill=backfill.name,
             )
         if to is SwapKind.SWAP:
             if backfill.name in names:
-                yield Finding(
-                    Kind.BACKFILL_TURN,
-                    f"{backfill.name} is in place already",
-                    where,
-                    then,
-                    about(backfill=backfill.name),
+                yield Finding.of(
+                    Kind.BACKFILL_TURN, f"{backfill.name} is in place already", where, then, backfill=backfill.name
                 )
                 continue
             plan = layers.top(batch).plan(batch)
             if plan is None or digest(plan) != comparison.compared_with[batch]:
-                what = f"it was compared with the plan {comparison.compared_with[batch]}, which does not count any more"
-                yield Finding(
+                what = f"it was compared with the plan {comparison.compared_with[batch]}, which no longer counts"
+                yield Finding.of(
                     Kind.BACKFILL_UNREADY,
                     what,
                     where,
                     (Run(backfill.name), " compares with what counts now"),
-                    about(backfill=backfill.name, batch=batch),
+                    backfill=backfill.name,
+                    batch=batch,
                 )
     changed = comparison.kept_otherwise
-    if changed and (newest := newest_going_on(store, backfill.pipeline)) != backfill.batches[-1]:
-        yield Finding(
+    if changed and (newest := newest_dependent(store, backfill.pipeline)) != backfill.batches[-1]:
+        yield Finding.of(
             Kind.BACKFILL_LATER,
-            f"what {', '.join(changed)} keep after it is not what later batches, up to {newest}, went on from",
+            f"it changes the state of {', '.join(changed)}, on which later batches, up to {newest}, depend",
             f"batch {backfill.batches[-1]} of {backfill.pipeline}",
             ("run them too: ", commands.BackfillAsking(backfill.pipeline, backfill.batches[0], cascade=True)),
-            about(changed=changed, newest=newest),
+            changed=changed,
+            newest=newest,
         )
 
 
-def newest_going_on(store: Store, pipeline: str) -> int | None:
-    """The batch that was planned last, and not given up: it goes on from what was kept before it."""
+def newest_dependent(store: Store, pipeline: str) -> int | None:
+    """The newest batch that is open or published, and so may depend on the state before it."""
     standing = Ledger(store, pipeline).standing()
     if standing.open and standing.plan:
         return standing.plan.batch
@@ -277,8 +275,8 @@ def newest_going_on(store: Store, pipeline: str) -> int | None:
 
 
 def _effect(store: Store, decided: Sequence[Swap]) -> Effect:
-    """What the last of these decisions does; of one that turns back what stopped half done, in the tables that have
-    that."""
+    """The effect of the last of these decisions. If it takes back a half-done swap, only on the tables that have that
+    swap."""
     swap, undone = decided[-1], None
     before = decided[-2] if len(decided) > 1 else None
     half_done = (
@@ -288,7 +286,7 @@ def _effect(store: Store, decided: Sequence[Swap]) -> Effect:
         undone, tables = dict[str, int](), effect_of(store, decided, {})
         for earlier in decided:
             if (earlier.backfill, earlier.turn) == (swap.backfill, SwapKind.SWAP):
-                # In some tables only, if it stopped half done, or turned an undo back that did.
+                # A swap without a receipt was carried out in some tables only.
                 receipt = _receipt_of(store, earlier)
                 undone |= receipt.tables if receipt else _versions(store, earlier, tables)
     effect = effect_of(store, decided, undone)
@@ -299,19 +297,19 @@ def _effect(store: Store, decided: Sequence[Swap]) -> Effect:
 
 
 def _versions(store: Store, swap: Swap, effect: Effect) -> dict[str, int]:
-    """The versions of the tables of an effect in which a swap is carried out."""
+    """The versions of an effect's tables in which a swap was carried out."""
     tables = sorted(effect.exchanges | effect.replacements)
-    there = {table: version_with(store.root, swap, table) for table in tables}
+    there = {table: version_with(store, swap, table) for table in tables}
     return {table: version for table, version in there.items() if version is not None}
 
 
 def _turns_back(half_done: Swap, backfill: int, to: SwapKind) -> bool:
-    """Whether a turn of a backfill takes back what another did."""
+    """Whether a turn of a backfill takes a half-done one back."""
     return half_done.backfill == backfill and {half_done.turn, to} == {SwapKind.SWAP, SwapKind.UNDO}
 
 
 def _whole(store: Store, pipeline: str) -> list[Swap]:
-    """All that was decided, the last of it carried out: those before were, when the next was decided."""
+    """All decisions. The last one is carried out first; those before it were, when the next was decided."""
     decided = list(swaps(store, pipeline))
     if decided:
         _finished(store, decided)
@@ -319,8 +317,8 @@ def _whole(store: Store, pipeline: str) -> list[Swap]:
 
 
 def _finished(store: Store, decided: Sequence[Swap]) -> Swapped:
-    """The receipt of the last of these decisions, which is carried out if it has none. Raises Refused, with how to turn
-    it back, if it cannot be."""
+    """The receipt of the last of these decisions, which is carried out if it has none. Raises Refused if that is not
+    possible, and names how to take the swap back."""
     if receipt := _receipt_of(store, decided[-1]):
         return receipt
     swap, effect = decided[-1], _effect(store, decided)
@@ -334,18 +332,18 @@ def _finished(store: Store, decided: Sequence[Swap]) -> Swapped:
 
 
 def _blocked(swap: Swap, finding: Finding, done: Collection[str]) -> Finding:
-    """Why a swap cannot be finished, and how it is turned back."""
+    """A finding with why a swap cannot be finished, and how to take it back."""
     undo = commands.Undo(swap.pipeline, swap.backfill)
     again = commands.SwapAsking(swap.pipeline, swap.backfill, swap.approved)
     words, back = ("put in place", undo) if swap.turn is SwapKind.SWAP else ("taken back", again)
-    where = f" but in {', '.join(done)}" if done else ""
+    where = f" except in {', '.join(done)}" if done else ""
     what = f"backfill {swap.backfill} cannot be {words}{where}: {finding.what}"
     parts = finding.next if isinstance(finding.next, tuple) else (finding.next,)
-    return replace(finding, what=what, next=(*parts, "; or turn it back: ", back))
+    return replace(finding, what=what, next=(*parts, "; or take that back: ", back))
 
 
 def _carried_out(store: Store, swap: Swap, effect: Effect) -> Swapped:
-    """Commit a decision to every table, and put its receipt."""
+    """Commit a decision to each table, and put its receipt."""
     root = store.root
     versions = {table: exchange(store, swap, change) for table, change in sorted(effect.exchanges.items())}
     for table, given in sorted(effect.replacements.items()):
@@ -360,7 +358,7 @@ def _carried_out(store: Store, swap: Swap, effect: Effect) -> Swapped:
 
 
 def _receipt_of(store: Store, swap: Swap) -> Swapped | None:
-    """The receipt of a swap, None if it is not done yet."""
+    """The receipt of a swap. None if it is not finished."""
     key = _receipt(swap.pipeline, swap.number)
     data = store.get(key)
     return None if data is None else decode(Swapped, data, f"{store.root}/{key}")

@@ -1,0 +1,89 @@
+"""What reports are told while a batch goes on: when its parts were done, what waits, and what was published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coset.batches.waiting import waits_for
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.stores import store_at
+from partitioning.model.backfill import pipeline_of
+from partitioning.model.journal import JournalEntry, Part
+from partitioning.model.occasion import as_time
+from partitioning.model.plan import Plan
+from partitioning.model.verdict import Commit
+from spark_jobs.engine.occasions import now, occasion
+
+if TYPE_CHECKING:
+    from coset.reports.timeliness import ScheduledRun
+
+_WAITS = "it waits for a decision: the checks of its last two attempts failed in the same way"
+
+
+def done(ledger: Ledger, planned: Plan, part: Part, began: int, attempt: int | None = None) -> JournalEntry:
+    """Store that a part of a batch, which began then, is done now; when it was done first, if it was before."""
+    return ledger.put_journal_entry(JournalEntry(digest(planned), planned.batch, part, occasion(began), attempt))
+
+
+def parts(ledger: Ledger, planned: Plan, attempt: int) -> tuple[JournalEntry, ...]:
+    """When the parts of an attempt were done, as far as that is known."""
+    return tuple(_parts(ledger, planned, attempt))
+
+
+def opened(ledger: Ledger, planned: Plan, folder: Path | None = None) -> None:
+    """Say in the overview that a batch is open, and why it waits if it does; on its page, if an attempt has failed."""
+    from coset.reports.overview import note, put_overview  # noqa: PLC0415  Airflow parses the steps
+    from coset.reports.site import Site  # noqa: PLC0415
+
+    if pipeline_of(ledger.pipeline) is not None:
+        return
+    made, attempt = ledger.journal_entry(planned.batch, Part.PLAN), ledger.attempt(planned.batch)
+    since = as_time(made.at.ended) if made else ""
+    failed = f"attempt {attempt - 1} failed; the next run makes another" if attempt else ""
+    why = _WAITS if waits_for(ledger, planned.batch) else failed
+    news = {"open": {"batch": planned.batch, "since": since, "waits": why}}
+    if attempt:
+        put_overview(Site(folder, ledger.store), ledger.pipeline, news)
+    else:
+        note(ledger.store, ledger.pipeline, news)
+
+
+def run_began(pipeline: str, root: str, run: ScheduledRun, *, up_to_date: bool) -> None:
+    """Note when a run of the pipeline's DAG was to run, and when the next is, beside its attempts."""
+    from coset.reports.overview import note_run  # noqa: PLC0415
+
+    note_run(store_at(root), pipeline, run, now() if up_to_date else None)
+
+
+def closed(ledger: Ledger, folder: Path | None) -> None:
+    """Say in the overview that no batch is open."""
+    from coset.reports.overview import put_overview  # noqa: PLC0415
+    from coset.reports.site import Site  # noqa: PLC0415
+
+    put_overview(Site.shown(folder, ledger.store, ledger.pipeline), ledger.pipeline, {"open": None})
+
+
+def published(ledger: Ledger, planned: Plan, commit: Commit, began: int, folder: Path | None) -> None:
+    """Say in the Data Docs what was published, and when."""
+    from coset.reports import batch_index  # noqa: PLC0415
+    from coset.reports.overview import note  # noqa: PLC0415
+    from coset.reports.parts import of_parts  # noqa: PLC0415
+    from coset.reports.site import Site  # noqa: PLC0415
+
+    made = done(ledger, planned, Part.PUBLISH, began)
+    verdict = ledger.verdict(planned.batch)
+    if verdict is None:
+        return
+    more = {**of_parts(parts(ledger, planned, verdict.attempt)), "published": made.at.ended}
+    note(ledger.store, ledger.pipeline, {"open": None})
+    batch_index.published(Site(folder, ledger.store), ledger.pipeline, verdict.attempt, commit, more)
+
+
+def _parts(ledger: Ledger, planned: Plan, attempt: int) -> Iterator[JournalEntry]:
+    for part in Part:
+        of_attempt = attempt if part in (Part.AUDIT, Part.CHECK) else None
+        if (found := ledger.journal_entry(planned.batch, part, of_attempt)) is not None:
+            yield found

@@ -1,0 +1,151 @@
+"""Commands: each returns an answer, is about an environment, and says in the same way what it refuses."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from functools import partial, wraps
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from coset.cli import open_files, pipelines
+from coset.cli.app import app
+from coset.cli.output import Answer, OutputForm, answer, console, printed, say, show_error
+from coset.project.here import NOWHERE, Here, entered
+from coset.project.project import FILE
+from partitioning.errors import CosetError, Refused
+from partitioning.kinds import Kind
+
+
+class Panel(StrEnum):
+    """The groups in which the help lists commands."""
+
+    RUN = "Run"
+    LOOK = "Look"
+    BACKFILL = "Backfill"
+    UPKEEP = "Upkeep"
+    PROJECT = "Project"
+
+
+def _enter(ctx: typer.Context, named: str | None) -> Any:
+    """The project around the working folder and its environment, before other options look for their variables; or why
+    there is none, to be told by the command."""
+    try:
+        return ctx.with_resource(entered(Path.cwd(), named)), named
+    except CosetError as error:
+        return error
+
+
+# What is asked of commands in the same way.
+_COMMON = {
+    "env": Annotated[
+        str | None,
+        typer.Option("--env", callback=_enter, is_eager=True, help="The environment of coset.toml (also: COSET_ENV)."),
+    ],
+    "yes": Annotated[bool, typer.Option("--yes", help="In production: do not ask, go on.")],
+    "as_json": Annotated[bool, typer.Option("--json", help="Print JSON for programs.")],
+    "wide": Annotated[bool, typer.Option("--wide", help="Wrap no table, however wide it is.")],
+}
+
+Given = Mapping[str, Any]
+# Whether what a command was given means that what it does cannot be undone.
+Final = Callable[[Given], bool]
+
+
+def always(_: Given) -> bool:
+    """It never can be undone."""
+    return True
+
+
+def gives_up(given: Given) -> bool:
+    """Something is asked for by which records, state or rows are lost for good."""
+    return any(given.get(option) for option in ("accept_loss", "begin_anew", "take_away"))
+
+
+Does = Callable[..., Answer | None]
+
+
+def command(panel: Panel, name: str | None = None, *, final: Final | None = None) -> Callable[[Does], Does]:
+    """A command of a group: the function's options and help are the command's, and its answer is printed in the form
+    that is asked for. What is refused is told on stderr, and by the exit code.
+
+    `final` says of what it is given whether what it does cannot be undone: then production is asked about.
+    """
+
+    def register(does: Does) -> Does:
+        known = signature(does, eval_str=True)
+        common = tuple(_common(known, asks=final is not None))
+        whole = known.replace(parameters=[*known.parameters.values(), *common])
+
+        @wraps(does)
+        def called(**given: Any) -> None:
+            asked = {each.name: given.pop(each.name) for each in common}
+            into = asked.get("env")
+            here, named = into if isinstance(into, tuple) else (NOWHERE, None)
+            form = OutputForm(asked.get("as_json", False), asked.get("wide", False), here.name)
+            with printed(form), pipelines.called(here, named):
+                raise typer.Exit(_answered(partial(_done, does, given, asked, final)))
+
+        called.__signature__ = whole  # type: ignore[attr-defined]
+        called.__annotations__ = {each.name: each.annotation for each in whole.parameters.values()}
+        app.command(name, rich_help_panel=panel)(called)
+        return does
+
+    return register
+
+
+def _common(known: Signature, *, asks: bool) -> Iterator[Parameter]:
+    """The options that commands have in common: those of form where something is answered, and of the environment where
+    there is a pipeline or a store."""
+    named = {
+        "as_json": known.return_annotation is not None,
+        "wide": known.return_annotation is not None,
+        "env": bool(known.parameters.keys() & {"pipeline", "plans", "store"}),
+        "yes": asks,
+    }
+    for name, there in named.items():
+        if there:
+            yield Parameter(
+                name, Parameter.KEYWORD_ONLY, annotation=_COMMON[name], default=None if name == "env" else False
+            )
+
+
+def _done(does: Does, given: Given, asked: Given, final: Final | None) -> Answer | None:
+    if isinstance(asked.get("env"), CosetError):
+        raise asked["env"]
+    here = pipelines.here()
+    if here.name and not asked.get("as_json"):
+        say(console(stderr=True), here.called)
+    if final is not None and here.environment.production and final(given):
+        _ask(here, yes=bool(asked["yes"]))
+    return does(**given)
+
+
+def _ask(here: Here, *, yes: bool) -> None:
+    """Ask whether to go on. Raises Refused if nobody can be asked, and Abort if the answer is no."""
+    what = f"environment {here.name} is production, and this cannot be undone"
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        where, then = str(here.project.folder / FILE), "if it is meant, add `--yes`"
+        raise Refused.of(Kind.ARGUMENT, what, where, then, environment=here.name)
+    typer.confirm(f"{what[0].upper()}{what[1:]}. Go on?", abort=True, err=True)
+
+
+def _answered(does: Callable[[], Answer | None]) -> int:
+    """Print what is answered, or why it is refused; the exit code."""
+    try:
+        try:
+            open_files.check_limit()
+            given = does()
+            return 0 if given is None else answer(given)
+        finally:
+            # What cannot be written is told like all else that is wrong.
+            sys.stdout.flush()
+    except CosetError as error:
+        show_error(error)
+        return error.exit_code

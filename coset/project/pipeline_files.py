@@ -1,0 +1,168 @@
+"""The pipelines of a project: the files and modules that define `pipeline`, found by path or by name."""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from importlib import import_module
+from importlib.machinery import SourceFileLoader
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+from coset.project.here import Here
+from coset.project.project import FILE, USUAL, Project
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.errors import CosetError, Finding, Refused
+from partitioning.kinds import Kind
+
+# A clone of Coset has pipelines of its own, wherever its command is called.
+_CLONE = Project(folder=Path(__file__).resolve().parents[2])
+
+
+def places(project: Project) -> tuple[str, ...]:
+    """Where the project's pipelines are: paths of files, and import paths of modules.
+
+    Raises Refused if coset.toml names a place that there is not.
+    """
+    return tuple(place for named in project.pipelines for place in _in(project, named))
+
+
+def names(project: Project) -> list[str]:
+    """How the project's pipelines can be named, by their places: nothing is loaded for it. Raises as `places`."""
+    return sorted(map(_short, places(project)))
+
+
+def load(here: Here, named: str) -> Pipeline:
+    """The pipeline of a file, or that of the project which has this name, or whose file has it; as it is in the
+    environment.
+
+    Raises Refused if there is none, if its file fails, or if it defines no `pipeline`.
+    """
+    return here.applied(_pipeline_at(find(here.project, named), here.project))
+
+
+def load_all(here: Here) -> Iterator[tuple[str, Pipeline | Refused]]:
+    """Each place of the project with its pipeline, or why it cannot be loaded."""
+    for place in places(here.project):
+        try:
+            yield place, load(here, place)
+        except Refused as refusal:
+            yield place, refusal
+
+
+def find(project: Project, named: str) -> str:
+    """The place that `named` means. Raises Refused, with the names there are, if there is none; and with what is wrong
+    with files that cannot be loaded, as it may be theirs."""
+    known = [*places(project), *places(_CLONE)]
+    if Path(named).is_file() or named in known:
+        return named
+    by_file = {_short(place): place for place in reversed(known)}
+    if named in by_file:
+        return by_file[named]
+    failing = list[Finding]()
+    for place in places(project):
+        try:
+            if _pipeline_at(place, project).name == named:
+                return place
+        except Refused as refusal:
+            failing += refusal.findings
+    listed = f"name one of {', '.join(sorted(by_file))}, or a file" if by_file else "name a Python file"
+    where = ", ".join([named, *(f"{place}/{named}.py" for place in project.pipelines)])
+    unknown = Finding.of(Kind.PIPELINE_UNKNOWN, f"there is no pipeline {named!r}", where, listed, named=named)
+    raise Refused(unknown, *failing)
+
+
+def _in(project: Project, named: str) -> Iterator[str]:
+    folder = project.folder / named
+    if folder.is_dir():
+        shown = Path(named) if project.folder == Path.cwd() else folder
+        yield from (str(shown / file.name) for file in sorted(folder.glob("[!_]*.py")))
+        return
+    try:
+        found = find_spec(named) if all(map(str.isidentifier, named.split("."))) else None
+    except ImportError:
+        found = None
+    if found is not None and found.submodule_search_locations is not None:
+        inside = pkgutil.iter_modules(found.submodule_search_locations)
+        yield from sorted(f"{named}.{each.name}" for each in inside if not each.name.startswith("_"))
+    elif found is not None:
+        yield named
+    elif named != USUAL:
+        what, then = f"there is no folder and no module {named!r}", f"correct `pipelines` in {FILE}"
+        raise Refused.of(Kind.PIPELINE_UNKNOWN, what, str(project.folder / FILE), then, named=named)
+
+
+def _short(place: str) -> str:
+    return Path(place).stem if place.endswith(".py") else place.rpartition(".")[2]
+
+
+def _pipeline_at(place: str, project: Project) -> Pipeline:
+    path = Path(place)
+    is_file = path.is_file()
+    try:
+        # What the file prints is none of what a command was asked for.
+        with redirect_stdout(sys.stderr):
+            module = _of_file(path, project) if is_file else import_module(place)
+    except (CosetError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        where = _line(error, path) if is_file else place
+        what, then = f"the pipeline's file fails: {_brief(error)}", "correct it, then run again"
+        raise Refused.of(Kind.PIPELINE_FAILS, what, where, then, file=place, error=type(error).__name__) from error
+    pipeline = getattr(module, "pipeline", None)
+    if not isinstance(pipeline, Pipeline):
+        then = 'add: pipeline = Pipeline("…", …)'
+        raise Refused.of(Kind.PIPELINE_FAILS, "the file defines no `pipeline`", place, then, file=place)
+    return pipeline
+
+
+def _of_file(path: Path, project: Project) -> ModuleType:
+    """The module of a file: by its name, if it is found in the project's Python path, else by itself."""
+    for folder in project.python_folders:
+        parts = (
+            path.resolve().relative_to(folder).with_suffix("").parts if path.resolve().is_relative_to(folder) else ()
+        )
+        if parts and all(map(str.isidentifier, parts)):
+            _refuse_if_hidden(parts[0], folder)
+            return import_module(".".join(parts))
+    name = f"coset_pipeline_{path.stem}"
+    loader = SourceFileLoader(name, str(path))
+    spec = spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def _refuse_if_hidden(name: str, folder: Path) -> None:
+    """Raise Refused if Python finds the module or package of this name elsewhere than in the folder."""
+    found = find_spec(name)
+    there = [Path(each) for each in found.submodule_search_locations or [found.origin or ""]] if found else []
+    if not there or any(each.resolve().parent == folder for each in there):
+        return
+    what = f"Python finds {name!r} in {there[0].parent}, which hides the project's own"
+    own = folder / name
+    begin = own / "__init__.py"
+    then = (
+        f"write an empty {begin}, or rename the folder"
+        if own.is_dir() and not begin.exists()
+        else "rename it, or take the other folder off the Python path"
+    )
+    raise Refused.of(Kind.PIPELINE_FAILS, what, str(own), then, file=own, module=name)
+
+
+def _brief(error: BaseException) -> str:
+    return traceback.format_exception_only(error)[-1].strip()
+
+
+def _line(error: BaseException, path: Path) -> str:
+    """The last line of the pipeline's own file that the error came through."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return f"{error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == path.resolve()]
+    return f"{path}:{lines[-1]}" if lines else str(path)

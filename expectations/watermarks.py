@@ -1,0 +1,81 @@
+"""Expectations on event time: the watermarks by which a batch goes are those that the batches before it left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+
+from expectations.judging import TableExpectation
+from partitioning.explain.watermarks import event_time
+from partitioning.model.receipt import MODULUS
+from partitioning.sections import many
+
+
+class ExpectWatermarksToFollow(TableExpectation):
+    """Expect a plan to go by the watermarks that follow from the batches before it.
+
+    Judges a table with a row for each time that a plan goes by: of which stream partition, stream or step (of), which
+    time (which), by the plan (by_plan), and as the ledger gives it (by_ledger), in microseconds; both may be missing.
+    """
+
+    sentence = "Watermarks follow from the times that the batches before counted, and what is over for a step goes on."
+
+    def needs(self) -> list[str]:
+        return ["of", "which", "by_plan", "by_ledger"]
+
+    def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
+        same = (frame["by_plan"] == frame["by_ledger"]).fillna(False)
+        bad = frame[~(same | (frame["by_plan"].isna() & frame["by_ledger"].isna()))]
+        marks = frame[(frame["which"] == "watermark") & frame["by_plan"].notna()]
+        seen = [f"{row.of} up to {event_time(int(row.by_plan))}" for row in marks.itertuples()]
+        shown = "; ".join(seen[:_SHOWN]) + ("; …" if len(seen) > _SHOWN else "")
+        observed = f"{many(len(frame), 'time')}: {shown or 'no watermark is known yet'}"
+        return observed, len(frame), len(bad), (_sentence(row) for row in bad.itertuples())
+
+
+class ExpectWhatIsOverToBeGivenOnce(TableExpectation):
+    """Expect each record that waited for a partner to have met one or to be given alone, in the batch in which its time
+    is over.
+
+    Judges a table with a row for each task and each such side of a join: stage, task, step; how many records were over
+    (over_rows), had met a partner (met_rows) and were given alone (alone_rows), the sums of their keys' digests modulo
+    a prime (over_keys, met_keys, alone_keys), and how many came when their time was over (late).
+    """
+
+    sentence = "Each record whose time is over had met a partner or is given alone, once."
+
+    def needs(self) -> list[str]:
+        parts = (f"{part}_{what}" for part in ("over", "met", "alone") for what in ("rows", "keys"))
+        return ["stage", "task", "step", *parts, "late"]
+
+    def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
+        wrongs = [(row, _not_once(row)) for row in frame.itertuples()]
+        bad = [f"task {row.stage}/{row.task}, step {row.step}: {wrong}" for row, wrong in wrongs if wrong]
+        over, alone, late = (int(frame[name].sum()) for name in ("over_rows", "alone_rows", "late"))
+        observed = f"{many(over, 'record')} over in {many(len(frame), 'side')} of tasks, {alone:,} given alone"
+        return f"{observed}; {late:,} came late" if late else observed, len(frame), len(bad), bad
+
+
+def _not_once(row: Any) -> str | None:
+    if pd.isna(row.over_rows):
+        return "nothing says what was over"
+    over, met, alone = int(row.over_rows), int(row.met_rows), int(row.alone_rows)
+    if over != met + alone:
+        return f"{many(over, 'record')} were over, {met:,} had met a partner, and {alone:,} were given alone"
+    over_keys, met_keys, alone_keys = (int(keys, 16) for keys in (row.over_keys, row.met_keys, row.alone_keys))
+    if over_keys != (met_keys + alone_keys) % MODULUS:
+        return f"{many(alone, 'record')} were given alone, but not of the keys that had met nobody"
+    return None
+
+
+_SHOWN = 5
+
+
+def _sentence(row: Any) -> str:
+    return f"{row.of}: the {row.which} is {_known(row.by_plan)} by the plan, {_known(row.by_ledger)} by the ledger"
+
+
+def _known(time: Any) -> str:
+    return "not known" if pd.isna(time) else event_time(int(time))

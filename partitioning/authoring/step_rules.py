@@ -1,0 +1,174 @@
+"""Checks of steps: why flows cannot be re-keyed, combined or written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from partitioning.errors import Finding, about
+from partitioning.kinds import Kind
+from partitioning.model.composite_key import key_parts
+from partitioning.model.graph import Join, Mode, Op
+from partitioning.model.placement import KeyFormat
+from partitioning.model.watermarks import EventTime
+from partitioning.numbers import DAYS
+from partitioning.values import replace
+
+if TYPE_CHECKING:
+    from partitioning.authoring.flow import Flow
+
+
+def bad_key(key: str, key_format: str, where: str) -> Iterator[Finding]:
+    """Findings for a new key column."""
+    if not key:
+        yield Finding.of(
+            Kind.KEYS_DO_NOT_MEET, "'' cannot be the key column", where, "name the column that holds the key", key=key
+        )
+    if key_format not in tuple(KeyFormat):
+        yield Finding.of(
+            Kind.DECLARATION,
+            f"unknown key format {key_format!r}",
+            where,
+            f"use one of {', '.join(KeyFormat)}",
+            key_format=key_format,
+        )
+
+
+def no_key(flow: Flow, where: str) -> Finding:
+    """The finding that a flow needs a key for this."""
+    return Finding.of(Kind.KEYS_DO_NOT_MEET, f"{flow.step} has no key", where, "rekey it first", step=flow.step)
+
+
+def unfinished(op: Op | None, flows: Sequence[Flow]) -> Iterator[Finding]:
+    """The finding that a partial flow must be combined first, since its number of rows depends on the number of
+    tasks."""
+    for flow in flows:
+        if flow.unfinished and op is not Op.COMBINE:
+            what = f"{flow.step} is partial: it has a row per key of each task"
+            yield Finding.of(
+                Kind.DECLARATION, what, f"{op or 'write'} of {_and(flows)}", "combine it first", step=flow.step
+            )
+
+
+def cannot_meet(op: Op, how: str, flows: Sequence[Flow]) -> Iterator[Finding]:
+    """Why `op`, a join of the kind `how` or another, cannot combine flows."""
+    where = f"{op} of {_and(flows)}"
+    if how not in tuple(Join):
+        yield Finding.of(Kind.DECLARATION, f"unknown join {how!r}", where, f"use {', '.join(Join)}", how=how)
+    if len(flows) == 1 and op is not Op.SPARK:
+        yield Finding.of(Kind.DECLARATION, f"there is nothing to {op} with", where, "name another flow", op=op)
+    if any(flow.pipeline is not flows[0].pipeline for flow in flows):
+        yield Finding.of(
+            Kind.DECLARATION,
+            "the flows are of different pipelines",
+            where,
+            "declare their streams in one",
+            flows=[flow.step for flow in flows],
+        )
+    yield from unfinished(op, flows)
+    if op is Op.MERGE:
+        yield from _unlike(flows, where)
+    else:
+        yield from (no_key(flow, where) for flow in flows if not flow.key)
+        if len({len(key_parts(flow.key)) for flow in flows if flow.key}) > 1:
+            listed = "; ".join(f"{flow.step}: {flow.key}" for flow in flows)
+            what = f"their keys have different numbers of columns ({listed})"
+            yield Finding.of(Kind.KEYS_DO_NOT_MEET, what, where, "rekey them alike", listed=listed)
+        # A function gets flows by position, not by name.
+        aliases = [flow.alias.lower() for flow in flows if op is not Op.SPARK]
+        for alias in sorted({alias for alias in aliases if aliases.count(alias) > 1}):
+            what = f"SQL cannot tell the flows apart: two are named {alias!r}"
+            yield Finding.of(Kind.NAME, what, where, "give the step before one of them a name=", alias=alias)
+
+
+def cannot_keep(flow: Flow, op: Op, times: Mapping[str, timedelta]) -> Iterator[Finding]:
+    """Why a flow's records cannot be kept by key for these times (by name, each at least as long as the one before)."""
+    where = f"{op} of {flow.step}"
+    if not flow.key:
+        yield no_key(flow, where)
+    for name, time in times.items():
+        if time <= timedelta(0):
+            yield Finding.of(Kind.DECLARATION, f"{name} is {time}", where, "give a time above 0", name=name, time=time)
+        elif finding := DAYS.finding(math.ceil(time / timedelta(days=1)), where):
+            yield replace(
+                finding, what=f"{name} in days: {finding.what}", about=about(name=name, **dict(finding.about))
+            )
+    for (name, time), (longer, most) in pairwise(times.items()):
+        if most < time:
+            yield Finding.of(
+                Kind.DECLARATION,
+                f"{longer} is {most}, {name} is {time}",
+                where,
+                f"keep for as long as {name}, or longer",
+                longer=longer,
+                most=most,
+                name=name,
+                time=time,
+            )
+
+
+def cannot_be_over(flows: Sequence[Flow], keep: timedelta | None) -> Iterator[Finding]:
+    """Why nobody would know that the time of these flows' records is over."""
+    where = f"{Op.JOIN} of {_and(flows)}"
+    if keep is not None:
+        what = f"keep is {keep}, and a record that is given alone is kept for twice within"
+        yield Finding.of(Kind.DECLARATION, what, where, "leave keep= out", keep=keep)
+    for flow in flows:
+        streams = flow.pipeline.streams_of(flow.step)
+        timed = [stream for stream in streams if not stream.table]
+        for stream in timed:
+            if not isinstance(stream.time, EventTime):
+                what = f"stream {stream.name!r} does not say when its records happened, so none is ever over"
+                yield Finding.of(Kind.DECLARATION, what, where, "declare it with time=", stream=stream.name)
+        if not timed:
+            what = f"{flow.step} comes from tables only, which have no times"
+            yield Finding.of(Kind.DECLARATION, what, where, "declare one as a stream", step=flow.step)
+
+
+def cannot_write(flow: Flow, table: str, mode: str, deletes: str | None) -> Iterator[Finding]:
+    """Why a flow cannot be written to a table in that mode."""
+    where = f"write of {flow.step}"
+    if any(write.table == table for write in flow.pipeline.writes):
+        yield Finding.of(
+            Kind.NAME, f"table {table!r} is written twice", flow.pipeline.name, "write each table once", table=table
+        )
+    yield from unfinished(None, [flow])
+    if mode not in tuple(Mode):
+        yield Finding.of(Kind.DECLARATION, f"unknown mode {mode!r}", where, f"use {', '.join(Mode)}", mode=mode)
+    if mode == Mode.UPSERT and not flow.key:
+        yield no_key(flow, where)
+    if mode != Mode.UPSERT and deletes is not None:
+        yield Finding.of(
+            Kind.DECLARATION,
+            f"mode {mode!r} deletes nothing",
+            where,
+            f"leave deletes out, or use mode={Mode.UPSERT.value!r}",
+            mode=mode,
+        )
+
+
+def _unlike(flows: Sequence[Flow], where: str) -> Iterator[Finding]:
+    if len({flow.step for flow in flows}) < len(flows):
+        yield Finding.of(
+            Kind.DECLARATION,
+            "a flow is merged with itself",
+            where,
+            "name each flow once",
+            flows=[flow.step for flow in flows],
+        )
+    if len({(flow.key, flow.key_format) for flow in flows}) > 1:
+        listed = ", ".join(f"{flow.step}: {flow.key or 'none'} ({flow.key_format})" for flow in flows)
+        yield Finding.of(
+            Kind.KEYS_DO_NOT_MEET,
+            f"flows to merge have different keys ({listed})",
+            where,
+            "rekey them alike",
+            listed=listed,
+        )
+
+
+def _and(flows: Sequence[Flow]) -> str:
+    return " and ".join(flow.step for flow in flows)

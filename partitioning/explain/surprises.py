@@ -1,0 +1,140 @@
+"""Surprises: what a plan does as it is declared, and people do not expect; each with what to do about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import assert_never
+
+from partitioning.model.graph import Op, Step
+from partitioning.model.plan import Plan, StateInput
+from partitioning.model.statistics import Statistics
+from partitioning.sections import Section, many, percent
+from partitioning.values import Value
+
+# A key with this share of a stream's records is nearly the only one; of fewer records nothing can be said.
+_NEARLY_ALL, _ENOUGH = Fraction(9, 10), 1_000
+
+
+class JoinsATable(Value, frozen=True, tag="joins a table", tag_field="surprise"):
+    """The step joins the records of a batch with what these tables hold when the batch is planned."""
+
+    step: str
+    tables: tuple[str, ...]
+
+
+class JoinsInABatch(Value, frozen=True, tag="joins in a batch", tag_field="surprise"):
+    """The step joins records of these streams only if one batch brings both."""
+
+    step: str
+    streams: tuple[str, ...]
+
+
+class OnlyGrows(Value, frozen=True, tag="only grows", tag_field="surprise"):
+    """The step keeps a row for each key it ever saw: so many by now, None before its first batch."""
+
+    step: str
+    op: Op
+    rows: int | None
+
+
+class OneKey(Value, frozen=True, tag="one key", tag_field="surprise"):
+    """This share of a stream's records has one key, as the last batch counted; or they lie in one `partition` only."""
+
+    stream: str
+    column: str
+    share: Fraction
+    key: str = ""
+    partition: int | None = None
+
+
+Surprise = JoinsATable | JoinsInABatch | OnlyGrows | OneKey
+
+
+def surprises(plan: Plan, last: Statistics | None = None) -> tuple[Surprise, ...]:
+    """What may surprise, by the plan and by what was counted in the `last` published batch."""
+    steps = {step.name: step for stage in plan.stages if not stage.repeats for step in stage.steps}
+    kept = {read.step: read.records for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)}
+    tables = {stream.name for stream in plan.streams if stream.declared.table}
+    joins = [found for step in steps.values() if step.op is Op.JOIN if (found := _join(step, steps, tables))]
+    growing = (step for step in steps.values() if step.op in {Op.COMBINE, Op.LATEST} and step.keeps_its_rows)
+    return (*joins, *(OnlyGrows(step.name, step.op, kept.get(step.name)) for step in growing), *_one_key(plan, last))
+
+
+def surprises_section(plan: Plan, last: Statistics | None) -> Iterator[Section]:
+    """The surprises for people, if there are any."""
+    if rows := tuple(map(_row, surprises(plan, last))):
+        yield Section("What may surprise", ("where", "what", "what to do"), rows, ())
+
+
+def _join(step: Step, steps: Mapping[str, Step], tables: set[str]) -> Surprise | None:
+    """How a join depends on when batches run. One of records that are kept for a time does not, nor one of tables."""
+    sides = [_origin(name, steps, tables) for name in step.inputs]
+    whole = tuple(dict.fromkeys(name for names, of_table in sides if of_table for name in names))
+    streams = [names for names, of_table in sides if not of_table]
+    if any(steps[name].op is Op.RECENT for name in step.inputs if name in steps) or not streams:
+        return None
+    if len(set(streams)) > 1:
+        return JoinsInABatch(step.name, tuple(dict.fromkeys(name for names in streams for name in names)))
+    return JoinsATable(step.name, whole) if whole else None
+
+
+def _origin(name: str, steps: Mapping[str, Step], tables: set[str]) -> tuple[tuple[str, ...], bool]:
+    """The streams that a flow comes from, and whether it is all of a table, and not what one batch brings."""
+    if name not in steps:
+        return (name,), name in tables
+    step = steps[name]
+    before = [_origin(each, steps, tables) for each in step.inputs]
+    names = tuple(dict.fromkeys(each for found, _ in before for each in found))
+    return names, step.op is Op.TABLE or all(of_table for _, of_table in before)
+
+
+def _one_key(plan: Plan, last: Statistics | None) -> Iterator[OneKey]:
+    for stream in plan.streams:
+        column, count = stream.declared.key, last.records.get(stream.name, 0) if last else 0
+        records, key = max(_by_key(stream.name, last), default=(0, ""))
+        held = [partition.records for partition in stream.partitions]
+        if count >= _ENOUGH and records >= _NEARLY_ALL * count:
+            yield OneKey(stream.name, column, min(Fraction(records, count), Fraction(1)), key)
+        elif len(held) > 1 and sum(held) >= _ENOUGH and max(held) == sum(held):
+            yield OneKey(stream.name, column, Fraction(1), partition=held.index(max(held)))
+
+
+def _by_key(stream: str, last: Statistics | None) -> Iterator[tuple[int, str]]:
+    """How many of a stream's records the tasks of a stage counted for each frequent key."""
+    counts = Counter[tuple[str, str]]()
+    for key in last.keys if last else ():
+        counts[key.task.stage, key.key] += key.records.get(stream, 0)
+    yield from ((records, key) for (_, key), records in counts.items())
+
+
+def _row(found: Surprise) -> tuple[str, str, str]:
+    match found:
+        case JoinsATable():
+            what = f"it joins what {' and '.join(found.tables)} holds when the batch is planned: what changes there "
+            then = "if times of both sides are to decide, use join_within; else say so in its test: depends_on_batches"
+            return f"step {found.step}", f"{what}later changes no row that is published", then
+        case JoinsInABatch():
+            what = f"it joins records of {' and '.join(found.streams)} only if one batch brings both"
+            then = "use join_within for records close in time, or declare one side as a table"
+            return f"step {found.step}", what, then
+        case OnlyGrows():
+            rows = "" if not found.rows else f", {many(found.rows, 'row')} by now"
+            what = f"it keeps a row for each key that it ever saw{rows}, and removes none"
+            return f"step {found.step}", what, _of_growing(found.op)
+        case OneKey(partition=None):
+            what = f"{percent(found.share)} of its records have one {found.column}, {found.key!r}: one task has them"
+            return f"stream {found.stream}", what, "rekey it by another column, or use partial and combine"
+        case OneKey():
+            what = f"all its records lie in partition {found.partition}: {found.column} may have one value only"
+            return f"stream {found.stream}", what, "look at the producer's key, and rekey by another column if it is so"
+        case _:
+            assert_never(found)
+
+
+def _of_growing(op: Op) -> str:
+    drop = "use process(state=), which can drop keys"
+    if op is Op.COMBINE:
+        return f"if keys have no end, {drop}, or add a window to the key, as a day, and aggregate without running"
+    return f"if keys have no end, {drop}"

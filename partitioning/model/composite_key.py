@@ -1,0 +1,77 @@
+"""Composite keys: keys of several columns, as the one column of text by which their records are placed and met.
+
+That column is called `(customer, country)` and holds the values as a JSON array: `["ann","DE"]`. It goes the way of
+every other key of text; only here, in `Flow` and in the column check is it known to be made of others. No result table
+has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from partitioning.errors import Finding
+from partitioning.kinds import Kind
+from partitioning.model.graph import quote
+
+_WHOLE = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG", "HUGE")} | {
+    "INTEGER",
+    "UINTEGER",
+}
+_OTHERS = {"VARCHAR", "BOOLEAN", "DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "UUID"}
+
+
+def composite(columns: Sequence[str]) -> str:
+    """The name of the key column of these columns.
+
+    >>> composite(["customer", "country"])
+    '(customer, country)'
+    """
+    return f"({', '.join(columns)})"
+
+
+def key_parts(key: str) -> tuple[str, ...]:
+    """The columns that a key column is made of; none of one that is not.
+
+    >>> key_parts("(customer, country)"), key_parts("customer")
+    (('customer', 'country'), ())
+    """
+    return tuple(key[1:-1].split(", ")) if key.startswith("(") and key.endswith(")") and ", " in key else ()
+
+
+def canonical(columns: Sequence[str]) -> str:
+    """The SQL of the key: a JSON array of the values, without spaces. NULL is `null`, a value like others.
+
+    Equal values have the same text, and different ones of the same types another: JSON ends a text by itself, and of
+    all types that `kind` allows DuckDB writes each value in one way.
+
+    >>> print(canonical(["customer", "country"]))
+    json_array("customer", "country")::VARCHAR
+    """
+    return f"json_array({', '.join(map(quote, columns))})::VARCHAR"
+
+
+def kind(column_type: str) -> str | None:
+    """What values of a DuckDB type are as parts of a key: those of one kind meet. None if they cannot be parts.
+
+    >>> kind("BIGINT"), kind("VARCHAR"), kind("DOUBLE")
+    ('a whole number', 'VARCHAR', None)
+    """
+    if column_type in _WHOLE:
+        return "a whole number"
+    return column_type if column_type in _OTHERS or column_type.startswith("DECIMAL(") else None
+
+
+def bad_parts(columns: Sequence[str], where: str) -> Iterator[Finding]:
+    """Findings for the columns of a new key."""
+    if len(columns) < 2:
+        what = f"a key of several columns is named with {len(columns)}"
+        yield Finding.of(
+            Kind.KEYS_DO_NOT_MEET, what, where, "name two or more, or one column as text", columns=list(columns)
+        )
+    for column in sorted({column for column in columns if columns.count(column) > 1}):
+        what = f"the key has the column {column!r} twice"
+        yield Finding.of(Kind.KEYS_DO_NOT_MEET, what, where, "name each column once", column=column)
+    for column in columns:
+        if not column or set(column) & set("(),"):
+            what = f"{column!r} cannot be one of several key columns"
+            yield Finding.of(Kind.KEYS_DO_NOT_MEET, what, where, "give it a plain name with AS", column=column)

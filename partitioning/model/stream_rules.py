@@ -1,0 +1,154 @@
+"""Checks of stream declarations: all errors of one at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from msgspec import UNSET, UnsetType
+
+from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
+from partitioning.model.offsets import check_name
+from partitioning.model.placement import KeyFormat, hash_findings
+from partitioning.model.sources import KafkaSource, LandedSource, source_findings
+from partitioning.model.streams import BY_THE_BROKER, TIMESTAMP, Format, Layout, NullKeys, Sparse, Stream
+from partitioning.model.watermarks import EventTime
+from partitioning.numbers import DAYS, PARTITIONS
+from partitioning.values import replace
+
+# The error, and what to do about it.
+_Wrong = tuple[str, str]
+_DAY = 86_400 * 10**6
+
+
+def checked(stream: Stream) -> Stream:
+    """A stream from its declaration. Raises Refused with all findings if the declaration is wrong."""
+    check_name(stream.name, "stream")
+    if findings := tuple(stream_findings(stream)):
+        raise Refused(*findings)
+    return replace(
+        stream,
+        sparse=_sparse(stream),
+        key_format=KeyFormat(stream.key_format),
+        null_keys=NullKeys(stream.null_keys),
+        format=UNSET if stream.written_as == Format.PARQUET else Format(stream.written_as),
+        cast=stream.cast or UNSET,
+        columns=stream.columns or UNSET,
+        schema=stream.schema or UNSET,
+        layout=UNSET if stream.lies_by == Layout.PARTITION else Layout(stream.lies_by),
+        counted=stream.counted or UNSET,
+        kept=stream.kept or UNSET,
+    )
+
+
+def _sparse(stream: Stream) -> Sparse | UnsetType:
+    match stream.origin:
+        case LandedSource():
+            return stream.sparse
+        case KafkaSource():
+            return BY_THE_BROKER
+
+
+def stream_findings(stream: Stream) -> Iterator[Finding]:
+    """All errors of the declaration itself."""
+    where = f"stream {stream.name!r}"
+    for wrong in (_of_keys, _of_columns, _of_private, _of_time, _of_format, _of_source):
+        yield from (Finding.of(Kind.DECLARATION, what, where, then, wrong=what) for what, then in wrong(stream))
+    yield from hash_findings(stream.hash, stream.key_format, where)
+    yield from source_findings(stream.origin, where)
+
+
+def _of_keys(stream: Stream) -> Iterator[_Wrong]:
+    if not stream.key or stream.key.lower() in {stream.offset.lower(), "_partition"}:
+        yield f"{stream.key!r} cannot be the key column", "name the column that holds the record's key"
+    if stream.partitions < 1:
+        yield f"{stream.partitions} partitions declared", "declare the topic's count, 1 or more"
+    elif finding := PARTITIONS.finding(stream.partitions, ""):
+        yield f"partitions: {finding.what}", "declare the topic's count"
+    if stream.key_format not in tuple(KeyFormat):
+        yield f"unknown key format {stream.key_format!r}", f"use one of {', '.join(KeyFormat)}"
+    if stream.null_keys not in tuple(NullKeys):
+        yield f"unknown null-key policy {stream.null_keys!r}", f"use one of {', '.join(NullKeys)}"
+    if stream.kept and stream.null_keys == NullKeys.OWN_TASK:
+        then = 'use null_keys="refuse" or "drop", or leave kept= out'
+        yield "records without a key cannot be kept by key", then
+
+
+def _of_columns(stream: Stream) -> Iterator[_Wrong]:
+    for name in stream.casts.keys() & {stream.key, stream.offset}:
+        yield f"column {name!r} cannot be cast", "keys and offsets are read as they were landed"
+    if stream.counted and stream.columns and stream.offset in stream.columns:
+        yield (
+            f"column {stream.offset!r} is declared, and offset=None says that records lack it",
+            "leave one of both out",
+        )
+
+
+def _of_private(stream: Stream) -> Iterator[_Wrong]:
+    for name in stream.private or ():
+        if not isinstance(name, str) or not name or name.lower() in {stream.offset.lower(), "_partition"}:
+            yield f"{name!r} cannot be private", "name columns whose values nobody is to see"
+
+
+def _of_time(stream: Stream) -> Iterator[_Wrong]:
+    if not isinstance(stream.time, EventTime):
+        return
+    if stream.table:
+        yield "a table has no watermark: of each key the latest record counts, however old", "leave time= out"
+    if not stream.time.sql.strip():
+        yield "time= is empty", "name the column, or give an SQL expression over the columns"
+    for name, least in (("late", 0), ("idle", 1), ("ahead", 0)):
+        span = getattr(stream.time, name)
+        if span < least:
+            yield f"{name} is {timedelta(microseconds=span)}", f"give a time {'above 0' if least else 'of 0 or more'}"
+        elif span and (finding := DAYS.finding(-(-span // _DAY), "")):
+            yield f"{name} in days: {finding.what}", "give a shorter time"
+
+
+def _of_format(stream: Stream) -> Iterator[_Wrong]:
+    if stream.written_as not in tuple(Format):
+        yield f"unknown format {stream.format!r}", f"use one of {', '.join(Format)}"
+    elif stream.written_as == Format.JSON and not stream.columns:
+        yield "JSON does not say of which types its columns are", "declare columns={name: type}"
+    elif stream.written_as != Format.JSON and stream.columns:
+        yield f"columns are declared, and {stream.written_as} says them itself", "leave columns= out"
+
+
+def _of_source(stream: Stream) -> Iterator[_Wrong]:
+    match stream.origin:
+        case LandedSource():
+            yield from _of_landed(stream)
+        case KafkaSource():
+            yield from _of_kafka(stream)
+
+
+def _of_landed(stream: Stream) -> Iterator[_Wrong]:
+    if stream.written_as == Format.BYTES:
+        yield "landed files are not plain bytes", "use the format that they are written in"
+    if stream.schema:
+        yield "a schema is given, and landed files say their own", "leave schema= out"
+    if stream.lies_by not in tuple(Layout):
+        yield f"unknown layout {stream.layout!r}", f"use one of {', '.join(Layout)}"
+    if stream.counted and stream.sparse:
+        what = "offsets are counted, and some may be missing: which record has which is unknown"
+        yield what, "land records with their offset and name its column, or declare offsets='dense'"
+
+
+def _of_kafka(stream: Stream) -> Iterator[_Wrong]:
+    if stream.written_as == Format.PARQUET:
+        yield "a broker holds no Parquet", 'declare how its values are written: format="json", "avro" or "bytes"'
+    if stream.schema and stream.written_as != Format.AVRO:
+        yield f"a schema is given, and {stream.written_as} needs none", "leave schema= out"
+    if stream.sparse not in (UNSET, BY_THE_BROKER):
+        yield "the broker itself knows which offsets there are", "leave offsets= out"
+    if stream.counted:
+        yield "offset=None is said, and a broker knows each record's offset", "leave offset= out, or name the column"
+    if stream.lies_by != Layout.PARTITION:
+        yield "a layout is given, and a broker has no folders", "leave layout= out"
+    if stream.casts and stream.written_as != Format.AVRO:
+        yield f"columns are cast, and {stream.written_as} has the types that are declared", "leave cast= out"
+    if TIMESTAMP in {stream.key, stream.offset}:
+        yield f"the column {TIMESTAMP!r} holds the records' timestamps", "give the key or the offset another name"
+    for name in (stream.columns or {}).keys() & {stream.key, stream.offset, TIMESTAMP}:
+        yield f"column {name!r} is not of the value: the record has it beside", "leave it out of columns="

@@ -1,0 +1,70 @@
+"""Watermarks: up to which event time the records of a stream, and so of the steps after it, have come.
+
+A plan fixes them from what the batches before it have counted, so that a retry or a backfill goes by the same ones.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from partitioning.values import Value
+
+# By how much event times may exceed the day on which a batch is planned, unless a stream or step sets it.
+AHEAD = timedelta(days=1)
+# How long a stream partition without new records holds the watermark back, unless a stream sets it.
+IDLE = timedelta(days=1)
+
+
+class EventTime(Value, frozen=True):
+    """When a stream's records happened: an SQL expression over its columns.
+
+    A record may come `late` after later ones of its partition. A partition without new records for `idle` does not hold
+    the watermark back. Times more than `ahead` after the day of planning do not count. All in microseconds.
+    """
+
+    sql: str
+    late: int
+    idle: int
+    ahead: int
+
+
+class LatestTimes(Value, frozen=True):
+    """The latest event time of each partition of a stream that a batch counted, by number; None if it has none."""
+
+    stream: str
+    latest: tuple[int | None, ...]
+
+    def of(self, partition: int) -> int | None:
+        """The latest of a partition."""
+        return self.latest[partition] if partition < len(self.latest) else None
+
+
+class Watermark(Value, frozen=True):
+    """The watermark of a stream in a batch: no record before `time` is expected any more. None if that is not known.
+
+    `latest` has the latest event time of each partition in the batches before. `quiet` says since which minute of
+    planning each has had no new record, None if this batch reads some. Those that wait no longer for their partition
+    are `idle`. Times are microseconds.
+    """
+
+    stream: str
+    time: int | None
+    latest: tuple[int | None, ...]
+    quiet: tuple[int | None, ...]
+    idle: tuple[int, ...] = ()
+
+    @property
+    def slowest(self) -> int | None:
+        """The partition that holds it back, None if all are idle."""
+        waiting = [number for number in range(len(self.latest)) if number not in self.idle]
+        # A partition that has had no record yet comes first.
+        return min(
+            waiting, key=lambda number: (self.latest[number] is not None, self.latest[number] or 0), default=None
+        )
+
+
+class TimePassed(Value, frozen=True):
+    """The watermark of all streams that a step comes from: in the batch `before`, and `now`. None: not known yet."""
+
+    before: int | None
+    now: int | None

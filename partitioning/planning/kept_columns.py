@@ -1,0 +1,87 @@
+"""Kept columns: what of a step's columns is another now, by the text of the pipeline, and what it does not say of that.
+
+What is dropped is dropped; types are compared once they are known (`spark_jobs.sql.kept_versions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from partitioning.model.graph import Op, Step
+from partitioning.model.streams import Column
+from partitioning.planning.kept_before import still_asked
+from partitioning.planning.origins import alike, items
+
+# The rows that a step with a time keeps have the values of its expressions in these columns.
+IDENTITY = "@identity"
+
+
+def columns_of(step: Step) -> str:
+    """The columns that a step keeps, or the expressions that they depend on, as the pipeline says it."""
+    if step.function and step.state:
+        return ", ".join(f"{column.name} {column.type}" for column in step.state.columns)
+    return ", ".join(step.expressions)
+
+
+def undeclared(before: Step, now: Step) -> tuple[str, ...]:
+    """The columns whose old rows cannot be read as new ones, as the pipeline does not say how."""
+    asked = still_asked(now, before)
+    if asked.function:
+        return ()
+    said = {column for column, _ in (*asked.begins, *asked.migrate)}
+    migrated = {column for column, _ in asked.migrate}
+    added, other = _differing(before, now)
+    return (*(name for name in added if name not in said), *(name for name in other if name not in migrated))
+
+
+def declaration(before: Step, now: Step) -> str:
+    """The line that says of all columns how old rows are read as new ones. Empty if none can."""
+    added, other = _differing(before, now)
+    if any(name in _UNREADABLE for name in other):
+        return ""
+    begins = f"begins={{{', '.join(f'{_quoted(name)}: None' for name in added)}}}" if added else ""
+    migrate = f"migrate={{{', '.join(f'{_quoted(name)}: {_old(name)}' for name in other)}}}" if other else ""
+    given = ", ".join(["", *filter(None, (begins, migrate))])
+    return f'pipeline.changed("{now.name}"{given})'
+
+
+# What stands for an expression that no column of the kept rows has the value of.
+_WHOLE, _TIME = "rows", "@time"
+_UNREADABLE = {_WHOLE, _TIME}
+
+
+def _differing(before: Step, now: Step) -> tuple[list[str], list[str]]:
+    """The added columns, and those that are made in another way."""
+    was, is_now = _made(before), _made(now)
+    added = [name for name in is_now if name not in was]
+    return added, [name for name in is_now if name in was and not alike(was[name], is_now[name])]
+
+
+def _made(step: Step) -> Mapping[str, str]:
+    """The columns that a step keeps, by name, each with the text that says what is in it."""
+    texts = step.expressions
+    match step.op:
+        case Op.COMBINE:
+            return items(texts[0])
+        case Op.PROCESS:
+            # Types are compared once they are known.
+            return {column.name: "" for column in _declared(step)}
+        case Op.DISTINCT:
+            return {IDENTITY: texts[0], _TIME: texts[1]}
+        case Op.RECENT:
+            return {_TIME: texts[0]}
+        case _:
+            return {_WHOLE: ", ".join(texts)}
+
+
+def _declared(step: Step) -> tuple[Column, ...]:
+    return step.state.columns if step.state else ()
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '\\"') + '"'
+
+
+def _old(name: str) -> str:
+    """The SQL of the column as it was kept, as text in Python."""
+    return _quoted(name) if name.isidentifier() else repr(f'"{name}"')

@@ -1,0 +1,170 @@
+"""Cosets of stages: how many each stage has and which task owns them, in wave order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ParamSpec, TypeVar
+
+from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
+from partitioning.model.placement import Placement
+from partitioning.model.reasons import AllTogether, OnePerPartition
+from partitioning.model.schemes import MAX, Scheme
+from partitioning.model.statistics import TaskFigures
+from partitioning.planning.changeover import Changeover
+from partitioning.planning.exchanges.derived_placements import gathers
+from partitioning.planning.partitioners.partitioners import Shares, assign_shares
+from partitioning.planning.stages.context import StageContext
+from partitioning.planning.stages.derived_hashes import derive_hashes, keys_of
+from partitioning.planning.stages.draft import ReadKind, StageDraft, StageRead, TaskCount
+from partitioning.planning.stages.record_ranges import count_ranges
+from partitioning.planning.stages.scheme_choice import default_scheme
+from partitioning.planning.stages.task_counts import dealt, task_count
+from partitioning.planning.stages.waves import Waves
+from partitioning.values import replace
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def with_cosets(
+    waves: Waves, context: StageContext, changed: Mapping[str, Changeover], findings: list[Finding]
+) -> tuple[StageDraft, ...]:
+    """The drafts with their cosets. A stage may depend on the cosets of the stages before it.
+
+    `changed` has the streams whose partition count changed. Refusals go to `findings`; the stage then has one coset.
+    """
+    counter = _Counter(waves, context, changed, findings)
+    return tuple(map(counter.counted, waves.drafts))
+
+
+class _Counter:
+    def __init__(
+        self, waves: Waves, context: StageContext, changed: Mapping[str, Changeover], findings: list[Finding]
+    ) -> None:
+        self._keys = keys_of(waves.graph)
+        self._streams = {stream.name: stream for stream in waves.graph.streams}
+        self._cuts = waves.cuts
+        self._batch = context.batch
+        self._planned = context.planned
+        self._changed = changed
+        self._findings = findings
+        self._homes: dict[str, StageDraft] = {}
+        self._leaving = {read.step for draft in waves.drafts for read in draft.reads if read.kind is ReadKind.RESULT}
+        self._before = {stage.name: stage for stage in context.published.stages} if context.published else {}
+        self._figures: dict[str, dict[int, TaskFigures]] = {}
+        for task, figures in (context.statistics.tasks if context.statistics else {}).items():
+            self._figures.setdefault(task.stage, {})[task.task] = figures
+
+    def counted(self, draft: StageDraft) -> StageDraft:
+        keeps = any(step.keyed or step.name in self._leaving for step in draft.steps)
+        placements = {read: self._placement(read) for read in draft.reads}
+        feeding = [self._homes[read.step].natural for read in draft.reads if read.kind is not ReadKind.STREAM]
+        scheme = draft.choice.scheme or default_scheme(draft.choice, keeps_keys=keeps)
+        by_scheme = self._unless_refused(self._by_scheme, draft, scheme, placements, feeding)
+        count = by_scheme or _in_place_of_refused(draft, scheme)
+        shares = self._unless_refused(self._shares, draft, count, placements) if draft.choice.partitioner else None
+        recounted = shares is not None and shares.cosets != count.cosets
+        if shares is not None:
+            count = replace(count, cosets=shares.cosets)
+        elif not keeps and draft.choice.partitioner is None:
+            count = dealt(count, [placement.partitions or count.cosets for placement in placements.values()])
+        counted = replace(
+            draft,
+            count=count,
+            owners=shares.owners if shares else _own_residues(count),
+            cooling=shares.cooling if shares else (),
+            keeps=keeps,
+            key_hashes=derive_hashes(
+                draft.steps, {read.step: placement.key_hash for read, placement in placements.items()}, self._keys
+            ),
+            wants=count.cosets if recounted or count.scheme.keeps_keys else max(feeding, default=1),
+            natural=count.cosets if recounted else count.natural,
+        )
+        for name in (*(step.name for step in draft.steps), *draft.streams):
+            self._homes.setdefault(name, counted)
+        return counted
+
+    def _placement(self, read: StageRead) -> Placement:
+        """Where the records of a read lie. An exchange without a count of its own has 0 partitions for now."""
+        match read.kind:
+            case ReadKind.RESULT:
+                return self._homes[read.step].left(read.step)
+            case ReadKind.EXCHANGE:
+                cut = self._cuts[read.name]
+                return Placement(cut.key, cut.key_format, cut.hash, cut.partitions or 0)
+            case ReadKind.STREAM:
+                stream = self._streams[read.step]
+                return Placement(stream.key, stream.key_format, stream.hash, stream.partitions)
+
+    def _by_scheme(
+        self, draft: StageDraft, scheme: Scheme, placements: Mapping[StageRead, Placement], feeding: Sequence[int]
+    ) -> TaskCount:
+        if not scheme.keeps_keys:
+            counts = [placement.partitions or None for placement in placements.values()]
+        else:
+            counts = [self._partitions(read, placement) for read, placement in placements.items() if placement.key]
+        count = task_count(draft, scheme, counts, feeding)
+        if count.scheme.most_records is not None:
+            return count_ranges(draft, count, [self._streams[name] for name in draft.streams], self._planned)
+        together = ", ".join(step.name for step in draft.steps if step.keyed)
+        if count.scheme == MAX and (together or draft.choice.partitioner):
+            what = f"but {together} needs them together" if together else "so a partitioner has none to assign"
+            raise Refused.of(
+                Kind.SCHEME,
+                f"scheme max keeps no keys together, {what}",
+                f"stage {draft.name}",
+                "use cogroup, elastic(F) or tasks(L)",
+                stage=draft.name,
+                steps=together,
+            )
+        return count
+
+    def _partitions(self, read: StageRead, placement: Placement) -> int | None:
+        """The partition count that a stage goes by. A result counts without the factor of the stage that left it."""
+        if read.kind is ReadKind.RESULT:
+            return self._homes[read.step].natural
+        over = self._changed.get(read.step) if read.kind is ReadKind.STREAM else None
+        return over.count if over else placement.partitions or None
+
+    def _shares(self, draft: StageDraft, count: TaskCount, placements: Mapping[StageRead, Placement]) -> Shares:
+        partitioner = draft.choice.partitioner
+        assert partitioner is not None
+        if count.gathered:
+            raise Refused.of(
+                Kind.SCHEME,
+                f"its records are all needed together, so {partitioner} has nothing to assign",
+                f"stage {draft.name}",
+                "leave the partitioner out",
+                partitioner=partitioner,
+            )
+        return assign_shares(
+            partitioner,
+            draft.name,
+            cosets=count.cosets,
+            inputs=tuple(
+                replace(placement, partitions=placement.partitions or count.cosets) for placement in placements.values()
+            ),
+            previous=self._before.get(draft.name),
+            figures=self._figures.get(draft.name, {}),
+            batch=self._batch,
+        )
+
+    def _unless_refused(self, make: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
+        """What `make` gives; None if it refuses, with its findings kept."""
+        try:
+            return make(*arguments, **named)
+        except Refused as refusal:
+            self._findings.extend(refusal.findings)
+            return None
+
+
+def _in_place_of_refused(draft: StageDraft, scheme: Scheme) -> TaskCount:
+    """One coset, so that the stages behind can be looked at too."""
+    together = tuple(step.name for step in draft.steps if gathers(step))
+    return TaskCount(scheme, 1, AllTogether(together) if together else OnePerPartition())
+
+
+def _own_residues(count: TaskCount) -> tuple[tuple[int, ...], ...] | None:
+    """Task t owns the residue t."""
+    return tuple((residue,) for residue in range(count.cosets)) if count.keeps_keys else None

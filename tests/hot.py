@@ -1,0 +1,109 @@
+"""A stream in which one key has 40 % of the records, the others Zipf's shares, and pipelines over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from coset.batches import steps
+from coset.batches.ref import BatchRef
+from partitioning.authoring.flow import Flow
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.store import Store
+from partitioning.model.hot_keys import HotKeys
+from partitioning.model.plan import Plan
+from partitioning.values import replace
+from tests.landed import land_table
+from tests.running import run_and_publish, run_and_publish_unjudged
+
+PARTITIONS = 8
+HOT = "bot"
+Build = Callable[[Flow], Flow]
+
+
+def counted(views: Flow) -> Flow:
+    parts = views.filter("v % 10 < 9", name="seen").partial("count(*) AS n, sum(v)::BIGINT AS v", by="k", name="parts")
+    return parts.combine("sum(n)::BIGINT AS n, sum(v)::BIGINT AS v", name="totals")
+
+
+def counted_on(views: Flow) -> Flow:
+    """The same, continued from batch to batch."""
+    parts = views.partial("count(*) AS n, sum(v)::BIGINT AS v", by="k", name="parts")
+    return parts.combine("sum(n)::BIGINT AS n, sum(v)::BIGINT AS v", running=True, name="totals")
+
+
+def skewed(records: int, seed: int, hot: float = 0.4, others: int = 0) -> pa.Table:
+    """So many records, of which `hot` have one key; the others have keys by Zipf's law with exponent 1.1 or, evenly,
+    one of so many."""
+    made = np.random.default_rng(seed)
+    numbers = made.integers(0, others, records) if others else made.zipf(1.1, records) % 1_000_003
+    keys = np.char.add("key-", numbers.astype(str))
+    keys[made.random(records) < hot] = HOT
+    return pa.table({"k": pa.array(keys.tolist()), "v": np.arange(records)})
+
+
+class Skewed:
+    """A store into which a batch is landed at a time, and the pipeline over it."""
+
+    def __init__(self, store: Store, build: Build, named: str = "skewed", **declared: object) -> None:
+        self.store = store
+        self.landed: list[pa.Table] = []
+        self._source = f"{store.root}/topics-{named}"
+        self.pipeline = Pipeline(named, source=self._source)
+        views = self.pipeline.stream("views", key="k", partitions=PARTITIONS, **declared)  # type: ignore[arg-type]
+        build(views).write(named)
+
+    def land(self, table: pa.Table, files: int = 1) -> None:
+        land_table(table, "views", self._source, key="k", partitions=PARTITIONS, files=files)
+        self.landed.append(table)
+
+    def settings(self, hot_keys: str, *schemes: str) -> Settings:
+        return replace(Settings.parse(scheme=schemes or None), hot_keys=HotKeys(hot_keys))
+
+    def planned(self, hot_keys: str = "split", *schemes: str) -> tuple[BatchRef, Plan]:
+        ref, _ = steps.plan(self.pipeline, self.store.root, self.settings(hot_keys, *schemes))
+        assert ref is not None
+        return ref, ref.load()[1]
+
+    def run(self, docs: Path | None = None, hot_keys: str = "split", *schemes: str) -> Plan:
+        """Plan the next batch, run and publish it; without a folder for its report, Great Expectations is not asked."""
+        ref, plan = self.planned(hot_keys, *schemes)
+        if docs is None:
+            run_and_publish_unjudged(ref)
+        else:
+            run_and_publish(ref, docs)
+        return plan
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """The rows of the result table, by batch."""
+        table = DeltaTable(f"{self.store.root}/tables/{self.pipeline.name}").to_pyarrow_table()
+        return sorted(zip(*table.to_pydict().values(), strict=True), key=str)
+
+    def newest(self, columns: str) -> list[tuple[object, ...]]:
+        """The newest row of each key."""
+        table = DeltaTable(f"{self.store.root}/tables/{self.pipeline.name}").to_pyarrow_table()
+        newest = f"SELECT k, {columns} FROM rows QUALIFY row_number() OVER (PARTITION BY k ORDER BY n DESC) = 1"
+        with duckdb.connect() as connection:
+            connection.register("rows", table)
+            return sorted(connection.execute(newest).fetchall(), key=str)
+
+    def direct_of_all(self, sql: str) -> list[tuple[object, ...]]:
+        """The answer of DuckDB, over all batches."""
+        with duckdb.connect() as connection:
+            connection.register("views", pa.concat_tables(self.landed))
+            return sorted(connection.execute(sql).fetchall(), key=str)
+
+    def direct(self, sql: str) -> list[tuple[object, ...]]:
+        """The answer of DuckDB, for each batch."""
+        rows: list[tuple[object, ...]] = []
+        for batch in self.landed:
+            with duckdb.connect() as connection:
+                connection.register("views", batch)
+                rows.extend(connection.execute(sql).fetchall())
+        return sorted(rows, key=str)

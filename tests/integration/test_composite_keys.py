@@ -1,0 +1,189 @@
+"""Keys of several columns: what comes out is what one query by both columns gives, however the batches are planned."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from datetime import date, timedelta
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coset.testing import run
+from partitioning.authoring.flow import Flow
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.errors import Refused
+from partitioning.model.composite_key import canonical
+from spark_jobs.sql.database import connect
+from tests.checked_sql import findings
+from tests.examples import examples
+
+# Values that a careless join of texts takes for one another.
+TEXTS = ["a", "b", 'a","b', 'b","c', "c", "", "null", '"', "\\", "\\\\", '","', "[", "1", "\x1f", "é", "e\u0301", None]
+NUMBERS = [1, -1, 0, 2**63 - 1, None]
+
+
+def pipeline_of(partitions: int) -> Pipeline:
+    pipeline = Pipeline("wide", source="s3://landing/topics")
+    left = pipeline.stream("s", key="id", partitions=partitions).rekey(("x", "y", "z"), name="l")
+    right = pipeline.stream("r", key="id", partitions=3).rekey(("u", "v", "w"), name="r_by")
+    left.merge(left.filter("false").select("NULL AS id, NULL AS n", name="none"), name="all").partial(
+        "count(*) AS c, sum(n)::BIGINT AS n", by=("x", "y", "z")
+    ).combine("sum(c)::BIGINT AS c, sum(n)::BIGINT AS n", running=True, name="totals").write("totals", mode="upsert")
+    met = left.join_within(
+        right, "l.n, r_by.n AS m", times=("make_timestamp(0)", "make_timestamp(0)"), within=DAY, name="met"
+    )
+    met.write("met")
+    left.latest("n", name="newest").write("newest", mode="upsert")
+    return pipeline
+
+
+DAY = timedelta(days=1)
+QUERIES = {
+    "totals": "SELECT x, y, z, count(*) AS c, sum(n)::BIGINT AS n FROM s GROUP BY x, y, z",
+    "met": "SELECT s.x, s.y, s.z, s.n, r.n AS m FROM s JOIN r ON s.x = r.u AND s.y = r.v AND s.z = r.w",
+    "newest": "SELECT id, x, y, z, n FROM s QUALIFY row_number() OVER (PARTITION BY x, y, z ORDER BY n DESC) = 1",
+}
+
+
+def records(chance: random.Random, count: int, names: Sequence[str], first: int) -> list[dict[str, Any]]:
+    few = chance.sample(TEXTS, 4)
+    return [
+        {
+            "id": str(first + number),
+            **dict(
+                zip(
+                    names,
+                    (chance.choice(few), chance.choice(few), chance.choice(NUMBERS) if number else 1),
+                    strict=True,
+                )
+            ),
+            "n": first + number,
+        }
+        for number in range(count)
+    ]
+
+
+@settings(max_examples=examples(6), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(seed=st.integers(0, 2**40), batches=st.integers(1, 3), tasks=st.integers(1, 7))
+def test_rows_meet_by_all_columns_and_by_no_text_that_they_make_together(seed: int, batches: int, tasks: int) -> None:
+    chance = random.Random(seed)
+    arrived = [
+        {
+            "s": records(chance, chance.randrange(1, 30), "xyz", 100 * batch),
+            "r": records(chance, chance.randrange(1, 30), "uvw", 100 * batch),
+        }
+        for batch in range(batches)
+    ]
+    done = run(pipeline_of(chance.randint(1, 5)), *arrived, settings=Settings.parse(scheme=f"tasks({tasks})"))
+    with duckdb.connect() as connection:
+        for stream, names in (("s", "xyz"), ("r", "uvw")):
+            kinds = pa.schema([("id", "string"), *((name, "string") for name in names[:2]), (names[2], "int64")])
+            rows = [row for batch in arrived for row in batch[stream]]
+            connection.register(stream, pa.Table.from_pylist(rows, kinds.append(pa.field("n", pa.int64()))))
+        for table, sql in QUERIES.items():
+            wanted = connection.execute(sql).to_arrow_table().to_pylist()
+            assert sorted(map(repr, done[table])) == sorted(map(repr, wanted)), table
+
+
+values = st.one_of(st.none(), st.text(max_size=3), st.sampled_from(TEXTS))
+
+
+@settings(max_examples=examples(300))
+@given(st.lists(st.tuples(values, values), min_size=2, max_size=2))
+def test_different_texts_make_different_keys_and_the_form_is_that_of_json(pair: list[tuple[Any, Any]]) -> None:
+    with connect() as connection:
+        rows = pa.table({"a": pa.array([a for a, _ in pair], "string"), "b": pa.array([b for _, b in pair], "string")})
+        connection.register("pair", rows)
+        keys = [key for (key,) in connection.execute(f"SELECT {canonical(['a', 'b'])} FROM pair").fetchall()]
+    assert (keys[0] == keys[1]) == (pair[0] == pair[1])
+    assert [tuple(json.loads(key)) for key in keys] == pair
+    for key, row in zip(keys, pair, strict=True):
+        assert key.lower() == json.dumps(row, ensure_ascii=False, separators=(",", ":")).lower()
+
+
+@pytest.mark.parametrize(
+    ("sql", "written"),
+    [
+        ("7::TINYINT", "7"),
+        ("7::UHUGEINT", "7"),
+        ("1.50::DECIMAL(9, 2)", "1.5"),
+        (f"'{10**37}'::DECIMAL(38, 0)", str(10**37)),
+        ("true", "true"),
+        (f"DATE '{date(2013, 1, 31)}'", '"2013-01-31"'),
+        ("TIMESTAMP '2013-01-31 00:00:01.5'", '"2013-01-31 00:00:01.5"'),
+        ("TIMESTAMPTZ '2013-01-31 00:00:01+02'", '"2013-01-30 22:00:01+00"'),
+        ("'bb3e975f-2c37-65ab-7197-cdc39ec2e62a'::UUID", '"bb3e975f-2c37-65ab-7197-cdc39ec2e62a"'),
+        ("NULL::BIGINT", "null"),
+    ],
+)
+def test_each_type_is_written_as_its_page_says(sql: str, written: str) -> None:
+    with connect() as connection:
+        (key,) = connection.execute(f"SELECT {canonical(['a', 'b'])} FROM (SELECT {sql} AS a, 'é' AS b)").fetchall()[0]
+    assert key == f'[{written},"é"]'
+
+
+def by(flow: Flow, sql: str, name: str) -> Flow:
+    return flow.select(f"{sql} AS part, 'x' AS other", name=f"{name}_s").rekey(("part", "other"), name=name)
+
+
+@pytest.mark.parametrize("sql", ["1.5::DOUBLE", "'a'::BLOB", "[1]", "TIME '10:00:00'"])
+def test_a_column_whose_values_are_written_in_several_ways_is_no_part_of_a_key(sql: str) -> None:
+    (finding,) = findings(lambda flights, _: by(flights, sql, "wide").write("t"))
+    assert finding.what.startswith("key column 'part' is ")
+    assert not_refused(lambda flights, _: by(flights, f"({sql})::VARCHAR", "wide").write("t"))
+
+
+def test_columns_of_different_types_that_would_never_meet_are_refused_and_whole_numbers_meet() -> None:
+    def joined(left: str, right: str) -> Any:
+        return lambda flights, planes: by(flights, left, "l").join(by(planes, right, "r"), "1 AS n").write("t")
+
+    (finding,) = findings(joined("1::BIGINT", "'1'"))
+    assert finding.what == (
+        "key columns of different types would never meet: part of l is BIGINT, part of r is VARCHAR"
+    )
+    assert not_refused(joined("1::BIGINT", "1::UTINYINT"))
+
+
+def not_refused(build: Any) -> bool:
+    with pytest.raises(pytest.fail.Exception):
+        findings(build)
+    return True
+
+
+def test_a_key_of_several_columns_meets_no_key_of_another_number() -> None:
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    one, two = (pipeline.stream(name, key="k", partitions=2) for name in ("one", "two"))
+    with pytest.raises(Refused, match=r"their keys have different numbers of columns \(one.rekey: \(a, b\); two: k\)"):
+        one.rekey(("a", "b")).join(two, "1 AS n")
+
+
+@pytest.mark.parametrize(
+    ("key", "more", "what"),
+    [
+        (("a",), {}, "named with 1"),
+        (("a", "a"), {}, "the column 'a' twice"),
+        (("a", "b, c"), {}, "'b, c' cannot be one of several"),
+        (("a", "b"), {"sql": "a || b"}, "has no expression"),
+        (("a", "b"), {"key_format": "long"}, "no key format of its own"),
+    ],
+)
+def test_a_key_of_several_columns_is_named_by_columns_alone(key: tuple[str, ...], more: Any, what: str) -> None:
+    stream = Pipeline("p", source="s3://landing/topics").stream("s", key="k", partitions=2)
+    with pytest.raises(Refused, match=what):
+        stream.rekey(key, **more)
+
+
+def test_a_streams_own_key_has_one_column_and_what_to_do_is_said() -> None:
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    wide: Any = ("customer", "country")
+    with pytest.raises(Refused, match="how its producer makes one text of them is not known") as refused:
+        pipeline.stream("s", key=wide, partitions=2)
+    assert "rekey(('customer', 'country'))" in str(refused.value)
+    pipeline.stream("s", key="customer", hash="opaque", partitions=2).rekey(wide).write("t")

@@ -1,0 +1,114 @@
+"""What finds no partner in time is given alone, once, wherever batches were cut and whatever tasks there were."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from coset.testing import run
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.store import Store
+from partitioning.errors import Refused
+from tests.examples import few
+from tests.histories import Click
+from tests.outer import END, Outer, pairs_of, some
+from tests.running import run_and_publish, run_and_publish_unjudged, task_receipts
+
+# A minute of the year 11,476, which no step believes.
+_NEVER = 5_000_000_000
+
+
+@pytest.mark.parametrize("how", ["left", "full"])
+@pytest.mark.parametrize("seed", few(range(4)))
+@pytest.mark.parametrize("batches", [1, 7])
+def test_the_same_records_give_the_same_pairs_wherever_batches_are_cut(
+    store: Store, how: str, seed: int, batches: int
+) -> None:
+    chance = random.Random(seed)
+    arrived, outer = some(chance, 40), Outer(store, how)
+    outer.all_in(arrived, batches, chance)
+    assert outer.pairs() == pairs_of(arrived, how)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["left", "full"])
+def test_forty_batches_give_what_one_gives(store: Store, how: str) -> None:
+    chance = random.Random(40)
+    arrived, outer = some(chance, 120), Outer(store, how)
+    outer.all_in(arrived, 40, chance)
+    assert outer.pairs() == pairs_of(arrived, how)
+
+
+def test_a_batch_without_a_record_gives_what_is_over_once_and_is_proved(store: Store, tmp_path: Path) -> None:
+    outer = Outer(store, "left")
+    outer.batch([Click("a", 1, 0), Click("b", 2, 0)], [Click("b", 3, 5)])
+    assert outer.pairs() == [("b", 2, 3)]
+    last = [Click(key, END, END) for key in "abcdefgh"]
+    outer.batch(last, last)
+    assert outer.pairs() == [("b", 2, 3)]
+    ref = outer.plan()
+    assert ref is not None
+    run_and_publish(ref, tmp_path)
+    assert ref.load()[1].records == 0
+    assert outer.pairs() == [("a", 1, None), ("b", 2, 3)]
+    closed = [one for task in task_receipts(ref) for one in task.closed]
+    assert {one.step for one in closed} == {"pairs.clicks"}
+    sums = [sum(getattr(one, part).rows for one in closed) for part in ("over", "met", "alone")]
+    assert sums == [2, 1, 1]
+    assert outer.plan() is None
+
+
+def test_what_comes_when_its_time_is_over_is_given_at_once_and_changes_nothing_that_was_given(store: Store) -> None:
+    outer = Outer(store, "full")
+    outer.batch([Click("a", 1, 0)], [Click("b", 2, 0)])
+    last = [Click(key, END, 100) for key in "abcdefgh"]
+    outer.batch(last, last)
+    empty = outer.plan()
+    assert empty is not None
+    run_and_publish_unjudged(empty)
+    late = outer.batch([Click("b", 3, 1), Click("c", 4, 1)], [Click("a", 5, 1), Click("c", 6, 1)])
+    alone = [("a", 1, None), ("a", None, 5), ("b", 3, None), ("b", None, 2)]
+    assert outer.pairs() == [*alone, ("c", 4, 6)]
+    assert sum(one.late for task in task_receipts(late) for one in task.closed) == 4
+
+
+def test_records_without_a_time_that_counts_are_given_alone_in_their_own_batch(store: Store) -> None:
+    outer = Outer(store, "left")
+    outer.batch([Click("a", 1, _NEVER), Click(None, 2, 0)], [Click("a", 3, _NEVER)])
+    assert outer.pairs() == [("a", 1, None)]
+
+
+def test_a_join_that_cannot_know_what_is_over_is_refused() -> None:
+    pipeline = Pipeline("outer", source="s3://landing/topics")
+    minute = timedelta(minutes=1)
+    clicks = pipeline.stream("clicks", key="k", partitions=2, time="seen")
+    views = pipeline.stream("views", key="k", partitions=2)
+    times = ("clicks.seen", "views.seen")
+    with pytest.raises(Refused, match="stream 'views' does not say when its records happened, so none is ever over"):
+        clicks.join_within(views, "views.id", times=times, within=minute, how="left")
+    with pytest.raises(Refused, match=r"keep is 0:01:00, and a record that is given alone is kept for twice within"):
+        clicks.join_within(views, "views.id", times=times, within=minute, keep=minute, how="left")
+    with pytest.raises(Refused, match="unknown join 'right'"):
+        clicks.join_within(views, "views.id", times=times, within=minute, how="right")
+
+
+def test_keys_of_two_columns_meet_in_time_and_those_with_a_null_are_given_alone() -> None:
+    pipeline = Pipeline("outer", source="s3://landing/topics")
+    minute = timedelta(minutes=1)
+    clicks, views = (
+        pipeline.stream(name, key="k", partitions=1, time="seen::TIMESTAMP").rekey(("k", "country"))
+        for name in ("clicks", "views")
+    )
+    columns, times = "clicks.id AS click, views.id AS view", ("clicks.seen::TIMESTAMP", "views.seen::TIMESTAMP")
+    clicks.join_within(views, columns, times=times, within=minute, how="full", name="pairs").write("pairs")
+
+    def record(identity: int, country: str | None, seen: str) -> dict[str, object]:
+        return {"k": "a", "country": country, "id": identity, "seen": f"2026-01-01 {seen}"}
+
+    first = [record(1, "DE", "12:00"), record(2, None, "12:00")]
+    rows = run(pipeline, {"clicks": [*first, record(9, "x", "13:00")], "views": [*first, record(9, "y", "13:00")]})
+    found = sorted((row["click"] or 0, row["view"] or 0) for row in rows["pairs"])
+    assert found == [(0, 2), (1, 1), (2, 0)]

@@ -1,0 +1,301 @@
+"""Records that cannot be used are set aside: counted, kept beside the results, and told of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from coset.batches import steps
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
+from coset.batches.kept_aside import set_aside_in
+from coset.batches.ref import BatchRef
+from coset.batches.runners.local import Local
+from coset.batches.tables.first_rows import first_rows
+from coset.batches.waiting import warned
+from demo.kafka_server import KafkaServer
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
+from partitioning.errors import Refused
+from partitioning.model.artefact import Role
+from partitioning.model.private import MASK
+from partitioning.model.schemes import Scheme
+from tests.commands import coset
+from tests.kafka import new_topic, produce
+from tests.landed import land_file
+from tests.running import run_and_publish, silently
+from tests.unusable import PARTITIONS, home, land, line, orders, totals
+
+
+def planned(pipeline: Pipeline, store: Store) -> BatchRef:
+    ref, sentence = steps.plan(pipeline, store.root)
+    assert ref is not None, sentence
+    return ref
+
+
+def ran(pipeline: Pipeline, store: Store, docs: Path) -> BatchRef:
+    ref = planned(pipeline, store)
+    run_and_publish(ref, docs)
+    return ref
+
+
+def rows(store: Store, table: str = "spent") -> list[Mapping[str, Any]]:
+    found = first_rows(store, table, 1000)
+    assert found is not None
+    return sorted(found.rows.select(["customer", "orders", "spent"]).to_pylist(), key=lambda row: str(row["customer"]))
+
+
+def set_aside(ref: BatchRef) -> list[dict[str, Any]]:
+    """What the files say that the verdict names."""
+    ledger, plan = ref.load()
+    return [dict(record) for record in set_aside_in(ledger, plan)]
+
+
+BAD: Sequence[bytes] = (b'{"customer": "ann", "amount":', b'{"customer": "ann", "amount": "much"}', b"\xff\xfe", b"[1]")
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_line_that_cannot_be_read_is_set_aside_and_the_others_count(store: Store, tmp_path: Path, bad: bytes) -> None:
+    partition = home("ann")
+    land(store, partition, 0, [line("ann", 1, 0), bad, line("ann", 2, 2)])
+    ref = ran(totals(store), store, tmp_path)
+    assert rows(store) == [{"customer": "ann", "orders": 2, "spent": 3.0}]
+    (record,) = set_aside(ref)
+    assert (record["stream"], record["partition"], record["offset"]) == ("orders", partition, 1)
+    assert record["raw"] == bad
+    assert "line 2" in record["why"]
+    ledger, plan = ref.load()
+    verdict = ledger.verdict(plan.batch)
+    assert verdict is not None
+    assert sum(file.role is Role.SET_ASIDE for file in verdict.artefacts) == 1
+    assert "set aside" in steps.report(ref, tmp_path)
+
+
+def test_a_limit_that_is_passed_stops_the_batch_and_shows_the_first(store: Store, tmp_path: Path) -> None:
+    partition = home("ann")
+    land(store, partition, 0, [b"x", line("ann", 1, 1), b"y"])
+    with pytest.raises(Refused) as refused:
+        ran(totals(store, bad_records="set aside up to 1"), store, tmp_path)
+    (finding,) = refused.value.findings
+    assert "orders: 2 records of 3 set aside, beyond: set aside up to 1" in finding.what
+    assert f"orders-{partition} at offset 0: line 1 is no JSON object" in finding.what
+
+
+def test_what_may_be_set_aside_is_the_greater_of_a_number_and_a_share(store: Store, tmp_path: Path) -> None:
+    land(store, home("ann"), 0, [b"x", line("ann", 1, 1), b"y"])
+    ref = ran(totals(store, bad_records="set aside up to 1 or 70 %"), store, tmp_path)
+    assert [record["offset"] for record in set_aside(ref)] == [0, 2]
+
+
+def test_records_set_aside_are_told_as_a_warning(store: Store, tmp_path: Path) -> None:
+    land(store, home("ann"), 0, [b"x", line("ann", 1, 1)])
+    ref = ran(totals(store), store, tmp_path)
+    ledger, plan = ref.load()
+    (found,) = warned(ledger, plan.batch, 0)
+    assert "No record is set aside." in found.what
+    assert "1 record set aside" in found.what
+
+
+def test_a_line_of_a_sparse_stream_that_does_not_say_its_offset_cannot_be_set_aside(store: Store) -> None:
+    land(store, home("ann"), 0, [line("ann", 1, 0), b"x", line("ann", 1, 7)])
+    with pytest.raises(Refused, match="nor does it say its offset"):
+        planned(totals(store, offsets="sparse(10)"), store)
+
+
+def test_private_values_are_not_kept(store: Store, tmp_path: Path) -> None:
+    bad = b'{"customer": "secret", "amount": "hush", "_offset": 1}'
+    land(store, home("ann"), 0, [line("ann", 1, 0), bad])
+    ref = ran(totals(store, private=["customer"]), store, tmp_path)
+    (record,) = set_aside(ref)
+    assert record["raw"] == MASK.encode()
+    ledger, _ = ref.load()
+    told = b"".join(ledger.store.get(entry.key) or b"" for entry in ledger.store.list("spent/"))
+    assert b"hush" not in told
+    assert b"secret" not in told
+
+
+@pytest.mark.parametrize("scheme", ["cogroup", "tasks(3)", "tasks(7)", "elastic(2)", "max"])
+def test_each_is_set_aside_by_one_task_under_any_scheme(store: Store, tmp_path: Path, scheme: str) -> None:
+    for partition in range(PARTITIONS):
+        names = [f"c{n}" for n in range(60) if home(f"c{n}") == partition]
+        lines = [line(name, 1, offset) for offset, name in enumerate(names)]
+        for bad in range(partition, len(lines), 5):
+            lines[bad] = b"x"
+        land(store, partition, 0, lines)
+    flow = orders(store)
+    given = flow.filter("amount > 0") if scheme == "max" else flow.aggregate("count(*) AS orders, sum(amount) AS spent")
+    given.write("spent")
+    ref = planned_under(flow.pipeline, store, scheme)
+    run_and_publish(ref, tmp_path)
+    _, plan = ref.load()
+    places = [(record["partition"], record["offset"]) for record in set_aside(ref)]
+    expected = [
+        (planned.partition, offset)
+        for planned in plan.stream("orders").partitions
+        for offset in range(planned.partition, planned.end, 5)
+    ]
+    assert places == expected
+
+
+def planned_under(pipeline: Pipeline, store: Store, scheme: str) -> BatchRef:
+    ref, sentence = steps.plan(pipeline, store.root, Settings(scheme=Scheme.parse(scheme)))
+    assert ref is not None, sentence
+    return ref
+
+
+def test_a_value_of_a_parquet_file_that_cannot_be_cast_is_set_aside(store: Store, tmp_path: Path) -> None:
+    pipeline = Pipeline("spent", source=f"{store.root}/topics")
+    flow = pipeline.stream(
+        "orders", key="customer", partitions=1, cast={"amount": "DOUBLE"}, bad_records="set aside", hash="opaque"
+    )
+    flow.aggregate("count(*) AS orders, sum(amount) AS spent").write("spent")
+    table = pa.table({"customer": ["ann", "bob", "ann"], "amount": ["1.5", "much", "2"], "note": ["a", "b", "c"]})
+    land_file(table, "orders", f"{store.root}/topics", 0, 0)
+    ref = ran(pipeline, store, tmp_path)
+    assert rows(store) == [{"customer": "ann", "orders": 2, "spent": 3.5}]
+    (record,) = set_aside(ref)
+    assert json.loads(record["raw"]) == {"customer": "bob", "amount": "much", "note": "b", "_offset": 1}
+    assert record["why"].startswith("column 'amount' cannot be read as DOUBLE: ")
+
+
+def test_a_key_that_is_no_text_is_set_aside(store: Store, tmp_path: Path) -> None:
+    pipeline = Pipeline("spent", source=f"{store.root}/topics")
+    flow = pipeline.stream("orders", key="customer", partitions=1, bad_records="set aside")
+    flow.aggregate("count(*) AS orders, sum(amount) AS spent").write("spent")
+    keys = pa.array([b"ann", b"\xff", b"ann"], pa.binary())
+    text = pa.Array.from_buffers(pa.string(), 3, keys.buffers())
+    land_file(pa.table({"customer": text, "amount": [1.0, 2.0, 3.0]}), "orders", f"{store.root}/topics", 0, 0)
+    ref = ran(pipeline, store, tmp_path)
+    assert rows(store) == [{"customer": "ann", "orders": 2, "spent": 4.0}]
+    (record,) = set_aside(ref)
+    assert (record["offset"], record["why"]) == (1, "the key cannot be used: it is not UTF-8")
+
+
+def test_a_value_or_key_of_a_topic_that_cannot_be_read_is_set_aside(
+    kafka: KafkaServer, store: Store, tmp_path: Path
+) -> None:
+    topic = new_topic(kafka, 1)
+    values = [(b"ann", b'{"amount": 1}'), (b"ann", b"x"), (b"\xff", b'{"amount": 2}'), (b"ann", b'{"amount": 4}')]
+    produce(kafka, topic, values, partition=0)
+    pipeline = Pipeline("spent", source=kafka.source)
+    rule: Any = {"format": "json", "columns": {"amount": "DOUBLE"}, "bad_records": "set aside"}
+    flow = pipeline.stream(topic, key="customer", partitions=1, **rule)
+    flow.aggregate("count(*) AS orders, sum(amount) AS spent").write("spent")
+    ref = ran(pipeline, store, tmp_path)
+    assert rows(store) == [{"customer": "ann", "orders": 2, "spent": 5.0}]
+    assert [(record["offset"], record["raw"]) for record in set_aside(ref)] == [(1, b"x"), (2, b'{"amount": 2}')]
+
+
+def cast_in(step: str, store: Store) -> Pipeline:
+    """Amounts are text that a step makes numbers of."""
+    flow = orders(store, columns={"customer": "VARCHAR", "amount": "VARCHAR"})
+    if step == "filter":
+        flow.filter("amount::DOUBLE > 0").aggregate("count(*) AS orders, sum(amount::DOUBLE) AS spent").write("spent")
+    elif step == "aggregate":
+        flow.aggregate("count(*) AS orders, sum(amount::DOUBLE) AS spent", name="totals").write("spent")
+    else:
+        columns = {"customer": "VARCHAR", "amount": "DOUBLE"}
+        made = flow.process("tests.functions:as_numbers", columns, name="numbers")
+        made.aggregate("count(*) AS orders, sum(amount) AS spent").write("spent")
+    return flow.pipeline
+
+
+@pytest.mark.parametrize("step", ["filter", "aggregate", "process"])
+def test_records_on_which_a_step_fails_are_set_aside(store: Store, tmp_path: Path, step: str) -> None:
+    partition = home("ann")
+    amounts = ["1", "much", "2", "more", "4"]
+    land(store, partition, 0, [line("ann", amount, offset) for offset, amount in enumerate(amounts)])
+    land(store, (partition + 1) % PARTITIONS, 0, [b"x"])
+    ref = ran(cast_in(step, store), store, tmp_path)
+    assert rows(store) == [{"customer": "ann", "orders": 3, "spent": 7.0}]
+    found = [record for record in set_aside(ref) if record["step"]]
+    assert [(record["partition"], record["offset"]) for record in found] == [(partition, 1), (partition, 3)]
+    assert json.loads(found[0]["raw"])["amount"] == "much"
+    assert found[0]["step"] == {"filter": "orders.filter", "aggregate": "totals", "process": "numbers"}[step]
+    assert "much" in found[0]["why"]
+
+
+def test_a_step_that_fails_on_all_records_together_stops_the_batch(store: Store, tmp_path: Path) -> None:
+    flow = orders(store, columns={"customer": "VARCHAR", "amount": "TINYINT"})
+    flow.aggregate("count(*) AS orders, sum(amount)::TINYINT AS spent").write("spent")
+    land(store, home("ann"), 0, [line("ann", 100, offset) for offset in range(4)])
+    with pytest.raises(Refused, match="SQL failed"):
+        ran(flow.pipeline, store, tmp_path)
+
+
+def test_a_step_that_fails_on_very_many_records_stops_the_batch(store: Store, tmp_path: Path) -> None:
+    land(store, home("ann"), 0, [line("ann", "much", offset) for offset in range(120)])
+    with pytest.raises(Refused, match="so it is on more than 100 records, of which this is one"):
+        ran(cast_in("aggregate", store), store, tmp_path)
+
+
+def test_a_record_that_one_of_two_stages_cannot_use_is_set_aside_by_both_in_the_next_attempt(
+    store: Store, tmp_path: Path
+) -> None:
+    flow = orders(store, columns={"customer": "VARCHAR", "amount": "VARCHAR"})
+    flow.aggregate("count(*) AS orders, count(amount)::DOUBLE AS spent", name="totals").write("spent")
+    moved = flow.rekey("said", sql="amount", name="by").aggregate("count(*) AS n", name="amounts")
+    back = moved.rekey("customer", sql="'ann'", name="back").aggregate("sum(n)::BIGINT AS n", name="all")
+    flow.join(back, 'orders.amount::DOUBLE AS amount, "all".n', name="joined").write("joined")
+    land(store, home("ann"), 0, [line("ann", amount, offset) for offset, amount in enumerate(["1", "much", "2"])])
+    ref = planned(flow.pipeline, store)
+    with pytest.raises(Refused, match="sets 1 record aside, another stage others"):
+        run_and_publish(ref, tmp_path)
+    run_and_publish(ref, tmp_path)
+    assert rows(store) == [{"customer": "ann", "orders": 2, "spent": 2.0}]
+    joined = first_rows(store, "joined", 10)
+    assert joined is not None
+    assert sorted(joined.rows.select(["amount", "n"]).to_pylist(), key=str) == [
+        {"amount": 1.0, "n": 2},
+        {"amount": 2.0, "n": 2},
+    ]
+    assert [(record["offset"], record["step"]) for record in set_aside(ref)] == [(1, "joined")]
+
+
+def test_a_file_that_is_landed_again_with_the_record_corrected_gives_it_to_the_results_once(
+    store: Store, tmp_path: Path
+) -> None:
+    partition, made = home("ann"), totals(store)
+    land(store, partition, 0, [line("ann", 1, 0), b"x", line("ann", 2, 2)])
+    ref = ran(made, store, tmp_path)
+    land(store, partition, 0, [line("ann", 1, 0), line("ann", 5, 1), line("ann", 2, 2)])
+    request = actions.begin(made, store, Asked(0, 0, DEFAULTS, "corrected", True))
+    with Local(processes=1) as runner:
+        actions.run(made, store, request, runner, tmp_path, silently)
+    actions.swap(store, request, digest(actions.comparison(store, request, tmp_path)), "")
+    assert rows(store) == [{"customer": "ann", "orders": 3, "spent": 8.0}]
+    ledger, plan = ref.load()
+    assert [record["offset"] for record in set_aside_in(ledger, plan)] == [1]
+    again = Ledger(store, request.name)
+    plan_again = again.plan(0)
+    assert plan_again is not None
+    assert list(set_aside_in(again, plan_again)) == []
+
+
+def test_the_command_line_shows_what_was_set_aside(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "spent.py"
+    file.write_text(
+        "from pathlib import Path\nfrom tests.unusable import totals\n"
+        "from partitioning.documents.stores import store_at\n"
+        f"pipeline = totals(store_at({store.root!r}))\n"
+    )
+    monkeypatch.setenv("COSET_STORE", store.root)
+    land(store, home("ann"), 0, [line("ann", 1, 0), b"x\xff", line("ann", 2, 2)])
+    ran(totals(store), store, tmp_path)
+    answer = coset("records", str(file), "--batch", "0", "--set-aside", "--json")
+    assert answer.exit_code == 0, answer.output
+    said = json.loads(answer.stdout)
+    assert (said["set_aside"], said["records"][0]["offset"], said["records"][0]["raw"]) == (1, 1, "x\\xff")
+    shown = coset("records", str(file), "--batch", "0", "--set-aside")
+    assert "Batch 0 of spent set 1 record aside" in shown.stdout
+    assert coset("records", str(file), "--batch", "0", "--set-aside", "--offenders").exit_code != 0

@@ -1,0 +1,220 @@
+"""Watermarks: how far in time each stream has come, by earlier batches: in plan, status, page and proof."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from coset.batches import planning, steps
+from coset.batches.attempt import Attempt
+from coset.batches.progress import PipelineProgress
+from coset.batches.ref import BatchRef
+from coset.batches.watermarks import reached
+from coset.cli.metrics import metrics
+from coset.cli.status import standing
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
+from partitioning.errors import Refused
+from partitioning.explain.explain import explain
+from partitioning.hashes import placement_hash
+from partitioning.model.watermarks import Watermark
+from partitioning.sections import markdown
+from tests.landed import land_table
+from tests.running import run_and_publish, run_and_publish_unjudged
+
+NOON = datetime.fromisoformat("2026-01-01 12:00")
+MINUTE = timedelta(minutes=1)
+PARTITIONS = 2
+# A key in each partition.
+A, B = (next(k for k in "abcdefgh" if placement_hash(k) % PARTITIONS == number) for number in range(PARTITIONS))
+
+
+class Clicks:
+    """Batches of clicks: each a key and a minute after noon."""
+
+    def __init__(self, store: Store, **time: object) -> None:
+        self.store = store
+        self._source = f"{store.root}/topics"
+        self._time = {"time": "seen::TIMESTAMP", "late": 2 * MINUTE, **time}
+
+    @property
+    def pipeline(self) -> Pipeline:
+        pipeline = Pipeline("timed", source=self._source)
+        clicks = pipeline.stream("clicks", key="k", partitions=PARTITIONS, **self._time)  # type: ignore[arg-type]
+        clicks.distinct("id", time="seen::TIMESTAMP", within=10 * MINUTE, name="once").write("once")
+        return pipeline
+
+    def land(self, *clicks: tuple[str, object]) -> None:
+        times = [_text(seen) for _, seen in clicks]
+        columns = {"k": [key for key, _ in clicks], "id": range(len(clicks)), "seen": pa.array(times, pa.string())}
+        land_table(pa.table(columns), "clicks", self._source, key="k", partitions=PARTITIONS)
+
+    def plan(self, *clicks: tuple[str, object], scheme: str = "cogroup") -> BatchRef:
+        if clicks:
+            self.land(*clicks)
+        ref, said = steps.plan(self.pipeline, self.store.root, Settings.parse(scheme=scheme))
+        assert ref is not None, said
+        return ref
+
+    def batch(self, *clicks: tuple[str, object], scheme: str = "cogroup") -> Watermark:
+        """The watermark by which a batch went."""
+        ref = self.plan(*clicks, scheme=scheme)
+        run_and_publish_unjudged(ref)
+        return mark_of(ref)
+
+    @property
+    def after(self) -> Watermark:
+        """The watermark after the last batch."""
+        ledger = Ledger(self.store, "timed")
+        (mark,) = reached(ledger, ledger.standing().published)
+        return mark
+
+
+def _text(seen: object) -> str | None:
+    return str(NOON + seen * MINUTE) if isinstance(seen, int) else seen  # type: ignore[return-value]
+
+
+def mark_of(ref: BatchRef) -> Watermark:
+    _, plan = ref.load()
+    (mark,) = plan.marks
+    return mark
+
+
+def minute(time: int | None) -> float | None:
+    """So many minutes after noon."""
+    if time is None:
+        return None
+    return (datetime.fromtimestamp(time / 10**6, UTC).replace(tzinfo=None) - NOON) / MINUTE
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The minute at which batches are planned, which the test may put forward."""
+    now = [int((NOON + 60 * MINUTE).replace(tzinfo=UTC).timestamp()) * 10**6]
+    monkeypatch.setattr(planning, "_minute", lambda: now[0])
+    monkeypatch.setattr(planning, "_day_end", lambda: -(-now[0] // (86_400 * 10**6)) * 86_400 * 10**6)
+    return now
+
+
+@pytest.mark.parametrize("scheme", ["cogroup", "tasks(3)"])
+def test_the_slowest_partition_counts_and_a_batch_goes_by_those_before_it(store: Store, scheme: str) -> None:
+    clicks = Clicks(store)
+    assert minute(clicks.batch((A, 5), (A, 9), (B, 3), (B, None), scheme=scheme).time) is None
+    second = clicks.batch((A, 4), (B, 20), scheme=scheme)
+    assert (minute(second.time), [minute(time) for time in second.latest]) == (1, [9, 3])
+    assert second.slowest == 1
+    third = clicks.batch((B, 30), scheme=scheme)
+    assert (minute(third.time), third.slowest) == (7, 0)
+    assert minute(clicks.after.time) == 7
+
+
+def test_a_partition_that_never_had_a_record_holds_the_watermark_back_until_it_is_idle(
+    store: Store, clock: list[int]
+) -> None:
+    clicks = Clicks(store, idle=30 * MINUTE)
+    clicks.batch((A, 5))
+    clock[0] += 29 * 60 * 10**6
+    assert clicks.batch((A, 6)).time is None
+    clock[0] += 60 * 10**6
+    third = clicks.batch((A, 7))
+    assert (minute(third.time), third.idle) == (4, (1,))
+
+
+def test_a_partition_that_is_idle_no_more_holds_the_watermark_where_it_is(store: Store, clock: list[int]) -> None:
+    clicks = Clicks(store, idle=30 * MINUTE)
+    clicks.batch((A, 5), (B, 5))
+    clicks.batch((A, 20))
+    clock[0] += 30 * 60 * 10**6
+    assert minute(clicks.batch((A, 30)).time) == 18
+    fourth = clicks.batch((A, 31), (B, 6))
+    assert (minute(fourth.time), fourth.slowest, fourth.idle) == (18, 1, ())
+    fifth = clicks.batch((A, 40))
+    assert (minute(fifth.time), fifth.slowest) == (18, 1)
+
+
+def test_a_pause_of_the_pipeline_makes_no_partition_idle(store: Store, clock: list[int]) -> None:
+    clicks = Clicks(store, idle=30 * MINUTE)
+    clicks.batch((A, 5), (B, 5))
+    clock[0] += 300 * 60 * 10**6
+    second = clicks.batch((A, 100))
+    assert (minute(second.time), second.idle) == (3, ())
+
+
+@pytest.mark.parametrize("jump", ["9999-12-31 00:00:00", "infinity", "tomorrow"])
+def test_one_record_of_the_future_or_without_a_time_does_not_move_it(store: Store, clock: list[int], jump: str) -> None:
+    clicks = Clicks(store, ahead=timedelta())
+    pipeline = clicks.pipeline
+    assert pipeline.streams[0].time
+    clicks.land((A, 5), (B, 5))
+    if jump == "tomorrow":
+        jump = str(NOON + timedelta(days=1))
+    clicks.land((A, jump), (B, jump))
+    clicks.batch()
+    assert minute(clicks.after.time) == 3
+
+
+def test_what_is_kept_for_a_time_expires_by_the_watermark(store: Store, clock: list[int]) -> None:
+    clicks = Clicks(store)
+    clicks.batch((A, 0), (B, 0))
+    clicks.batch((A, 1000))
+    clicks.batch((A, 1001), (B, 1))
+    ref = clicks.plan((A, 0), (B, 0))
+    run_and_publish_unjudged(ref)
+    _, plan = ref.load()
+    (kept,) = (step.state for stage in plan.stages for step in stage.steps if step.state)
+    # By the latest time of all, 1001, both would have been forgotten, and their duplicates would pass.
+    assert kept.watermark
+    assert (minute(kept.watermark.before), minute(kept.watermark.now)) == (-2, -1)
+
+
+def test_plan_status_metrics_and_report_show_it(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clicks = Clicks(store)
+    clicks.batch((A, 5), (B, 3))
+    ref = clicks.plan((A, 90), (B, 60))
+    _, plan = ref.load()
+    explained = markdown(explain(plan))
+    for words in ("Watermarks", "2026-01-01 12:01:00", "clicks-1", "2026-01-01 12:03:00"):
+        assert words in explained
+    run_and_publish(ref, tmp_path)
+    assert "2026-01-01 12:01:00" in steps.report(ref, tmp_path)
+    ledger = Ledger(store, "timed")
+    shown = list(metrics("timed", ledger.standing(), PipelineProgress((), None), [], Attempt.published(*ref.load())))
+    at = int((NOON + 58 * MINUTE).replace(tzinfo=UTC).timestamp())
+    assert f'coset_watermark_timestamp_seconds{{pipeline="timed",stream="clicks"}} {at}.0' in shown
+    monkeypatch.setattr("coset.cli.pipelines.load", lambda _: clicks.pipeline)
+    answer = standing("timed", store.root)
+    assert [mark["time"] for mark in answer.value["watermarks"]] == [at * 10**6]  # type: ignore[index]
+
+
+def test_another_expression_begins_with_no_watermark_and_never_goes_back(store: Store) -> None:
+    clicks = Clicks(store)
+    clicks.batch((A, 5), (B, 5))
+    clicks.batch((A, 6), (B, 6))
+    other = Clicks(store, time="seen::TIMESTAMP - INTERVAL 1 HOUR")
+    assert other.batch((A, 7), (B, 7)).time is None
+    ref = other.plan((A, 8), (B, 8))
+    assert minute(mark_of(ref).time) == -55
+    _, plan = ref.load()
+    (kept,) = (step.state for stage in plan.stages for step in stage.steps if step.state)
+    assert kept.watermark
+    assert minute(kept.watermark.now) == 3
+
+
+@pytest.mark.parametrize(
+    ("said", "time"),
+    [
+        ("there is no column 'sen'", {"time": "sen"}),
+        ("idle is 0:00:00", {"idle": timedelta()}),
+        ("late is -1 day", {"late": timedelta(days=-1)}),
+        ("time= is empty", {"time": " "}),
+        ("subquery", {"time": "(SELECT max(seen) FROM clicks)"}),
+    ],
+)
+def test_what_cannot_say_a_time_is_refused(store: Store, said: str, time: dict[str, object]) -> None:
+    with pytest.raises(Refused, match=said):
+        Clicks(store, **time).plan((A, 1))

@@ -1,0 +1,58 @@
+"""A batch that goes by a time that does not follow from the batches before it is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from partitioning.documents.store import Store
+from partitioning.model.graph import Step
+from partitioning.model.plan import Plan
+from partitioning.values import replace
+from tests.histories import Click
+from tests.integration.test_watermarks import A, B, Clicks
+from tests.judged import FOLLOW, ONCE, Refusal, caught_by, refusal
+from tests.outer import END, Outer
+from tests.real_batches import ran
+
+
+@caught_by(FOLLOW)
+def test_a_plan_whose_watermark_is_ahead_of_what_was_counted_is_refused(store: Store, tmp_path: Path) -> Refusal:
+    clicks = Clicks(store)
+    clicks.batch((A, 5), (B, 3))
+    clicks.land((A, 6), (B, 6))
+
+    def hurried(plan: Plan) -> Plan:
+        (mark,) = plan.marks
+        assert mark.time is not None
+        return replace(plan, watermarks=(replace(mark, time=mark.time + 60 * 10**6),))
+
+    said = refusal(ran(store, clicks.pipeline, hurried), tmp_path)
+    assert "- clicks: the watermark is 2026-01-01 12:02:00 by the plan, 2026-01-01 12:01:00 by the ledger" in str(
+        said.findings[0]
+    )
+    return said
+
+
+@caught_by(ONCE)
+@pytest.mark.parametrize("wrong", ['"clicks"."@new"', "false", "true"])
+def test_a_join_that_gives_too_early_or_never_or_again_what_found_no_partner_is_refused(
+    store: Store, tmp_path: Path, wrong: str
+) -> Refusal:
+    outer = Outer(store, "left")
+    outer.batch([Click("a", 1, 0), Click("a", 2, 118)], [Click("b", 3, 0)])
+    last = [Click(key, END, 130) for key in "abcdefgh"]
+    outer.batch(last, last)
+    outer.land([Click("a", 4, 131)], [Click("b", 4, 131)])
+
+    def hurried(plan: Plan) -> Plan:
+        stages = (replace(stage, steps=tuple(map(given, stage.steps))) for stage in plan.stages)
+        return replace(plan, stages=tuple(stages))
+
+    def given(step: Step) -> Step:
+        return replace(step, sql=step.sql.replace('THEN "clicks"."@closes"', f"THEN {wrong}"))
+
+    said = refusal(ran(store, outer.pipeline, hurried), tmp_path)
+    assert "over, 0 had met a partner" in said.findings[0]
+    return said

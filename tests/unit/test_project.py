@@ -1,0 +1,253 @@
+"""A project: what coset.toml says, which environment is meant, and what counts before it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import invalidate_caches
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from coset import Pipeline
+from coset.project.coset_toml import project_of
+from coset.project.environment import Environment
+from coset.project.here import entered
+from coset.project.pipeline_files import find, load, names
+from coset.project.project import Project
+from partitioning.errors import Refused
+from partitioning.kinds import Kind
+
+TWO = """
+pipelines = ["shop"]
+
+[environments.dev]
+store = ".coset/store"
+tables = ".coset/tables"
+imports = ["shop", "lab"]
+runner = "local"
+settings = "settings.toml"
+
+[environments.prod]
+production = true
+store = "s3://lake/coset"
+master = "sc://spark:15002"
+notify = "SHOP_NOTIFY"
+"""
+PIPELINE = 'from coset import Pipeline\npipeline = Pipeline("{name}", source="s3://landing/topics")\n'
+
+
+@pytest.fixture(autouse=True)
+def unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("COSET_") or name == "SPARK_MASTER":
+            monkeypatch.delenv(name)
+
+
+def written(folder: Path, text: str) -> Path:
+    (folder / "coset.toml").write_text(text)
+    return folder
+
+
+def refused(folder: Path) -> dict[str, tuple[Kind, str, str]]:
+    """What is found in the folder's coset.toml: by its sentence the kind, the line and what to do."""
+    with pytest.raises(Refused) as caught:
+        project_of(folder)
+    return {each.what: (each.kind, each.where.rpartition(":")[2], each.then) for each in caught.value.findings}
+
+
+def test_it_is_found_from_a_folder_upwards(tmp_path: Path) -> None:
+    inner = written(tmp_path, TWO) / "dags" / "pipelines"
+    inner.mkdir(parents=True)
+    project = project_of(inner)
+    assert (project.folder, project.pipelines, list(project.environments)) == (tmp_path, ("shop",), ["dev", "prod"])
+    assert project.environments["prod"].production
+
+
+def test_without_a_file_there_is_the_usual_folder_and_no_environment(tmp_path: Path) -> None:
+    assert project_of(tmp_path) == Project(folder=tmp_path)
+    with entered(tmp_path) as here:
+        assert (here.name, os.environ.get("COSET_STORE")) == ("", None)
+
+
+def test_the_environment_gives_what_no_variable_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path, TWO)
+    monkeypatch.setenv("COSET_IMPORTS", "mine")
+    with entered(tmp_path, "dev"):
+        assert os.environ["COSET_STORE"] == str(tmp_path / ".coset" / "store")
+        assert os.environ["COSET_TABLES"] == str(tmp_path / ".coset" / "tables")
+        assert os.environ["COSET_SETTINGS"] == str(tmp_path / "settings.toml")
+        assert (os.environ["COSET_IMPORTS"], os.environ["COSET_RUNNER"]) == ("mine", "local")
+        assert os.environ["COSET_ENV"] == "dev"
+    assert "COSET_STORE" not in os.environ
+
+
+def test_settings_of_spark_are_given_by_their_names_however_the_table_is_written(tmp_path: Path) -> None:
+    table = 'spark.executor.memory = "4g"\nspark.cores.max = 8\n"spark.speculation" = true\n"spark.jars" = "a b"\n'
+    written(tmp_path, f"[environments.prod.spark]\n{table}")
+    with entered(tmp_path):
+        assert os.environ["COSET_SPARK"] == (
+            "spark.executor.memory=4g spark.cores.max=8 spark.speculation=true 'spark.jars=a b'"
+        )
+
+
+def test_settings_of_spark_that_are_none_or_secret_are_refused(tmp_path: Path) -> None:
+    table = '"spark.hadoop.fs.s3a.secret.key" = "hunter2"\nexecutor.memory = "4g"\n'
+    found = refused(written(tmp_path, f"[environments.prod.spark]\n{table}"))
+    assert {(kind, line) for kind, line, _ in found.values()} == {(Kind.SECRET, "2"), (Kind.SETTING, "3")}
+    assert "hunter2" not in str(found)
+
+
+def test_people_are_told_at_addresses_that_a_variable_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path, TWO)
+    monkeypatch.setenv("SHOP_NOTIFY", "json://localhost/orders")
+    with entered(tmp_path, "prod"):
+        assert os.environ["COSET_NOTIFY"] == "json://localhost/orders"
+
+
+def test_which_environment_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path, TWO)
+    with pytest.raises(Refused, match="it is not said which environment is meant") as caught, entered(tmp_path):
+        pass
+    assert caught.value.findings[0].then == "name one of dev, prod, by `--env` or COSET_ENV"
+    monkeypatch.setenv("COSET_ENV", "prod")
+    with entered(tmp_path) as here:
+        assert here.name == "prod"
+    with entered(tmp_path, "dev") as here:
+        assert here.name == "dev"
+    with pytest.raises(Refused, match="there is no environment 'test'"), entered(tmp_path, "test"):
+        pass
+    monkeypatch.delenv("COSET_ENV")
+    written(tmp_path, f'default = "dev"\n{TWO}')
+    with entered(tmp_path) as here:
+        assert here.name == "dev"
+    written(tmp_path, "[environments.only]\n")
+    with entered(tmp_path) as here:
+        assert here.name == "only"
+
+
+def test_an_environment_without_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="there is no environment 'prod'") as caught, entered(tmp_path, "prod"):
+        pass
+    assert caught.value.findings[0].then == "write it into coset.toml"
+
+
+def test_all_that_is_wrong_is_said_at_once_with_its_line(tmp_path: Path) -> None:
+    text = 'piplines = []\ndefault = "live"\n[environments.dev]\nstroe = "a"\nproduction = "yes"\nrunner = "yarn"\n'
+    found = refused(written(tmp_path, text))
+    assert found["unknown key piplines"] == (Kind.SETTING, "1", "write 'pipelines'")
+    assert found["there is no environment 'live'"] == (Kind.SETTING, "2", "name one of dev")
+    assert found["unknown key environments.dev.stroe"] == (Kind.SETTING, "4", "write 'store'")
+    wrong = sorted(what for what in found if "cannot be" in what)
+    assert [each.partition(":")[0] for each in wrong] == [
+        "environments.dev.production cannot be 'yes'",
+        "environments.dev.runner cannot be 'yarn'",
+    ]
+    assert len(found) == 5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'password = "hunter2"',
+        'notify = "mailto://me:hunter2@example.org"',
+        'source = "kafka://me:hunter2@broker:9092"',
+        'master = "sc://spark:15002/;token=hunter2"',
+        'imports = ["AKIAHUNTER2HUNTER2XX"]',
+        'sources = {orders = "s3://key:hunter2@lake/orders"}',
+    ],
+)
+def test_a_secret_is_refused_and_not_repeated(line: str, tmp_path: Path) -> None:
+    ((what, (kind, where, then)),) = refused(written(tmp_path, f"[environments.dev]\n{line}\n")).items()
+    assert (kind, where) == (Kind.SECRET, "2") if "sources" not in line else kind is Kind.SECRET
+    assert "holds a secret" in what
+    assert "hunter2" not in f"{what}{then}".lower()
+
+
+def test_what_is_no_toml_is_refused(tmp_path: Path) -> None:
+    ((what, (kind, *_)),) = refused(written(tmp_path, "[environments\n")).items()
+    assert (kind, what.startswith("coset.toml cannot be read: ")) == (Kind.SETTING, True)
+
+
+def test_sources_and_owners_are_those_of_the_environment(tmp_path: Path) -> None:
+    pipeline = Pipeline("spent", source="s3://landing/topics")
+    pipeline.stream("orders", key="customer", partitions=4)
+    pipeline.stream("returns", key="customer", partitions=4, source="s3://elsewhere/topics")
+    pipeline.stream("visits", key="customer", partitions=4)
+    environment = Environment(source="landing", sources={"spent.visits": "/data/visits"}, owner="shop")
+    here = environment.applied(pipeline, tmp_path)
+    assert {stream.name: stream.source for stream in here.streams} == {
+        "orders": f"file://{tmp_path}/landing",
+        "returns": "s3://elsewhere/topics",
+        "visits": "file:///data/visits",
+    }
+    assert (here.owner, pipeline.owner, pipeline.streams[0].source) == ("shop", "", "s3://landing/topics")
+
+
+def test_a_pipeline_is_found_by_its_file_and_by_its_own_name(tmp_path: Path) -> None:
+    written(tmp_path, TWO)
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "money.py").write_text(PIPELINE.format(name="spent"))
+    (tmp_path / "shop" / "_helpers.py").write_text("1 / 0\n")
+    project = project_of(tmp_path)
+    place = str(tmp_path / "shop" / "money.py")
+    assert (find(project, "money"), find(project, "spent"), names(project)) == (place, place, ["money"])
+    (tmp_path / "shop" / "broken.py").write_text("1 / 0\n")
+    with pytest.raises(Refused, match="there is no pipeline 'nothing'") as caught:
+        find(project, "nothing")
+    assert caught.value.findings[1].where == f"{tmp_path}/shop/broken.py:1"
+
+
+def test_modules_can_be_named_in_place_of_folders(tmp_path: Path) -> None:
+    named = written(tmp_path, 'pipelines = ["tests.pipelines.views", "dags.pipelines"]')
+    assert "tests.pipelines.views" in find(project_of(named), "views")
+    assert {"views", "tail_activity"} <= set(names(project_of(named)))
+    with pytest.raises(Refused, match="there is no folder and no module 'shop"):
+        names(project_of(written(tmp_path, 'pipelines = ["shop.pipelines"]')))
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["unknown", "known to this process"])
+def test_processes_that_are_started_find_the_projects_own_folders_first(
+    known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, 'python_path = ["dags"]\n')
+    for folder in ("dags", "elsewhere"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "found_twice.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "elsewhere"))
+    if known:
+        monkeypatch.syspath_prepend(tmp_path / "dags")
+    started = [sys.executable, "-c", "import found_twice; print(found_twice.__file__)"]
+    with entered(tmp_path):
+        found = find_spec("found_twice")
+        done = subprocess.run(started, capture_output=True, text=True, check=True)
+    assert found is not None
+    assert done.stdout.strip() == found.origin == str(tmp_path / "dags" / "found_twice.py")
+
+
+def test_a_package_elsewhere_that_hides_the_projects_own_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, f'pipelines = ["dags/hidden_{tmp_path.name}"]\npython_path = ["dags"]\n')
+    own, other = (tmp_path / folder / f"hidden_{tmp_path.name}" for folder in ("dags", "elsewhere"))
+    for package in (own, other):
+        package.mkdir(parents=True)
+    (own / "spent.py").write_text(PIPELINE.format(name="spent"))
+    (other / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(other.parent)
+    with entered(tmp_path) as here:
+        with pytest.raises(Refused, match="hides the project's own") as caught:
+            load(here, "spent")
+        (finding,) = caught.value.findings
+        assert (finding.where, str(other.parent) in finding.what) == (str(own), True)
+        assert finding.then == f"write an empty {own}/__init__.py, or rename the folder"
+        (own / "__init__.py").write_text("")
+        invalidate_caches()
+        assert load(here, "spent").name == "spent"
+    # Where the project's folder is not found first.
+    monkeypatch.delitem(sys.modules, own.name)
+    with pytest.raises(Refused, match="hides the project's own") as caught:
+        load(here, str(own / "spent.py"))
+    assert caught.value.findings[0].then == "rename it, or take the other folder off the Python path"

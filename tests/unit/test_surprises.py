@@ -1,0 +1,71 @@
+"""What may surprise: joins that depend on when batches run, state that only grows, streams with one key."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from fractions import Fraction
+
+from partitioning.authoring.flow import Flow
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.explain.surprises import (
+    JoinsATable,
+    JoinsInABatch,
+    OneKey,
+    OnlyGrows,
+    Surprise,
+    surprises,
+    surprises_section,
+)
+from partitioning.model.graph import Op
+from partitioning.model.plan import TaskRef
+from partitioning.model.statistics import KeyFigures, Statistics
+from tests.plans import arrived, plan_of
+
+
+def streams() -> tuple[Pipeline, Flow, Flow, Flow]:
+    """Views and clicks, and the table of users, each of which is written."""
+    pipeline = Pipeline("shown", source="s3://landing/topics")
+    views, clicks = (pipeline.stream(name, key="tailnum", partitions=4) for name in ("views", "clicks"))
+    users = pipeline.table("users", key="tailnum", partitions=2)
+    for flow in (views, clicks, users):
+        flow.write(flow.step, mode="upsert" if flow is users else "append")
+    return pipeline, views, clicks, users
+
+
+def told(pipeline: Pipeline, last: Statistics | None = None) -> tuple[Surprise, ...]:
+    found = [arrived(stream.name, [500] * stream.partitions) for stream in pipeline.streams]
+    plan = plan_of(pipeline, found)
+    shown = [row[0] for section in surprises_section(plan, last) for row in section.rows]
+    assert len(shown) == len(surprises(plan, last))
+    return surprises(plan, last)
+
+
+def test_joins_that_depend_on_when_batches_run_are_told_and_no_others() -> None:
+    pipeline, views, clicks, users = streams()
+    hour = timedelta(hours=1)
+    views.filter("true", name="late").join(users, "1 AS one", name="with_user").write("a")
+    views.join(clicks, "1 AS one", name="both").write("b")
+    views.join_within(clicks, "1 AS one", times=("dep_delay", "dep_delay"), within=hour, name="near").write("c")
+    views.aggregate("count(*) AS n", name="counted").join(views, "1 AS one", name="itself").write("d")
+    assert told(pipeline) == (JoinsATable("with_user", ("users",)), JoinsInABatch("both", ("views", "clicks")))
+
+
+def test_a_state_that_nothing_is_removed_from_is_told() -> None:
+    pipeline, views, _, _ = streams()
+    views.latest("dep_delay", name="newest").write("a", mode="upsert", deletes="dep_delay = 0")
+    parts = views.partial("count(*) AS n", by="tailnum", name="parts")
+    parts.combine("sum(n) AS n", name="of_batch").write("b")
+    parts.combine("sum(n) AS n", running=True, name="totals").write("c", mode="upsert")
+    views.distinct("tailnum", time="dep_delay", within=timedelta(days=1), name="once").write("d")
+    assert told(pipeline) == (OnlyGrows("newest", Op.LATEST, None), OnlyGrows("totals", Op.COMBINE, None))
+
+
+def test_a_stream_with_one_key_is_told_by_the_last_receipts_or_by_where_its_records_lie() -> None:
+    pipeline, *_ = streams()
+    keys = [KeyFigures(TaskRef("views", task), "none", {"views": 475}) for task in range(2)]
+    last = Statistics(0, {"views": 1_000, "clicks": 1_000, "users": 9}, keys=tuple(keys))
+    assert told(pipeline, last) == (OneKey("views", "tailnum", Fraction(95, 100), "none"),)
+    assert told(pipeline, Statistics(0, {"views": 2_000}, keys=tuple(keys))) == ()
+    found = [arrived("views", [0, 0, 1_000, 0]), arrived("clicks", [0, 0, 999, 0]), arrived("users", [5_000, 1])]
+    plan = plan_of(pipeline, found)
+    assert surprises(plan) == (OneKey("views", "tailnum", Fraction(1), partition=2),)

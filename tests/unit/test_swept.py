@@ -1,0 +1,128 @@
+"""What sweeping looks at: the newest batches, those since the last time, and those of which it kept something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from coset.batches.sweeping import left_over, sweep
+from coset.batches.swept import swept
+from partitioning.documents.document import digest, encode
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Entry
+from partitioning.model.backfill import Backfill, Swap, SwapKind, key_of
+from partitioning.model.plan import Plan
+from partitioning.model.verdict import Decision, GivenUp, Verdict
+from partitioning.values import replace
+from tests.memory_store import MemoryStore
+from tests.plans import plan_of, tails, tails_found
+
+PIPELINE = tails()
+BASE = plan_of(PIPELINE, tails_found())
+
+
+class Listing(MemoryStore):
+    """Counts the listings and the objects in them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listed = list[str]()
+
+    def list(self, prefix: str, limit: int | None = None) -> Iterator[Entry]:
+        self.listed.append(prefix)
+        return super().list(prefix, limit)
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger(Listing(), PIPELINE.name)
+
+
+def planned(ledger: Ledger, batches: range) -> None:
+    for batch in batches:
+        before = ledger.plan(batch - 1) if batch else None
+        ledger.put_plan(replace(BASE, batch=batch, parent=digest(before) if before else None))
+
+
+def decided(ledger: Ledger, batches: range) -> None:
+    for batch in batches:
+        plan = ledger.plan(batch)
+        assert isinstance(plan, Plan)
+        ledger.put_verdict(Verdict(digest(plan), batch, Decision.PUBLISH, 0, GivenUp("because"), ()))
+
+
+def published(ledger: Ledger, batches: range) -> None:
+    planned(ledger, batches)
+    decided(ledger, batches)
+
+
+def orphan(ledger: Ledger, batch: int, name: str = "late") -> str:
+    key = f"tables/tail_activity/data/plan-{batch}/attempt-0-{name}/flights-0.parquet"
+    ledger.store.put(key, b"PAR1")
+    return key
+
+
+def swept_away(ledger: Ledger, *, everything: bool = False) -> list[str]:
+    return [file.key for file in sweep(PIPELINE, ledger.store, everything=everything).files]
+
+
+def test_the_first_sweep_looks_at_all_batches_and_later_ones_at_new_ones(ledger: Ledger) -> None:
+    published(ledger, range(30))
+    old = orphan(ledger, 3)
+    assert swept_away(ledger) == [old]
+    published(ledger, range(30, 45))
+    new = orphan(ledger, 31)
+    assert swept_away(ledger) == [new]
+    assert swept_away(ledger) == []
+
+
+def test_what_a_sweep_costs_does_not_grow_with_the_batches_before(ledger: Ledger) -> None:
+    assert isinstance(ledger.store, Listing)
+    costs = list[int]()
+    for batches in (range(40), range(40, 160)):
+        published(ledger, batches)
+        sweep(PIPELINE, ledger.store)
+        ledger.store.listed.clear()
+        sweep(PIPELINE, ledger.store)
+        costs.append(len(ledger.store.listed))
+    assert costs[0] == costs[1] < 60
+    assert "tables/tail_activity/data/" not in ledger.store.listed
+
+
+def test_a_batch_that_was_open_is_looked_at_again_however_many_come_after(ledger: Ledger) -> None:
+    published(ledger, range(2))
+    planned(ledger, range(2, 3))
+    file = orphan(ledger, 2)
+    assert swept_away(ledger) == []
+    assert swept(ledger.store, PIPELINE.name) is not None
+    decided(ledger, range(2, 3))
+    published(ledger, range(3, 40))
+    assert swept_away(ledger) == [file]
+
+
+def test_a_file_that_comes_late_goes_with_the_newest_batches_or_when_all_is_looked_at(ledger: Ledger) -> None:
+    published(ledger, range(40))
+    assert swept_away(ledger) == []
+    late, too_late = orphan(ledger, 35), orphan(ledger, 5)
+    assert swept_away(ledger) == [late]
+    assert left_over(PIPELINE, ledger.store).files == ()
+    assert [file.key for file in left_over(PIPELINE, ledger.store, everything=True).files] == [too_late]
+    assert swept_away(ledger, everything=True) == [too_late]
+
+
+def test_the_files_of_a_backfill_go_when_it_is_cancelled_long_after_its_batches(ledger: Ledger) -> None:
+    published(ledger, range(40))
+    sweep(PIPELINE, ledger.store)
+    again = Backfill(PIPELINE.name, 0, (4, 5), "", "ana", "why", "now")
+    ledger.store.put_new(key_of(PIPELINE.name, 0), encode(again))
+    plan = ledger.plan(4)
+    assert plan is not None
+    Ledger(ledger.store, again.name).put_plan(replace(plan, pipeline=again.name))
+    file = orphan(ledger, 4, "again")
+    # The backfill may still name it.
+    assert swept_away(ledger) == []
+    over = Swap(PIPELINE.name, 0, 0, SwapKind.CANCEL, (4, 5), False, "", who="ana", why="why", at="now")
+    ledger.store.put_new(f"{PIPELINE.name}/swaps/0.json", encode(over))
+    assert swept_away(ledger) == [file]
+    assert swept_away(ledger) == []
