@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Self
 
+from partitioning.actors import actor
 from partitioning.commands import Repeat, Shown, Then
 from partitioning.kinds import Kind
 from partitioning.texts import indented, visible
@@ -69,6 +70,7 @@ class Finding(Value, frozen=True, eq=False):
         """The finding for programs; the next step is worded for the place where it is shown."""
         return {
             "kind": self.kind.value,
+            "who": actor(self.kind).value,
             "what": self.what,
             "where": self.where,
             "next": where.says(self.next),

@@ -166,8 +166,8 @@ class Kind(StrEnum):
         "The tables of a store are to lie elsewhere than they do, or where they cannot.",
         "Name the address again; or copy the tables, and accept it with `coset move-tables`.",
     )
-    TABLE_BEHIND = "table.behind", "A table lacks what was published to it.", "Restore it from a backup."
-    TABLE_AHEAD = "table.ahead", "A table holds what its pipeline has not published.", "Restore the store's folder."
+    TABLE_BEHIND = "table.behind", "A table lacks what was published to it.", "Restore both from one backup."
+    TABLE_AHEAD = "table.ahead", "A table holds what its pipeline has not published.", "Restore both from one backup."
     STATE_GONE = "state.gone", "State that a batch goes on from is gone.", "Make it anew: `coset restore`."
     STATE_CHANGED = (
         "state.changed",

@@ -37,6 +37,7 @@ from partitioning.model.journal import JournalEntry, Lag, Part
 from partitioning.model.plan import Plan, PlannedWrite, Stage
 from partitioning.model.reasons import BeforeMoving, HotRanges, Unifying
 from partitioning.model.streams import Column, Discovered
+from partitioning.model.tables_at import TABLES
 from partitioning.planning.partitioners.partitioners import notify
 from partitioning.planning.planner import plan_batch
 from partitioning.planning.stages.step_states import StateSnapshot
@@ -194,7 +195,7 @@ def _standing(pipeline: Pipeline, store: Store, logs: Logs) -> Standing:
     # During a publication some tables have the batch and some do not.
     while not (standing.open and standing.verdict is not None):
         held = {write.table: transaction_version(store, pipeline.name, write.table, logs) for write in pipeline.writes}
-        findings = disagreements(standing.published, held, store.root)
+        findings = disagreements(pipeline.name, standing.published, held, store.root)
         if not findings:
             break
         # Another process may have published meanwhile, which changes the standing.
@@ -204,8 +205,10 @@ def _standing(pipeline: Pipeline, store: Store, logs: Logs) -> Standing:
     return standing
 
 
-def disagreements(published: Plan | None, held: Mapping[str, int | None], root: str) -> tuple[Finding, ...]:
-    """Findings on tables whose newest batch is not that of the last published plan."""
+def disagreements(
+    pipeline: str, published: Plan | None, held: Mapping[str, int | None], root: str
+) -> tuple[Finding, ...]:
+    """Findings on tables whose newest batch is not that of the pipeline's last published plan."""
     newest = published.batch if published else None
     written = {write.declared.table for write in published.writes()} if published else set()
     findings = []
@@ -218,7 +221,8 @@ def disagreements(published: Plan | None, held: Mapping[str, int | None], root: 
                     Kind.TABLE_AHEAD,
                     what,
                     where,
-                    "restore the pipeline's folder from a backup: verdicts are missing",
+                    f"verdicts are missing: restore `{pipeline}/` from a newer backup; or, for each table, "
+                    f"restore its folder `{TABLES}{table}` from the backup that `{pipeline}/` is from",
                     table=table,
                     batch=batch,
                     published=newest,
@@ -231,7 +235,8 @@ def disagreements(published: Plan | None, held: Mapping[str, int | None], root: 
                     Kind.TABLE_BEHIND,
                     what,
                     where,
-                    "restore the table from a backup: it was replaced or rolled back",
+                    f"it was replaced or rolled back: restore its folder `{TABLES}{table}` from a newer backup; "
+                    f"or restore `{pipeline}/` from the backup that the table is from",
                     table=table,
                     batch=batch,
                     published=newest,

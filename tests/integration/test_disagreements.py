@@ -38,5 +38,5 @@ def test_a_table_that_was_removed_is_refused(store: Store) -> None:
 def test_a_new_table_of_an_old_pipeline_is_no_disagreement(store: Store) -> None:
     arrive(store, 0, 10)
     plan = published(store)
-    assert disagreements(plan, {"delays": 0, "new": None}, store.root) == ()
-    assert len(disagreements(plan, {"delays": 1, "new": 1}, store.root)) == 2
+    assert disagreements("tails", plan, {"delays": 0, "new": None}, store.root) == ()
+    assert len(disagreements("tails", plan, {"delays": 1, "new": 1}, store.root)) == 2

@@ -120,6 +120,7 @@ def test_with_json_the_findings_are_json_too() -> None:
         "findings": [
             {
                 "kind": "scheme",
+                "who": "author",
                 "what": "tasks(0) asks for 0 tasks",
                 "where": "scheme",
                 "next": "use max, cogroup, elastic(F), tasks(L) or records(N) with F, L and N at least 1",

@@ -12,7 +12,10 @@ import pytest
 import typer
 
 from coset.cli.main import app
+from partitioning.actors import Actor, actor
+from partitioning.errors import CosetError
 from partitioning.kinds import Kind
+from partitioning.model.outcome import Outcome
 from tests.corpus import kinds
 from tests.offline_first import installing
 
@@ -130,11 +133,25 @@ def _first_line(path: Path) -> str:
 def test_the_page_of_findings_has_each_kind_with_its_cause_and_cure() -> None:
     path = DOCS / "internals" / "findings.md"
     page = path.read_text()
-    table = "".join(f"| `{kind.value}` | {kind.cause} | {kind.cure} |\n" for kind in Kind)
-    head, rows = page.split("| --- | --- | --- |\n")
+    table = "".join(f"| `{kind.value}` | {kind.cause} | {kind.cure} | {actor(kind)} |\n" for kind in Kind)
+    head, rows = page.split("| --- | --- | --- | --- |\n")
     if os.environ.get("COSET_REWRITE_GOLDEN") == "1":
-        path.write_text(f"{head}| --- | --- | --- |\n{table}")
+        path.write_text(f"{head}| --- | --- | --- | --- |\n{table}")
     assert rows == table, "COSET_REWRITE_GOLDEN=1 writes it anew"
+
+
+def test_the_page_for_who_is_called_has_each_actor_and_each_error_has_an_exit_code_that_is_explained() -> None:
+    on_call = (DOCS / "guide" / "on-call.md").read_text()
+    assert re.findall(r"^\| \*(\w+)\* \|", on_call, re.M) == list(Actor)
+    exits = (DOCS / "guide" / "command-line.md").read_text().partition("## Exit codes")[2]
+    errors = dict(re.findall(r"^\| (\d+) \| `(\w+)` \|", exits, re.M))
+    assert errors == {str(error.exit_code): error.__name__ for error in _below(CosetError)}
+    told = {int(code) for cell in re.findall(r"^\| ([\d, ]+) \|", exits, re.M) for code in cell.split(",")}
+    assert told >= {outcome.exit_code for outcome in Outcome}
+
+
+def _below(error: type[CosetError]) -> list[type[CosetError]]:
+    return [each for child in error.__subclasses__() for each in (child, *_below(child))]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -246,6 +246,7 @@ def test_findings_are_for_programs_what_they_are_for_people() -> None:
     plain = json.loads(json.dumps(found.plain(Shown(named={"late": "x/late.py"}))))
     assert plain == {
         "kind": "table.mode",
+        "who": "author",
         "what": "the mode",
         "where": "s3://t",
         "next": "keep it, or `coset replan x/late.py --why '…'`",
