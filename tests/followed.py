@@ -218,8 +218,9 @@ REPORTED = {outcome.exit_code for outcome in Outcome}
 
 def told(kind: Kind, *words: str, code: int = 3) -> Told:
     """Run a command that fails, and says so with findings of this kind."""
+    __tracebackhide__ = True
     result = forked.coset(*words, "--json")
-    assert result.returncode == code, result
+    assert result.returncode == code, forked.how(result)
     findings = json.loads(result.stderr.splitlines()[-1])["findings"]
     found = tuple(finding for finding in findings if finding["kind"] == kind)
     assert found, findings
@@ -228,8 +229,9 @@ def told(kind: Kind, *words: str, code: int = 3) -> Told:
 
 def done(*words: str) -> str:
     """Run a command that succeeds; what it prints. A report ends as its batch did."""
+    __tracebackhide__ = True
     result = forked.coset(*words)
-    assert result.returncode in (REPORTED if words[0] == "report" else {0}), result
+    assert result.returncode in (REPORTED if words[0] == "report" else {0}), forked.how(result)
     return result.stdout
 
 

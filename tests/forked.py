@@ -64,6 +64,18 @@ def coset(
             process.close()
 
 
+def how(ended: subprocess.CompletedProcess[str]) -> str:
+    """How a command ended, in one line that says the most in its beginning: logs are cut."""
+    return (
+        f"exit code {ended.returncode}, stderr {_short(ended.stderr)}, stdout {_short(ended.stdout)}, of {ended.args}"
+    )
+
+
+def _short(text: str) -> str:
+    """A crash says in its beginning where it was, all else in its end what is wrong."""
+    return repr(text if len(text) <= 1000 else f"{text[:400]} … {text[-400:]}")
+
+
 def at_once(count: int, prepared: Callable[[int], Callable[[], Answer]]) -> list[Answer]:
     """What so many processes answer, which begin at one moment when all are prepared, each by its number.
 

@@ -11,6 +11,8 @@ import hashlib
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from threading import Lock
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,6 +33,7 @@ _STORED = "digest of the stored bytes"
 _FORMAT = re.compile(r"(?P<name>[a-z.]+)/(?P<version>[1-9][0-9]{0,8})")
 _RELEASE = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){2}")
 _NOT_CANONICAL = "was written by something else: its bytes are not in canonical form"
+_LEARNING = Lock()
 _NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _UNFIT = (msgspec.DecodeError, Refused, TypeError, KeyError, ValueError, AttributeError, IndexError, RecursionError)
 
@@ -100,6 +103,7 @@ def decode(kind: type[D], data: bytes, where: str) -> D:
     version = _version(kind, form, members, where)
     if _digest(_pieces(members)) != stated:
         raise Refused(_corrupt(where, _spoiled(data, stated)))
+    _learn(kind)
     try:
         members = _upgraded(kind, version, members)
         document = msgspec.convert(from_form(members) if kind is Plan else _decoded(members), kind)
@@ -113,6 +117,16 @@ def decode(kind: type[D], data: bytes, where: str) -> D:
     if not _consists_of(data, written):
         raise Refused(_corrupt(where, _NOT_CANONICAL))
     return document
+
+
+@cache
+def _learn(kind: type[Document]) -> None:
+    """Let msgspec work out what it decodes a document of this kind by, before it decodes the first.
+
+    A thread that decodes while another works that out for the same classes ends the process by a segmentation fault.
+    """
+    with _LEARNING:
+        msgspec.json.Decoder(kind)
 
 
 def _read(data: bytes, where: str) -> tuple[Any, dict[str, msgspec.Raw], Any]:

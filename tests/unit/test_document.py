@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -286,3 +288,36 @@ def test_a_field_that_is_unknown_is_refused_wherever_it_is(path: tuple[str | int
     for step in path:
         stored = stored[step]
     refusal(spoiled(*path, value=stored | {"more": 1}), Plan)
+
+
+# Each kind is a new one, with parts that are new as well: so what it is decoded by is worked out as often.
+MET_AT_ONCE = """
+import sys
+from threading import Barrier, Thread
+from msgspec import defstruct
+from partitioning.documents.document import decode, encode
+from partitioning.values import Document, Value
+
+sys.setswitchinterval(1e-6)
+for _ in range(100):
+    parts = [defstruct(f"Part{n}", [("a", int, 1)], bases=(Value,), frozen=True) for n in range(20)]
+    fields = [(part.__name__.lower(), part, part()) for part in parts]
+    kind = defstruct("Kind", fields, bases=(Document,), frozen=True, namespace={"FORMAT": "coset.kind/1"})
+    data, begin, read = encode(kind()), Barrier(4), []
+
+    def read_at_once():
+        begin.wait()
+        read.append(decode(kind, data, "a store"))
+
+    threads = [Thread(target=read_at_once) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert read == [kind()] * 4
+"""
+
+
+def test_threads_may_meet_a_kind_of_document_at_once() -> None:
+    done = subprocess.run([sys.executable, "-c", MET_AT_ONCE], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
