@@ -1,0 +1,82 @@
+"""Who noticed: quick systems meet each fault, and the page of the docs has what a run writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from bench.noticed.__main__ import outcomes
+from bench.noticed.outcome import Outcome, Verdict
+from bench.noticed.page import PAGE, written
+from bench.noticed.systems import SYSTEMS
+from bench.noticed.topics import Fault, Topics
+
+RIGHT, WRONG, REFUSED, NAMED = Verdict
+# In the order of the faults.
+EXPECTED = {
+    "duckdb": (RIGHT, RIGHT, RIGHT, WRONG),
+    "duckdb-partitions": (RIGHT, WRONG, WRONG, WRONG),
+    "coset": (RIGHT, NAMED, NAMED, REFUSED),
+}
+
+
+@pytest.mark.parametrize("system", EXPECTED)
+def test_each_fault_comes_out_as_the_page_says(system: str, tmp_path: Path) -> None:
+    found = outcomes(system, tmp_path)
+    assert tuple(outcome.verdict for outcome in found.values()) == EXPECTED[system]
+    assert on_the_page()[SYSTEMS[system][0]] == [found[fault].shown for fault in Fault]
+
+
+def test_coset_gives_the_true_join_after_what_its_refusal_says(tmp_path: Path) -> None:
+    found = outcomes("coset", tmp_path)
+    refused = {fault: outcome for fault, outcome in found.items() if fault is not Fault.NONE}
+    assert [outcome.then for outcome in refused.values()] == [Outcome(RIGHT)] * 3
+    assert 'declare hash="crc32"' in " ".join(refused[Fault.HASH].said)
+    assert all(said.startswith("stream.gap: payments: ") for said in refused[Fault.LANDED].said)
+
+
+def test_rows_missing_and_too_many_are_counted() -> None:
+    true = Topics.of(Fault.NONE).joined
+    row, other = list(true)[:2]
+    found = true.copy()
+    found.subtract([row])
+    found.update([other, other])
+    assert Outcome.of(found, true) == Outcome(WRONG, missing=1, many=2)
+    assert Outcome.of(found, true).shown == "wrong: 1 missing, 2 too many"
+
+
+def test_lost_and_doubled_records_are_as_many() -> None:
+    payments = Topics.of(Fault.LANDED).records["payments"]
+    assert payments.num_rows == Topics.of(Fault.NONE).records["payments"].num_rows
+    assert payments.num_rows - len(set(payments["payment_id"].to_pylist())) == 30
+
+
+def test_the_page_has_a_row_for_each_system_and_says_what_is_right_without_a_fault() -> None:
+    rows = on_the_page()
+    assert list(rows) == [title for title, _, _ in SYSTEMS.values()]
+    cell = re.compile(
+        r"right|wrong: [\d,]+ (missing|too many)(, [\d,]+ too many)?|refused(, named keys)?(; then right)?"
+    )
+    assert [one for cells in rows.values() for one in cells if not cell.fullmatch(one)] == []
+    assert {cells[0] for cells in rows.values()} == {"right"}
+
+
+def test_a_run_writes_its_part_of_the_page_and_nothing_else() -> None:
+    page, found = PAGE.read_text(), {"duckdb": {fault: Outcome(RIGHT) for fault in Fault}}
+    again = written(page, found)
+    assert written(again, found) == again
+    assert on_the_page(again) == {"DuckDB, whole topics": ["right"] * len(Fault)}
+    (before, after), (kept, too) = (re.split("(?s)<!-- written by.*as far as here -->", each) for each in (page, again))
+    assert (before, after) == (kept, too)
+    with pytest.raises(ValueError, match="has no lines"):
+        written(page.replace("<!-- as far as here -->", ""), found)
+
+
+def on_the_page(page: str | None = None) -> Mapping[str, list[str]]:
+    """The cells of each system on the page."""
+    table = (PAGE.read_text() if page is None else page).partition("### Who noticed\n")[2].partition("\n### ")[0]
+    lines = [line.strip("| ").split("|") for line in table.splitlines() if line.startswith("|")]
+    return {name.strip(): [cell.strip() for cell in cells] for name, *cells in lines[2:]}
