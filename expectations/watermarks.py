@@ -36,26 +36,30 @@ class ExpectWatermarksToFollow(TableExpectation):
 
 
 class ExpectWhatIsOverToBeGivenOnce(TableExpectation):
-    """Expect each record that waited for a partner to have met one or to be given alone, in the batch in which its time
-    is over.
+    """Expect each record that waited for a partner to have met one or to be given alone, and each in a window to be
+    given in it, in the batch in which its time is over.
 
-    Judges a table with a row for each task and each such side of a join: stage, task, step; how many records were over
-    (over_rows), had met a partner (met_rows) and were given alone (alone_rows), the sums of their keys' digests modulo
-    a prime (over_keys, met_keys, alone_keys), and how many came when their time was over (late).
+    Judges a table with a row for each task and each such side of a join, or windows: stage, task, step; how many
+    records were over (over_rows), had met a partner (met_rows) and were given alone or in a window (alone_rows), the
+    sums of their keys' digests modulo a prime (over_keys, met_keys, alone_keys), how many came when their time was over
+    (late), and how many are in no window as they came too late or have no time (dropped).
     """
 
-    sentence = "Each record whose time is over had met a partner or is given alone, once."
+    sentence = "Each record whose time is over had met a partner, or is given alone or in its window, once."
 
     def needs(self) -> list[str]:
         parts = (f"{part}_{what}" for part in ("over", "met", "alone") for what in ("rows", "keys"))
-        return ["stage", "task", "step", *parts, "late"]
+        return ["stage", "task", "step", *parts, "late", "dropped"]
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         wrongs = [(row, _not_once(row)) for row in frame.itertuples()]
         bad = [f"task {row.stage}/{row.task}, step {row.step}: {wrong}" for row, wrong in wrongs if wrong]
-        over, alone, late = (int(frame[name].sum()) for name in ("over_rows", "alone_rows", "late"))
-        observed = f"{many(over, 'record')} over in {many(len(frame), 'side')} of tasks, {alone:,} given alone"
-        return f"{observed}; {late:,} came late" if late else observed, len(frame), len(bad), bad
+        over, given, late, dropped = (int(frame[name].sum()) for name in ("over_rows", "alone_rows", "late", "dropped"))
+        observed = (
+            f"{many(over, 'record')} over in {many(len(frame), 'step')} of tasks, {given:,} given alone or in windows"
+        )
+        observed += f"; {late:,} came late" if late else ""
+        return f"{observed}; {dropped:,} dropped" if dropped else observed, len(frame), len(bad), bad
 
 
 def _not_once(row: Any) -> str | None:
@@ -63,10 +67,10 @@ def _not_once(row: Any) -> str | None:
         return "nothing says what was over"
     over, met, alone = int(row.over_rows), int(row.met_rows), int(row.alone_rows)
     if over != met + alone:
-        return f"{many(over, 'record')} were over, {met:,} had met a partner, and {alone:,} were given alone"
+        return f"{many(over, 'record')} were over, {met:,} had met a partner, and {alone:,} were given"
     over_keys, met_keys, alone_keys = (int(keys, 16) for keys in (row.over_keys, row.met_keys, row.alone_keys))
     if over_keys != (met_keys + alone_keys) % MODULUS:
-        return f"{many(alone, 'record')} were given alone, but not of the keys that had met nobody"
+        return f"{many(alone, 'record')} were given, but not of the keys that were over and had met nobody"
     return None
 
 

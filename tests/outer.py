@@ -43,14 +43,14 @@ class Arrived(Value, frozen=True):
     views: tuple[Click, ...]
 
 
-def some(chance: random.Random, count: int) -> Arrived:
+def some(chance: random.Random, count: int, late: int = LATE) -> Arrived:
     """Records of which none is later than it may be. Views are far behind clicks."""
 
     def of(start: int, number: int) -> Iterator[Click]:
         now = start
         for identity in range(number):
             now += chance.choice((0, 0, 1, 3, 25))
-            yield Click(chance.choice(KEYS), identity, max(0, now - chance.randrange(LATE + 1)))
+            yield Click(chance.choice(KEYS), identity, max(0, now - chance.randrange(late + 1)))
 
     return Arrived(tuple(of(40, count)), tuple(of(0, count)))
 
@@ -75,7 +75,7 @@ class Outer:
     """A pipeline that joins clicks with views in time, batch by batch."""
 
     def __init__(self, store: Store, how: str) -> None:
-        self.store, self._how = store, how
+        self.store, self.how = store, how
         self.source = f"{store.root}/topics"
 
     @property
@@ -86,7 +86,7 @@ class Outer:
             for name in ("clicks", "views")
         )
         columns, times = "clicks.id AS click, views.id AS view", ("clicks.seen", "views.seen")
-        clicks.join_within(views, columns, times=times, within=WITHIN * MINUTE, how=self._how, name="pairs").write(
+        clicks.join_within(views, columns, times=times, within=WITHIN * MINUTE, how=self.how, name="pairs").write(
             "pairs"
         )
         return pipeline

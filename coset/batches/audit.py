@@ -86,12 +86,12 @@ _TABLES = {
     "gaps": _schema("stream partition gaps looked found first"),
     "produced": _schema("stage task kind name partition counted taken made left"),
     "migrated": _schema("stage task step rows_before rows_after keys_before keys_after"),
-    "closed": _schema("stage task step over_rows over_keys met_rows met_keys alone_rows alone_keys late"),
+    "closed": _schema("stage task step over_rows over_keys met_rows met_keys alone_rows alone_keys late dropped"),
 }
 
 
 # Columns of later versions, and what they are in tables of before.
-_ADDED = {"bad_records": "", "set_aside": 0, "kept_aside": 0, "digest_aside": "", "digest_kept": ""}
+_ADDED = {"dropped": 0, "bad_records": "", "set_aside": 0, "kept_aside": 0, "digest_aside": "", "digest_kept": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,8 @@ class Audit:
     `spared` the records that a full shuffle would have moved too, by the plan. `produced` is explained in
     `batches.produced`, `gaps` in `batches.second_look`. `migrated` has the rows and keys of each step of which
     tasks wrote all kept rows again, before and after. `closed` has the rows and keys that were over in each task and
-    step whose records are given alone, those that had met a partner, those given, and the number that came late.
+    step whose records are given then, those that had met a partner, those given, and the number that came late and, of
+    these, that was dropped.
     """
 
     coverage: pd.DataFrame

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.graph import Mode, Op, given_alone
+from partitioning.model.graph import Mode, Op, waiting
 from partitioning.model.leaving import given_to, leavings
 from partitioning.model.plan import Plan, Stage, StateInput
 from partitioning.model.receipt import Made, TaskReceipt
@@ -52,22 +52,23 @@ def migrated(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, obj
 
 
 def closed(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, object]]:
-    """A row for each task and each step whose records are given alone once their time is over."""
+    """A row for each task and each step whose records are given once their time is over."""
     for task in tasks:
         said = {each.step: each for each in task.closed}
-        for name in _given_alone(plan.stage(task.task.stage)):
+        for name in _waiting(plan.stage(task.task.stage)):
             row: dict[str, object] = {"stage": task.task.stage, "task": task.task.task, "step": name}
             if each := said.get(name):
                 parts = {"over": each.over, "met": each.met, "alone": each.alone}
                 row |= {f"{part}_rows": keyed.rows for part, keyed in parts.items()}
                 row |= {f"{part}_keys": keyed.digest for part, keyed in parts.items()} | {"late": each.late}
+                row |= {"dropped": each.dropped}
             yield row
 
 
-def _given_alone(stage: Stage) -> Iterator[str]:
+def _waiting(stage: Stage) -> Iterator[str]:
     steps = {step.name: step for step in stage.steps}
     for step in stage.steps:
-        yield from given_alone(step, steps)
+        yield from waiting(step, steps)
 
 
 def _given(stage: Stage) -> Iterator[tuple[str, str]]:

@@ -60,11 +60,13 @@ def rows_in(data: bytes) -> list[dict[str, Any]]:
 
 
 def _value(column: pa.Array) -> object:
-    """The only value; text that is no UTF-8 as bytes."""
+    """The only value; text that is no UTF-8 as bytes, a time that Python does not know as text."""
     try:
         return column[0].as_py()
     except UnicodeDecodeError:
         return column.cast(pa.binary())[0].as_py()
+    except (OverflowError, ValueError):
+        return column.cast(pa.string())[0].as_py()
 
 
 def _text(value: object) -> str:

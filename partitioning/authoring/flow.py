@@ -15,15 +15,21 @@ from partitioning.authoring.state_sql import (
     CLOSES,
     NEW,
     OPEN,
+    RECORDS,
     distinct,
     distinct_keeps,
+    duration,
     marked,
     recent,
     recent_keeps,
+    waiting_for,
+    window_of,
+    windowed,
 )
 from partitioning.authoring.step_rules import (
     bad_key,
-    cannot_be_over,
+    cannot_be_given_alone,
+    cannot_close,
     cannot_keep,
     cannot_meet,
     cannot_write,
@@ -39,7 +45,7 @@ from partitioning.model.leaving import TIME
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, OPAQUE, HashName, KeyFormat, hash_findings
 from partitioning.model.streams import Column
-from partitioning.model.watermarks import AHEAD
+from partitioning.model.watermarks import AHEAD, Late
 from partitioning.numbers import FAN_IN, PARTITIONS
 from partitioning.values import Value, replace
 
@@ -295,7 +301,7 @@ class Flow(Value, frozen=True):
         _refuse(cannot_keep(self, Op.JOIN, {"ahead": ahead}))
         inner = how == Join.INNER
         if not inner:
-            _refuse(cannot_be_over(flows, keep))
+            _refuse(cannot_be_given_alone(flows, keep))
         joined = name or f"{self.step}.join"
         # Of which sides a record waits, to be given alone.
         waits = (timedelta() if inner else within, within if how == Join.FULL else timedelta())
@@ -349,13 +355,53 @@ class Flow(Value, frozen=True):
             f"WHERE CASE {' '.join(closes)} ELSE {self._new} OR {right._new} END"
         )
 
-    def _recent(self, name: str, time: str, keep: timedelta, ahead: timedelta, waits: timedelta) -> Flow:
-        """The records of this batch, and those of earlier batches that are not older than that."""
+    def _recent(
+        self,
+        name: str,
+        time: str,
+        keep: timedelta,
+        ahead: timedelta,
+        waits: timedelta,
+        corrected: timedelta | None = None,
+    ) -> Flow:
+        """The records of this batch, and those of earlier batches that are not older than that. Of windows, `time` is
+        their start, and they may be `corrected` for so long."""
         keeps = recent_keeps(self._source, self.key, time, keep, ahead, waits)
         sql = recent(self._source, time, ahead, name)
-        sql = marked(sql, name, waits) if waits else sql
-        flow = self._step(Op.RECENT, sql, (time,), name, keyed=True, state=keeps)
+        sql = marked(sql, name, waits) if waits and corrected is None else sql
+        # What is kept for corrections has to be all of a window, so another `keep` is another state.
+        expressions = (time, duration(corrected)) if corrected else (time,)
+        flow = self._step(Op.RECENT, sql, expressions, name, keyed=True, state=keeps)
         return replace(flow, alias=self.alias)
+
+    def windows(
+        self,
+        columns: str,
+        *,
+        time: str,
+        every: timedelta,
+        late: str = Late.DROP,
+        keep: timedelta | None = None,
+        ahead: timedelta = AHEAD,
+        name: str | None = None,
+    ) -> Flow:
+        """One row per key and window of event time, with these aggregates of its records, `window_start` and
+        `window_end`: given once, when the watermark passes the end.
+
+        `time` is an SQL expression; windows are `every` long, one after the other. Its streams have to say their times.
+        A record that comes when its window was given is `late`: "drop" counts it, "set aside" leaves it to its stream's
+        bad_records, and "correct" gives the window again with it, for `keep` after it was given. A time that is
+        infinite, or more than `ahead` after the day on which the batch is planned, is in no window.
+        """
+        _refuse(cannot_close(self, every, late, keep, ahead))
+        called, corrected, waits = name or f"{self.step}.windows", keep or timedelta(), waiting_for(every)
+        start, kept = window_of(time, every), waits + corrected
+        recently = self._recent(f"{called}.{self.alias}", start, kept, ahead, waits, corrected)
+        keys = _names(recently._key_columns)
+        sql = windowed(recently._source, recently.step, keys, columns, every, corrected, Late(late))
+        counted = recently._step(Op.AGGREGATE, sql, (columns,), f"{called}.counted", keyed=True)
+        shown = f"SELECT * EXCLUDE ({quote(RECORDS)}) FROM {quote(counted.step)}"
+        return replace(counted._step(Op.FILTER, shown, (), called), alias=name or self.alias)
 
     def process(
         self,

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from partitioning.model.graph import StateSpec, quote, state_of
 from partitioning.model.leaving import DAY_END, TIME
+from partitioning.model.watermarks import Late
 
 # Whether a record is of this batch.
 NEW = "@new"
@@ -19,8 +20,10 @@ CLOSES = "@closes"
 OPEN = "@open"
 # Of which side a row is that has no partner.
 ALONE = "@alone"
+# Of how many records a row of a window is.
+RECORDS = "@records"
 # The columns that no table has.
-MARKS = frozenset({TIME.name, NEW, CLOSES, OPEN, ALONE})
+MARKS = frozenset({TIME.name, NEW, CLOSES, OPEN, ALONE, RECORDS})
 _IDENTITY = "@identity"
 _BEFORE = "@before"
 _MICROSECOND = timedelta(microseconds=1)
@@ -41,6 +44,46 @@ def marked(recent: str, step: str, waits: timedelta) -> str:
     is_open = f"coalesce({new} OR {time} >= {before} - {span}, true)"
     closes = f"coalesce({time} < {now} - {span} AND {is_open}, {time} IS NULL)"
     return f"SELECT *, {is_open} AS {quote(OPEN)}, {closes} AS {quote(CLOSES)} FROM ({recent})"
+
+
+def duration(time: timedelta) -> str:
+    """A time as SQL."""
+    return f"to_microseconds({time // _MICROSECOND})"
+
+
+def window_of(time: str, every: timedelta) -> str:
+    """The start of the window in which a time is. Windows begin at multiples of their length from Monday, 3 January
+    2000."""
+    return f"time_bucket({duration(every)}, CAST(({time}) AS TIMESTAMP))"
+
+
+def windowed(
+    source: str, step: str, keys: str, columns: str, every: timedelta, corrected: timedelta, late: Late
+) -> str:
+    """A row for each window that the watermark passes in this batch, of all its records; and again for each that was
+    given, if it gets further records while it may be `corrected`. A record that comes later than that is in none."""
+    before, now = (f"getvariable('{passed}')" for passed in passed_by(step))
+    time, new, length = quote(TIME.name), quote(NEW), every // _MICROSECOND
+    span, kept = waiting_for(every) // _MICROSECOND, corrected // _MICROSECOND
+    bounds = f"make_timestamp({time}) AS window_start, make_timestamp({time} + {length}) AS window_end"
+    is_in_time = f"coalesce({time} >= {before} - {span + kept}, true)"
+    is_given = f"{time} < {now} - {span} AND {is_in_time}"
+    if late is Late.SET_ASIDE:
+        cases = {
+            f"{new} AND {time} IS NULL": "it has no time that counts",
+            f"{new} AND NOT {is_in_time}": "its window was given before it came",
+        }
+        told = " ".join(f"WHEN {case} THEN error('{why}')::BOOLEAN" for case, why in cases.items())
+        is_given = f"CASE {told} ELSE {is_given} END"
+    return (
+        f"SELECT {keys}, {bounds}, {columns}, count(*) AS {quote(RECORDS)} FROM {source} WHERE {is_given} "
+        f"GROUP BY ALL HAVING coalesce(min({time}) >= {before} - {span}, true) OR bool_or({new})"
+    )
+
+
+def waiting_for(every: timedelta) -> timedelta:
+    """By how much the watermark has to exceed the start of a window, for the window to be over."""
+    return every - _MICROSECOND
 
 
 def passed_by(step: str) -> tuple[str, str]:

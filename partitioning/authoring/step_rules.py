@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from partitioning.errors import Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
-from partitioning.model.graph import Join, Mode, Op
+from partitioning.model.graph import Join, Mode, Op, Step
 from partitioning.model.placement import KeyFormat
-from partitioning.model.watermarks import EventTime
+from partitioning.model.watermarks import EventTime, Late
 from partitioning.numbers import DAYS
 from partitioning.values import replace
 
@@ -84,19 +84,20 @@ def cannot_meet(op: Op, how: str, flows: Sequence[Flow]) -> Iterator[Finding]:
             yield Finding.of(Kind.NAME, what, where, "give the step before one of them a name=", alias=alias)
 
 
-def cannot_keep(flow: Flow, op: Op, times: Mapping[str, timedelta]) -> Iterator[Finding]:
-    """Why a flow's records cannot be kept by key for these times (by name, each at least as long as the one before)."""
+def cannot_keep(flow: Flow, op: str, *times: Mapping[str, timedelta]) -> Iterator[Finding]:
+    """Why a flow's records cannot be kept by key for these times (by name; of each mapping at least as long as the one
+    before)."""
     where = f"{op} of {flow.step}"
     if not flow.key:
         yield no_key(flow, where)
-    for name, time in times.items():
+    for name, time in (each for some in times for each in some.items()):
         if time <= timedelta(0):
             yield Finding.of(Kind.DECLARATION, f"{name} is {time}", where, "give a time above 0", name=name, time=time)
         elif finding := DAYS.finding(math.ceil(time / timedelta(days=1)), where):
             yield replace(
                 finding, what=f"{name} in days: {finding.what}", about=about(name=name, **dict(finding.about))
             )
-    for (name, time), (longer, most) in pairwise(times.items()):
+    for (name, time), (longer, most) in (pair for some in times for pair in pairwise(some.items())):
         if most < time:
             yield Finding.of(
                 Kind.DECLARATION,
@@ -110,12 +111,56 @@ def cannot_keep(flow: Flow, op: Op, times: Mapping[str, timedelta]) -> Iterator[
             )
 
 
-def cannot_be_over(flows: Sequence[Flow], keep: timedelta | None) -> Iterator[Finding]:
-    """Why nobody would know that the time of these flows' records is over."""
+def cannot_be_given_alone(flows: Sequence[Flow], keep: timedelta | None) -> Iterator[Finding]:
+    """Why no record of these flows can be given alone by a join."""
     where = f"{Op.JOIN} of {_and(flows)}"
     if keep is not None:
         what = f"keep is {keep}, and a record that is given alone is kept for twice within"
         yield Finding.of(Kind.DECLARATION, what, where, "leave keep= out", keep=keep)
+    yield from _cannot_be_over(flows, where)
+
+
+def cannot_close(
+    flow: Flow, every: timedelta, late: str, keep: timedelta | None, ahead: timedelta
+) -> Iterator[Finding]:
+    """Why a flow's windows cannot be given when they close, with this policy for late records."""
+    where = f"windows of {flow.step}"
+    yield from unfinished(Op.AGGREGATE, [flow])
+    yield from cannot_keep(flow, "windows", {"every": every}, {"ahead": ahead}, {} if keep is None else {"keep": keep})
+    yield from _cannot_be_over([flow], where)
+    if late not in tuple(Late):
+        what = f"unknown policy {late!r} for late records"
+        yield Finding.of(Kind.DECLARATION, what, where, f"use {', '.join(Late)}", late=late)
+    elif late == Late.CORRECT and keep is None:
+        what = "a window is corrected for as long as its records are kept, and nothing says how long that is"
+        yield Finding.of(Kind.DECLARATION, what, where, "say it with keep=", late=late)
+    elif late != Late.CORRECT and keep is not None:
+        what = f"keep is {keep}, and records are kept no longer than their window is open"
+        then = f"leave keep= out, or use late={Late.CORRECT.value!r}"
+        yield Finding.of(Kind.DECLARATION, what, where, then, keep=keep)
+    if late == Late.SET_ASIDE:
+        for stream in flow.pipeline.streams_of(flow.step):
+            if not stream.table and not stream.sets_aside:
+                what = f"stream {stream.name!r} sets no record aside, so a late one would stop the batch"
+                then = 'declare it with bad_records="set aside"'
+                yield Finding.of(Kind.DECLARATION, what, where, then, stream=stream.name)
+        for step in _moving(flow):
+            what = f"step {step.name!r} moves records, and behind it nobody knows whose they are, to set one aside"
+            yield Finding.of(Kind.DECLARATION, what, where, 'use late="drop" or "correct"', step=step.name)
+
+
+def _moving(flow: Flow) -> Iterator[Step]:
+    """The steps before a flow's end after which records may lie elsewhere."""
+    behind = {flow.step}
+    for step in reversed(flow.pipeline.steps):
+        if step.name in behind:
+            behind.update(step.inputs)
+            if step.rekeys or step.op in {Op.REPARTITION, Op.COMBINE, Op.SPARK}:
+                yield step
+
+
+def _cannot_be_over(flows: Sequence[Flow], where: str) -> Iterator[Finding]:
+    """Why nobody would know that the time of these flows' records is over."""
     for flow in flows:
         streams = flow.pipeline.streams_of(flow.step)
         timed = [stream for stream in streams if not stream.table]

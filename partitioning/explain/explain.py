@@ -12,7 +12,7 @@ from partitioning.documents.document import digest
 from partitioning.explain.missing import missing
 from partitioning.explain.reason_texts import exchange_reason, stage_reason
 from partitioning.explain.surprises import surprises_section
-from partitioning.explain.watermarks import watermarks_section
+from partitioning.explain.watermarks import waiting_section, watermarks_section
 from partitioning.model.graph import Mode
 from partitioning.model.plan import (
     Exchange,
@@ -48,6 +48,7 @@ def explain(plan: Plan, previous: Plan | None = None, last: Statistics | None = 
         _streams(plan, records),
         *missing(plan),
         *watermarks_section(plan.marks),
+        *waiting_section(plan),
         *surprises_section(plan, last),
         *_exchanges(plan),
         *(_stage(plan, stage, groups) for stage in plan.stages[:MOST_ROWS]),

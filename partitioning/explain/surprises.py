@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import assert_never
 
-from partitioning.model.graph import Op, Step
+from partitioning.model.graph import Op, Step, waiting
 from partitioning.model.plan import Plan, StateInput
 from partitioning.model.statistics import Statistics
+from partitioning.model.watermarks import EventTime
 from partitioning.sections import Section, many, percent
 from partitioning.values import Value
 
@@ -49,7 +50,14 @@ class OneKey(Value, frozen=True, tag="one key", tag_field="surprise"):
     partition: int | None = None
 
 
-Surprise = JoinsATable | JoinsInABatch | OnlyGrows | OneKey
+class NeverLate(Value, frozen=True, tag="never late", tag_field="surprise"):
+    """The step gives what is over, once, and these streams say that no record comes later than later ones."""
+
+    step: str
+    streams: tuple[str, ...]
+
+
+Surprise = JoinsATable | JoinsInABatch | OnlyGrows | OneKey | NeverLate
 
 
 def surprises(plan: Plan, last: Statistics | None = None) -> tuple[Surprise, ...]:
@@ -59,7 +67,8 @@ def surprises(plan: Plan, last: Statistics | None = None) -> tuple[Surprise, ...
     tables = {stream.name for stream in plan.streams if stream.declared.table}
     joins = [found for step in steps.values() if step.op is Op.JOIN if (found := _join(step, steps, tables))]
     growing = (step for step in steps.values() if step.op in {Op.COMBINE, Op.LATEST} and step.keeps_its_rows)
-    return (*joins, *(OnlyGrows(step.name, step.op, kept.get(step.name)) for step in growing), *_one_key(plan, last))
+    grown = (OnlyGrows(step.name, step.op, kept.get(step.name)) for step in growing)
+    return (*joins, *_never_late(plan, steps), *grown, *_one_key(plan, last))
 
 
 def surprises_section(plan: Plan, last: Statistics | None) -> Iterator[Section]:
@@ -78,6 +87,17 @@ def _join(step: Step, steps: Mapping[str, Step], tables: set[str]) -> Surprise |
     if len(set(streams)) > 1:
         return JoinsInABatch(step.name, tuple(dict.fromkeys(name for names in streams for name in names)))
     return JoinsATable(step.name, whole) if whole else None
+
+
+def _never_late(plan: Plan, steps: Mapping[str, Step]) -> Iterator[NeverLate]:
+    """The steps that wait for what is over, of streams for which no record is late."""
+    times = {stream.name: stream.declared.time for stream in plan.streams}
+    for step in steps.values():
+        if waiting(step, steps):
+            names, _ = _origin(step.name, steps, set())
+            found = [(name, times.get(name)) for name in names]
+            if strict := tuple(name for name, time in found if isinstance(time, EventTime) and not time.late):
+                yield NeverLate(step.name, strict)
 
 
 def _origin(name: str, steps: Mapping[str, Step], tables: set[str]) -> tuple[tuple[str, ...], bool]:
@@ -119,6 +139,12 @@ def _row(found: Surprise) -> tuple[str, str, str]:
             what = f"it joins records of {' and '.join(found.streams)} only if one batch brings both"
             then = "use join_within for records close in time, or declare one side as a table"
             return f"step {found.step}", what, then
+        case NeverLate():
+            what = (
+                f"it gives what is over once, and {' and '.join(found.streams)} says that no record is late: one that "
+            )
+            then = "declare by how much records may be late: late="
+            return f"step {found.step}", f"{what}comes after a later one of its partition may come too late", then
         case OnlyGrows():
             rows = "" if not found.rows else f", {many(found.rows, 'row')} by now"
             what = f"it keeps a row for each key that it ever saw{rows}, and removes none"

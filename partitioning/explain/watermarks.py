@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
+from partitioning.model.graph import StateSpec, waiting
 from partitioning.model.offsets import StreamPartition
+from partitioning.model.plan import Plan
 from partitioning.model.watermarks import Watermark
-from partitioning.sections import Section, runs
+from partitioning.sections import Section, duration, runs
 
+WAITING = ("step", "waits", "was over before", "is over in this batch before", "is kept after that")
 COLUMNS = ("stream", "watermark", "held back by", "its latest time", "idle partitions")
 
 
@@ -17,6 +21,27 @@ def watermarks_section(marks: Sequence[Watermark]) -> Iterator[Section]:
     if marks:
         notes = ("No record before its stream's watermark is expected any more; one that comes all the same is late.",)
         yield Section("Watermarks", COLUMNS, tuple(map(watermark_row, marks)), notes)
+
+
+def waiting_section(plan: Plan) -> Iterator[Section]:
+    """The steps that give what is over, if there are any: up to which time that was given, and is in this batch."""
+    steps = {step.name: step for stage in plan.stages if not stage.repeats for step in stage.steps}
+    sides = [steps[name] for step in steps.values() for name in waiting(step, steps)]
+    if rows := tuple(_waiting_row(side.name, side.state) for side in sides if side.state):
+        notes = ("What is this much before the watermark of all that the step comes from is over, and is given once.",)
+        yield Section("What waits until it is over", WAITING, rows, notes)
+
+
+def _waiting_row(step: str, state: StateSpec) -> tuple[str, ...]:
+    passed = state.watermark
+    times = (passed.before, passed.now) if passed else (None, None)
+    longer = duration((state.microseconds - state.waits) / 10**6) if state.microseconds > state.waits else ""
+    return (
+        step,
+        duration(math.ceil(state.waits / 10**6)),
+        *(event_time(time - state.waits) if time is not None else "nothing yet" for time in times),
+        longer,
+    )
 
 
 def watermark_row(mark: Watermark) -> tuple[str, ...]:

@@ -121,9 +121,9 @@ class Step(Value, frozen=True):
         return self.state is not False and not self.state.sql and not self.function
 
 
-def given_alone(step: Step, steps: Mapping[str, Step]) -> tuple[str, ...]:
-    """The inputs of a join whose records are given alone if they find no partner in time; none of another step."""
-    inputs = (steps[name] for name in step.inputs if name in steps) if step.op is Op.JOIN else ()
+def waiting(step: Step, steps: Mapping[str, Step]) -> tuple[str, ...]:
+    """The inputs of a join or of windows whose records are given once their time is over; none of another step."""
+    inputs = (steps[name] for name in step.inputs if name in steps) if step.op in {Op.JOIN, Op.AGGREGATE} else ()
     return tuple(side.name for side in inputs if side.state and side.state.waits)
 
 

@@ -174,15 +174,19 @@ class Migrated(Value, frozen=True):
     after: Keyed
 
 
-class Closed(Value, frozen=True):
+class Closed(Value, frozen=True, omit_defaults=True):
     """The records of a side of a join in time that were `over` in a batch, those of them that had `met` a partner, and
-    those that were given `alone`. `late` counts those that came when their time was over."""
+    those that were given `alone`. `late` counts those that came when their time was over.
+
+    Of windows, the records whose windows were over, none that met any, and those that were given in a window. `dropped`
+    counts new records that are in no window, as they came too late or have no time that counts."""
 
     step: str
     over: Keyed
     met: Keyed
     alone: Keyed
     late: int
+    dropped: int = 0
 
 
 class TaskReceipt(Value, frozen=True, omit_defaults=True):
@@ -191,7 +195,7 @@ class TaskReceipt(Value, frozen=True, omit_defaults=True):
     `milliseconds` is its working time; sizing uses it, publication does not. `cpu_milliseconds` is the CPU time that
     its process took meanwhile; that of Spark's JVM is not known. Tasks of earlier versions omit it, `made` and
     `location`, which says where the task ran. `apart` has the records whose times do not count, by step. `migrated` has
-    the steps of which it wrote all kept rows again, `closed` the sides of joins whose records are given alone.
+    the steps of which it wrote all kept rows again, `closed` what was over of joins and windows that wait.
     """
 
     task: TaskRef

@@ -6,6 +6,7 @@ A plan fixes them from what the batches before it have counted, so that a retry 
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import StrEnum
 
 from partitioning.values import Value
 
@@ -13,6 +14,15 @@ from partitioning.values import Value
 AHEAD = timedelta(days=1)
 # How long a stream partition without new records holds the watermark back, unless a stream sets it.
 IDLE = timedelta(days=1)
+
+
+class Late(StrEnum):
+    """What becomes of a record whose window was given before it came: it is dropped and counted, set aside by its
+    stream, or the window is given again with it."""
+
+    DROP = "drop"
+    SET_ASIDE = "set aside"
+    CORRECT = "correct"
 
 
 class EventTime(Value, frozen=True):

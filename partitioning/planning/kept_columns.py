@@ -69,7 +69,7 @@ def _made(step: Step) -> Mapping[str, str]:
         case Op.DISTINCT:
             return {IDENTITY: texts[0], _TIME: texts[1]}
         case Op.RECENT:
-            return {_TIME: texts[0]}
+            return {_TIME: ", ".join(texts)}
         case _:
             return {_WHOLE: ", ".join(texts)}
 

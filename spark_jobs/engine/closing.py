@@ -1,18 +1,54 @@
-"""Closing: the records whose time is over in a batch, and whether each met a partner or was given alone, once."""
+"""Closing: the records whose time is over in a batch, and whether each met a partner or was given alone, or was given
+in a window, once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from partitioning.authoring.state_sql import ALONE, NEW, OPEN
+from partitioning.authoring.state_sql import ALONE, NEW, OPEN, RECORDS
 from partitioning.model.composite_key import key_parts
-from partitioning.model.graph import Step, quote
+from partitioning.model.graph import Op, Step, quote
 from partitioning.model.leaving import TIME
 from partitioning.model.receipt import MODULUS, Closed, Keyed
 from spark_jobs.engine.relations import Relations
 
 
-def closed(relations: Relations, joined: Step, sides: Sequence[Step]) -> Iterator[Closed]:
+def closed(relations: Relations, giving: Step, sides: Sequence[Step]) -> Iterator[Closed]:
+    """What closed of each input of a step that gives what is over."""
+    if giving.op is Op.AGGREGATE:
+        yield from (_in_windows(relations, giving, side) for side in sides)
+    else:
+        yield from _of_sides(relations, giving, sides)
+
+
+def _in_windows(relations: Relations, counted: Step, side: Step) -> Closed:
+    """What closed of windows: counted by the times of records, and by what windows say of how many they are."""
+    assert side.state
+    passed, where, rows = side.state.watermark, f"step {side.name!r}", f"FROM {quote(side.name)} AS own WHERE"
+    now, before = (passed.now, passed.before) if passed else (None, None)
+    time, new, key = (f"own.{quote(name)}" for name in (TIME.name, NEW, side.key))
+    late, over, dropped = "false", "false", f"{new} AND {time} IS NULL"
+    if now is not None:
+        over = f"{time} < {now - side.state.waits}"
+    if before is not None:
+        given, kept = before - side.state.waits, before - side.state.microseconds
+        late, dropped = f"{new} AND {time} < {given}", f"{new} AND ({time} IS NULL OR {time} < {kept})"
+        again = (
+            f"SELECT 1 FROM {quote(side.name)} AS other WHERE other.{quote(NEW)} "
+            f"AND other.{quote(TIME.name)} = {time} AND other.{quote(side.key)} IS NOT DISTINCT FROM {key}"
+        )
+        over = f"{over} AND ({time} >= {given} OR ({time} >= {kept} AND EXISTS ({again})))"
+    return Closed(
+        side.name,
+        _keyed(relations, f"SELECT * {rows} {over}", side.key, where),
+        _keyed(relations, "SELECT NULL AS key WHERE false", "key", where),
+        _keyed(relations, f"SELECT * FROM {quote(counted.name)}", counted.key, where, of=quote(RECORDS)),
+        _keyed(relations, f"SELECT * {rows} {late}", side.key, where).rows,
+        _keyed(relations, f"SELECT * {rows} {dropped}", side.key, where).rows,
+    )
+
+
+def _of_sides(relations: Relations, joined: Step, sides: Sequence[Step]) -> Iterator[Closed]:
     """What closed of each side whose records are given alone: counted by time, by partners, and by what was given."""
     for side in (side for side in sides if side.state and side.state.waits):
         (other,) = (each for each in sides if each is not side)
@@ -61,9 +97,11 @@ def _valid(side: Step, other: Step) -> str:
     return " AND ".join([f"{own_key} = {other_key}", *known, near, both])
 
 
-def _keyed(relations: Relations, sql: str, key: str, where: str) -> Keyed:
-    """How many rows a query has, and the digest of their keys, which does not depend on their order."""
+def _keyed(relations: Relations, sql: str, key: str, where: str, of: str = "1") -> Keyed:
+    """How many records a query's rows are, each `of` so many, and the digest of their keys, which does not depend on
+    their order."""
     text = f"coalesce({quote(key)}::VARCHAR, '')"
-    digest = f"coalesce(sum((hash({text}) % {MODULUS})::HUGEINT) % {MODULUS}, 0)::BIGINT"
-    (row,) = relations.query(f"SELECT count(*) AS rows, {digest} AS keys FROM ({sql})", where).read_all().to_pylist()
+    digest = f"coalesce(sum((hash({text}) % {MODULUS})::HUGEINT * {of}) % {MODULUS}, 0)::BIGINT"
+    counted = f"SELECT coalesce(sum({of}), 0)::BIGINT AS rows, {digest} AS keys FROM ({sql})"
+    (row,) = relations.query(counted, where).read_all().to_pylist()
     return Keyed(row["rows"], f"{row['keys']:016x}")

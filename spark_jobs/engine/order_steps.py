@@ -14,7 +14,7 @@ from partitioning.commands import Replan
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
-from partitioning.model.graph import Mode, Op, Step, given_alone, quote, state_of
+from partitioning.model.graph import Mode, Op, Step, quote, state_of, waiting
 from partitioning.model.leaving import DAY_END, Leaving
 from partitioning.model.order import Order, Ordered
 from partitioning.model.plan import PlannedWrite, StateInput
@@ -69,7 +69,7 @@ class Steps(Relations):
             self._made(step, file)
         elif step.keeps_its_rows:
             self._goes_on(step)
-        elif given_alone(step, self._by_name):
+        elif waiting(step, self._by_name):
             # It is counted as well as read.
             self.create(step.name, step.sql, f"step {step.name!r}")
         else:
@@ -128,10 +128,10 @@ class Steps(Relations):
         return tuple(found)
 
     def closed(self) -> tuple[Closed, ...]:
-        """What closed of the sides of joins whose records are given alone."""
-        waiting = (step for step in self._order.steps if given_alone(step, self._by_name))
+        """What closed of the sides of joins whose records are given alone, and of windows."""
+        giving = (step for step in self._order.steps if waiting(step, self._by_name))
         return tuple(
-            one for step in waiting for one in closed(self, step, [self._by_name[name] for name in step.inputs])
+            one for step in giving for one in closed(self, step, [self._by_name[name] for name in step.inputs])
         )
 
     def _relation(self, name: str, intakes: Sequence[Intake], scans: int) -> None:
@@ -234,7 +234,7 @@ def _scans(order: Order) -> Counter[str]:
     for step in reversed(order.steps):
         # The result of a function, and state by key, are tables, so their input is read once. Steps with state read it
         # once more: for its keys, or for the rows to keep for a time.
-        held = step.function or (step.state and not step.state.sql) or given_alone(step, steps)
+        held = step.function or (step.state and not step.state.sql) or waiting(step, steps)
         for name in step.inputs:
             scans[name] += (1 if held else scans[step.name]) + (1 if step.state else 0)
             scans[name] += 2 if step.state and step.state.apart else 0

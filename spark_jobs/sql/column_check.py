@@ -13,7 +13,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.imports import imported, is_import_path
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts, kind
-from partitioning.model.graph import Mode, Op, Step, Write, quote
+from partitioning.model.graph import Mode, Op, Step, Write, quote, waiting
 from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import Column, Discovered, Stream
 from partitioning.model.watermarks import EventTime
@@ -156,8 +156,11 @@ class _Check:
             columns=frozenset[str]().union(*(relation.names for relation in relations)),
             relations={name.lower() for name in self._relations},
         )
-        if step.op is Op.COGROUP and not self._rules.aggregates(tree):
-            wrong["a cogroup has one row for each key, and this would make more"] = "aggregate it"
+        if not self._rules.aggregates(tree):
+            if step.op is Op.COGROUP:
+                wrong["a cogroup has one row for each key, and this would make more"] = "aggregate it"
+            elif step.op is Op.AGGREGATE and waiting(step, {each.name: each for each in self._pipeline.steps}):
+                wrong["there is one row for each key and window, and this would make more"] = "aggregate it"
         for name in self._lost(inputs, tree):
             wrong[f"{name!r} is not in all flows that were merged"] = "select it in each of them before"
         self._findings.extend(

@@ -15,6 +15,7 @@ from tests.integration.test_watermarks import A, B, Clicks
 from tests.judged import FOLLOW, ONCE, Refusal, caught_by, refusal
 from tests.outer import END, Outer
 from tests.real_batches import ran
+from tests.windowed import Windowed
 
 
 @caught_by(FOLLOW)
@@ -55,4 +56,37 @@ def test_a_join_that_gives_too_early_or_never_or_again_what_found_no_partner_is_
 
     said = refusal(ran(store, outer.pipeline, hurried), tmp_path)
     assert "over, 0 had met a partner" in said.findings[0]
+    return said
+
+
+@caught_by(ONCE)
+@pytest.mark.parametrize(
+    ("sql", "wrong"),
+    [
+        ("\"@time\" < getvariable('counted.both@now') - 899999999 AND", ""),
+        ("< getvariable('counted.both@now')", "< getvariable('counted.both@before')"),
+        ("OR bool_or", "OR true OR bool_or"),
+        ('count(*) AS "@records"', '1 AS "@records"'),
+    ],
+)
+def test_windows_that_are_given_too_early_or_late_or_again_or_in_part_are_refused(
+    store: Store, tmp_path: Path, sql: str, wrong: str
+) -> Refusal:
+    windowed = Windowed(store, "correct")
+    windowed.batch([Click("a", 1, 0), Click("a", 2, 50)], [Click("b", 3, 0)])
+    for minute in (40, 60):
+        last = [Click(key, END, minute) for key in "abcdefgh"]
+        windowed.batch(last, last)
+    windowed.land([Click("a", 4, 61)], [Click("b", 4, 61)])
+
+    def otherwise(plan: Plan) -> Plan:
+        stages = (replace(stage, steps=tuple(map(given, stage.steps))) for stage in plan.stages)
+        return replace(plan, stages=tuple(stages))
+
+    def given(step: Step) -> Step:
+        assert step.name != "counted.counted" or sql in step.sql
+        return replace(step, sql=step.sql.replace(sql, wrong))
+
+    said = refusal(ran(store, windowed.pipeline, otherwise), tmp_path)
+    assert "were over, 0 had met a partner" in said.findings[0]
     return said

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 from fractions import Fraction
+from typing import Any
 
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.explain.surprises import (
     JoinsATable,
     JoinsInABatch,
+    NeverLate,
     OneKey,
     OnlyGrows,
     Surprise,
@@ -69,3 +71,16 @@ def test_a_stream_with_one_key_is_told_by_the_last_receipts_or_by_where_its_reco
     found = [arrived("views", [0, 0, 1_000, 0]), arrived("clicks", [0, 0, 999, 0]), arrived("users", [5_000, 1])]
     plan = plan_of(pipeline, found)
     assert surprises(plan) == (OneKey("views", "tailnum", Fraction(1), partition=2),)
+
+
+def test_what_is_over_of_a_stream_for_which_no_record_is_late_is_told() -> None:
+    pipeline, hour = Pipeline("shown", source="s3://landing/topics"), timedelta(hours=1)
+    said: dict[str, Any] = {"key": "tailnum", "partitions": 4, "time": "make_timestamp(dep_delay)"}
+    views, clicks = pipeline.stream("views", **said), pipeline.stream("clicks", late=hour, **said)
+    counted: dict[str, Any] = {"time": "make_timestamp(dep_delay)", "every": hour}
+    views.windows("count(*) AS n", name="strict", **counted).write("a")
+    clicks.windows("count(*) AS n", name="patient", **counted).write("b")
+    views.select("dep_delay", name="v").merge(clicks.select("dep_delay", name="c"), name="both").windows(
+        "count(*) AS n", name="merged", **counted
+    ).write("c")
+    assert told(pipeline) == (NeverLate("strict.counted", ("views",)), NeverLate("merged.counted", ("views",)))

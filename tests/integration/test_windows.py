@@ -1,0 +1,189 @@
+"""Windows are given once, when they close, wherever batches were cut and whatever tasks there were."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coset.batches.kept_aside import set_aside_in
+from coset.batches.ref import BatchRef
+from coset.testing import run
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.store import Store
+from partitioning.errors import Refused
+from tests.examples import few
+from tests.histories import Click
+from tests.outer import END, LATE, some
+from tests.running import run_and_publish, run_and_publish_unjudged, task_receipts
+from tests.windowed import KEEP, Windowed, both, windows_of
+
+MINUTE = timedelta(minutes=1)
+# A minute of the year 11,476, which no step believes.
+_NEVER = 5_000_000_000
+
+
+@pytest.mark.parametrize("late", ["drop", "correct"])
+@pytest.mark.parametrize("seed", few(range(4)))
+@pytest.mark.parametrize("batches", [1, 7])
+def test_the_same_records_give_the_same_windows_wherever_batches_are_cut(
+    store: Store, late: str, seed: int, batches: int
+) -> None:
+    chance = random.Random(seed)
+    arrived = some(chance, 40, LATE + KEEP if late == "correct" else LATE)
+    windowed = Windowed(store, late)
+    windowed.all_in(arrived, batches, chance)
+    assert windowed.windows() == windows_of(both(arrived))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("late", ["drop", "correct"])
+def test_forty_batches_give_the_windows_that_one_gives(store: Store, late: str) -> None:
+    chance = random.Random(40)
+    arrived = some(chance, 120, LATE + KEEP if late == "correct" else LATE)
+    windowed = Windowed(store, late)
+    windowed.all_in(arrived, 40, chance)
+    assert windowed.windows() == windows_of(both(arrived))
+
+
+_LAST = [Click(key, END, END) for key in "abcdefgh"]
+
+
+def test_a_batch_without_a_record_gives_the_windows_that_are_over_once_and_is_proved(
+    store: Store, tmp_path: Path
+) -> None:
+    windowed = Windowed(store, "drop")
+    windowed.batch([Click("a", 1, 0), Click("b", 2, 14)], [Click("b", 3, 15)])
+    windowed.batch(_LAST, _LAST)
+    assert windowed.windows() == []
+    ref = windowed.plan()
+    assert ref is not None
+    run_and_publish(ref, tmp_path)
+    assert ref.load()[1].records == 0
+    assert windowed.windows() == [("a", 0, 1, 1), ("b", 0, 1, 2), ("b", 15, 1, 3)]
+    closed = [one for task in task_receipts(ref) for one in task.closed]
+    assert [sum(getattr(one, part).rows for one in closed) for part in ("over", "met", "alone")] == [3, 0, 3]
+    assert windowed.plan() is None
+
+
+def test_a_window_closes_when_the_watermark_is_its_end_and_not_a_microsecond_before() -> None:
+    for shown, closed in ((59, 0), (60, 1)):
+        pipeline = Pipeline("ends", source="s3://landing/topics")
+        stream = pipeline.stream("clicks", key="k", partitions=1, time="make_timestamp(t)")
+        every = timedelta(microseconds=60)
+        stream.windows("count(*) AS n", time="make_timestamp(t)", every=every, name="counted").write("counted")
+        rows = run(pipeline, {"clicks": [{"k": "a", "t": 0}, {"k": "b", "t": shown}]})
+        assert len(rows["counted"]) == closed
+
+
+def _dropped(ref: BatchRef) -> tuple[int, int]:
+    """How many records came late, and how many are in no window."""
+    closed = [one for task in task_receipts(ref) for one in task.closed]
+    return sum(one.late for one in closed), sum(one.dropped for one in closed)
+
+
+def _closed(store: Store, late: str) -> Windowed:
+    """The window from minute 0 on was given, and those up to `END` are over."""
+    windowed = Windowed(store, late)
+    windowed.batch([Click("a", 1, 0)], [Click("b", 2, 0)])
+    last = [Click(key, 9, 45) for key in "abcdefgh"]
+    windowed.batch(last, last)
+    ref = windowed.plan()
+    assert ref is not None
+    run_and_publish_unjudged(ref)
+    assert windowed.windows() == [("a", 0, 1, 1), ("b", 0, 1, 2)]
+    return windowed
+
+
+def test_what_comes_after_its_window_was_given_is_dropped_and_counted(store: Store, tmp_path: Path) -> None:
+    windowed = _closed(store, "drop")
+    windowed.land([Click("a", 3, 1), Click("a", 4, 46), Click("c", 5, _NEVER)], [])
+    ref = windowed.plan()
+    assert ref is not None
+    run_and_publish(ref, tmp_path)
+    assert _dropped(ref) == (1, 2)
+    said = "".join(page.read_text() for page in tmp_path.rglob("*.html"))
+    assert "1 came late; 2 dropped" in said
+    windowed.close()
+    assert [window for window in windowed.windows() if window[0] in {"a", "c"}] == [
+        ("a", 0, 1, 1),
+        ("a", 45, 3, 22),
+        ("c", 45, 2, 18),
+    ]
+
+
+def test_a_window_is_given_again_with_what_comes_late_until_it_is_kept_no_more(store: Store, tmp_path: Path) -> None:
+    windowed = _closed(store, "correct")
+    windowed.land([Click("a", 3, 1)], [])
+    ref = windowed.plan()
+    assert ref is not None
+    run_and_publish(ref, tmp_path)
+    assert _dropped(ref) == (1, 0)
+    assert windowed.windows() == [("a", 0, 2, 4), ("b", 0, 1, 2)]
+    last = [Click(key, 9, 15 + KEEP + LATE) for key in "abcdefgh"]
+    windowed.batch(last, last)
+    in_time = windowed.batch([Click("a", 4, 2)], [])
+    assert _dropped(in_time) == (1, 0)
+    last = [Click(key, 9, 16 + KEEP + LATE) for key in "abcdefgh"]
+    windowed.batch(last, last)
+    ref = windowed.plan()
+    assert ref is not None
+    run_and_publish_unjudged(ref)
+    too_late = windowed.batch([Click("a", 5, 3)], [])
+    assert _dropped(too_late) == (1, 1)
+    assert windowed.windows()[0] == ("a", 0, 3, 8)
+
+
+def test_windows_that_cannot_be_given_once_are_refused() -> None:
+    pipeline = Pipeline("refused", source="s3://landing/topics")
+    clicks = pipeline.stream("clicks", key="k", partitions=2, time="seen")
+    views = pipeline.stream("views", key="k", partitions=2)
+    aside = pipeline.stream("aside", key="k", partitions=2, time="seen", bad_records="set aside")
+    said: dict[str, Any] = {"time": "seen", "every": 60 * MINUTE}
+    for flow, more, what in (
+        (views, {}, "stream 'views' does not say when its records happened, so none is ever over"),
+        (clicks, {"every": timedelta(0)}, "every is 0:00:00"),
+        (clicks, {"late": "forget"}, "unknown policy 'forget' for late records"),
+        (clicks, {"late": "correct"}, "nothing says how long that is"),
+        (clicks, {"keep": MINUTE}, "keep is 0:01:00, and records are kept no longer than their window is open"),
+        (clicks, {"late": "correct", "keep": timedelta(0)}, "keep is 0:00:00"),
+        (clicks, {"late": "set aside"}, "stream 'clicks' sets no record aside, so a late one would stop the batch"),
+        (clicks.partial("count(*) AS n", by="k"), {}, "is partial"),
+        (aside.rekey("id"), {"late": "set aside"}, "step 'aside.rekey' moves records, and behind it"),
+    ):
+        with pytest.raises(Refused, match=what):
+            flow.windows("count(*) AS n", **(said | more))
+
+
+def test_a_window_has_one_row_for_each_key() -> None:
+    pipeline = Pipeline("rows", source="s3://landing/topics")
+    clicks = pipeline.stream("clicks", key="k", partitions=1, time="seen::TIMESTAMP")
+    counted = clicks.windows("id, count(*) AS n", time="seen::TIMESTAMP", every=MINUTE)
+    counted.write("counted")
+    with pytest.raises(Refused, match="there is one row for each key and window, and this would make more"):
+        run(pipeline, {"clicks": [{"k": "a", "id": 1, "seen": "2026-01-01 12:00"}]})
+
+
+def test_what_comes_after_its_window_was_given_is_set_aside_and_proved(store: Store, tmp_path: Path) -> None:
+    windowed = _closed(store, "set aside")
+    windowed.land([Click("a", 3, 1), Click("a", 4, 46), Click("c", 5, _NEVER)], [Click("d", 6, 2)])
+    ref = windowed.plan()
+    assert ref is not None
+    run_and_publish(ref, tmp_path)
+    ledger, plan = ref.load()
+    found = sorted((one["stream"], one["step"], one["why"]) for one in set_aside_in(ledger, plan))
+    late, timeless = (
+        f"SQL failed: Invalid Input Error: {why}"
+        for why in ("its window was given before it came", "it has no time that counts")
+    )
+    step = "counted.counted"
+    assert found == [("clicks", step, timeless), ("clicks", step, late), ("views", step, late)]
+    windowed.close()
+    assert [window for window in windowed.windows() if window[0] in {"a", "c"}] == [
+        ("a", 0, 1, 1),
+        ("a", 45, 3, 22),
+        ("c", 45, 2, 18),
+    ]

@@ -1,0 +1,64 @@
+"""Windows of event time that are given when they close: batches of clicks and views, and what all of them give."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from deltalake import DeltaTable
+
+from coset.sources.s3 import storage_options
+from partitioning.authoring.pipeline import Pipeline
+from spark_jobs.tables.table_schema import folder
+from tests.histories import MINUTE as MICROSECONDS
+from tests.histories import Click
+from tests.outer import END, LATE, MINUTE, PARTITIONS, Arrived, Outer
+
+EVERY, KEEP = 15, 40
+# A key, the minute in which a window begins, how many records it has, and the sum of their identities.
+Window = tuple[str | None, int, int, int]
+COLUMNS = "count(*) AS n, sum(id)::BIGINT AS ids"
+
+
+def windows_of(records: Iterable[Click]) -> list[Window]:
+    """What one process makes of all records."""
+    found = defaultdict[tuple[str | None, int], list[int]](list)
+    for record in records:
+        found[record.key, record.minute - record.minute % EVERY].append(record.identity)
+    return sorted(((key, start, len(ids), sum(ids)) for (key, start), ids in found.items()), key=repr)
+
+
+class Windowed(Outer):
+    """A pipeline that counts clicks and views together in windows. Of late records it does `how` says."""
+
+    @property
+    def pipeline(self) -> Pipeline:
+        pipeline = Pipeline("outer", source=self.source)
+        said: dict[str, Any] = {"key": "k", "partitions": PARTITIONS, "null_keys": "own task", "time": "seen"}
+        said |= {"bad_records": "set aside" if self.how == "set aside" else "refuse", "late": LATE * MINUTE}
+        clicks, views = (pipeline.stream(name, **said) for name in ("clicks", "views"))
+        both = clicks.select("id, seen", name="c").merge(views.select("id, seen", name="v"), name="both")
+        keep = KEEP * MINUTE if self.how == "correct" else None
+        counted = both.windows(COLUMNS, time="seen", every=EVERY * MINUTE, late=self.how, keep=keep, name="counted")
+        if self.how == "correct":
+            one = "n, ids, window_start, concat_ws(' ', k, window_start) AS one"
+            counted.select(f"{one}, window_end").rekey("one").write("windows", mode="upsert")
+        else:
+            counted.write("windows")
+        return pipeline
+
+    def windows(self) -> list[Window]:
+        """The published rows but those of the end."""
+        rows = DeltaTable(folder(self.store, "windows"), storage_options=storage_options()).to_pyarrow_table()
+        found = []
+        for row in rows.to_pylist():
+            start, end = (int(row[name].timestamp() * 10**6) // MICROSECONDS for name in ("window_start", "window_end"))
+            assert end - start == EVERY
+            found.append((row["k"], start, row["n"], row["ids"]))
+        return sorted((window for window in found if window[1] < END - END % EVERY), key=repr)
+
+
+def both(arrived: Arrived) -> list[Click]:
+    """The records of both streams."""
+    return [*arrived.clicks, *arrived.views]
