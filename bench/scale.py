@@ -1,7 +1,8 @@
 """`python -m bench.scale`: what a batch of many tasks costs whoever plans, judges and publishes it.
 
-It lands a file of some records in each of so many stream partitions, and runs two batches of them in a folder, by the
-local runner in this process. Of each step it shows processor seconds, the peak of memory, and what it asked the store.
+It lands a file of some records in each of so many stream partitions, and runs two batches of them in an S3 server, by
+the local runner in this process. Of each step it shows processor seconds, the peak of memory, and what it asked the
+server, by a proxy that counts.
 """
 
 from __future__ import annotations
@@ -13,62 +14,48 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.asked import SOURCE, STORE, SUBJECTS, Asked, Request, by_subject, counted, in_words
 from bench.measure import measured
 from coset.batches import steps
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.cli.output import Table, show
+from coset.sources.s3 import s3_filesystem, split
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import encode
-from partitioning.documents.folder_store import FolderStore
 from partitioning.documents.stores import store_at
 from partitioning.hashes import placement_hash
 from spark_jobs.group import encoded, orders_of
 
 RECORDS = 4
-ASKED = Counter[str]()
 
 
-def counting() -> None:
-    """Count what is asked of folders, as an object store would be asked."""
-    for name in ("get", "get_part", "put_new", "put", "delete", "head", "page"):
-        setattr(FolderStore, name, _counted(name, getattr(FolderStore, name)))
-
-
-def _counted(name: str, method: Any) -> Any:
-    def call(*given: Any, **named: Any) -> Any:
-        ASKED[name] += 1
-        return method(*given, **named)
-
-    return call
-
-
-def pipeline(root: Path, partitions: int) -> Pipeline:
+def pipeline(partitions: int) -> Pipeline:
     """A pipeline that counts, in a task for each stream partition."""
-    made = Pipeline("scale", source=root / "topics")
+    made = Pipeline("scale", source=SOURCE)
     views = made.stream("views", key="member", partitions=partitions)
     views.aggregate("count(*) AS views").write("counted")
     return made
 
 
-def land(root: Path, partitions: int, batch: int) -> None:
+def land(partitions: int, batch: int) -> None:
     """A file with some records of one member in each partition."""
-    member, left = 0, set(range(partitions))
+    member, left, store = 0, set(range(partitions)), s3_filesystem()
+    bucket, prefix = split(SOURCE)
     while left:
         partition = placement_hash(f"m-{member}", "string") % partitions
         if partition in left:
             left.remove(partition)
-            folder = root / "topics" / "views" / f"partition={partition}"
-            folder.mkdir(parents=True, exist_ok=True)
             offsets = pa.array(range(batch * RECORDS, (batch + 1) * RECORDS), pa.int64())
             table = pa.table({"member": [f"m-{member}"] * RECORDS, "_offset": offsets})
-            pq.write_table(table, folder / f"views+{partition}+{batch * RECORDS:010}.parquet")
+            name = f"views/partition={partition}/views+{partition}+{batch * RECORDS:010}.parquet"
+            with store.open_output_stream(f"{bucket}/{prefix}/{name}") as sink:
+                pq.write_table(table, sink)
         member += 1
 
 
@@ -78,28 +65,27 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, default=10_000, help="so many stream partitions and tasks")
     parser.add_argument("--groups", type=int, default=1_000, help="so many task groups")
     asked = parser.parse_args()
-    counting()
-    with TemporaryDirectory() as folder:
+    with counted() as server, TemporaryDirectory() as folder:
         for batch in range(2):
-            land(Path(folder), asked.tasks, batch)
-            _run(Path(folder), asked.tasks, asked.groups, batch)
+            land(asked.tasks, batch)
+            _run(server, Path(folder), asked.tasks, asked.groups, batch)
     return 0
 
 
-def _run(root: Path, tasks: int, groups: int, batch: int) -> None:
-    rows: list[tuple[str, ...]] = []
+def _run(server: Asked, docs: Path, tasks: int, groups: int, batch: int) -> None:
+    rows, everything = list[tuple[str, ...]](), Counter[Request]()
+    server.since()
 
     @contextmanager
     def row(name: str) -> Iterator[None]:
-        ASKED.clear()
         with measured() as cost:
             yield
-        words = ", ".join(f"{count:,} {name}" for name, count in sorted(ASKED.items()))
-        rows.append((name, f"{cost.cpu:.1f}", f"{cost.memory / 1e6:,.0f} MB", words))
+        requests = server.since()
+        everything.update(requests)
+        rows.append((name, f"{cost.cpu:.1f}", f"{cost.memory / 1e6:,.0f} MB", in_words(requests)))
 
-    docs = root / "docs"
     with row("plan"):
-        ref, said = steps.plan(pipeline(root, tasks), str(root / "store"), Settings.parse(groups=groups))
+        ref, said = steps.plan(pipeline(tasks), STORE, Settings.parse(groups=groups))
     assert ref is not None, said
     with row("groups"), Local(processes=1) as runner:
         _, plan = ref.load()
@@ -112,8 +98,9 @@ def _run(root: Path, tasks: int, groups: int, batch: int) -> None:
         steps.publish(ref, docs)
     with row("report"):
         steps.report(ref, docs)
-    columns = ("step", "CPU s", "memory", "asked of the store")
-    show(Table(f"Batch {batch}: {tasks:,} tasks in {groups:,} groups. {_sizes(ref)}", columns, rows))
+    title = f"Batch {batch}: {tasks:,} tasks in {groups:,} groups. {_sizes(ref)}"
+    show(Table(title, ("step", "CPU s", "memory", "requests"), rows))
+    show(Table(f"Requests of batch {batch}: {in_words(everything)}", SUBJECTS, by_subject(everything)))
 
 
 def _sizes(ref: BatchRef) -> str:

@@ -52,6 +52,10 @@ class FaultProxy:
         """Pass everything on again; how many requests matched since `spoil`."""
         return int(self._say(None))
 
+    def asked(self) -> list[tuple[str, str]]:
+        """The requests that came since this was asked last: method, and path with query."""
+        return [(method, path) for method, path in json.loads(self._say({"asked": True}))]
+
     def stop(self) -> None:
         self._process.communicate("")
 
@@ -73,6 +77,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.upstream = urlsplit(endpoint).netloc
         self.lock = threading.Lock()
+        self.asked: list[tuple[str, str]] = []
         self.set(None)
 
     def set(self, fault: dict[str, object] | None) -> int:
@@ -81,9 +86,15 @@ class _Server(ThreadingHTTPServer):
             self.chance = random.Random(str(fault["seed"])) if fault and "seed" in fault else None
         return before
 
+    def all_asked(self) -> list[tuple[str, str]]:
+        with self.lock:
+            before, self.asked = self.asked, []
+        return before
+
     def strikes(self, method: str, path: str) -> str | None:
         """What this request meets, if anything."""
         with self.lock:
+            self.asked.append((method, path))
             fault = self.fault
             if fault is None:
                 return None
@@ -184,4 +195,5 @@ if __name__ == "__main__":
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(f"http://127.0.0.1:{server.server_address[1]}", flush=True)
     for line in sys.stdin:
-        print(server.set(json.loads(line)), flush=True)
+        said = json.loads(line)
+        print(json.dumps(server.all_asked()) if said and "asked" in said else server.set(said), flush=True)

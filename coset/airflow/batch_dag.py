@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import Any, assert_never
 
 from airflow.sdk import DAG, Param, TriggerRule, chain, get_current_context, task
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowSkipException
 from airflow.utils.types import DagRunType
 
@@ -18,7 +19,7 @@ from coset.airflow.dag_names import BACKFILL, TAG
 from coset.airflow.deployment import docs_folder, store_root
 from coset.airflow.notifier import CosetNotifier, Watched, with_callbacks
 from coset.airflow.page_link import linked
-from coset.airflow.places import Places, placed
+from coset.airflow.places import Places, placed, shared
 from coset.airflow.shown import remember, say, say_page, shown
 from coset.airflow.task_group import TaskGroupOperator, failure, until_printed
 from coset.batches import reported, steps
@@ -40,10 +41,10 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import BackfillAsking, Command, Run, Then
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.numbers import GROUPS
 from partitioning.planning.stages.bounds import most_waves
+from partitioning.sections import many
 
-# The most copies that Airflow maps a task to: its [core] max_map_length.
-_MOST_GROUPS = 1024
 # The steps whose tasks lead to the batch's page.
 _WITH_PAGE = {"check", "publish"}
 _LABEL = "{{ task.name }}"
@@ -195,7 +196,7 @@ def plan_params(settings: Settings) -> dict[str, Param]:
             settings.groups,
             type="integer",
             minimum=1,
-            maximum=_MOST_GROUPS,
+            maximum=GROUPS.most,
             title="Task groups",
             description="How many Spark jobs the tasks are grouped into.",
         ),
@@ -276,10 +277,18 @@ def _groups_task(places: Places, wave: int) -> Any:
 
 
 def groups_given(ref: BatchRef, places: Places, wave: int) -> list[dict[str, Any]]:
-    """The arguments of the operator of each task group in a wave."""
+    """The arguments of the operator of each task group in a wave; of several, if there are more than Airflow maps a
+    task to."""
+    most = conf.getint("core", "max_map_length")
     return [
-        {"batch": asdict(ref), "group": group.group, "name": steps.label(group), **placed(group, places)}
-        for group in steps.groups_of_wave(ref, wave)
+        {
+            "batch": asdict(ref),
+            "group": first.group,
+            "name": steps.label(first) + (f" and {many(len(more), 'group')} more" if more else ""),
+            **({"more": [group.group for group in more]} if more else {}),
+            **placed(first, places),
+        }
+        for first, *more in shared(steps.groups_of_wave(ref, wave), places, most)
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from partitioning.model.plan import TaskGroup
@@ -22,6 +22,20 @@ class Place(Value, frozen=True):
 
 # Places by their locations.
 Places = Mapping[str, Place]
+
+
+def shared(groups: Sequence[TaskGroup], places: Places, most: int) -> list[list[TaskGroup]]:
+    """The groups that each of at most so many tasks of Airflow runs one after the other: few as can be, at one place.
+
+    If there are more places than that, each still has a task.
+    """
+    by_place = dict[object, list[TaskGroup]]()
+    for group in groups:
+        by_place.setdefault(placed(group, places).get("location"), []).append(group)
+    size = max(-(-len(groups) // most), 1)
+    while size < len(groups) and sum(-(-len(there) // size) for there in by_place.values()) > most:
+        size += 1
+    return [there[first : first + size] for there in by_place.values() for first in range(0, len(there), size)]
 
 
 def placed(group: TaskGroup, places: Places) -> dict[str, Any]:

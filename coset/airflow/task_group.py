@@ -1,9 +1,9 @@
-"""The operator that runs one task group of a plan, on a resident Spark server or by submitting it."""
+"""The operator that runs a task group of a plan, or several, on a resident Spark server or by submitting them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -28,7 +28,7 @@ _READ_WITHIN_SECONDS = 0.2
 
 
 class TaskGroupOperator(SparkSubmitOperator):
-    """Runs a task group where its connection says. A refusal is not retried.
+    """Runs a task group where its connection says, and `more` after it. A refusal is not retried.
 
     A connection to a Spark server (of type `spark_connect`, or with a host `sc://…`) may have the server's token as
     password, and in its extra a `master` for when the server is gone. Any other host is a master, to which the provider
@@ -38,10 +38,18 @@ class TaskGroupOperator(SparkSubmitOperator):
     runs.
     """
 
-    def __init__(self, *, batch: Mapping[str, str], group: int, location: str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        batch: Mapping[str, str],
+        group: int,
+        more: Sequence[int] = (),
+        location: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.batch = batch
-        self.group = group
+        self.groups = (group, *more)
         self.location = location
         self._runner: Connect | None = None
 
@@ -50,11 +58,16 @@ class TaskGroupOperator(SparkSubmitOperator):
         server = server_of(connection)
         try:
             ref = BatchRef(**self.batch)
-            with Turns(*ref.load()).turn(group_work(self.group), wait=True):
-                if server is None:
-                    self._submit(context, connection.host or "", settings_of(connection))
-                else:
-                    self._run_on(server, connection)
+            ledger, plan = ref.load()
+            # Of several groups those that have run are left out at a retry: to submit one takes seconds.
+            many = len(self.groups) > 1
+            run = ledger.receipts(plan.batch, ledger.attempt(plan.batch), self.groups) if many else {}
+            for group in (each for each in self.groups if each not in run):
+                with Turns(ledger, plan).turn(group_work(group), wait=True):
+                    if server is None:
+                        self._submit(context, group, connection.host or "", settings_of(connection))
+                    else:
+                        self._run_on(server, group, connection)
         except CosetError as error:
             raise failure(error) from error
         say(f"{self.name}: done in {time.monotonic() - started:.1f} s")
@@ -66,7 +79,7 @@ class TaskGroupOperator(SparkSubmitOperator):
         else:
             self._runner.cancel()
 
-    def _run_on(self, server: str, connection: Connection) -> None:
+    def _run_on(self, server: str, group: int, connection: Connection) -> None:
         from coset.batches.runners.connect import Connect  # noqa: PLC0415
 
         master = connection.extra_dejson.get("master", "local[*]")
@@ -78,22 +91,24 @@ class TaskGroupOperator(SparkSubmitOperator):
             settings=settings_of(connection),
         )
         with server_or_master as self._runner:
-            say(self._runner.group(BatchRef(**self.batch), self.group))
+            say(self._runner.group(BatchRef(**self.batch), group))
 
-    def _submit(self, context: Context, master: str, settings: Mapping[str, str]) -> None:
+    def _submit(self, context: Context, group: int, master: str, settings: Mapping[str, str]) -> None:
         from coset.batches.runners.reach import check_reach  # noqa: PLC0415
         from coset.batches.runners.spark_settings import SPARK_SUBMIT, configuration, environment  # noqa: PLC0415
         from coset.batches.runners.spark_submit import APPLICATION, arguments, failure_name  # noqa: PLC0415
         from spark_jobs.engine.location import LOCATION  # noqa: PLC0415
 
-        ref, failed = BatchRef(**self.batch), failure_name(self.group)
+        ref, failed = BatchRef(**self.batch), failure_name(group)
         check_reach(ref, master)
         self.application = APPLICATION
-        self.application_args = arguments(ref, self.group, failed)
+        self.application_args = arguments(ref, group, failed)
         self.conf = configuration(master, {**settings, **(self.conf or {})})
         here = {LOCATION: self.location} if self.location else {}
         self.env_vars = {**environment(), **here, **(self.env_vars or {})}
         self._spark_binary = SPARK_SUBMIT
+        # It has what the group before was submitted with.
+        self._hook = None
         try:
             super().execute(context)
         except AirflowException as error:

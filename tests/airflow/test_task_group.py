@@ -39,8 +39,8 @@ def planned(expression="count(*) AS planes"):
 def operator(ref, connection="spark_default", location=None, **change):
     from coset.airflow.task_group import TaskGroupOperator
 
-    batch, called = asdict(ref) | change, {"task_id": "run", "name": "group 0"}
-    return TaskGroupOperator(batch=batch, group=0, location=location, conn_id=connection, retries=2, **called)
+    batch, where = asdict(ref) | change, {"location": location, "conn_id": connection}
+    return TaskGroupOperator(batch=batch, group=0, task_id="run", name="group 0", retries=2, **where)
 
 
 def told(raised):
@@ -73,6 +73,23 @@ def test_a_group_runs_where_its_connection_says(connection, capsys, caplog):
     assert "group 0: done in " in said.out
     # Airflow cuts long lines: then it would not know its secret again.
     assert not [text for text in (*said, caplog.text) if secret[:8] in text or secret[-8:] in text]
+
+
+@pytest.mark.parametrize("connection", ["spark_default", "spark_master"])
+def test_groups_that_share_a_task_run_one_after_the_other_and_once(connection, capsys):
+    from coset.airflow.task_group import TaskGroupOperator
+
+    ref = planned()
+    ledger, plan = ref.load()
+    shared = {"task_id": "run", "name": "both", "batch": asdict(ref), "group": 0, "more": [1], "conn_id": connection}
+    TaskGroupOperator(**shared).execute({})
+    receipts = ledger.receipts(plan.batch, 0, (0, 1))
+    assert {number: receipt.group for number, receipt in receipts.items()} == {0: 0, 1: 1}
+    ledger.store.delete(ledger.key("receipts", plan.batch, "attempt-0", "group-1"))
+    capsys.readouterr()
+    TaskGroupOperator(**shared).execute({})
+    assert set(ledger.receipts(plan.batch, 0, (0, 1))) == {0, 1}
+    assert "group 0 of batch 0" not in capsys.readouterr().out
 
 
 def test_a_group_whose_server_is_gone_is_submitted_and_says_so(capsys):

@@ -74,6 +74,22 @@ def test_waves_run_one_after_the_other(parsed, store_root):
     assert sorted(published(store_root, "airports", "dest", "flights", "origins")) == raw().execute(query).fetchall()
 
 
+def test_more_groups_than_airflow_maps_a_task_to_share_its_copies(parsed, store_root, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "2")
+    run = parsed("flights_by_route").test(run_conf={"groups": 5})
+    assert run.state == "success"
+    copies = Counter(task for task, index in states(run) if index >= 0)
+    assert copies["run"] == 2
+    ledger = Ledger(store_at(store_root), "flights_by_route")
+    plan = ledger.plan(0)
+    assert plan is not None
+    first = [group.group for group in plan.groups if group.wave == 0]
+    assert len(first) == 5
+    assert len(ledger.receipts(0, 0, [group.group for group in plan.groups])) == len(plan.groups)
+    query = "SELECT dest, count(*), count(DISTINCT origin) FROM flights WHERE month <= 4 GROUP BY 1 ORDER BY 1"
+    assert sorted(published(store_root, "airports", "dest", "flights", "origins")) == raw().execute(query).fetchall()
+
+
 @pytest.fixture
 def coast(server, monkeypatch):
     """Two places with a Spark of their own, as far as Airflow knows; `coast(token)` says what is sent to the sea."""
