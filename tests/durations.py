@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter, defaultdict
+from contextlib import suppress
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 RECORDED = Path(__file__).with_suffix(".json")
 SHOWN = 10
 CPU = "cpu_seconds"
+_TICKS = os.sysconf("SC_CLK_TCK")
 # Files whose tests share nothing, and would wait for too long one after the other: each last parameter is as a file.
 DEALT = ("test_passing_faults",)
 # Files that need what is there once for a process, and takes long to start: one process runs them one after the other.
@@ -94,22 +96,25 @@ def chain(name: str) -> str:
 
 
 class _Durations:
-    """Seconds of what runs together, and of the processor where the processes say them."""
+    """Seconds of what runs together, and of the processor: also of servers that go on, while the tests last."""
 
     def __init__(self) -> None:
         self._took, self._computed = defaultdict[str, float](float), defaultdict[str, float](float)
         self._tests = Counter[str]()
-        self._began = 0.0
+        self._at, self._began = "", 0.0
 
-    def pytest_runtest_logstart(self) -> None:
-        self._began = _computed()
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        if together(nodeid) != self._at:
+            self._at, self._began = together(nodeid), _computed()
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_teardown(self, item: pytest.Item) -> Any:
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Any:
         try:
             return (yield)
         finally:
-            item.user_properties.append((CPU, _computed() - self._began))
+            # To ask for it after each test would take longer than most tests do.
+            if nextitem is None or together(nextitem.nodeid) != self._at:
+                item.user_properties.append((CPU, _computed() - self._began))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         name = together(report.nodeid)
@@ -120,10 +125,11 @@ class _Durations:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
         if len(self._took) > 1:
-            terminalreporter.write_line(f"The {min(SHOWN, len(self._took))} longest files:")
-            for name, seconds in sorted(self._took.items(), key=lambda each: -each[1])[:SHOWN]:
-                computed, tests = self._computed[name], self._tests[name]
-                terminalreporter.write_line(f"{seconds:7.1f} s, CPU {computed:6.1f} s, {tests:4} tests  {name}")
+            for what, by in (("longest files", self._took), ("files that computed most", self._computed)):
+                terminalreporter.write_line(f"The {min(SHOWN, len(by))} {what}:")
+                for name in sorted(by, key=lambda name: -by[name])[:SHOWN]:
+                    seconds, computed, tests = self._took[name], self._computed[name], self._tests[name]
+                    terminalreporter.write_line(f"{seconds:7.1f} s, CPU {computed:6.1f} s, {tests:4} tests  {name}")
             took, computed = sum(self._took.values()), sum(self._computed.values())
             terminalreporter.write_line(f"{took:7.1f} s, CPU {computed:6.1f} s, {self._tests.total():4} tests  in all")
         if config.getoption("--record-durations"):
@@ -135,6 +141,10 @@ class _Durations:
         return {name: took for name, took in now.items() if took >= 1 and Path(name.partition(",")[0]).exists()}
 
 
-def _computed() -> float:
-    """Seconds of the processor that this process and its ended children took."""
-    return sum(os.times()[:4])
+def _computed(process: str = "self") -> float:
+    """Seconds of the processor that a process took, all that it started, and what of them has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        stat = Path("/proc", process, "stat").read_text().rpartition(")")[2].split()
+        started = [Path(thread, "children").read_text().split() for thread in Path("/proc", process, "task").iterdir()]
+        return sum(map(int, stat[11:15])) / _TICKS + sum(_computed(each) for some in started for each in some)
+    return 0.0

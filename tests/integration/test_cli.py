@@ -378,7 +378,7 @@ def test_with_json_a_refusal_is_json(landed: Store) -> None:
     assert result.exit_code == 3
     document = json.loads(result.stderr)
     assert document["error"] == "Refused"
-    assert [set(finding) for finding in document["findings"]] == [{"kind", "what", "where", "next", "about"}]
+    assert [set(finding) for finding in document["findings"]] == [{"kind", "what", "where", "next", "who", "about"}]
 
 
 @pytest.mark.parametrize(
