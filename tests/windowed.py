@@ -29,24 +29,29 @@ def windows_of(records: Iterable[Click]) -> list[Window]:
     return sorted(((key, start, len(ids), sum(ids)) for (key, start), ids in found.items()), key=repr)
 
 
+def pipeline_of(source: str, late: str) -> Pipeline:
+    """Clicks and views, counted together in windows."""
+    pipeline = Pipeline("outer", source=source)
+    said: dict[str, Any] = {"key": "k", "partitions": PARTITIONS, "null_keys": "own task", "time": "seen"}
+    said |= {"bad_records": "set aside" if late == "set aside" else "refuse", "late": LATE * MINUTE}
+    clicks, views = (pipeline.stream(name, **said) for name in ("clicks", "views"))
+    both = clicks.select("id, seen", name="c").merge(views.select("id, seen", name="v"), name="both")
+    keep = KEEP * MINUTE if late == "correct" else None
+    counted = both.windows(COLUMNS, time="seen", every=EVERY * MINUTE, late=late, keep=keep, name="counted")
+    if late == "correct":
+        one = "concat_ws(' ', k, window_start) AS one"
+        counted.select(f"{one}, n, ids, window_start, window_end").rekey("one").write("windows", mode="upsert")
+    else:
+        counted.write("windows")
+    return pipeline
+
+
 class Windowed(Outer):
-    """A pipeline that counts clicks and views together in windows. Of late records it does `how` says."""
+    """Batches of clicks and views. Of late records it does what `how` says."""
 
     @property
     def pipeline(self) -> Pipeline:
-        pipeline = Pipeline("outer", source=self.source)
-        said: dict[str, Any] = {"key": "k", "partitions": PARTITIONS, "null_keys": "own task", "time": "seen"}
-        said |= {"bad_records": "set aside" if self.how == "set aside" else "refuse", "late": LATE * MINUTE}
-        clicks, views = (pipeline.stream(name, **said) for name in ("clicks", "views"))
-        both = clicks.select("id, seen", name="c").merge(views.select("id, seen", name="v"), name="both")
-        keep = KEEP * MINUTE if self.how == "correct" else None
-        counted = both.windows(COLUMNS, time="seen", every=EVERY * MINUTE, late=self.how, keep=keep, name="counted")
-        if self.how == "correct":
-            one = "n, ids, window_start, concat_ws(' ', k, window_start) AS one"
-            counted.select(f"{one}, window_end").rekey("one").write("windows", mode="upsert")
-        else:
-            counted.write("windows")
-        return pipeline
+        return pipeline_of(self.source, self.how)
 
     def windows(self) -> list[Window]:
         """The published rows but those of the end."""

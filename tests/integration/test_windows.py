@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
 from coset.batches.kept_aside import set_aside_in
 from coset.batches.ref import BatchRef
+from coset.batches.runners.local import Local
 from coset.testing import run
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from tests.examples import few
+from tests.forked import coset
 from tests.histories import Click
+from tests.killed import arm
 from tests.outer import END, LATE, some
-from tests.running import run_and_publish, run_and_publish_unjudged, task_receipts
+from tests.running import run_and_publish, run_and_publish_unjudged, silently, task_receipts
 from tests.windowed import KEEP, Windowed, both, windows_of
 
 MINUTE = timedelta(minutes=1)
@@ -187,3 +196,41 @@ def test_what_comes_after_its_window_was_given_is_set_aside_and_proved(store: St
         ("a", 45, 3, 22),
         ("c", 45, 2, 18),
     ]
+
+
+_PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "windowed.py")
+
+
+@pytest.mark.parametrize("late", ["drop", "correct"])
+@pytest.mark.parametrize("point", few(("group-0.before", "group-0.after", "verdict.after", "delta.after")))
+def test_a_batch_that_gives_windows_and_is_killed_gives_them_once(
+    point: str, late: str, store: Store, tmp_path: Path
+) -> None:
+    environment = os.environ | {"WINDOWED_SOURCE": f"{store.root}/topics", "WINDOWED_LATE": late}
+    words = ("run", "--runner", "local", _PIPELINE, "--store", store.root, "--docs", str(tmp_path))
+    windowed = _closed(store, late)
+    windowed.land([Click("a", 3, 46)], [Click("a", 4, 40)])
+    killed = coset(*words, environment=environment, first=partial(arm, point))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    done = coset(*words, environment=environment)
+    assert done.returncode == 0, done.stderr
+    windowed.close()
+    assert [window for window in windowed.windows() if window[0] in {"a", "b"}] == [
+        ("a", 0, 1, 1),
+        ("a", 30, 1, 4),
+        ("a", 45, 3, 21),
+        ("b", 0, 1, 2),
+        ("b", 45, 2, 18),
+    ]
+
+
+@pytest.mark.parametrize("late", ["drop", "correct"])
+def test_a_backfill_gives_the_same_windows_by_the_same_watermarks(late: str, store: Store, tmp_path: Path) -> None:
+    windowed = _closed(store, late)
+    windowed.batch([Click("a", 3, 1), Click("a", 4, 46)], [])
+    windowed.close()
+    asked = Asked(0, None, Settings.parse(scheme="tasks(2)"))
+    backfill = actions.begin(windowed.pipeline, store, asked)
+    with Local(processes=1) as runner:
+        actions.run(windowed.pipeline, store, backfill, runner, tmp_path, silently)
+    assert str(actions.comparison(store, backfill)).startswith("identical: ")
