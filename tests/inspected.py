@@ -9,8 +9,11 @@ import pyarrow as pa
 
 from coset.sources.reader import Batch
 from partitioning.hashes import placement_hash
-from partitioning.model.streams import NullKeys, Stream
+from partitioning.model.order import Order, OrderedStream
+from partitioning.model.plan import PlannedPartition
+from partitioning.model.streams import NullKeys, Stream, sparseness
 from partitioning.model.takes import Task
+from partitioning.values import replace
 from spark_jobs.engine.intake import Proved
 from tests.orders import order, planned
 
@@ -33,10 +36,26 @@ def proved(
     sample: int = 1,
 ) -> Proved:
     """What is to be done to the records of partition 0, of which a task reads [0, end)."""
+    return Proved(*ordered(task, partitions=partitions, cosets=cosets, nulls=nulls, end=end, sample=sample))
+
+
+def ordered(
+    task: Task = FIRST,
+    *,
+    partitions: int = 4,
+    cosets: int = 4,
+    nulls: NullKeys = NullKeys.REFUSE,
+    end: int = 1000,
+    sample: int = 1,
+    sparse: bool = False,
+) -> tuple[Order, OrderedStream, PlannedPartition]:
+    """The order of a task, its input, and the range [0, end) of partition 0 that it reads."""
     ranges = {number: planned(number, 0, end) for number in range(partitions)}
-    made = order(views(partitions, nulls), task, ranges, cosets=cosets, sample=sample)
-    (ordered,) = made.inputs
-    return Proved(made, ordered, ordered.partitions[0])
+    declared = replace(views(partitions, nulls), sparse=sparseness("sparse" if sparse else "dense", "views"))
+    made = order(declared, task, ranges, cosets=cosets, sample=sample)
+    (read,) = made.inputs
+    assert isinstance(read, OrderedStream)
+    return made, read, read.partitions[0]
 
 
 def batch_of(keys: Sequence[str | None], offsets: Sequence[int] | None = None, end: int = 1000) -> Batch:

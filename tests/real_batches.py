@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -20,7 +22,7 @@ from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.streams import NullKeys
 from partitioning.model.takes import Task
 from partitioning.values import replace
-from spark_jobs.engine.take import Take, Taken
+from spark_jobs.engine.take import LEFT, TAKEN, Take, Taken, Unbroken
 from tests.landed import land_table
 from tests.running import run_groups
 
@@ -87,14 +89,33 @@ def ran(store: Store, made: Pipeline, change: Change = as_planned, settings: Set
 
 def spoil_kernel(patch: pytest.MonkeyPatch, spoil: Callable[[Batch, Taken], object]) -> None:
     """Let `spoil` change what the kernel says becomes of the records of each batch."""
-    look = Take.look
+    spoil_takes(patch, lambda _, batch, seen: spoil(batch, seen))
 
-    def spoiled(self: Take, batch: Batch) -> Taken:
-        seen = look(self, batch)
-        spoil(batch, seen)
+
+def spoil_takes(patch: pytest.MonkeyPatch, spoil: Callable[[Take, Batch, Taken], object]) -> None:
+    """The same, `spoil` being told whose take it is. Of an unbroken batch it changes the rows that are taken."""
+    look, unbroken = Take.look, Take.unbroken
+    spoiled: dict[tuple[int, int], tuple[Take, Batch, Taken]] = {}
+
+    def looked(self: Take, batch: Batch) -> Taken:
+        if (id(self), id(batch)) not in spoiled:
+            seen = look(self, batch)
+            spoil(self, batch, seen)
+            spoiled[id(self), id(batch)] = self, batch, seen
+        *_, seen = spoiled[id(self), id(batch)]
         return seen
 
-    patch.setattr(Take, "look", spoiled)
+    def as_a_whole(self: Take, batch: Batch) -> Unbroken | None:
+        whole = unbroken(self, batch)
+        if whole is None:
+            return None
+        dispositions = looked(self, batch).dispositions
+        if not np.isin(dispositions, (TAKEN, LEFT)).all():
+            return None
+        return dataclasses.replace(whole, rows=np.flatnonzero(dispositions == TAKEN))
+
+    patch.setattr(Take, "look", looked)
+    patch.setattr(Take, "unbroken", as_a_whole)
 
 
 def with_start(plan: Plan, stream: str, partition: int, start: int) -> Plan:

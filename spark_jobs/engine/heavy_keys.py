@@ -37,13 +37,16 @@ class HeavyKeys:
         self._texts: dict[int, str] = {}
         self._records = 0
 
-    def note(self, keys: pa.Array, hashes: np.ndarray, taken: np.ndarray) -> None:
-        """Count the records of a batch that are `taken`. Each of them has a key."""
-        self._records += int(_vote(hashes, taken, self._seats))
+    def note(self, keys: pa.Array, hashes: np.ndarray, rows: np.ndarray | None) -> None:
+        """Count records: `rows` of those that have these keys, or all if it is None, and the hashes of their keys."""
+        self._records += len(hashes)
+        _vote(hashes, self._seats)
         new = np.flatnonzero(self._seats[:, _ROW] >= 0)
         if not len(new):
             return
-        texts = key_texts(one_of_equals(keys.take(numbers(self._seats[new, _ROW]))), self._format)
+        places = self._seats[new, _ROW]
+        seated = keys.take(numbers(places if rows is None else rows[places]))
+        texts = key_texts(one_of_equals(seated), self._format)
         self._texts.update(zip(new.tolist(), texts.to_pylist(), strict=True))
         self._seats[:, _ROW] = -1
 
@@ -56,21 +59,19 @@ class HeavyKeys:
 
 
 @njit(cache=True, nogil=True)
-def _vote(hashes, taken, seats):  # type: ignore[no-untyped-def]
+def _vote(hashes, seats):  # type: ignore[no-untyped-def]
     counts = np.zeros(_BUCKETS, np.int64)
-    records = 0
-    for row in range(len(hashes)):
-        counts[_bucket(hashes[row])] += taken[row]
-        records += taken[row]
-    heavy = counts >= max(1, records // (2 * PART))
+    for h in hashes:
+        counts[_bucket(h)] += 1
+    heavy = counts >= max(1, len(hashes) // (2 * PART))
     for seat in range(_SEATS):
         if seats[seat, _HITS]:
             heavy[_bucket(seats[seat, _HASH])] = True
     if not heavy.any():
-        return records
+        return
     for row in range(len(hashes)):
         bucket = _bucket(hashes[row])
-        if not taken[row] or not heavy[bucket]:
+        if not heavy[bucket]:
             continue
         seat, key = bucket // (_BUCKETS // _SEATS), np.int64(hashes[row])
         if seats[seat, _HASH] == key:
@@ -83,7 +84,6 @@ def _vote(hashes, taken, seats):  # type: ignore[no-untyped-def]
             seats[seat, _BALANCE] = 1
             seats[seat, _HITS] = 1
             seats[seat, _ROW] = row
-    return records
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
@@ -20,12 +20,13 @@ from partitioning.model.plan import PlannedPartition
 from partitioning.model.receipt import PartitionReceipt
 from partitioning.model.streams import Column
 from partitioning.values import replace
-from spark_jobs.engine.arrays import mask
+from spark_jobs.engine.arrays import numbers
 from spark_jobs.engine.event_times import event_times
 from spark_jobs.engine.hashing import one_of_equals
-from spark_jobs.engine.proof import Claims, Proof
+from spark_jobs.engine.partition_claims import Claims
+from spark_jobs.engine.proof import Proof
 from spark_jobs.engine.set_aside import SetAsideRecord, set_aside_of
-from spark_jobs.engine.take import TAKEN, Take, Taken, Unusable
+from spark_jobs.engine.take import TAKEN, Take, Taken, Unbroken, Unusable
 from spark_jobs.sql.column_check import PARTITION
 from spark_jobs.sql.needed_columns import columns_needed, functions_see_all
 
@@ -75,21 +76,23 @@ class Proved:
 
     def records(self, batch: Batch) -> pa.RecordBatch:
         """The records of a batch that the task takes. Raises Refused as `Take.look` does, and if a key is not UTF-8."""
-        seen = self._take.look(batch)
-        try:
-            self._proof.note(batch, seen)
-        except UnicodeDecodeError as error:
-            raise Refused(_not_text(batch, seen)) from error
-        if seen.unusable:
-            self._set_aside.extend(set_aside_of(batch, seen, private=self._private))
-        taken = seen.dispositions == TAKEN
-        count = int(np.count_nonzero(taken))
-        records = batch.records
-        if count < len(taken):
-            records = records.filter(mask(taken)) if count else records.slice(0, 0)
+        unbroken = self._take.unbroken(batch)
+        with _text_keys(batch, unbroken):
+            as_claimed = unbroken is not None and self._proof.note_unbroken(batch, unbroken)
+        records = _of_rows(batch.records, unbroken.rows) if unbroken and as_claimed else self._looked_at(batch)
         if self._times:
             self._times.note(records)
         return records
+
+    def _looked_at(self, batch: Batch) -> pa.RecordBatch:
+        """The records of a batch of which each has to be looked at."""
+        seen = self._take.look(batch)
+        with _text_keys(batch, seen):
+            self._proof.note(batch, seen)
+        if seen.unusable:
+            self._set_aside.extend(set_aside_of(batch, seen, private=self._private))
+        taken = np.flatnonzero(seen.dispositions == TAKEN)
+        return _of_rows(batch.records, taken if len(taken) < len(batch.records) else None)
 
     def receipt(self) -> PartitionReceipt:
         """The figures so far."""
@@ -100,7 +103,22 @@ class Proved:
         return self._set_aside
 
 
-def _not_text(batch: Batch, seen: Taken) -> Finding:
+def _of_rows(records: pa.RecordBatch, rows: np.ndarray | None) -> pa.RecordBatch:
+    """The records of these rows, all if it is None."""
+    return records if rows is None else records.take(numbers(rows))
+
+
+@contextmanager
+def _text_keys(batch: Batch, seen: Taken | Unbroken | None) -> Iterator[None]:
+    """Raises Refused with the first key that is not UTF-8."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        assert seen is not None
+        raise Refused(_not_text(batch, seen)) from error
+
+
+def _not_text(batch: Batch, seen: Taken | Unbroken) -> Finding:
     """A finding on the first text key that is not UTF-8. Writers of Parquet need not check that."""
 
     def is_text(row: int) -> bool:

@@ -9,8 +9,6 @@ from partitioning.model.receipt import BASE, MODULUS
 
 _P = np.uint64(MODULUS)
 _G = np.uint64(BASE)
-# A run of offsets is a geometric sum: the total adds differences of powers, and is divided by BASE - 1 in the end.
-_DIVISOR = np.uint64(pow(BASE - 1, -1, MODULUS))
 _BITS = np.uint64(61)
 _HALF = np.uint64(31)
 _LOW_31 = np.uint64(2**31 - 1)
@@ -20,31 +18,16 @@ _POWERS = np.array([pow(BASE, distance, MODULUS) for distance in range(64)], np.
 
 
 @njit(cache=True, nogil=True)
-def digest_of(offsets, chosen):  # type: ignore[no-untyped-def]
-    """The digest of the chosen offsets, in any order. `offsets` are int64 and not negative, `chosen` are flags.
+def digest_of(offsets):  # type: ignore[no-untyped-def]
+    """The digest of offsets in any order: int64, not negative. A step to a near offset costs one product.
 
-    A run of consecutive offsets costs two powers of BASE, however long it is.
+    `range_digest` gives that of a range at once.
     """
-    total, power = np.uint64(0), np.uint64(1)
-    start = end = at = np.int64(0)
-    for i in range(len(offsets)):
-        if not chosen[i]:
-            continue
-        if offsets[i] != end:
-            total, power, at = _with_run(start, end, total, power, at)
-            start = offsets[i]
-        end = offsets[i] + 1
-    total, power, at = _with_run(start, end, total, power, at)
-    return _times(total, _DIVISOR)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _with_run(start, end, total, power, at):  # type: ignore[no-untyped-def]
-    """The total with BASE^end - BASE^start added, and BASE^end with its exponent. `power` is BASE^at."""
-    power = _moved(power, at, start)
-    total = _plus(total, _P - power)
-    power = _moved(power, start, end)
-    return _plus(total, power), power, end
+    total, power, at = np.uint64(0), np.uint64(1), np.int64(0)
+    for offset in offsets:
+        power = _moved(power, at, offset)
+        total, at = _reduced(total + power), offset
+    return total
 
 
 @njit(cache=True, nogil=True)
@@ -69,11 +52,6 @@ def _times(a, b):  # type: ignore[no-untyped-def]
     whole = ((high_a * high_b) << np.uint64(1)) + low_a * low_b
     whole += (middle >> np.uint64(30)) + ((middle & _LOW_30) << _HALF)
     return _reduced(whole)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _plus(a, b):  # type: ignore[no-untyped-def]
-    return _reduced(a + b)
 
 
 @njit(cache=True, nogil=True, inline="always")

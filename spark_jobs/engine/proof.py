@@ -1,9 +1,12 @@
-"""Proof: counts and checks the records of one partition in one task, in one compiled pass, for the receipt."""
+"""Proof: counts and checks the records of one partition in one task, for the receipt.
+
+An unbroken batch that keeps all claims is proved as a whole. Any other goes through one compiled pass, which finds the
+records that break a rule.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import gcd
 
 import numpy as np
 import pyarrow as pa
@@ -11,19 +14,18 @@ from numba import njit
 
 from coset.sources.reader import Batch
 from partitioning.model.leaving import LeftPartition
-from partitioning.model.order import Order, Ordered
-from partitioning.model.placement import OPAQUE
+from partitioning.model.order import Ordered
 from partitioning.model.plan import PlannedPartition
-from partitioning.model.private import MASK, is_private
-from partitioning.model.receipt import MODULUS, HeavyKey, Offender, PartitionReceipt, Violation
-from partitioning.model.takes import taken
+from partitioning.model.private import MASK
+from partitioning.model.receipt import MODULUS, HeavyKey, Offender, PartitionReceipt, Violation, range_digest
 from spark_jobs.engine.arrays import numbers
 from spark_jobs.engine.gaps_seen import Gaps
 from spark_jobs.engine.hashing import key_texts, one_of_equals
 from spark_jobs.engine.heavy_keys import HeavyKeys
 from spark_jobs.engine.offset_digests import digest_of
-from spark_jobs.engine.residues import among, is_one_of, residues
-from spark_jobs.engine.take import DROPPED, OUTSIDE, REFUSED, SET_ASIDE, TAKEN, Taken
+from spark_jobs.engine.partition_claims import Claims
+from spark_jobs.engine.residues import all_among, among, is_one_of, residues, rows_among
+from spark_jobs.engine.take import DROPPED, OUTSIDE, REFUSED, SET_ASIDE, TAKEN, Taken, Unbroken
 
 OFFENDERS_KEPT = 20
 _KEYS_HELD = 1_000_000
@@ -36,56 +38,11 @@ _READ, _TAKEN, _DROPPED, _NULLS, _EXPECTED = range(5)
 SAMPLED = pa.schema([("key", pa.string()), ("offset", pa.int64())])
 
 
-@dataclass(frozen=True, slots=True)
-class Claims:
-    """What an order claims about the records of a partition, each of which a record can violate.
-
-    If the stream is `placed`, keys have `h mod partitions = partition`. If there are `owned` residues, taken keys have
-    `h mod cosets` among them. One key in `sample` is sampled, none if it is 0. Offsets are consecutive, or only
-    ascending if there are `gaps`. Values of a `private` key go into no receipt, nor does what may quote other
-    columns if the order `hides` some.
-    """
-
-    placed: bool
-    partitions: int
-    partition: int
-    cosets: int
-    owned: tuple[int, ...]
-    sample: int
-    gaps: bool
-    private: bool = False
-    hides: bool = False
-
-    @classmethod
-    def of(cls, order: Order, ordered: Ordered, planned: PlannedPartition | LeftPartition) -> Claims:
-        """The claims of `order` about one partition of an input."""
-        placement, task = ordered.placement, order.task
-        placed = placement.hash != OPAQUE
-        return cls(
-            placed,
-            placement.partitions,
-            planned.partition % placement.partitions,
-            order.cosets,
-            task.owns if placed and _owns_all(order, ordered, planned.partition) else (),
-            order.key_sample if task.owns else 0,
-            ordered.sparse or (isinstance(planned, PlannedPartition) and planned.missing > 0),
-            is_private(placement.key, order.private or ()),
-            bool(order.private),
-        )
-
-
-def _owns_all(order: Order, ordered: Ordered, partition: int) -> bool:
-    """Whether the task owns all keys that it takes from a partition. If not, the stage needs no co-location."""
-    step = gcd(ordered.placement.partitions, order.cosets)
-    residues = taken(order.task, ordered.name, order.cosets, step)
-    return set(residues.get(partition % step, ())) <= set(order.task.owns)
-
-
 @dataclass(slots=True)
 class Proof:
     """The running figures of one partition of an input in one task.
 
-    `note` takes its batches in order. `receipt` has the figures, `keys` the sampled keys.
+    `note_unbroken` and `note` take its batches in order. `receipt` has the figures, `keys` the sampled keys.
     """
 
     ordered: Ordered
@@ -111,6 +68,33 @@ class Proof:
         self._owned = np.array(self.claims.owned, np.uint64)
         self._counts = np.zeros(5, np.int64)
         self._counts[_EXPECTED] = self.planned.start
+
+    def note_unbroken(self, batch: Batch, seen: Unbroken) -> bool:
+        """Add the figures of an unbroken batch, if it keeps all claims. If not, nothing is added, and this is False."""
+        claims, kind = self.claims, seen.hashes.dtype
+        first, end = int(seen.offsets[0]), int(seen.offsets[-1]) + 1
+        expected = self._counts[_EXPECTED]
+        if first < expected or (first > expected and not claims.gaps):
+            return False
+        home = residues(claims.partitions, claims.partition, 1, kind)
+        # Tasks that read together share it.
+        place = self.ordered.placement.hash, claims.partitions, claims.partition
+        if claims.placed and not batch.once(place, lambda: all_among(seen.hashes, home)):
+            return False
+        taken = seen.hashes if seen.rows is None else seen.hashes[seen.rows]
+        if claims.owned and not _all_owned(taken, np.uint64(claims.cosets), self._owned):
+            return False
+        self._reached = batch.reached
+        self._counts[[_READ, _TAKEN]] += len(seen.hashes), len(taken)
+        self._counts[_EXPECTED] = end
+        every = range_digest(first, end) if seen.rows is None or self.ordered.sparse else 0
+        self._digest += every if seen.rows is None else int(digest_of(seen.offsets[seen.rows]))
+        self._note_held(batch, seen.offsets, every)
+        self._heavy.note(seen.keys, taken, seen.rows)
+        if claims.sample:
+            sampled = rows_among(taken, residues(claims.cosets * claims.sample, 0, claims.cosets, kind))
+            self._note_keys(seen, sampled if seen.rows is None else seen.rows[sampled])
+        return True
 
     def note(self, batch: Batch, seen: Taken) -> None:
         """Add the figures of a batch and the dispositions of its records."""
@@ -138,21 +122,21 @@ class Proof:
             firsts,
             filled,
         )
-        accounted = (seen.dispositions == TAKEN) | (seen.dispositions == DROPPED)
+        is_taken = seen.dispositions == TAKEN
+        accounted = is_taken | (seen.dispositions == DROPPED)
         if seen.unusable:
             aside = seen.dispositions == SET_ASIDE
             accounted |= aside
-            self._digest_aside = (self._digest_aside + int(digest_of(seen.offsets, aside))) % MODULUS
-        self._digest = (self._digest + int(digest_of(seen.offsets, accounted))) % MODULUS
+            self._digest_aside += int(digest_of(seen.offsets[aside]))
+        self._digest += int(digest_of(seen.offsets[accounted]))
         if self.ordered.sparse:
-            read = seen.dispositions != OUTSIDE
-            self._held_digest = (self._held_digest + int(digest_of(seen.offsets, read))) % MODULUS
-            if batch.reached is not None:
-                self._gaps.note(seen.offsets[read])
+            read = seen.offsets[seen.dispositions != OUTSIDE]
+            self._note_held(batch, read, int(digest_of(read)))
         self._note_offenders(seen, firsts, filled)
-        self._heavy.note(seen.keys, seen.hashes, _keyed(seen))
+        keyed = np.flatnonzero(is_taken & seen.has_key if len(seen.has_key) else is_taken)
+        self._heavy.note(seen.keys, seen.hashes[keyed], keyed)
         if claims.sample:
-            self._note_keys(seen, sampled)
+            self._note_keys(seen, np.flatnonzero(sampled))
 
     def receipt(self) -> PartitionReceipt:
         """The figures so far."""
@@ -166,18 +150,18 @@ class Proof:
             taken=counts[_TAKEN],
             dropped=counts[_DROPPED],
             nulls=counts[_NULLS] + broken[_NULL_KEY],
-            digest=f"{self._digest:016x}",
+            digest=_text(self._digest),
             disorder=broken[_OFFSET],
             foreign=broken[_FOREIGN],
             stray=broken[_STRAY],
             keys=len(self.keys()),
             offenders=tuple(offender for kind in _VIOLATIONS for offender in self._offenders[kind]),
             heavy=self._heavy_keys(),
-            held=f"{self._held_digest:016x}" if self.ordered.sparse else "",
+            held=_text(self._held_digest) if self.ordered.sparse else "",
             reached=self._reached,
             gaps=None if self._reached is None else self._gaps.seen(self._reached),
             set_aside=broken[_SET_ASIDE],
-            digest_aside=f"{self._digest_aside:016x}" if broken[_SET_ASIDE] else "",
+            digest_aside=_text(self._digest_aside) if broken[_SET_ASIDE] else "",
         )
 
     def _heavy_keys(self) -> tuple[HeavyKey, ...]:
@@ -199,8 +183,14 @@ class Proof:
                 why = unusable.shown(private=self.claims.hides) if unusable else ""
                 kept.append(Offender(violation, self.planned.partition, int(seen.offsets[row]), shown, why))
 
-    def _note_keys(self, seen: Taken, sampled: np.ndarray) -> None:
-        rows = np.flatnonzero(sampled)
+    def _note_held(self, batch: Batch, offsets: np.ndarray, digest: int) -> None:
+        """Note the offsets read of a sparse stream, and their digest."""
+        if self.ordered.sparse:
+            self._held_digest += digest
+            if batch.reached is not None:
+                self._gaps.note(offsets)
+
+    def _note_keys(self, seen: Taken | Unbroken, rows: np.ndarray) -> None:
         if not len(rows):
             return
         texts = key_texts(one_of_equals(seen.keys.take(numbers(rows))), self.ordered.placement.key_format)
@@ -215,10 +205,16 @@ class Proof:
             self._sampled, self._held = [table.rename_columns(["key", "offset"])], 0
 
 
-def _keyed(seen: Taken) -> np.ndarray:
-    """Whether each record is taken and has a key."""
-    taken_ones: np.ndarray = seen.dispositions == TAKEN
-    return taken_ones & seen.has_key if len(seen.has_key) else taken_ones
+def _text(digest: int) -> str:
+    return f"{digest % MODULUS:016x}"
+
+
+@njit(cache=True, nogil=True)
+def _all_owned(hashes, cosets, owned):  # type: ignore[no-untyped-def]
+    strays = 0
+    for h in hashes:
+        strays += not is_one_of(np.uint64(h) % cosets, owned)
+    return strays == 0
 
 
 @njit(cache=True, nogil=True)

@@ -48,6 +48,45 @@ def among(h, residues):  # type: ignore[no-untyped-def]
     return reduced - residues.low < residues.width
 
 
+@njit(cache=True, nogil=True)
+def all_among(hashes, residues):  # type: ignore[no-untyped-def]
+    """Whether the residues of all hashes are in the range. It has no early end, and so can work on several at once."""
+    outside = 0
+    for h in hashes:
+        outside += not among(h, residues)
+    return outside == 0
+
+
+@njit(cache=True, nogil=True)
+def rows_among(hashes, residues):  # type: ignore[no-untyped-def]
+    """The rows of hashes whose residues are in the range, ascending."""
+    rows, many = np.empty(len(hashes), np.int64), 0
+    for row in range(len(hashes)):
+        rows[many] = row
+        many += among(hashes[row], residues)
+    return rows[:many].copy()
+
+
+@njit(cache=True, nogil=True)
+def rows_by_residue(hashes, modulus):  # type: ignore[no-untyped-def]
+    """All rows, by the residues of their hashes, and where those of each residue begin; the last number is an end.
+
+    The modulus has the type of the hashes. Equal residues keep their order.
+    """
+    begins = np.zeros(modulus + 2, np.int64)
+    found, rows = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.int64)
+    for row in range(len(hashes)):
+        found[row] = hashes[row] % modulus
+        begins[found[row] + 2] += 1
+    for residue in range(2, len(begins)):
+        begins[residue] += begins[residue - 1]
+    # What is counted for the residue before becomes the place of the next row, and in the end where its own begin.
+    for row in range(len(hashes)):
+        rows[begins[found[row] + 1]] = row
+        begins[found[row] + 1] += 1
+    return rows, begins[:-1]
+
+
 @njit(cache=True, nogil=True, inline="always")
 def is_one_of(residue, residues):  # type: ignore[no-untyped-def]
     """Whether a residue is in an ascending array of residues. Most tasks have one."""

@@ -18,7 +18,7 @@ from partitioning.model.placement import MURMUR2, OPAQUE
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.takes import Disposition, disposition
 from spark_jobs.engine.hashing import placement_hashes
-from spark_jobs.engine.residues import is_one_of
+from spark_jobs.engine.residues import is_one_of, rows_by_residue
 
 # Dispositions as numbers. OUTSIDE is a record beyond the planned range, or beyond that which its file or topic claims.
 OUTSIDE, LEFT, TAKEN, DROPPED, REFUSED, SET_ASIDE = range(6)
@@ -63,6 +63,19 @@ class Taken:
     unusable: Mapping[int, Unusable] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Unbroken:
+    """A batch of records that all have keys and can be used, at consecutive offsets that may be read.
+
+    `rows` are those that the task takes, ascending; None if it takes all. It leaves the others.
+    """
+
+    keys: pa.Array
+    hashes: np.ndarray
+    offsets: np.ndarray
+    rows: np.ndarray | None
+
+
 class Take:
     """Decides which records of one partition a task takes, by its order. Each key is hashed once.
 
@@ -93,19 +106,40 @@ class Take:
         self._sets_aside = isinstance(ordered, OrderedStream) and ordered.declared.sets_aside
         self._failed = failed or {}
 
+    def unbroken(self, batch: Batch) -> Unbroken | None:
+        """What the task takes of an unbroken batch, without a look at each of its records; None for other batches.
+
+        Raises Refused as `look` does.
+        """
+        keys, hashes, has_key, offsets, unread = self._known(batch)
+        if len(has_key) or unread or self._failed or not self._takes_keys or not len(offsets):
+            return None
+        start, end = self._bounds(batch)
+        if offsets[0] < start or offsets[-1] >= end or not batch.once("consecutive", lambda: _consecutive(offsets)):
+            return None
+        if not self._modulus:
+            return Unbroken(keys, hashes, offsets, None)
+        if self._modulus > len(hashes):
+            return None
+        # So are the rows by residue: each task picks its own.
+        modulus = hashes.dtype.type(self._modulus)
+        rows, begins = batch.once((self._key, self._hash, self._modulus), lambda: rows_by_residue(hashes, modulus))
+        mine = [rows[begins[residue] : begins[residue + 1]] for residue in self._residues.tolist()]
+        mine = mine if len(mine) == 1 else [np.sort(np.concatenate([rows[:0], *mine]))]
+        return Unbroken(keys, hashes, offsets, mine[0])
+
     def look(self, batch: Batch) -> Taken:
         """The disposition of each record.
 
         Raises Refused if an offset is null or the keys do not fit the declared format.
         """
-        # Tasks that read together share the hashes.
-        keys, hashes, has_key, numbers, unread = batch.once((self._key, self._hash), lambda: self._hashed(batch))
+        keys, hashes, has_key, numbers, unread = self._known(batch)
         dispositions = np.empty(len(keys), np.uint8)
         _decide(
             hashes,
             has_key,
             numbers,
-            (max(self._range[0], batch.first), min(self._range[1], batch.end)),
+            self._bounds(batch),
             hashes.dtype.type(self._modulus),
             self._residues.astype(hashes.dtype, copy=False),
             self._takes_keys,
@@ -120,6 +154,14 @@ class Take:
             if offset in self._failed and dispositions[row] == TAKEN:
                 unusable[row], dispositions[row] = self._failed[offset], SET_ASIDE
         return Taken(keys, hashes, has_key, numbers, dispositions, unusable)
+
+    def _bounds(self, batch: Batch) -> tuple[int, int]:
+        """The offsets that the task may read of a batch."""
+        return max(self._range[0], batch.first), min(self._range[1], batch.end)
+
+    def _known(self, batch: Batch) -> tuple[pa.Array, np.ndarray, np.ndarray, np.ndarray, Mapping[int, Unusable]]:
+        # Tasks that read together share the hashes.
+        return batch.once((self._key, self._hash), lambda: self._hashed(batch))
 
     def _hashed(self, batch: Batch) -> tuple[pa.Array, np.ndarray, np.ndarray, np.ndarray, Mapping[int, Unusable]]:
         """The keys, their hashes, the flags of keys that are not null, the offsets, and the records that cannot be
@@ -176,6 +218,14 @@ def _has_key(keys: pa.Array) -> np.ndarray:
         return np.empty(0, np.bool_)
     flags: np.ndarray = keys.is_valid().to_numpy(zero_copy_only=False)
     return flags
+
+
+@njit(cache=True, nogil=True)
+def _consecutive(offsets):  # type: ignore[no-untyped-def]
+    others = 0
+    for i in range(len(offsets)):
+        others += offsets[i] != offsets[0] + i
+    return others == 0
 
 
 @njit(cache=True, nogil=True)

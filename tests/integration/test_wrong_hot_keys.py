@@ -28,6 +28,7 @@ from spark_jobs.engine.take import LEFT, Take, Taken
 from tests.hot import Skewed, counted, skewed
 from tests.judged import COVERED, IN_PLACE, PRODUCED, Refusal, caught_by, refusal
 from tests.misread import read_otherwise
+from tests.real_batches import spoil_kernel, spoil_takes
 from tests.running import run_and_publish, run_groups
 
 Parts = tuple[LeftPart, ...]
@@ -59,7 +60,7 @@ def of_range(order: Order) -> bool:
 
 def spoil_range(patch: Patch, spoil: Callable[[Batch, Taken], object]) -> None:
     """Let `spoil` change what the task of the first range says becomes of the records that it reads."""
-    make, look = Take.__init__, Take.look
+    make = Take.__init__
     spoiled = set[int]()
 
     def made(self: Take, order: Order, ordered: Ordered, *place: object) -> None:
@@ -67,14 +68,12 @@ def spoil_range(patch: Patch, spoil: Callable[[Batch, Taken], object]) -> None:
         if of_range(order):
             spoiled.add(id(self))
 
-    def looked(self: Take, batch: Batch) -> Taken:
-        seen = look(self, batch)
-        if id(self) in spoiled:
+    def looked(take: Take, batch: Batch, seen: Taken) -> None:
+        if id(take) in spoiled:
             spoil(batch, seen)
-        return seen
 
     patch.setattr(Take, "__init__", made)
-    patch.setattr(Take, "look", looked)
+    spoil_takes(patch, looked)
 
 
 def take_as(ref: BatchRef, patch: Patch, change: Callable[[PlannedPartition, PlannedPartition], Span]) -> None:
@@ -209,15 +208,11 @@ def test_a_part_that_is_combined_in_place_of_another_is_seen(
 
 @caught_by(COVERED)
 def test_rows_that_the_owner_does_not_take_are_missed(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
-    look = Take.look
-
-    def looked(self: Take, batch: Batch) -> Taken:
-        seen = look(self, batch)
+    def missed(batch: Batch, seen: Taken) -> None:
         if batch.where.startswith("parts.hot.exchange") or "@position" in batch.records.schema.names:
             seen.dispositions[:1] = LEFT
-        return seen
 
-    monkeypatch.setattr(Take, "look", looked)
+    spoil_kernel(monkeypatch, missed)
     return ran(split, tmp_path)
 
 

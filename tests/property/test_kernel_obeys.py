@@ -114,7 +114,7 @@ def some(random: Random, numbers: Sequence[int]) -> tuple[int, ...]:
 def any_log(random: Random, keys: Sequence[Key]) -> Log:
     """Some records and a range of them, which may begin and end in the middle of a file."""
     first = random.randint(0, 20)
-    held = random.choices([*keys, None], k=random.choice((0, 5, 10, 40)))
+    held = random.choices(random.choice((keys, [*keys, None])), k=random.choice((0, 5, 10, 40)))
     places = range(first, first + len(held) + 1)
     start, end = sorted(random.choices(places, k=2))
     return Log(first, held, tuple(sorted(random.choices(places, k=random.randint(0, 3)))), start, end)

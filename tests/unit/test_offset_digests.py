@@ -51,7 +51,7 @@ def test_the_digests_of_two_parts_of_a_range_add_up(ends: list[int]) -> None:
 @given(picked | runs)
 def test_what_is_compiled_gives_what_is_defined(records: list[tuple[int, bool]]) -> None:
     offsets, chosen = [offset for offset, _ in records], [flag for _, flag in records]
-    found = digest_of(np.array(offsets, np.int64), np.array(chosen, np.bool_))
+    found = digest_of(np.array(offsets, np.int64)[np.array(chosen, np.bool_)])
     assert int(found) == summed([offset for offset, flag in records if flag])
 
 
@@ -59,12 +59,12 @@ def test_what_is_compiled_gives_what_is_defined(records: list[tuple[int, bool]])
 def test_so_it_does_of_each_so_manieth_record(step: int) -> None:
     offsets = np.arange(70_000, 200_000)
     chosen = offsets % step == 1 % step
-    assert int(digest_of(offsets, chosen)) == summed(offsets[chosen].tolist())
+    assert int(digest_of(offsets[chosen])) == summed(offsets[chosen].tolist())
 
 
 def test_the_largest_offsets_do_not_overflow() -> None:
     offsets = [2**63 - 2, 0, 2**63 - 3]
-    assert int(digest_of(np.array(offsets), np.ones(3, np.bool_))) == summed(offsets)
+    assert int(digest_of(np.array(offsets))) == summed(offsets)
 
 
 @given(st.integers(0, 2**40), st.integers(2, 2**40), st.data())

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spark_jobs.engine.residues import among, is_one_of, residues
+from spark_jobs.engine.residues import all_among, among, is_one_of, residues, rows_among, rows_by_residue
 
 NARROW, WIDE = np.dtype(np.uint32), np.dtype(np.uint64)
 
@@ -53,3 +53,27 @@ def test_a_modulus_may_be_larger_than_any_hash(modulus: int, h: int, data: st.Da
 def test_one_of_several_residues(owned: tuple[int, ...]) -> None:
     ascending = np.array(owned, np.uint64)
     assert [residue for residue in range(7) if is_one_of(np.uint64(residue), ascending)] == list(owned)
+
+
+hashes_of_a_batch = st.tuples(st.sampled_from([NARROW, WIDE]), st.lists(st.integers(0, 50) | st.integers(0, 2**32 - 1)))
+
+
+@given(hashes_of_a_batch, st.integers(1, 60), st.data())
+def test_the_rows_of_a_range_of_residues(batch: tuple[np.dtype, list[int]], modulus: int, data: st.DataObject) -> None:
+    kind, hashes = batch
+    first = data.draw(st.integers(0, modulus - 1))
+    many = data.draw(st.integers(1, modulus - first))
+    asked = np.array(hashes, kind), residues(modulus, first, many, kind)
+    expected = [row for row, h in enumerate(hashes) if first <= h % modulus < first + many]
+    assert rows_among(*asked).tolist() == expected
+    assert all_among(*asked) == (len(expected) == len(hashes))
+
+
+@given(hashes_of_a_batch, st.integers(1, 60))
+def test_the_rows_of_each_residue(batch: tuple[np.dtype, list[int]], modulus: int) -> None:
+    kind, hashes = batch
+    rows, begins = rows_by_residue(np.array(hashes, kind), kind.type(modulus))
+    assert (begins[0], begins[modulus]) == (0, len(hashes))
+    for residue in range(modulus):
+        found = rows[begins[residue] : begins[residue + 1]].tolist()
+        assert found == [row for row, h in enumerate(hashes) if h % modulus == residue]
