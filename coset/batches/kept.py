@@ -144,7 +144,7 @@ def rows_kept(
             columns = ((quote(column.name), is_private(column.name, private)) for column in state.keeps.columns)
             shown = ", ".join(masked(name) if hidden else name for name, hidden in columns)
             sql = f"SELECT {shown} FROM ({sql})"
-        yield connection.execute(sql, values).to_arrow_reader(RESULT_ROWS)
+        yield connection.sql(sql, params=values).to_arrow_reader(RESULT_ROWS)
 
 
 def _create(connection: duckdb.DuckDBPyConnection, reader: PartsReader, names: Sequence[str]) -> None:

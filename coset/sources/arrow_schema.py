@@ -17,7 +17,7 @@ def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
         return pa.schema([])
     nulls = ", ".join(f"NULL::{column.type}" for column in columns)
     with duckdb.connect() as connection:
-        kinds = connection.execute(f"SELECT {nulls}").to_arrow_table().schema.types
+        kinds = connection.sql(f"SELECT {nulls}").to_arrow_table().schema.types
     return pa.schema([pa.field(column.name, _plain(kind)) for column, kind in zip(columns, kinds, strict=True)])
 
 

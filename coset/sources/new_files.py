@@ -159,7 +159,10 @@ class NewFiles:
             Kind.FOLDERS,
             f"no such stream {stream.name!r}",
             stream.source,
-            f"correct the name or the source; streams there: {', '.join(names) or 'none'}",
+            f"correct the name or the source; streams there: {', '.join(names)}"
+            if names
+            else "nothing has landed there: correct the source, or land the first records, rows of your own with "
+            "`coset land PIPELINE STREAM FILE`",
         )
 
     def _found(self, kind: Kind, what: str, where: str, then: str, **values: object) -> None:

@@ -112,7 +112,7 @@ class _Trial:
         self._connection.register(_READ, rows)
         known_as = f"WITH {quote(step.inputs[0])} AS (SELECT * FROM {quote(_READ)})"
         try:
-            given = self._connection.execute(f"{known_as} {step.sql}").to_arrow_table()
+            given = self._connection.sql(f"{known_as} {step.sql}").to_arrow_table()
         except duckdb.Error as error:
             what = f"SQL failed: {' '.join(str(error).split())}"
             raise Refused.of(

@@ -205,7 +205,7 @@ def _as_declared(rows: pa.Table, declared: Mapping[str, str]) -> pa.Table:
     others = [quote(name) for name in rows.column_names if name not in declared]
     with connect() as connection:
         connection.register("given", rows)
-        return connection.execute(f"SELECT {', '.join([*others, *cast])} FROM given").to_arrow_table()
+        return connection.sql(f"SELECT {', '.join([*others, *cast])} FROM given").to_arrow_table()
 
 
 def _value(name: str, there: set[str]) -> str:

@@ -30,7 +30,7 @@ class Versions:
             sql = f"(SELECT {reading}, {place} FROM {sql})"
         self._connection.register("kept_before", pa.Table.from_batches([rows]))
         try:
-            made = self._connection.execute(f"FROM {sql}").to_arrow_table()
+            made = self._connection.sql(f"FROM {sql}").to_arrow_table()
         except duckdb.Error as error:
             what = f"rows that were kept cannot be read as rows of now: {' '.join(str(error).split())}"
             then = ("correct begins= in the pipeline, then ", Replan(self._pipeline))

@@ -36,7 +36,7 @@ class Relations:
     def query(self, sql: str, where: str) -> pa.RecordBatchReader:
         """The rows of a query. Read them before asking for others."""
         with self.errors(where):
-            rows = self._connection.execute(sql).to_arrow_reader(RESULT_ROWS)
+            rows = self._connection.sql(sql).to_arrow_reader(RESULT_ROWS)
         return pa.RecordBatchReader.from_batches(rows.schema, self._batches(rows, where))
 
     def create(self, name: str, sql: str, where: str) -> None:

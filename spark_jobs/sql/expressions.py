@@ -7,6 +7,7 @@ an aggregate the records of one key.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -47,11 +48,9 @@ _FUNCTIONS = """
 
 def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Tree:
     """The parse tree of a list of expressions. Raises Refused with one finding if the text is something else."""
-    row = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {text}"]).fetchone()
-    assert row is not None
-    parsed = json.loads(row[0])
+    parsed = _parsed(connection, text)
     if parsed["error"]:
-        raise Refused(_unfit(parsed["error_message"], text))
+        raise Refused(_unfit(parsed["error_message"], text, _word_of_sql(connection, text)))
     if len(parsed["statements"]) != 1 or parsed["statements"][0]["node"]["type"] != "SELECT_NODE":
         raise Refused(_unfit("only a list of SELECT expressions is allowed here", text))
     # A comment at the end swallows the added comma, which then is no token.
@@ -63,8 +62,36 @@ def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Tree:
     return {**tree, "from_table": None} if tree["from_table"]["type"] == "EMPTY" else tree
 
 
-def _unfit(what: str, text: str) -> Finding:
-    return Finding.of(Kind.SQL, what, text, "write DuckDB SQL expressions", wrong=what)
+def _parsed(connection: duckdb.DuckDBPyConnection, text: str) -> Any:
+    row = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {text}"]).fetchone()
+    assert row is not None
+    return json.loads(row[0])
+
+
+def _word_of_sql(connection: duckdb.DuckDBPyConnection, text: str) -> str:
+    """The word of SQL that spoils a text unless it is in quotes, as the name of a column may be, or nothing.
+
+    >>> with connect_to_ask() as connection:
+    ...     _word_of_sql(connection, "max(at::TIMESTAMP) AS last")
+    'at'
+    """
+    encoded = text.encode()
+    begins = [begin for begin, kind in duckdb.tokenize(text) if kind == duckdb.token_type.keyword]
+    words = {found[0].decode() for begin in begins if (found := re.compile(rb"[A-Za-z]\w*").match(encoded, begin))}
+    for word in sorted(words):
+        quoted = re.sub(rf'(?<![\w"]){word}(?![\w"])', f'"{word}"', text)
+        if not _parsed(connection, quoted)["error"]:
+            return word
+    return ""
+
+
+def _unfit(what: str, text: str, word: str = "") -> Finding:
+    then = (
+        f'write DuckDB SQL expressions; a column named {word} is written "{word}"'
+        if word
+        else "write DuckDB SQL expressions"
+    )
+    return Finding.of(Kind.SQL, what, text, then, wrong=what)
 
 
 def nodes(tree: Any) -> Iterator[Mapping[str, Any]]:

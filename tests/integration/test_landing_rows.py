@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -63,6 +64,16 @@ def test_rows_of_several_files_and_formats_go_behind_each_other(tmp_path: Path) 
     done("run", file, *LOCAL)
     assert published().total() == 7
     assert "Lag: 0" in done("status", file)
+
+
+def test_a_source_in_which_nothing_has_landed_says_how_rows_get_there(tmp_path: Path) -> None:
+    file = pipeline(f"{tmp_path}/landing")
+    found = told(Kind.FOLDERS, "explain", file)
+    assert "nothing has landed there" in found.next
+    Path("a.csv").write_text("customer,n\nann,1\n")
+    (advised,) = re.findall("`coset (.*)`", found.next)
+    done(*advised.replace("PIPELINE", file).replace("STREAM", "orders").replace("FILE", "a.csv").split())
+    done("explain", file)
 
 
 def test_rows_land_in_s3_as_well(store: Store) -> None:

@@ -255,7 +255,7 @@ def test_a_new_repository_works_at_both_ends_of_what_it_depends_on(
     run([there / "coset", "land", "spent", "orders", "orders.csv"], tmp_path / "shop")
     assert "Batch 0 is published" in run([there / "coset", "run", "spent"], tmp_path / "shop")
     (tmp_path / "shop/tests/test_all_steps.py").write_text(f"{of_released('s3://landing/topics')}{ALL_STEPS_TEST}")
-    told = run([there / "python", "-m", "pytest", "-q"], tmp_path / "shop")
+    told = run([there / "python", "-W", "error::UserWarning", "-m", "pytest", "-q"], tmp_path / "shop")
     assert re.search(r"^\d+ passed", told, re.M)
 
 

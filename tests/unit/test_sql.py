@@ -120,6 +120,21 @@ def test_an_expression_whose_result_depends_on_the_tasks_is_refused(expression: 
     assert all("step 'mine'" in finding.where for finding in found)
 
 
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        ("at", 'a column named at is written "at"'),
+        ("At::TIMESTAMP AS seen", 'a column named At is written "At"'),
+        ("date_trunc('end', least(hops, end)) AS \"end\"", 'a column named end is written "end"'),
+        ("at + order", None),
+        ("dep_delay +", None),
+    ],
+)
+def test_a_column_whose_name_is_a_word_of_sql_is_to_be_quoted(expression: str, words: str | None) -> None:
+    (finding,) = findings(lambda flights, _: flights.select(expression, name="mine").write("t"))
+    assert finding.next == f"write DuckDB SQL expressions{'' if words is None else f'; {words}'}"
+
+
 @pytest.mark.parametrize("condition", ["dep_delay > 0 LIMIT 3", "dep_delay > 0 GROUP BY ALL", "max(dep_delay) > 0"])
 def test_a_filter_cannot_smuggle_in_more_than_a_condition(condition: str) -> None:
     assert findings(lambda flights, _: flights.filter(condition).write("t"))

@@ -43,7 +43,7 @@ def in_order(held: ds.Dataset, most: int, private: Collection[str]) -> pa.Table:
     columns = ", ".join(_shown(field, private) for field in held.schema if field.name != RESIDUE)
     with connect() as connection:
         connection.register("held", held)
-        return connection.execute(f"SELECT {columns} FROM held ORDER BY ALL LIMIT {most:d}").to_arrow_table()
+        return connection.sql(f"SELECT {columns} FROM held ORDER BY ALL LIMIT {most:d}").to_arrow_table()
 
 
 def _shown(field: pa.Field, private: Collection[str]) -> str:
