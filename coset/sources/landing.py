@@ -6,7 +6,7 @@ A real source needs none of this: a sink or a producer fills it.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -17,6 +17,7 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
+from coset.sources.arrow_schema import arrow_schema
 from coset.sources.evolution import Evolution
 from coset.sources.file_columns import FileColumns, UnknownType, columns_of
 from coset.sources.files import Files
@@ -31,6 +32,8 @@ from partitioning.model.placement import MURMUR2, KeyFormat
 from partitioning.model.sources import KafkaSource
 from partitioning.model.streams import Format, Layout, Stream
 
+# Arrow types by column.
+Kinds = Mapping[str, pa.DataType]
 # Passes on the partitions to write, each with its rows.
 Through = Callable[[Sequence[tuple[int, pa.Table]]], Iterable[tuple[int, pa.Table]]]
 
@@ -56,16 +59,22 @@ def land(stream: Stream, file: Path, through: Through = iter) -> Sequence[Offset
     what shows how far it is.
     """
     _check_stream(stream)
-    return land_rows(stream, _read(file, stream), str(file), through)
+    there = _all_landed(stream)
+    return _land(stream, _read(file, stream, _kinds(there.values())), str(file), there, through)
 
 
 def land_rows(stream: Stream, rows: pa.Table, named: str, through: Through = iter) -> Sequence[OffsetRange]:
     """The same for rows that errors call as they are `named`."""
     _check_stream(stream)
+    return _land(stream, rows, named, _all_landed(stream), through)
+
+
+def _land(
+    stream: Stream, rows: pa.Table, named: str, there: Mapping[int, _Landed], through: Through
+) -> Sequence[OffsetRange]:
     rows, folders = _with_key(rows, stream, named), folders_of(stream)
     partitions = partitions_of(rows[stream.key], stream.partitions, stream.key_format, stream.hash)
     new = {int(number): rows.filter(pa.array(partitions == number)) for number in np.unique(partitions)}
-    there = {number: _landed(stream, folders, number) for number in range(stream.partitions)}
     if findings := tuple(_unlandable(stream, rows.schema, named, there.values())):
         raise Refused(*findings)
     return [_append(stream, folders, mine, there[number]) for number, mine in through(list(new.items()))]
@@ -84,25 +93,56 @@ def partitions_of(keys: pa.ChunkedArray, count: int, key_format: str = "string",
     return partitions
 
 
-def _read(file: Path, stream: Stream) -> pa.Table:
-    """The rows of a file, by the ending of its name."""
+def _read(file: Path, stream: Stream, landed: Kinds) -> pa.Table:
+    """The rows of a file, by the ending of its name. What is text gets the types of what has landed, where it fits."""
     try:
         match file.suffix:
             case ".csv":
-                options = pa.csv.ConvertOptions(
-                    column_types={stream.key: _KEY_TYPES[stream.key_format]},
-                    null_values=[""],
-                    strings_can_be_null=True,
-                )
-                return pa.csv.read_csv(file, convert_options=options)
+                return _of_text(lambda kinds: _csv(file, stream, kinds), landed)
             case ".json" | ".jsonl" | ".ndjson":
-                return pa.json.read_json(file)
+                return _of_text(lambda kinds: _json_lines(file, kinds), landed)
             case ".parquet":
                 return pq.read_table(file)
             case _:
                 raise _unreadable(str(file), f"its name ends in {file.suffix or 'nothing'}")
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(str(file), str(error).splitlines()[0]) from error
+
+
+def _of_text(read: Callable[[Kinds], pa.Table], landed: Kinds) -> pa.Table:
+    """Rows of a text, which tells values and no types: two files may look different and mean the same."""
+    rows = read({})
+    guessed = dict(zip(rows.schema.names, rows.schema.types, strict=True))
+    wanted = {name: landed.get(name, _in_microseconds(kind)) for name, kind in guessed.items()}
+    if wanted == guessed:
+        return rows
+    try:
+        return read({name: kind for name, kind in wanted.items() if kind != guessed[name]})
+    except pa.ArrowException:
+        # What does not fit is told as a difference of columns.
+        return rows
+
+
+def _csv(file: Path, stream: Stream, kinds: Kinds) -> pa.Table:
+    options = pa.csv.ConvertOptions(
+        column_types={**kinds, stream.key: _KEY_TYPES[stream.key_format]}, null_values=[""], strings_can_be_null=True
+    )
+    return pa.csv.read_csv(file, convert_options=options)
+
+
+def _json_lines(file: Path, kinds: Kinds) -> pa.Table:
+    return pa.json.read_json(file, parse_options=pa.json.ParseOptions(explicit_schema=pa.schema(list(kinds.items()))))
+
+
+def _in_microseconds(kind: pa.DataType) -> pa.DataType:
+    """A type with times as DuckDB's TIMESTAMP. Arrow guesses by their digits, and Parquet has no seconds."""
+    if pa.types.is_timestamp(kind) and kind.tz is None:
+        return pa.timestamp("us")
+    if pa.types.is_list(kind):
+        return pa.list_(_in_microseconds(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _in_microseconds(field.type)) for field in kind])
+    return kind
 
 
 def _with_key(rows: pa.Table, stream: Stream, named: str) -> pa.Table:
@@ -137,6 +177,18 @@ class _Landed:
     end: int = 0
     uri: str = ""
     columns: FileColumns | None = None
+
+
+def _all_landed(stream: Stream) -> Mapping[int, _Landed]:
+    folders = folders_of(stream)
+    return {number: _landed(stream, folders, number) for number in range(stream.partitions)}
+
+
+def _kinds(landed: Iterable[_Landed]) -> Kinds:
+    """The types of the columns that have landed."""
+    columns = [column for each in landed if each.columns is not None for column in each.columns.columns]
+    schema = arrow_schema(tuple(dict.fromkeys(columns)))
+    return dict(zip(schema.names, schema.types, strict=True))
 
 
 def _landed(stream: Stream, folders: Folders, partition: int) -> _Landed:

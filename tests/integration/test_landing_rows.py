@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -151,6 +152,43 @@ def test_columns_that_do_not_fit_those_that_have_landed_are_refused_before_anyth
     done("land", file, "orders", "b.csv")
     done("run", file, *LOCAL)
     assert {row[1] for row in published().elements()} == {1, 2, 3, 4, 5, 6}
+
+
+SAME_COLUMNS = {
+    "a.jsonl": (
+        '{"customer": "ann", "n": 1.5, "at": "2026-11-01 10:00:00", "zip": "07743",'
+        ' "in": [{"at": "2026-11-01 10:00:00"}]}\n',
+        '{"customer": "bob", "n": 2, "at": "2026-11-01 10:00:00.25", "zip": "10115",'
+        ' "in": [{"at": "2026-11-02 11:00:00.5"}]}\n'
+        '{"customer": "cid", "n": null, "at": null, "zip": null, "in": []}\n',
+    ),
+    "a.csv": (
+        "customer,n,at,zip\nann,1.5,2026-11-01 10:00:00,x07743\n",
+        "customer,n,at,zip\nbob,2,2026-11-01 10:00:00.25,07743\ncid,,,\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAME_COLUMNS)
+def test_text_that_looks_different_lands_in_the_columns_that_there_are(tmp_path: Path, name: str) -> None:
+    file = pipeline(f"{tmp_path}/landing")
+    for text in SAME_COLUMNS[name]:
+        Path(name).write_text(text)
+        done("land", file, "orders", name)
+    done("run", file, *LOCAL)
+    rows = [row for path in Path(".coset/store/tables/all_of_them/data").rglob("*.parquet") for row in _rows(path)]
+    found = {row["customer"]: (row["n"], row["at"], row["zip"]) for row in rows}
+    at = datetime.fromisoformat("2026-11-01 10:00:00")
+    zips = ("07743", "10115") if name == "a.jsonl" else ("x07743", "07743")
+    assert found == {"ann": (1.5, at, zips[0]), "bob": (2, at.replace(microsecond=250000), zips[1]), "cid": (None,) * 3}
+    if name == "a.jsonl":
+        within = {row["customer"]: [each["at"] for each in row["in"]] for row in rows}
+        assert within == {"ann": [at], "bob": [datetime.fromisoformat("2026-11-02 11:00:00.5")], "cid": []}
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(file).to_pylist()
+    return rows
 
 
 def test_a_type_that_no_step_could_read_is_refused(tmp_path: Path) -> None:
