@@ -1,4 +1,4 @@
-"""The jars of a Kafka broker: copied once into the user's cache by Maven, as `kafka.pom.xml` names them."""
+"""The jars of a Kafka broker, and others that a POM names: copied once into the user's cache by Maven."""
 
 from __future__ import annotations
 
@@ -25,26 +25,31 @@ def java() -> str:
 
 
 def kafka_jars() -> Path:
-    """The folder with the jars, which one process at a time fills if it is empty. Raises Refused if Maven cannot."""
-    pom = _POM.read_bytes()
-    folder = _cache() / f"kafka-{sha256(pom).hexdigest()[:12]}"
+    """The folder with the broker's jars. Raises as `jars_of`."""
+    return jars_of(_POM)
+
+
+def jars_of(pom: Path) -> Path:
+    """The folder with the jars of a POM, which one process at a time fills. Raises Refused if Maven cannot."""
+    named = pom.name.partition(".")[0]
+    folder = _cache() / f"{named}-{sha256(pom.read_bytes()).hexdigest()[:12]}"
     ready = folder / ".ready"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not ready.exists():
-            _copy(folder)
+            _copy(pom, folder)
             ready.touch()
     return folder
 
 
-def _copy(folder: Path) -> None:
+def _copy(pom: Path, folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise Refused.of(
             Kind.DEMO, "Maven is not installed, and Kafka comes by it", "mvn", "install Maven 3.8 or later"
         )
-    command = [maven, "-B", "-q", "-ntp", "-f", str(_POM), _COPY, "-DincludeScope=runtime"]
+    command = [maven, "-B", "-q", "-ntp", "-f", str(pom), _COPY, "-DincludeScope=runtime"]
     done = subprocess.run(
         [*command, f"-DoutputDirectory={folder}"], env=_with_java(), capture_output=True, text=True, check=False
     )
@@ -53,7 +58,7 @@ def _copy(folder: Path) -> None:
         raise Refused.of(
             Kind.DEMO,
             f"Maven could not copy Kafka's jars: {said}",
-            str(_POM),
+            str(pom),
             "see what Maven says, try again",
             code=done.returncode,
         )

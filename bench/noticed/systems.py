@@ -16,6 +16,7 @@ SYSTEMS = {
     "spark": ("Spark, shuffling", "bench.noticed.on_spark", "shuffling"),
     "spark-buckets": ("Spark, partitions as buckets", "bench.noticed.on_spark", "by_bucket"),
     "spark-streaming": ("Structured Streaming", "bench.noticed.on_spark", "streaming"),
+    "kafka-streams": ("Kafka Streams", "bench.noticed.on_kafka_streams", "streams"),
     "duckdb": ("DuckDB, whole topics", "bench.noticed.on_duckdb", "whole"),
     "duckdb-partitions": ("DuckDB, a process for each partition", "bench.noticed.on_duckdb", "by_partition"),
     "coset": ("Coset", "bench.noticed.on_coset", "coset"),
