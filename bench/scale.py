@@ -1,6 +1,6 @@
 """`python -m bench.scale`: what a batch of many tasks costs whoever plans, judges and publishes it.
 
-It lands a file of some records in each of so many stream partitions, and runs two batches of them in an S3 server, by
+It lands a file of some records in each of so many stream partitions, and runs some batches of them in an S3 server, by
 the local runner in this process. Of each step it shows processor seconds, the peak of memory, and what it asked the
 server, by a proxy that counts.
 """
@@ -60,13 +60,14 @@ def land(partitions: int, batch: int) -> None:
 
 
 def main() -> int:
-    """Run two batches and show the figures."""
+    """Run batches and show the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=10_000, help="so many stream partitions and tasks")
     parser.add_argument("--groups", type=int, default=1_000, help="so many task groups")
+    parser.add_argument("--batches", type=int, default=2, help="so many batches, one after the other")
     asked = parser.parse_args()
     with counted() as server, TemporaryDirectory() as folder:
-        for batch in range(2):
+        for batch in range(asked.batches):
             land(asked.tasks, batch)
             _run(server, Path(folder), asked.tasks, asked.groups, batch)
     return 0
