@@ -42,24 +42,29 @@ class ExpectWhatIsOverToBeGivenOnce(TableExpectation):
     Judges a table with a row for each task and each such side of a join, or windows: stage, task, step; how many
     records were over (over_rows), had met a partner (met_rows) and were given alone or in a window (alone_rows), the
     sums of their keys' digests modulo a prime (over_keys, met_keys, alone_keys), how many came when their time was over
-    (late), and how many are in no window as they came too late or have no time (dropped).
+    (late), and how many are in no window as they came too late or have no time (dropped). For a join as of a time, the
+    same of the rows that were given with a version (given_rows, given_keys; missing for others), and how many versions
+    came when records that they are valid for may have been given (late_versions).
     """
 
     sentence = "Each record whose time is over had met a partner, or is given alone or in its window, once."
 
     def needs(self) -> list[str]:
-        parts = (f"{part}_{what}" for part in ("over", "met", "alone") for what in ("rows", "keys"))
-        return ["stage", "task", "step", *parts, "late", "dropped"]
+        parts = (f"{part}_{what}" for part in ("over", "met", "alone", "given") for what in ("rows", "keys"))
+        return ["stage", "task", "step", *parts, "late", "dropped", "late_versions"]
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         wrongs = [(row, _not_once(row)) for row in frame.itertuples()]
         bad = [f"task {row.stage}/{row.task}, step {row.step}: {wrong}" for row, wrong in wrongs if wrong]
-        over, given, late, dropped = (int(frame[name].sum()) for name in ("over_rows", "alone_rows", "late", "dropped"))
+        sums = ("over_rows", "alone_rows", "late", "dropped", "late_versions")
+        over, given, late, dropped, versions = (int(frame[name].sum()) for name in sums)
         observed = (
             f"{many(over, 'record')} over in {many(len(frame), 'step')} of tasks, {given:,} given alone or in windows"
         )
         observed += f"; {late:,} came late" if late else ""
-        return f"{observed}; {dropped:,} dropped" if dropped else observed, len(frame), len(bad), bad
+        observed += f"; {dropped:,} dropped" if dropped else ""
+        observed += f"; {many(versions, 'version')} came after records that they may be valid for" if versions else ""
+        return observed, len(frame), len(bad), bad
 
 
 def _not_once(row: Any) -> str | None:
@@ -71,6 +76,8 @@ def _not_once(row: Any) -> str | None:
     over_keys, met_keys, alone_keys = (int(keys, 16) for keys in (row.over_keys, row.met_keys, row.alone_keys))
     if over_keys != (met_keys + alone_keys) % MODULUS:
         return f"{many(alone, 'record')} were given, but not of the keys that were over and had met nobody"
+    if not pd.isna(row.given_rows) and (int(row.given_rows), row.given_keys) != (met, row.met_keys):
+        return f"{many(met, 'record')} had a version, and {int(row.given_rows):,} were given with one, or of other keys"
     return None
 
 

@@ -65,7 +65,7 @@ KEYS_JUDGED = 50_000
 _TEXTS = {
     *("kind", "name", "step", "stage", "input", "key", "violation", "sentence", "null_keys"),
     *("digest_planned", "digest_found", "stream", "first", "bad_records", "digest_aside", "digest_kept"),
-    *("keys_before", "keys_after", "over_keys", "met_keys", "alone_keys"),
+    *("keys_before", "keys_after", "over_keys", "met_keys", "alone_keys", "given_keys"),
 }
 
 
@@ -86,12 +86,18 @@ _TABLES = {
     "gaps": _schema("stream partition gaps looked found first"),
     "produced": _schema("stage task kind name partition counted taken made left"),
     "migrated": _schema("stage task step rows_before rows_after keys_before keys_after"),
-    "closed": _schema("stage task step over_rows over_keys met_rows met_keys alone_rows alone_keys late dropped"),
+    "closed": _schema(
+        "stage task step over_rows over_keys met_rows met_keys alone_rows alone_keys late dropped "
+        "given_rows given_keys late_versions"
+    ),
 }
 
 
 # Columns of later versions, and what they are in tables of before.
-_ADDED = {"dropped": 0, "bad_records": "", "set_aside": 0, "kept_aside": 0, "digest_aside": "", "digest_kept": ""}
+_ADDED = {
+    **{"bad_records": "", "set_aside": 0, "kept_aside": 0, "digest_aside": "", "digest_kept": ""},
+    **{"dropped": 0, "given_rows": None, "given_keys": None, "late_versions": 0},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,7 @@ class Audit:
     `batches.produced`, `gaps` in `batches.second_look`. `migrated` has the rows and keys of each step of which
     tasks wrote all kept rows again, before and after. `closed` has the rows and keys that were over in each task and
     step whose records are given then, those that had met a partner, those given, and the number that came late and, of
-    these, that was dropped.
+    these, that was dropped; of joins as of a time also those given with a version, and how many versions came late.
     """
 
     coverage: pd.DataFrame

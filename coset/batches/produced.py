@@ -55,20 +55,27 @@ def closed(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, objec
     """A row for each task and each step whose records are given once their time is over."""
     for task in tasks:
         said = {each.step: each for each in task.closed}
-        for name in _waiting(plan.stage(task.task.stage)):
+        for name, as_of in _waiting(plan.stage(task.task.stage)):
             row: dict[str, object] = {"stage": task.task.stage, "task": task.task.task, "step": name}
-            if each := said.get(name):
+            row["late_versions"] = 0
+            if (each := said.get(name)) and as_of == (each.versions is not None):
                 parts = {"over": each.over, "met": each.met, "alone": each.alone}
                 row |= {f"{part}_rows": keyed.rows for part, keyed in parts.items()}
                 row |= {f"{part}_keys": keyed.digest for part, keyed in parts.items()} | {"late": each.late}
                 row |= {"dropped": each.dropped}
+                if versions := each.versions:
+                    row |= {"given_rows": versions.given.rows, "given_keys": versions.given.digest}
+                    row |= {"late_versions": versions.late}
             yield row
 
 
-def _waiting(stage: Stage) -> Iterator[str]:
+def _waiting(stage: Stage) -> Iterator[tuple[str, bool]]:
+    """The steps whose records are given once their time is over, and whether it is by a join as of a time."""
     steps = {step.name: step for step in stage.steps}
     for step in stage.steps:
-        yield from waiting(step, steps)
+        inputs = (steps[name].state for name in step.inputs if name in steps)
+        as_of = any(state and state.newest for state in inputs)
+        yield from ((name, as_of) for name in waiting(step, steps))
 
 
 def _given(stage: Stage) -> Iterator[tuple[str, str]]:

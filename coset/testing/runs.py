@@ -28,7 +28,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.graph import quote
+from partitioning.model.graph import gives_what_is_over, quote
 from partitioning.model.placement import MURMUR2, OPAQUE
 from partitioning.model.streams import Stream
 from partitioning.values import replace
@@ -147,7 +147,7 @@ class Trial:
 
     def close(self, settings: Settings = DEFAULTS) -> None:
         """Run batches without records, as the next runs would, as long as something is over by what has come."""
-        if any(step.state and step.state.waits for step in self._pipeline.steps):
+        if gives_what_is_over(self._pipeline.steps):
             while self.run(settings).startswith("Batch "):
                 pass
 

@@ -14,14 +14,18 @@ from partitioning.authoring.state_sql import (
     ALONE,
     CLOSES,
     NEW,
+    OF,
     OPEN,
     RECORDS,
+    SINCE,
+    by_time,
     distinct,
     distinct_keeps,
     duration,
     marked,
     recent,
     recent_keeps,
+    versions_of,
     waiting_for,
     window_of,
     windowed,
@@ -29,6 +33,7 @@ from partitioning.authoring.state_sql import (
 from partitioning.authoring.step_rules import (
     bad_key,
     cannot_be_given_alone,
+    cannot_be_valid,
     cannot_close,
     cannot_keep,
     cannot_meet,
@@ -40,7 +45,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import bad_parts, canonical, composite, key_parts
-from partitioning.model.graph import ColumnComment, Join, Mode, Op, StateSpec, Step, quote, union
+from partitioning.model.graph import ColumnComment, Join, Missing, Mode, Op, StateSpec, Step, quote, union
 from partitioning.model.leaving import TIME
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, OPAQUE, HashName, KeyFormat, hash_findings
@@ -304,7 +309,7 @@ class Flow(Value, frozen=True):
             _refuse(cannot_be_given_alone(flows, keep))
         joined = name or f"{self.step}.join"
         # Of which sides a record waits, to be given alone.
-        waits = (timedelta() if inner else within, within if how == Join.FULL else timedelta())
+        waits = (None if inner else within, within if how == Join.FULL else None)
         left, right = (
             flow._recent(f"{joined}.{flow.alias}", time, kept, ahead, waiting)
             for flow, time, waiting in zip(flows, times, waits, strict=True)
@@ -316,16 +321,69 @@ class Flow(Value, frozen=True):
             sql = f"SELECT {left._keys_of([left])}, {columns} FROM {left._source} JOIN {right._source} ON {on}"
             flow = left._step(Op.JOIN, sql, (columns,), joined, inputs=(left, right), keyed=True)
             return replace(flow, alias=name or self.alias)
-        joining = left._step(
-            Op.JOIN,
-            left._joined_in_time(right, columns, Join(how), span),
-            (columns,),
-            f"{joined}.marked",
-            inputs=(left, right),
-            keyed=True,
+        given = left._given_once(right, left._joined_in_time(right, columns, Join(how), span), columns, joined, "true")
+        return replace(given, alias=name or self.alias)
+
+    def join_as_of(
+        self,
+        versions: Flow,
+        columns: str,
+        *,
+        times: tuple[str, str],
+        keep: timedelta,
+        wait: timedelta = timedelta(),
+        missing: str = Missing.NULL,
+        deletes: str | None = None,
+        ahead: timedelta = AHEAD,
+        name: str | None = None,
+    ) -> Flow:
+        """Give each record beside the version of its key that was valid at its time: the newest whose time is not
+        after it.
+
+        `times` are SQL expressions: when a record happened, and from when on a version is valid. A record is given
+        once, when the watermark of both flows is `wait` past its time, so that a version that comes late is found;
+        their streams have to say their times. Where no version is valid, the columns of `versions` are null or, with
+        `missing="drop"`, the record is dropped. A version of which the SQL condition `deletes` is true ends the
+        validity of those before it.
+
+        Versions are kept until they are `keep` older than the watermark, the newest of each key that is older for ever.
+        Times that are infinite, or more than `ahead` after the day on which the batch is planned, do not count.
+        `columns` are SQL expressions over both flows by their aliases.
+        """
+        flows = self._with([versions], Op.JOIN)
+        kept = {"wait": wait, "keep": keep} if wait else {"keep": keep}
+        _refuse([*cannot_keep(versions, Op.JOIN, kept), *cannot_keep(self, Op.JOIN, {"ahead": ahead})])
+        _refuse([*cannot_be_given_alone(flows, None), *cannot_be_valid(flows, missing, deletes)])
+        joined = name or f"{self.step}.join"
+        left = self._recent(f"{joined}.{self.alias}", times[0], wait, ahead, wait)
+        right = versions._versions(f"{joined}.{versions.alias}", times[1], keep, ahead, deletes)
+        shown = f"{quote(ALONE)} IS NULL" if missing == Missing.DROP else "true"
+        given = left._given_once(right, left._joined_as_of(right, columns), columns, joined, shown)
+        return replace(given, alias=name or self.alias)
+
+    def _given_once(self, right: Flow, sql: str, columns: str, name: str, shown: str) -> Flow:
+        """The rows of a join in time, of which the SQL marks those without a partner, as far as they are shown."""
+        marked = self._step(Op.JOIN, sql, (columns,), f"{name}.marked", inputs=(self, right), keyed=True)
+        rows = f"SELECT * EXCLUDE ({quote(ALONE)}) FROM {quote(marked.step)} WHERE {shown}"
+        return marked._step(Op.FILTER, rows, (), name)
+
+    def _joined_as_of(self, right: Flow, columns: str) -> str:
+        """The SELECT of the records that close, each beside its version, with a mark where none is valid."""
+        row, valid = quote(right.alias), by_time(right.step, right.alias, right._without_nulls)
+        return (
+            f"SELECT {self._keys_of([self])}, {columns}, "
+            f"CASE WHEN {right._time} IS NULL THEN '{self.step}' END AS {quote(ALONE)} "
+            f"FROM (SELECT * FROM {quote(self.step)} WHERE {quote(CLOSES)}) AS {quote(self.alias)} "
+            f"ASOF LEFT JOIN ({valid}) AS {row} "
+            f"ON {self._qualified_key} = {row}.{quote(OF)} AND {self._time} >= {row}.{quote(SINCE)}"
         )
-        shown = f"SELECT * EXCLUDE ({quote(ALONE)}) FROM {quote(joining.step)}"
-        return replace(joining._step(Op.FILTER, shown, (), joined), alias=name or self.alias)
+
+    def _versions(self, name: str, time: str, keep: timedelta, ahead: timedelta, deletes: str | None) -> Flow:
+        """The versions of this batch, and those of earlier batches that are not older, or the newest of their key."""
+        keeps = replace(recent_keeps(self._source, self.key, time, keep, ahead, None), newest=True)
+        sql = versions_of(recent(self._source, time, ahead, name), self.alias, deletes)
+        said = (time, deletes) if deletes else (time,)
+        return replace(self._step(Op.RECENT, sql, said, name, keyed=True, state=keeps), alias=self.alias)
 
     def _joined_in_time(self, right: Flow, columns: str, how: Join, span: int) -> str:
         """The SELECT of new pairs, and of records that close without a partner, each with the mark of its side.
@@ -361,14 +419,14 @@ class Flow(Value, frozen=True):
         time: str,
         keep: timedelta,
         ahead: timedelta,
-        waits: timedelta,
+        waits: timedelta | None,
         corrected: timedelta | None = None,
     ) -> Flow:
         """The records of this batch, and those of earlier batches that are not older than that. Of windows, `time` is
         their start, and they may be `corrected` for so long."""
         keeps = recent_keeps(self._source, self.key, time, keep, ahead, waits)
         sql = recent(self._source, time, ahead, name)
-        sql = marked(sql, name, waits) if waits and corrected is None else sql
+        sql = sql if waits is None or corrected is not None else marked(sql, name, waits)
         # What is kept for corrections has to be all of a window, so another `keep` is another state.
         expressions = (time, duration(corrected)) if corrected else (time,)
         flow = self._step(Op.RECENT, sql, expressions, name, keyed=True, state=keeps)

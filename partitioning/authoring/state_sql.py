@@ -22,12 +22,16 @@ OPEN = "@open"
 ALONE = "@alone"
 # Of how many records a row of a window is.
 RECORDS = "@records"
+# Whether a version ends the validity of those before it.
+DELETES = "@deletes"
 # The columns that no table has.
-MARKS = frozenset({TIME.name, NEW, CLOSES, OPEN, ALONE, RECORDS})
+MARKS = frozenset({TIME.name, NEW, CLOSES, OPEN, ALONE, RECORDS, DELETES})
+# The key and time of a version, also of a deletion.
+OF = "@of"
+SINCE = "@since"
 _IDENTITY = "@identity"
 _BEFORE = "@before"
 _MICROSECOND = timedelta(microseconds=1)
-_NOT = timedelta()
 
 
 def recent(source: str, time: str, ahead: timedelta, step: str) -> str:
@@ -86,19 +90,38 @@ def waiting_for(every: timedelta) -> timedelta:
     return every - _MICROSECOND
 
 
+def versions_of(recent: str, alias: str, deletes: str | None) -> str:
+    """Recent versions, each with whether it ends the validity of those before it."""
+    gone = f"coalesce(({deletes}), false)" if deletes else "false"
+    return f"SELECT *, {gone} AS {quote(DELETES)} FROM ({recent}) AS {quote(alias)}"
+
+
+def by_time(step: str, alias: str, key: str) -> str:
+    """One version for each key and time, as the columns `@of` and `@since`; a deletion has nulls in all others.
+
+    The one with the greatest columns counts, so that the order of arrival does not matter.
+    """
+    time, row, gone = quote(TIME.name), quote(alias), quote(DELETES)
+    newest = f"row_number() OVER (PARTITION BY {key}, {time} ORDER BY {row} DESC) = 1"
+    return (
+        f"SELECT {key} AS {quote(OF)}, {time} AS {quote(SINCE)}, CASE WHEN NOT {gone} THEN COLUMNS(*) END "
+        f"FROM (SELECT * FROM {quote(step)} AS {row} WHERE {time} IS NOT NULL QUALIFY {newest}) AS {row}"
+    )
+
+
 def passed_by(step: str) -> tuple[str, str]:
     """The SQL variables with the watermark of a step in the batch before, and now."""
     return f"{step}@before".replace("'", "''"), f"{step}@now".replace("'", "''")
 
 
 def recent_keeps(
-    source: str, key: str, time: str, keep: timedelta, ahead: timedelta, waits: timedelta = _NOT
+    source: str, key: str, time: str, keep: timedelta, ahead: timedelta, waits: timedelta | None
 ) -> StateSpec:
     """All records that have a time."""
     number = _numbered(time, ahead)
     sql = f"SELECT *, {number} AS {quote(TIME.name)} FROM {source} WHERE {number} IS NOT NULL"
     apart = _apart(source, key, time, ahead)
-    return StateSpec(sql, keep // _MICROSECOND, apart=apart, waits=waits // _MICROSECOND)
+    return StateSpec(sql, keep // _MICROSECOND, apart=apart, waits=None if waits is None else waits // _MICROSECOND)
 
 
 def distinct(source: str, key: str, identity: str, time: str, within: timedelta, ahead: timedelta, step: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from partitioning.errors import Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
-from partitioning.model.graph import Join, Mode, Op, Step
+from partitioning.model.graph import Join, Missing, Mode, Op, Step
 from partitioning.model.placement import KeyFormat
 from partitioning.model.watermarks import EventTime, Late
 from partitioning.numbers import DAYS
@@ -171,6 +171,17 @@ def _cannot_be_over(flows: Sequence[Flow], where: str) -> Iterator[Finding]:
         if not timed:
             what = f"{flow.step} comes from tables only, which have no times"
             yield Finding.of(Kind.DECLARATION, what, where, "declare one as a stream", step=flow.step)
+
+
+def cannot_be_valid(flows: Sequence[Flow], missing: str, deletes: str | None) -> Iterator[Finding]:
+    """Why nobody would know what is given for a record's version."""
+    where = f"{Op.JOIN} of {_and(flows)}"
+    if missing not in tuple(Missing):
+        then = f"use {', '.join(Missing)}"
+        yield Finding.of(Kind.DECLARATION, f"unknown missing {missing!r}", where, then, missing=missing)
+    if deletes is not None and not deletes.strip():
+        then = "name a condition over the versions, or leave it out"
+        yield Finding.of(Kind.DECLARATION, "deletes is empty", where, then, deletes=deletes)
 
 
 def cannot_write(flow: Flow, table: str, mode: str, deletes: str | None) -> Iterator[Finding]:

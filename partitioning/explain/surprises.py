@@ -66,7 +66,7 @@ def surprises(plan: Plan, last: Statistics | None = None) -> tuple[Surprise, ...
     kept = {read.step: read.records for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)}
     tables = {stream.name for stream in plan.streams if stream.declared.table}
     joins = [found for step in steps.values() if step.op is Op.JOIN if (found := _join(step, steps, tables))]
-    growing = (step for step in steps.values() if step.op in {Op.COMBINE, Op.LATEST} and step.keeps_its_rows)
+    growing = (step for step in steps.values() if _grows(step))
     grown = (OnlyGrows(step.name, step.op, kept.get(step.name)) for step in growing)
     return (*joins, *_never_late(plan, steps), *grown, *_one_key(plan, last))
 
@@ -110,6 +110,12 @@ def _origin(name: str, steps: Mapping[str, Step], tables: set[str]) -> tuple[tup
     return names, step.op is Op.TABLE or all(of_table for _, of_table in before)
 
 
+def _grows(step: Step) -> bool:
+    """Whether it keeps a row for each key for ever."""
+    newest = step.state is not False and step.state.newest
+    return newest or (step.op in {Op.COMBINE, Op.LATEST} and step.keeps_its_rows)
+
+
 def _one_key(plan: Plan, last: Statistics | None) -> Iterator[OneKey]:
     for stream in plan.streams:
         column, count = stream.declared.key, last.records.get(stream.name, 0) if last else 0
@@ -133,11 +139,17 @@ def _row(found: Surprise) -> tuple[str, str, str]:
     match found:
         case JoinsATable():
             what = f"it joins what {' and '.join(found.tables)} holds when the batch is planned: what changes there "
-            then = "if times of both sides are to decide, use join_within; else say so in its test: depends_on_batches"
+            then = (
+                "if times of both sides are to decide, use join_as_of or join_within; "
+                "else say so in its test: depends_on_batches"
+            )
             return f"step {found.step}", f"{what}later changes no row that is published", then
         case JoinsInABatch():
             what = f"it joins records of {' and '.join(found.streams)} only if one batch brings both"
-            then = "use join_within for records close in time, or declare one side as a table"
+            then = (
+                "use join_within for records close in time, join_as_of for what was valid at the time, "
+                "or declare one side as a table"
+            )
             return f"step {found.step}", what, then
         case NeverLate():
             what = (
@@ -160,6 +172,8 @@ def _row(found: Surprise) -> tuple[str, str, str]:
 
 
 def _of_growing(op: Op) -> str:
+    if op is Op.RECENT:
+        return "if keys have no end, add a window to the key of both flows, as a day"
     drop = "use process(state=), which can drop keys"
     if op is Op.COMBINE:
         return f"if keys have no end, {drop}, or add a window to the key, as a day, and aggregate without running"

@@ -33,13 +33,13 @@ def waiting_section(plan: Plan) -> Iterator[Section]:
 
 
 def _waiting_row(step: str, state: StateSpec) -> tuple[str, ...]:
-    passed = state.watermark
+    passed, waits = state.watermark, state.waits or 0
     times = (passed.before, passed.now) if passed else (None, None)
-    longer = duration((state.microseconds - state.waits) / 10**6) if state.microseconds > state.waits else ""
+    longer = duration((state.microseconds - waits) / 10**6) if state.microseconds > waits else ""
     return (
         step,
-        duration(math.ceil(state.waits / 10**6)),
-        *(event_time(time - state.waits) if time is not None else "nothing yet" for time in times),
+        duration(math.ceil(waits / 10**6)),
+        *(event_time(time - waits) if time is not None else "nothing yet" for time in times),
         longer,
     )
 

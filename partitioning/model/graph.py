@@ -48,6 +48,13 @@ class Join(StrEnum):
         return "JOIN" if self is Join.INNER else f"{self.name} JOIN"
 
 
+class Missing(StrEnum):
+    """What becomes of a record for which no version is valid: it is given with nulls, or it is dropped."""
+
+    NULL = "null"
+    DROP = "drop"
+
+
 class Mode(StrEnum):
     """What a batch does to a result table's rows: it adds to them, replaces the rows of its keys, or replaces all."""
 
@@ -61,8 +68,9 @@ class StateSpec(Value, frozen=True, omit_defaults=True):
 
     Without `sql`, a step keeps its own output, one row for each key, and reads it as further input of the next batch.
     With `sql`, it keeps the rows that this selects, each for `microseconds` of its column `@time`, beside those of
-    earlier batches. A row that `waits` closes once the watermark is so many microseconds past its time. `apart` selects
-    key and time of records whose time does not count. A function returns its state itself.
+    earlier batches. A row that `waits` closes once the watermark is so many microseconds past its time. Of versions,
+    the `newest` of each key that is older stays too, as it is still valid. `apart` selects key and time of records
+    whose time does not count. A function returns its state itself.
 
     Planning adds the `columns`, unless a function declares them, the `placement` of the rows, and the `watermark` of
     the streams that they come from, if these have one. `changed` is what the pipeline declares of a change.
@@ -75,7 +83,8 @@ class StateSpec(Value, frozen=True, omit_defaults=True):
     apart: str = ""
     changed: KeptChange | None = None
     watermark: TimePassed | None = None
-    waits: int = 0
+    waits: int | None = None
+    newest: bool = False
 
     def since(self, latest: int | None) -> int | None:
         """The earliest `@time` of rows still kept once the watermark has passed or, where none is known of its streams,
@@ -124,7 +133,12 @@ class Step(Value, frozen=True):
 def waiting(step: Step, steps: Mapping[str, Step]) -> tuple[str, ...]:
     """The inputs of a join or of windows whose records are given once their time is over; none of another step."""
     inputs = (steps[name] for name in step.inputs if name in steps) if step.op in {Op.JOIN, Op.AGGREGATE} else ()
-    return tuple(side.name for side in inputs if side.state and side.state.waits)
+    return tuple(side.name for side in inputs if side.state and side.state.waits is not None)
+
+
+def gives_what_is_over(steps: Iterable[Step]) -> bool:
+    """Whether records are given once their time is over, also in a batch without records."""
+    return any(step.state and step.state.waits is not None for step in steps)
 
 
 class ColumnComment(Value, frozen=True):

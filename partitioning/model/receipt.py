@@ -174,12 +174,21 @@ class Migrated(Value, frozen=True):
     after: Keyed
 
 
+class GivenVersions(Value, frozen=True):
+    """The records that were `given` with a version, and how many versions came `late`: when records that they are valid
+    for may have been given."""
+
+    given: Keyed
+    late: int
+
+
 class Closed(Value, frozen=True, omit_defaults=True):
     """The records of a side of a join in time that were `over` in a batch, those of them that had `met` a partner, and
     those that were given `alone`. `late` counts those that came when their time was over.
 
     Of windows, the records whose windows were over, none that met any, and those that were given in a window. `dropped`
-    counts new records that are in no window, as they came too late or have no time that counts."""
+    counts new records that are in no window, as they came too late or have no time that counts. A
+    join as of a time has `versions`."""
 
     step: str
     over: Keyed
@@ -187,6 +196,7 @@ class Closed(Value, frozen=True, omit_defaults=True):
     alone: Keyed
     late: int
     dropped: int = 0
+    versions: GivenVersions | None = None
 
 
 class TaskReceipt(Value, frozen=True, omit_defaults=True):

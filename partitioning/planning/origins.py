@@ -14,7 +14,7 @@ from partitioning.model.graph import Graph, Op, Step, list_items
 from partitioning.model.streams import NullKeys, Stream
 from partitioning.values import Value
 
-_JOIN = re.compile(r" (LEFT|FULL) JOIN ")
+_JOIN = re.compile(r" (ASOF LEFT|LEFT|FULL) JOIN ")
 # How close in time records must be stands only in the compiled SQL. Only Coset's own SQL has the column @time.
 _NEAR = re.compile(r'"@time" - .+?"@time"\) <= ([0-9]+)')
 _AS = re.compile(r"\s+AS\s+(\S+)$", re.IGNORECASE)

@@ -13,6 +13,7 @@ from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.allowance import Allowance
 from partitioning.model.gaps import Explained
+from partitioning.model.graph import gives_what_is_over
 from partitioning.model.locality import Locality
 from partitioning.model.measures import ask_when
 from partitioning.model.offsets import OffsetRange
@@ -160,11 +161,11 @@ def _closes_something(pipeline: Pipeline, streams: tuple[PlannedStream, ...], ba
     """Whether the watermark has moved on for a step that gives what is over, so that a batch without records has
     something to give."""
     published, kept = basis.get("published"), basis.get("kept")
-    if published is None or not any(step.state and step.state.waits for step in pipeline.steps):
+    if published is None or not gives_what_is_over(pipeline.steps):
         return False
     marks = watermarks(streams, published, kept.times if kept else (), basis.get("as_of"))
     steps = with_watermarks(pipeline.graph, marks, published).steps
-    waiting = (step.state.watermark for step in steps if step.state and step.state.waits)
+    waiting = (step.state.watermark for step in steps if step.state and step.state.waits is not None)
     return any(passed and passed.now != passed.before for passed in waiting)
 
 

@@ -1,15 +1,18 @@
 """Closing: the records whose time is over in a batch, and whether each met a partner or was given alone, or was given
-in a window, once."""
+in a window, once.
+
+Of a join as of a time, whether a version is valid is worked out in another way than the join does it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from partitioning.authoring.state_sql import ALONE, NEW, OPEN, RECORDS
+from partitioning.authoring.state_sql import ALONE, DELETES, NEW, OPEN, RECORDS
 from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import Op, Step, quote
 from partitioning.model.leaving import TIME
-from partitioning.model.receipt import MODULUS, Closed, Keyed
+from partitioning.model.receipt import MODULUS, Closed, GivenVersions, Keyed
 from spark_jobs.engine.relations import Relations
 
 
@@ -24,6 +27,7 @@ def closed(relations: Relations, giving: Step, sides: Sequence[Step]) -> Iterato
 def _in_windows(relations: Relations, counted: Step, side: Step) -> Closed:
     """What closed of windows: counted by the times of records, and by what windows say of how many they are."""
     assert side.state
+    assert side.state.waits is not None
     passed, where, rows = side.state.watermark, f"step {side.name!r}", f"FROM {quote(side.name)} AS own WHERE"
     now, before = (passed.now, passed.before) if passed else (None, None)
     time, new, key = (f"own.{quote(name)}" for name in (TIME.name, NEW, side.key))
@@ -50,29 +54,66 @@ def _in_windows(relations: Relations, counted: Step, side: Step) -> Closed:
 
 def _of_sides(relations: Relations, joined: Step, sides: Sequence[Step]) -> Iterator[Closed]:
     """What closed of each side whose records are given alone: counted by time, by partners, and by what was given."""
-    for side in (side for side in sides if side.state and side.state.waits):
+    for side in (side for side in sides if side.state and side.state.waits is not None):
         (other,) = (each for each in sides if each is not side)
         where, mine, late = f"step {side.name!r}", _over(side), _late(side)
-        met = f"{mine} AND EXISTS (SELECT 1 FROM {quote(other.name)} AS other WHERE {_valid(side, other)})"
+        versioned = other.state is not False and other.state.newest
+        met = _met_version(side, other) if versioned else _met(side, other)
         alone = f"SELECT * FROM {quote(joined.name)} WHERE {quote(ALONE)} = '{side.name}'"
         yield Closed(
             side.name,
             _keyed(relations, f"SELECT * FROM {quote(side.name)} AS own WHERE {mine}", side.key, where),
-            _keyed(relations, f"SELECT * FROM {quote(side.name)} AS own WHERE {met}", side.key, where),
+            _keyed(relations, met, side.key, where),
             _keyed(relations, alone, joined.key, where),
             _keyed(relations, f"SELECT * FROM {quote(side.name)} AS own WHERE {late}", side.key, where).rows,
+            versions=_versions(relations, joined, side, other) if versioned else None,
         )
+
+
+def _versions(relations: Relations, joined: Step, side: Step, other: Step) -> GivenVersions:
+    """What was given with a version, and how many versions came after records that they may be valid for."""
+    assert side.state
+    where, passed = f"step {other.name!r}", side.state.watermark
+    given = f"SELECT * FROM {quote(joined.name)} WHERE {quote(ALONE)} IS NULL"
+    since = "NULL" if passed is None or passed.before is None else passed.before - (side.state.waits or 0)
+    late = f"SELECT * FROM {quote(other.name)} AS own WHERE own.{quote(NEW)} AND own.{quote(TIME.name)} < {since}"
+    return GivenVersions(
+        _keyed(relations, given, joined.key, where),
+        _keyed(relations, late, other.key, where).rows,
+    )
+
+
+def _met(side: Step, other: Step) -> str:
+    """The query for the records that are over and had a partner."""
+    partner = f"SELECT 1 FROM {quote(other.name)} AS other WHERE {_valid(side, other)}"
+    return f"SELECT * FROM {quote(side.name)} AS own WHERE {_over(side)} AND EXISTS ({partner})"
+
+
+def _met_version(side: Step, other: Step) -> str:
+    """The query for the keys of the records that are over and had a valid version: records and versions stand in one
+    line by time, and the version before a record is no deletion."""
+    time, key, found = quote(TIME.name), quote(side.key), '"@found"'
+    known = " AND ".join([f"own.{quote(name)} IS NOT NULL" for name in (TIME.name, other.key, *key_parts(other.key))])
+    versions = (
+        f'SELECT own.{quote(other.key)} AS {key}, own.{time} AS "@at", false AS "@mine", own AS "@row", '
+        f'NOT own.{quote(DELETES)} AS "@live" FROM {quote(other.name)} AS own WHERE {known}'
+    )
+    mine = f"SELECT own.{key}, own.{time}, true, NULL, NULL FROM {quote(side.name)} AS own WHERE {_over(side)}"
+    before = f'PARTITION BY {key} ORDER BY "@at" NULLS FIRST, "@mine", "@row" ROWS UNBOUNDED PRECEDING'
+    line = f'SELECT *, last_value("@live" IGNORE NULLS) OVER ({before}) AS {found} FROM ({versions} UNION ALL {mine})'
+    return f'SELECT {key} FROM ({line}) WHERE "@mine" AND {found}'
 
 
 def _over(side: Step) -> str:
     """Whether a record closes in this batch, by its time and the plan's watermark."""
     assert side.state
-    passed, time, new = side.state.watermark, f"own.{quote(TIME.name)}", f"own.{quote(NEW)}"
+    passed, waits = side.state.watermark, side.state.waits or 0
+    time, new = f"own.{quote(TIME.name)}", f"own.{quote(NEW)}"
     timeless = f"{time} IS NULL"
     if passed is None or passed.now is None:
         return f"({timeless})"
-    since = "true" if passed.before is None else f"{time} >= {passed.before - side.state.waits}"
-    return f"({timeless} OR ({time} < {passed.now - side.state.waits} AND ({new} OR {since})))"
+    since = "true" if passed.before is None else f"{time} >= {passed.before - waits}"
+    return f"({timeless} OR ({time} < {passed.now - waits} AND ({new} OR {since})))"
 
 
 def _late(side: Step) -> str:
@@ -81,7 +122,7 @@ def _late(side: Step) -> str:
     passed = side.state.watermark
     if passed is None or passed.now is None:
         return "false"
-    return f"own.{quote(NEW)} AND own.{quote(TIME.name)} < {passed.now - side.state.waits}"
+    return f"own.{quote(NEW)} AND own.{quote(TIME.name)} < {passed.now - (side.state.waits or 0)}"
 
 
 def _valid(side: Step, other: Step) -> str:
@@ -91,7 +132,9 @@ def _valid(side: Step, other: Step) -> str:
     near = f"abs(other.{quote(TIME.name)} - own.{quote(TIME.name)}) <= {side.state.waits}"
     own_key, other_key = f"own.{quote(side.key)}", f"other.{quote(other.key)}"
     open_side = f"(own.{quote(OPEN)} OR NOT other.{quote(NEW)})"
-    both = f"{open_side} AND (other.{quote(OPEN)} OR NOT own.{quote(NEW)})" if other.state.waits else open_side
+    both = (
+        f"{open_side} AND (other.{quote(OPEN)} OR NOT own.{quote(NEW)})" if other.state.waits is not None else open_side
+    )
     # As in SQL, keys with a NULL are equal to none.
     known = [f"other.{quote(part)} IS NOT NULL" for part in key_parts(other.key)]
     return " AND ".join([f"{own_key} = {other_key}", *known, near, both])

@@ -111,7 +111,12 @@ class KeptForTime(TaskState):
     """State of rows with a time. New rows are added; a row goes when its time is over."""
 
     def open(self) -> None:
-        self._needs(_young(self._keeps, self._read, f"({self._known})"), "")
+        found = quote(f"{self._step.name}.state@found")
+        # DuckDB may scan the input of a window twice, and an intake can be read only once.
+        if self._keeps.newest:
+            self._connection.execute(f"CREATE TEMP TABLE {found} AS {self._known}")
+        self._needs(_young(self._keeps, self._read, found if self._keeps.newest else f"({self._known})"), "")
+        self._connection.execute(f"DROP TABLE IF EXISTS {found}")
 
     def left(self) -> str:
         return f"{self._is_new(f'({self._keeps.sql})')} UNION ALL {self._again('true')}"
@@ -183,10 +188,14 @@ class KeptByKey(TaskState):
 
 
 def _young(keeps: StateSpec, read: StateInput | None, relation: str) -> str:
-    """The query for the rows whose time is not over."""
-    since = keeps.since(read.latest if read else None)
-    young = "true" if since is None else f"{quote(TIME.name)} >= {since}"
-    return f"SELECT * FROM {relation} WHERE {young}"
+    """The query for the rows whose time is not over; of versions also the newest of each key that is older."""
+    since, time = keeps.since(read.latest if read else None), quote(TIME.name)
+    if since is None:
+        return f"SELECT * FROM {relation}"
+    if keeps.newest:
+        older = f"max({time}) FILTER ({time} < {since}) OVER (PARTITION BY {_key(keeps)})"
+        return f"SELECT * FROM {relation} QUALIFY {time} >= {since} OR {time} = {older}"
+    return f"SELECT * FROM {relation} WHERE {time} >= {since}"
 
 
 def _nulls(columns: Iterable[Column]) -> str:

@@ -10,6 +10,7 @@ from partitioning.documents.store import Store
 from partitioning.model.graph import Step
 from partitioning.model.plan import Plan
 from partitioning.values import replace
+from tests.as_of import AsOf
 from tests.histories import Click
 from tests.integration.test_watermarks import A, B, Clicks
 from tests.judged import FOLLOW, ONCE, Refusal, caught_by, refusal
@@ -90,3 +91,34 @@ def test_windows_that_are_given_too_early_or_late_or_again_or_in_part_are_refuse
     said = refusal(ran(store, windowed.pipeline, otherwise), tmp_path)
     assert "were over, 0 had met a partner" in said.findings[0]
     return said
+
+
+@caught_by(ONCE)
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ('WHERE "@closes"', "WHERE true", "were over"),
+        ('WHERE "@closes"', "WHERE false", "2 records had a version, and 0 were given with one"),
+        ('>= "views"."@since"', '< "views"."@since"', "were over"),
+        ("ASOF LEFT JOIN", "LEFT JOIN", "had a version"),
+    ],
+)
+def test_a_join_as_of_a_time_that_gives_a_record_too_early_or_never_or_another_version_is_refused(
+    store: Store, tmp_path: Path, right: str, wrong: str, said: str
+) -> Refusal:
+    as_of = AsOf(store)
+    as_of.batch([Click("a", 1, 0), Click("a", 2, 118)], [Click("a", 3, 0), Click("a", 5, 1)])
+    last = [Click(key, END, 130) for key in "abcdefgh"]
+    as_of.batch(last, last)
+    as_of.land([Click("a", 4, 131)], [Click("b", 3, 131)])
+
+    def hurried(plan: Plan) -> Plan:
+        stages = (replace(stage, steps=tuple(map(given, stage.steps))) for stage in plan.stages)
+        return replace(plan, stages=tuple(stages))
+
+    def given(step: Step) -> Step:
+        return replace(step, sql=step.sql.replace(right, wrong))
+
+    refused = refusal(ran(store, as_of.pipeline, hurried), tmp_path)
+    assert said in refused.findings[0]
+    return refused

@@ -62,6 +62,15 @@ def test_a_state_that_nothing_is_removed_from_is_told() -> None:
     assert told(pipeline) == (OnlyGrows("newest", Op.LATEST, None), OnlyGrows("totals", Op.COMBINE, None))
 
 
+def test_a_join_as_of_a_time_does_not_depend_on_batches_and_keeps_a_version_of_each_key_for_ever() -> None:
+    pipeline, hour = Pipeline("p", source="s3://landing/topics"), timedelta(hours=1)
+    views, prices = (
+        pipeline.stream(name, key="k", partitions=2, time="dep_delay", late=hour) for name in ("views", "prices")
+    )
+    views.join_as_of(prices, "1 AS one", times=("dep_delay", "dep_delay"), keep=hour, name="priced").write("priced")
+    assert told(pipeline) == (OnlyGrows("priced.prices", Op.RECENT, None),)
+
+
 def test_a_stream_with_one_key_is_told_by_the_last_receipts_or_by_where_its_records_lie() -> None:
     pipeline, *_ = streams()
     keys = [KeyFigures(TaskRef("views", task), "none", {"views": 475}) for task in range(2)]

@@ -179,7 +179,9 @@ def _placement(state: StateSpec) -> Placement:
 
 
 def unexpired(runs: Sequence[StateRun], keeps: StateSpec) -> list[StateRun]:
-    """The runs with rows that are not expired."""
+    """The runs with rows that are not expired. Any may have the newest version of a key."""
+    if keeps.newest:
+        return list(runs)
     since = keeps.since(max((run.latest for run in runs if run.latest is not None), default=None))
     return [run for run in runs if run.latest is None or since is None or run.latest >= since]
 

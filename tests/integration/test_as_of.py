@@ -1,0 +1,153 @@
+"""A record is given once, with the version that was valid at its time, wherever batches were cut."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from coset.testing import run
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.store import Store
+from partitioning.errors import Refused
+from tests.as_of import AsOf, versions_of
+from tests.examples import few
+from tests.histories import Click
+from tests.outer import END, some
+from tests.running import run_and_publish, task_receipts
+
+_NEVER = 5_000_000_000
+_ALL = "abcdefgh"
+
+
+@pytest.mark.parametrize("missing", ["null", "drop"])
+@pytest.mark.parametrize("seed", few(range(4)))
+@pytest.mark.parametrize("batches", [1, 7])
+def test_the_same_records_have_the_same_versions_wherever_batches_are_cut(
+    store: Store, missing: str, seed: int, batches: int
+) -> None:
+    chance = random.Random(seed)
+    arrived, pipeline = some(chance, 40), AsOf(store, missing, chance.choice((0, 7)))
+    pipeline.all_in(arrived, batches, chance)
+    assert pipeline.pairs() == versions_of(arrived, missing)
+
+
+@pytest.mark.long
+def test_forty_batches_give_what_one_gives(store: Store) -> None:
+    chance = random.Random(40)
+    arrived, pipeline = some(chance, 120), AsOf(store)
+    pipeline.all_in(arrived, 40, chance)
+    assert pipeline.pairs() == versions_of(arrived, "null")
+
+
+def test_a_record_waits_for_a_version_that_comes_late_and_what_comes_later_still_is_counted(
+    store: Store, tmp_path: Path
+) -> None:
+    # Records may come 5 minutes late, and wait for 8 more.
+    pipeline = AsOf(store, wait=8)
+    pipeline.batch([Click("a", 1, 10), Click("b", 2, 10)], [Click("a", 3, 0)])
+    passes = [Click(key, END, 20) for key in _ALL]
+    pipeline.batch(passes, passes)
+    # By the watermark, 12:15, this version is late.
+    pipeline.batch([], [Click("a", 5, 9)])
+    assert pipeline.pairs() == []
+    last = [Click(key, END, 100) for key in _ALL]
+    pipeline.batch(last, last)
+    ref = pipeline.plan()
+    assert ref is not None
+    run_and_publish(ref, tmp_path)
+    assert pipeline.pairs() == [("a", 1, 5), ("b", 2, None)]
+    late = pipeline.batch([Click("b", 6, 11)], [Click("b", 7, 9)])
+    assert pipeline.pairs() == [("a", 1, 5), ("b", 2, None), ("b", 6, 7)]
+    closed = [one for task in task_receipts(late) for one in task.closed]
+    assert sum(one.late for one in closed) == 1
+    assert sum(one.versions.late for one in closed if one.versions) == 1
+
+
+def test_a_version_that_is_older_than_what_is_kept_is_still_valid_until_another_follows_or_it_is_deleted(
+    store: Store,
+) -> None:
+    pipeline = AsOf(store)
+    pipeline.batch([Click("a", 1, 0)], [Click("a", 2, 0), Click("b", 3, 0), Click("c", 5, 0), Click("c", 6, 1)])
+    for minute in (100, 200, 300):
+        passes = [Click(key, END, minute) for key in _ALL if key not in "abc"]
+        pipeline.batch(passes, passes)
+    later = [Click(key, number, 301) for number, key in enumerate("abc", 10)]
+    pipeline.batch(later, [Click("b", 4, 300)])
+    pipeline.close()
+    assert pipeline.pairs() == [("a", 1, 2), ("a", 10, 2), ("b", 11, None), ("c", 12, 6)]
+
+
+def test_a_record_without_a_time_that_counts_has_no_version(store: Store) -> None:
+    pipeline = AsOf(store)
+    pipeline.batch([Click("a", 1, _NEVER), Click(None, 2, 0)], [Click("a", 3, 0), Click(None, 5, 0)])
+    assert pipeline.pairs() == [("a", 1, None)]
+    pipeline.close()
+    assert pipeline.pairs() == [("a", 1, None), (None, 2, None)]
+
+
+def test_a_join_that_cannot_know_what_was_valid_is_refused() -> None:
+    pipeline = Pipeline("outer", source="s3://landing/topics")
+    minute = timedelta(minutes=1)
+    clicks = pipeline.stream("clicks", key="k", partitions=2, time="seen")
+    views = pipeline.stream("views", key="k", partitions=2)
+    prices = pipeline.stream("prices", key="k", partitions=2, time="seen")
+    planes = pipeline.table("planes", key="k", partitions=2)
+    times = ("clicks.seen", "views.seen")
+    with pytest.raises(Refused, match="stream 'views' does not say when its records happened, so none is ever over"):
+        clicks.join_as_of(views, "views.id", times=times, keep=minute)
+    with pytest.raises(Refused, match="planes comes from tables only, which have no times"):
+        clicks.join_as_of(planes, "planes.id", times=times, keep=minute)
+    with pytest.raises(Refused, match="keep is 0:01:00, wait is 0:02:00"):
+        clicks.join_as_of(prices, "prices.id", times=times, keep=minute, wait=2 * minute)
+    with pytest.raises(Refused, match=r"wait is -1 day, 23:59:00"):
+        clicks.join_as_of(prices, "prices.id", times=times, keep=minute, wait=-minute)
+    with pytest.raises(Refused, match=r"(?s)unknown missing 'wait'.*deletes is empty"):
+        clicks.join_as_of(prices, "prices.id", times=times, keep=minute, missing="wait", deletes=" ")
+    with pytest.raises(Refused, match="their keys have different numbers of columns"):
+        clicks.join_as_of(prices.rekey(("k", "seen")), "prices.id", times=times, keep=minute)
+    unkeyed = prices.partial("count(*) AS n")
+    with pytest.raises(Refused, match="is partial"):
+        clicks.join_as_of(unkeyed, "n", times=times, keep=minute)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"times": ("clicks.seen", "prices.since")}, "since"),
+        ({"deletes": "gone"}, "gone"),
+        ({"times": ("clicks.id > 1", "prices.seen")}, "TIMESTAMP"),
+    ],
+)
+def test_a_time_or_a_deletion_that_the_streams_do_not_have_is_refused(wrong: dict[str, object], said: str) -> None:
+    pipeline = Pipeline("outer", source="s3://landing/topics")
+    clicks, prices = (
+        pipeline.stream(name, key="k", partitions=1, time="seen::TIMESTAMP") for name in ("clicks", "prices")
+    )
+    given = {"times": ("clicks.seen::TIMESTAMP", "prices.seen::TIMESTAMP"), "keep": timedelta(minutes=1), **wrong}
+    clicks.join_as_of(prices, "prices.id AS price", name="priced", **given).write("priced")  # type: ignore[arg-type]
+    row = {"k": "a", "id": 1, "seen": "2026-01-01 12:00"}
+    with pytest.raises(Refused, match=said):
+        run(pipeline, {"clicks": [row], "prices": [row]})
+
+
+def test_keys_of_two_columns_have_versions_and_one_with_a_null_has_none() -> None:
+    pipeline = Pipeline("outer", source="s3://landing/topics")
+    clicks, prices = (
+        pipeline.stream(name, key="k", partitions=1, time="seen::TIMESTAMP").rekey(("k", "country"))
+        for name in ("clicks", "prices")
+    )
+    times = ("clicks.seen::TIMESTAMP", "prices.seen::TIMESTAMP")
+    columns = "clicks.id AS click, prices.id AS price"
+    clicks.join_as_of(prices, columns, times=times, keep=timedelta(minutes=1), name="priced").write("priced")
+
+    def record(identity: int, country: str | None, seen: str) -> dict[str, object]:
+        return {"k": "a", "country": country, "id": identity, "seen": f"2026-01-01 {seen}"}
+
+    first = [record(1, "DE", "12:00"), record(2, None, "12:00"), record(3, "FR", "12:00")]
+    prices_then = [record(5, "DE", "11:00"), record(6, None, "11:00"), record(7, "FR", "12:01")]
+    end = [record(9, "x", "13:00")]
+    rows = run(pipeline, {"clicks": [*first, *end], "prices": [*prices_then, *end]})
+    assert sorted((row["click"], row["price"]) for row in rows["priced"]) == [(1, 5), (2, None), (3, None)]
