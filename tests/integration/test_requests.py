@@ -1,0 +1,57 @@
+"""What a batch asks of S3, counted by a proxy, is what the page on large days reckons with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import scale
+from bench.asked import STORE, Asked, Priced, Request, by_price, counted
+from bench.day import requests
+from coset.batches import steps
+from coset.batches.runners.local import Local
+from partitioning.authoring.settings import Settings
+
+TASKS, GROUPS = 6, 3
+
+
+@pytest.fixture
+def s3_counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    with counted() as server:
+        yield server
+
+
+def test_a_batch_asks_what_the_page_reckons_with(s3_counted: Asked, tmp_path: Path) -> None:
+    scale.land(TASKS, 0)
+    s3_counted.since()
+    ref, said = steps.plan(scale.pipeline(TASKS), STORE, Settings.parse(groups=GROUPS))
+    assert ref is not None, said
+    with Local(processes=1) as runner:
+        for group in range(GROUPS):
+            runner.group(ref, group)
+    steps.audit(ref)
+    steps.check(ref, tmp_path)
+    steps.publish(ref, tmp_path)
+    steps.report(ref, tmp_path)
+    seen, reckoned = by_price(s3_counted.since()), requests(TASKS, GROUPS)
+    assert seen[Priced.READ] == pytest.approx(reckoned.reads, abs=4)
+    assert seen[Priced.WRITE] == pytest.approx(reckoned.writes, abs=2)
+    assert seen[Priced.LIST] == pytest.approx(reckoned.lists, abs=4)
+
+
+def test_requests_are_told_apart_by_what_they_cost_and_are_about() -> None:
+    told = {
+        ("HEAD", "/landing/store/tables/t/data/plan-0/attempt-0-1/a.parquet"): ("reads", "files of tables"),
+        ("GET", "/landing/store/tables/t/_delta_log/0.json"): ("reads", "Delta logs"),
+        ("PUT", "/landing/store/views/receipts/0/attempt-0/group-0.json"): ("writes", "receipts"),
+        ("GET", "/landing?list-type=2&prefix=store%2Fviews%2Fplans%2F"): ("lists", "plans"),
+        ("GET", "/landing/topics/views/partition%3D0/a.parquet"): ("reads", "landed files"),
+        ("DELETE", "/landing/store/views/turns/0/check.json"): ("deletes", "turns"),
+    }
+    for asked, (priced, about) in told.items():
+        assert Request.of(*asked) == Request(Priced(priced), about)
