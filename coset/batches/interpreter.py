@@ -27,7 +27,7 @@ Show = Callable[[str], AbstractContextManager[list[str]]]
 def run_batch(
     batch: BatchRef,
     runner: Runner,
-    docs: Path,
+    docs: Path | None,
     show: Show,
     pace: Pace | None = None,
     show_page: Callable[[str], None] | None = None,
@@ -35,11 +35,13 @@ def run_batch(
     """Run all steps of a planned batch. Steps that are done are found done.
 
     Other processes that run the same batch meanwhile share its task groups. The `pace` says when groups may start.
-    Without `show_page` no page is made. Raises the errors of the steps, and of a wave all findings of its groups.
+    Without `show_page` no page is shown, without `docs` none is made.
+    Raises the errors of the steps, and of a wave all findings of its groups.
     Raises Refused before anything runs if the folder `docs` cannot be written to.
     """
     ledger, plan = batch.load()
-    _check_docs(docs)
+    if docs is not None:
+        _check_docs(docs)
     turns, around = Turns(ledger, plan), Surroundings(docs)
     for step in steps_of(backfill=pipeline_of(plan.pipeline) is not None):
         match step.does:

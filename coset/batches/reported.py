@@ -67,7 +67,7 @@ def closed(ledger: Ledger, folder: Path | None) -> None:
 
 
 def published(ledger: Ledger, planned: Plan, commit: Commit, began: int, folder: Path | None) -> None:
-    """Say in the Data Docs what was published, and when."""
+    """Note what was published, and when; and say it in the Data Docs if there is a folder of them."""
     from coset.reports import batch_index  # noqa: PLC0415
     from coset.reports.overview import note  # noqa: PLC0415
     from coset.reports.parts import of_parts  # noqa: PLC0415
@@ -77,8 +77,10 @@ def published(ledger: Ledger, planned: Plan, commit: Commit, began: int, folder:
     verdict = ledger.verdict(planned.batch)
     if verdict is None:
         return
-    more = {**of_parts(parts(ledger, planned, verdict.attempt)), "published": made.at.ended}
     note(ledger.store, ledger.pipeline, {"open": None})
+    if folder is None:
+        return
+    more = {**of_parts(parts(ledger, planned, verdict.attempt)), "published": made.at.ended}
     batch_index.published(Site(folder, ledger.store), ledger.pipeline, verdict.attempt, commit, more)
 
 

@@ -16,9 +16,9 @@ from partitioning.commands import Shown
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a step needs beside its batch: the folder of the Data Docs, and how findings are shown."""
+    """What a step needs beside its batch: the folder of the Data Docs, if there are any, and how findings are shown."""
 
-    docs: Path
+    docs: Path | None
     shown: Shown = field(default_factory=Shown)
 
 

@@ -155,11 +155,11 @@ def audit(batch: BatchRef) -> str:
     )
 
 
-def check(batch: BatchRef, docs_folder: Path) -> str:
+def check(batch: BatchRef, docs_folder: Path | None) -> str:
     """Let Great Expectations judge the attempt, and decide to publish it if it passes.
 
-    Data Docs are written to `docs_folder` and to the store. Raises Refused with each unmet expectation, and closes the
-    attempt: the next run starts another attempt of the same plan.
+    Data Docs are written to `docs_folder` and to the store; without a folder no page is made. Raises Refused with each
+    unmet expectation, and closes the attempt: the next run starts another attempt of the same plan.
     """
     from coset.batches import audit as auditing  # noqa: PLC0415
     from coset.batches import publication  # noqa: PLC0415
@@ -189,7 +189,7 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
         evidence(tables, before, kept, figures(ledger, planned, attempt.number, found, failed)),
         outputs,
         attempt=attempt.number,
-        site=Site(docs_folder, ledger.store),
+        site=None if docs_folder is None else Site(docs_folder, ledger.store),
         receipts=tuple(attempt.receipts.values()),
         done=reported.parts(ledger, planned, attempt.number),
     )
@@ -208,7 +208,7 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
 
 
 def publish(batch: BatchRef, docs_folder: Path | None = None) -> str:
-    """Publish the decided batch, show that in the Data Docs, and commit its ends to the brokers of topics.
+    """Publish the decided batch, show that in the Data Docs if there are any, and commit its ends to topics' brokers.
 
     A half-done swap is finished first, so that the batch comes after it in every table. Raises as `swaps.finish` and
     `publication.publish`.
@@ -227,7 +227,7 @@ def publish(batch: BatchRef, docs_folder: Path | None = None) -> str:
     return f"{_published(commit)}{mirror(ledger)}{settled(ledger, planned.batch)}"
 
 
-def report(batch: BatchRef, docs_folder: Path, shown: Shown = Shown()) -> str:  # noqa: B008  it is a value
+def report(batch: BatchRef, docs_folder: Path | None, shown: Shown = Shown()) -> str:  # noqa: B008  it is a value
     """The batch on a page of Markdown: what was read, the verdict or the findings of the last attempt, the tables, and
     where the Data Docs are."""
     from coset.batches import audit as auditing  # noqa: PLC0415
@@ -255,7 +255,7 @@ def report(batch: BatchRef, docs_folder: Path, shown: Shown = Shown()) -> str:  
             unread = [f"What was read is not shown: {finding.what}, {finding.where}" for finding in refusal.findings]
     found = warned(ledger, planned.batch, attempt.number)
     told = [f"Warning: {' '.join(warning.what.split())}" for warning in found]
-    page = docs_folder / planned.pipeline / "index.html"
+    pages = () if docs_folder is None else (docs_folder / planned.pipeline / "index.html",)
     return "\n".join(
         [
             f"## {planned.pipeline}, batch {planned.batch}: {outcome(ledger, planned).shown}",
@@ -267,7 +267,7 @@ def report(batch: BatchRef, docs_folder: Path, shown: Shown = Shown()) -> str:  
             *(f"- {in_markdown(one)}" for one in (*told, *(unread if verdict else ()))),
             *(() if verdict else _failed(ledger, planned, shown)),
             f"- {in_markdown(f'The plan is {batch.plan_uri}, {batch.digest}')}",
-            f"- {in_markdown(f'Data Docs: {page}')}",
+            *(f"- {in_markdown(f'Data Docs: {page}')}" for page in pages),
         ]
     )
 

@@ -121,6 +121,7 @@ def test_an_event_of_many_tables_is_as_short_as_airflow_is_to_carry(airflow: Pat
     assert told["tables"]["a_table_with_a_long_name_000"] == 0
 
 
+@pytest.mark.long
 def test_each_published_batch_has_one_event_however_often_it_is_published(dag: Any, root: str, tmp_path: Path) -> None:
     ledger = Ledger(store_at(root), "belled")
     assert dag.test().state == "success"

@@ -91,6 +91,7 @@ def triggered(dag_id):
     return [run.conf for run in DagRun.find(dag_id=dag_id) if run.run_type == DagRunType.OPERATOR_TRIGGERED]
 
 
+@pytest.mark.long
 def test_batches_are_run_again_in_runs_of_their_own_and_swapped_if_they_are_the_same(
     airflow, store_root, tmp_path, capsys
 ):

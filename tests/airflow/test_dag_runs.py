@@ -190,6 +190,7 @@ def publish(root, docs):
     return steps.publish(ref)
 
 
+@pytest.mark.long
 def test_two_runs_at_once_publish_one_plan_in_one_delta_version(store_root, tmp_path):
     said = at_once(2, partial(publishing, store_root, tmp_path))
     assert said == ["Batch 0 is published: tail_activity at version 1"] * 2

@@ -86,3 +86,11 @@ def test_a_folder_that_becomes_one_that_cannot_be_written_loses_nothing(store: S
     # The batch does not wait for anybody: nothing of it was found wrong.
     assert batch.ledger.attempt(0) == 0
     assert "is decided: publish" in steps.check(batch.ref, tmp_path / "other")
+
+
+def test_without_a_folder_a_batch_is_published_and_no_page_is_made(store: Store) -> None:
+    batch = small_batch()
+    run_and_publish(batch.ref, None)
+    assert batch.ledger.commit(0) is not None
+    assert [entry.key for entry in batch.ledger.store.list("") if entry.key.endswith(".html")] == []
+    assert "Data Docs" not in steps.report(batch.ref, None)

@@ -229,6 +229,7 @@ def test_a_batch_is_published_while_its_table_is_compacted(
     )
 
 
+@pytest.mark.long
 def test_tables_are_compacted_and_what_no_version_has_is_removed(store: Store, tmp_path: Path) -> None:
     history, pipeline = Tables(store, tmp_path), tables(f"{store.root}/topics", 4)
     assert compact(pipeline, store, timedelta(days=7)) == ()

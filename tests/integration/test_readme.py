@@ -20,6 +20,7 @@ from demo.home import SOURCE, STORE, Home
 from demo.landing import land
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
+from tests.examples import few
 from tests.followed import REPORTED
 from tests.forked import coset
 
@@ -83,7 +84,7 @@ def test_the_command_runs(command: str, environment: dict[str, str], folder: Pat
     assert run(command, environment, folder)
 
 
-@pytest.mark.parametrize("command", commands(RUNNERS))
+@pytest.mark.parametrize("command", few(commands(RUNNERS)))
 def test_the_command_of_a_runner_publishes_a_batch(command: str, environment: dict[str, str], folder: Path) -> None:
     assert "at version" in run(command, environment | {"COSET_STORE": f"{STORE}/{uuid.uuid4().hex}"}, folder)
 

@@ -41,6 +41,7 @@ def environment(made: Path) -> dict[str, str]:
     return kept | {"PYTHONPATH": f"{ROOT}:{made.parent / 'installed'}"}
 
 
+@pytest.mark.long
 def test_its_own_tests_pass_at_once(made: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(command, cwd=made, env=environment(made), capture_output=True, text=True, check=False)

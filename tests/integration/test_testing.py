@@ -108,6 +108,7 @@ def test_a_pipeline_gives_the_same_under_any_scheme(running: bool) -> None:
     assert ("4 batches with 2 and 5 tasks in turn" in tried) == running
 
 
+@pytest.mark.long
 def test_a_sum_for_each_batch_depends_on_batches_and_the_fewest_records_show_it() -> None:
     with pytest.raises(AssertionError) as caught:
         assert_same_everywhere(spent(), {"orders": ORDERS[1:7]}, batches=True)

@@ -98,6 +98,7 @@ def test_what_is_shipped_runs_on_workers_that_do_not_have_it(
     assert sums(store) == [3 * sum(range(500))] * 2
 
 
+@pytest.mark.long
 def test_a_server_that_stays_runs_code_that_was_changed(
     shop: Path, spark_server: SparkServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,6 +118,7 @@ def commands() -> set[str]:
     return {" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", few(RUNNERS))
 def test_without_a_worker_a_group_says_so_and_ends_as_unreachable(
     kind: str, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -157,6 +158,7 @@ def test_a_worker_whose_executors_end_at_once_is_named_with_what_they_said(clust
     assert "Could not create the Java Virtual Machine" in str(caught.value)
 
 
+@pytest.mark.long
 def test_a_worker_that_cannot_run_the_code_of_the_driver_is_refused_before_it_reads(
     cluster: Standalone, s3: S3Server
 ) -> None:
