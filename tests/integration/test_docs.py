@@ -12,6 +12,7 @@ from coset.batches import steps
 from coset.batches.audit import audit, load
 from coset.batches.evidence import evidence
 from coset.reports.site import Site
+from demo.s3_server import S3Server
 from expectations.checkpoint import judge
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -60,7 +61,7 @@ def test_the_folder_holds_what_the_store_holds(docs: Store, tmp_path: Path) -> N
         assert docs.get(entry.key) == (tmp_path / "delays" / Path(entry.key).name).read_bytes()
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(store: Store, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(s3: S3Server, tmp_path: Path) -> None:
     batch, file = small_batch(), tmp_path / "docs"
     file.write_text("a file, and no folder")
     with pytest.raises(Refused) as caught:
@@ -75,7 +76,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(store: Sto
     assert batch.ledger.commit(0) is not None
 
 
-def test_a_folder_that_becomes_one_that_cannot_be_written_loses_nothing(store: Store, tmp_path: Path) -> None:
+def test_a_folder_that_becomes_one_that_cannot_be_written_loses_nothing(s3: S3Server, tmp_path: Path) -> None:
     batch, file = small_batch(), tmp_path / "docs"
     run_groups(batch.ref)
     steps.audit(batch.ref)
@@ -88,7 +89,7 @@ def test_a_folder_that_becomes_one_that_cannot_be_written_loses_nothing(store: S
     assert "is decided: publish" in steps.check(batch.ref, tmp_path / "other")
 
 
-def test_without_a_folder_a_batch_is_published_and_no_page_is_made(store: Store) -> None:
+def test_without_a_folder_a_batch_is_published_and_no_page_is_made(s3: S3Server) -> None:
     batch = small_batch()
     run_and_publish(batch.ref, None)
     assert batch.ledger.commit(0) is not None
