@@ -46,10 +46,13 @@ def load(here: Here, named: str) -> Pipeline:
 
 
 def load_all(here: Here) -> Iterator[tuple[str, Pipeline | Refused]]:
-    """Each place of the project with its pipeline, or why it cannot be loaded."""
+    """Each place of the project with its pipeline, or why it cannot be loaded. A file that makes none, as one of
+    functions, is left out."""
     for place in places(here.project):
         try:
-            yield place, load(here, place)
+            module = _module_at(place, here.project)
+            if any(isinstance(each, Pipeline) for each in vars(module).values()):
+                yield place, here.applied(_pipeline_of(module, place))
         except Refused as refusal:
             yield place, refusal
 
@@ -101,23 +104,30 @@ def _short(place: str) -> str:
 
 
 def _pipeline_at(place: str, project: Project) -> Pipeline:
+    return _pipeline_of(_module_at(place, project), place)
+
+
+def _pipeline_of(module: ModuleType, place: str) -> Pipeline:
+    pipeline = getattr(module, "pipeline", None)
+    if not isinstance(pipeline, Pipeline):
+        then = 'add: pipeline = Pipeline("…", …)'
+        raise Refused.of(Kind.PIPELINE_FAILS, "the file defines no `pipeline`", place, then, file=place)
+    return pipeline
+
+
+def _module_at(place: str, project: Project) -> ModuleType:
     path = Path(place)
     is_file = path.is_file()
     try:
         # What the file prints is none of what a command was asked for.
         with redirect_stdout(sys.stderr):
-            module = _of_file(path, project) if is_file else import_module(place)
+            return _of_file(path, project) if is_file else import_module(place)
     except (CosetError, KeyboardInterrupt):
         raise
     except BaseException as error:
         where = _line(error, path) if is_file else place
         what, then = f"the pipeline's file fails: {_brief(error)}", "correct it, then run again"
         raise Refused.of(Kind.PIPELINE_FAILS, what, where, then, file=place, error=type(error).__name__) from error
-    pipeline = getattr(module, "pipeline", None)
-    if not isinstance(pipeline, Pipeline):
-        then = 'add: pipeline = Pipeline("…", …)'
-        raise Refused.of(Kind.PIPELINE_FAILS, "the file defines no `pipeline`", place, then, file=place)
-    return pipeline
 
 
 def _of_file(path: Path, project: Project) -> ModuleType:

@@ -61,6 +61,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pipelines.mkdir(parents=True)
     (pipelines / "money.py").write_text(SPENT)
     (pipelines / "large.py").write_text(LARGE)
+    (pipelines / "functions.py").write_text("def twice(number):\n    return 2 * number\n")
     (folder / "few.csv").write_text("customer,amount\nann,3\nbob,4\n")
     (folder / "many.csv").write_text("customer,amount\nann,3\nbob,4\ncid,5\n")
     for words in (("few.csv",), ("many.csv", "--env", "prod")):
@@ -94,6 +95,16 @@ def test_all_pipelines_of_a_project_run_and_stand_somewhere(project: Path) -> No
         ("spent", "dags/pipelines/money.py"),
     ]
     assert "nothing to do" in said(project, "run", "--all").stdout.lower()
+
+
+def test_a_pipeline_under_another_name_is_not_left_out_without_a_word(project: Path) -> None:
+    file = project / "dags/pipelines/typed.py"
+    file.write_text(SPENT.replace("pipeline = ", "pipelin = ").replace("pipeline.stream", "pipelin.stream"))
+    ran = said(project, "run", "--all", code=3)
+    assert "the file defines no `pipeline`" in ran.stderr
+    assert "add: pipeline = Pipeline" in ran.stderr
+    file.unlink()
+    said(project, "run", "--all")
 
 
 def test_an_environment_has_its_own_store_and_sources_and_each_output_says_which(project: Path) -> None:
