@@ -8,7 +8,7 @@ from datetime import timedelta
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.store import Store
 from tests.histories import Click
-from tests.outer import LATE, MINUTE, PARTITIONS, Arrived, Outer, Pair
+from tests.outer import LATE, MINUTE, PARTITIONS, Arrived, Outer, Pair, pairs_of
 
 # Much less than the records are apart, so that most versions are older than what is kept.
 KEEP = 10
@@ -57,3 +57,16 @@ class AsOf(Outer):
             name="pairs",
         ).write("pairs")
         return pipeline
+
+
+AS_OF = "as of"
+
+
+def in_time(store: Store, how: str) -> Outer:
+    """A pipeline whose join is left or full, or as of a time."""
+    return AsOf(store) if how == AS_OF else Outer(store, how)
+
+
+def rows_of(arrived: Arrived, how: str) -> list[Pair]:
+    """What one process makes of all records."""
+    return versions_of(arrived, "null") if how == AS_OF else pairs_of(arrived, how)

@@ -1,0 +1,56 @@
+"""What a join in time gives once its time is over is given once by batches that are killed, and again by a backfill."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
+from coset.batches.runners.local import Local
+from partitioning.authoring.settings import Settings
+from partitioning.documents.store import Store
+from tests.as_of import AS_OF, in_time, rows_of
+from tests.examples import few
+from tests.forked import coset
+from tests.killed import arm
+from tests.outer import some
+from tests.running import silently
+
+_PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "in_time.py")
+_POINTS = ("group-0.before", "group-0.after", "verdict.after", "delta.after")
+
+
+@pytest.mark.parametrize("how", [AS_OF, "left", "full"])
+@pytest.mark.parametrize("point", few(_POINTS))
+def test_a_batch_that_is_killed_gives_what_is_over_once(point: str, how: str, store: Store, tmp_path: Path) -> None:
+    environment = os.environ | {"IN_TIME_STORE": store.root, "IN_TIME_HOW": how}
+    words = ("run", "--runner", "local", _PIPELINE, "--store", store.root, "--docs", str(tmp_path))
+    arrived, joined = some(random.Random(7), 40), in_time(store, how)
+    joined.batch(arrived.clicks[:20], arrived.views[:20])
+    joined.batch(arrived.clicks[20:30], arrived.views[20:30], "tasks(2)")
+    joined.land(arrived.clicks[30:], arrived.views[30:])
+    killed = coset(*words, environment=environment, first=partial(arm, point))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    done = coset(*words, environment=environment)
+    assert done.returncode == 0, done.stderr
+    joined.close()
+    assert joined.pairs() == rows_of(arrived, how)
+
+
+@pytest.mark.parametrize("how", [AS_OF, "left", "full"])
+def test_a_backfill_with_other_tasks_gives_the_same_rows_by_the_same_watermarks(
+    how: str, store: Store, tmp_path: Path
+) -> None:
+    chance = random.Random(8)
+    arrived, joined = some(chance, 30), in_time(store, how)
+    joined.all_in(arrived, 3, chance)
+    backfill = actions.begin(joined.pipeline, store, Asked(0, None, Settings.parse(scheme="tasks(2)")))
+    with Local(processes=1) as runner:
+        actions.run(joined.pipeline, store, backfill, runner, tmp_path, silently)
+    assert str(actions.comparison(store, backfill)).startswith("identical: ")
