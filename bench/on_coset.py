@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from pyspark import SparkConf, SparkContext
 
@@ -26,25 +27,37 @@ from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Order, Ordered
 from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt
+from partitioning.model.schemes import tasks
 from partitioning.planning.planner import plan_batch
-from spark_jobs.engine.intake import Inspect, Proved
+from spark_jobs.engine.hashing import placement_hashes
+from spark_jobs.engine.intake import Inspect, Proved, of_rows
 from spark_jobs.engine.kernel import run_orders
 from spark_jobs.engine.proof import SAMPLED
+from spark_jobs.engine.residues import rows_by_residue, rows_of
 from spark_jobs.engine.set_aside import SetAsideRecord
 from spark_jobs.group import encoded, orders_of, pieces
 from spark_jobs.sql.column_check import check_sql
 
 
 class Unproved:
-    """No inspection: the difference is the cost of the proof. The workload's tasks take whole partitions."""
+    """No inspection: the difference is the cost of the proof. Tasks that share partitions take records by their keys,
+    of which the workload's records all have one."""
 
     columns = ()
 
     def __init__(self, order: Order, ordered: Ordered, planned: PlannedPartition | LeftPartition) -> None:
-        self._name, self._planned = ordered.name, planned
+        self._name, self._planned, self._placement = ordered.name, planned, ordered.placement
+        self._kept = order.task.filters.get(ordered.name)
 
     def records(self, batch: Batch) -> pa.RecordBatch:
-        return batch.records
+        if self._kept is None:
+            return batch.records
+        modulus = self._kept.modulus
+        rows, begins = batch.once(modulus, lambda: rows_by_residue(self._hashes(batch), np.uint32(modulus)))
+        return of_rows(batch.records, rows_of(self._kept.residues, rows, begins))
+
+    def _hashes(self, batch: Batch) -> np.ndarray:
+        return placement_hashes(batch.records.column(self._placement.key), self._placement.key_format)
 
     def receipt(self) -> PartitionReceipt:
         planned, none = self._planned, (0, 0, 0, 0)
@@ -62,7 +75,7 @@ class Unproved:
 @contextmanager
 def proved(workload: Workload) -> Iterator[Run]:
     """Coset's kernel in Spark on the S3 store, with receipts and their audit."""
-    with _session(Proved) as (plan, run):
+    with _session(workload, Proved) as (plan, run):
 
         def run_and_audit(number: int) -> tuple[list[str], int]:
             tasks, shuffled = run(number)
@@ -79,7 +92,7 @@ def proved(workload: Workload) -> Iterator[Run]:
 @contextmanager
 def unproved(workload: Workload) -> Iterator[Run]:
     """The same without the proof."""
-    with _session(Unproved) as (_, run):
+    with _session(workload, Unproved) as (_, run):
 
         def only_run(number: int) -> tuple[list[str], int]:
             tasks, shuffled = run(number)
@@ -89,13 +102,14 @@ def unproved(workload: Workload) -> Iterator[Run]:
 
 
 @contextmanager
-def _session(inspect: Inspect) -> Iterator[tuple[Plan, Callable[[int], Any]]]:
+def _session(workload: Workload, inspect: Inspect) -> Iterator[tuple[Plan, Callable[[int], Any]]]:
     bench = pipeline()
     discovered = discover(bench.streams)
-    plan = plan_batch(bench, discovered, check_sql(bench, discovered), settings=Settings(groups=1))
+    settings = Settings(groups=1, scheme=tasks(workload.tasks) if workload.tasks else None)
+    plan = plan_batch(bench, discovered, check_sql(bench, discovered), settings=settings)
     assert plan is not None
-    settings = {**configuration(MASTER), "spark.master": MASTER, "spark.app.name": "bench"}
-    with SparkContext(conf=SparkConf().setAll(list(settings.items()))) as spark:
+    options = {**configuration(MASTER), "spark.master": MASTER, "spark.app.name": "bench"}
+    with SparkContext(conf=SparkConf().setAll(list(options.items()))) as spark:
 
         def run(number: int) -> tuple[tuple[TaskReceipt, ...], int]:
             sent = pieces(encoded(orders_of(plan, plan.groups[0], number, STORE, {})), CORES)

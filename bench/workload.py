@@ -33,18 +33,20 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Two streams over the same `keys`, below `folder`; the records follow from a fixed seed."""
+    """Two streams over the same `keys`, below `folder`; the records follow from a fixed seed. Coset reads them by so
+    many `tasks`, by default one for each coset."""
 
     folder: Path
     keys: int
     topics: tuple[Topic, Topic]
+    tasks: int | None = None
 
     @classmethod
-    def of(cls, size: str, folder: Path) -> Workload:
+    def of(cls, size: str, folder: Path, tasks: int | None = None) -> Workload:
         """`full`: 15 million records in 128 files; `small`: a hundredth of them, to try the benchmark out."""
         part = {"full": 1, "small": 100}[size]
         topics = Topic("views", 8, 10_000_000 // part, 10), Topic("clicks", 12, 5_000_000 // part, 4)
-        return cls(folder / size, 1_000_000 // part, topics)
+        return cls(folder / size, 1_000_000 // part, topics, tasks)
 
     @property
     def landed(self) -> Path:

@@ -79,7 +79,7 @@ class Proved:
         unbroken = self._take.unbroken(batch)
         with _text_keys(batch, unbroken):
             as_claimed = unbroken is not None and self._proof.note_unbroken(batch, unbroken)
-        records = _of_rows(batch.records, unbroken.rows) if unbroken and as_claimed else self._looked_at(batch)
+        records = of_rows(batch.records, unbroken.rows) if unbroken and as_claimed else self._looked_at(batch)
         if self._times:
             self._times.note(records)
         return records
@@ -92,7 +92,7 @@ class Proved:
         if seen.unusable:
             self._set_aside.extend(set_aside_of(batch, seen, private=self._private))
         taken = np.flatnonzero(seen.dispositions == TAKEN)
-        return _of_rows(batch.records, taken if len(taken) < len(batch.records) else None)
+        return of_rows(batch.records, taken if len(taken) < len(batch.records) else None)
 
     def receipt(self) -> PartitionReceipt:
         """The figures so far."""
@@ -103,7 +103,7 @@ class Proved:
         return self._set_aside
 
 
-def _of_rows(records: pa.RecordBatch, rows: np.ndarray | None) -> pa.RecordBatch:
+def of_rows(records: pa.RecordBatch, rows: np.ndarray | None) -> pa.RecordBatch:
     """The records of these rows, all if it is None."""
     return records if rows is None else records.take(numbers(rows))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -85,6 +86,12 @@ def rows_by_residue(hashes, modulus):  # type: ignore[no-untyped-def]
         rows[begins[found[row] + 1]] = row
         begins[found[row] + 1] += 1
     return rows, begins[:-1]
+
+
+def rows_of(residues: Iterable[int], rows: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """Of what `rows_by_residue` gave, the rows of these residues, ascending."""
+    found = [rows[begins[residue] : begins[residue + 1]] for residue in residues]
+    return found[0] if len(found) == 1 else np.sort(np.concatenate([rows[:0], *found]))
 
 
 @njit(cache=True, nogil=True, inline="always")

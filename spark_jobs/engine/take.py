@@ -18,7 +18,7 @@ from partitioning.model.placement import MURMUR2, OPAQUE
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.takes import Disposition, disposition
 from spark_jobs.engine.hashing import placement_hashes
-from spark_jobs.engine.residues import is_one_of, rows_by_residue
+from spark_jobs.engine.residues import is_one_of, rows_by_residue, rows_of
 
 # Dispositions as numbers. OUTSIDE is a record beyond the planned range, or beyond that which its file or topic claims.
 OUTSIDE, LEFT, TAKEN, DROPPED, REFUSED, SET_ASIDE = range(6)
@@ -124,9 +124,7 @@ class Take:
         # So are the rows by residue: each task picks its own.
         modulus = hashes.dtype.type(self._modulus)
         rows, begins = batch.once((self._key, self._hash, self._modulus), lambda: rows_by_residue(hashes, modulus))
-        mine = [rows[begins[residue] : begins[residue + 1]] for residue in self._residues.tolist()]
-        mine = mine if len(mine) == 1 else [np.sort(np.concatenate([rows[:0], *mine]))]
-        return Unbroken(keys, hashes, offsets, mine[0])
+        return Unbroken(keys, hashes, offsets, rows_of(self._residues.tolist(), rows, begins))
 
     def look(self, batch: Batch) -> Taken:
         """The disposition of each record.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spark_jobs.engine.residues import all_among, among, is_one_of, residues, rows_among, rows_by_residue
+from spark_jobs.engine.residues import all_among, among, is_one_of, residues, rows_among, rows_by_residue, rows_of
 
 NARROW, WIDE = np.dtype(np.uint32), np.dtype(np.uint64)
 
@@ -69,11 +69,14 @@ def test_the_rows_of_a_range_of_residues(batch: tuple[np.dtype, list[int]], modu
     assert all_among(*asked) == (len(expected) == len(hashes))
 
 
-@given(hashes_of_a_batch, st.integers(1, 60))
-def test_the_rows_of_each_residue(batch: tuple[np.dtype, list[int]], modulus: int) -> None:
+@given(hashes_of_a_batch, st.integers(1, 60), st.sets(st.integers(0, 59)))
+def test_the_rows_of_each_residue(batch: tuple[np.dtype, list[int]], modulus: int, some: set[int]) -> None:
     kind, hashes = batch
     rows, begins = rows_by_residue(np.array(hashes, kind), kind.type(modulus))
     assert (begins[0], begins[modulus]) == (0, len(hashes))
     for residue in range(modulus):
         found = rows[begins[residue] : begins[residue + 1]].tolist()
         assert found == [row for row, h in enumerate(hashes) if h % modulus == residue]
+    chosen = sorted(residue for residue in some if residue < modulus)
+    found = rows_of(chosen, rows, begins).tolist()
+    assert found == [row for row, h in enumerate(hashes) if h % modulus in chosen]
