@@ -1,7 +1,7 @@
 """`python -m bench.noticed`: the same join of two topics by several systems, with one fault after the other.
 
-Each answer is held against the true join. What was found is printed, and written into docs/internals/who-noticed.md
-if all systems ran.
+Each answer is held against the true join. What was found is printed; each of its two parts is written into
+docs/internals/who-noticed.md if all systems of that part ran.
 """
 
 from __future__ import annotations
@@ -9,33 +9,55 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.noticed.outcome import Outcome
-from bench.noticed.page import PAGE, found_as_markdown, written
-from bench.noticed.systems import SYSTEMS
+from bench.noticed.page import PAGE, Part, of_tasks, of_topics, written
+from bench.noticed.systems import RETRIED, SYSTEMS, Run
 from bench.noticed.topics import Fault, Topics
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.noticed", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="these systems only")
-    asked = parser.parse_args()
-    with TemporaryDirectory(prefix="coset-noticed-") as folder:
-        found = {system: outcomes(system, Path(folder) / system) for system in asked.only}
-    print(found_as_markdown(found))
-    if set(found) == set(SYSTEMS):
-        PAGE.write_text(written(PAGE.read_text(), found))
+    known = [*SYSTEMS, *RETRIED]
+    parser.add_argument("--only", nargs="+", choices=known, default=known, help="these systems only")
+    asked = set(parser.parse_args().only)
+    with TemporaryDirectory(prefix="coset-noticed-") as name:
+        folder = Path(name)
+        if systems := [system for system in SYSTEMS if system in asked]:
+            text = of_topics({system: of_each_fault(system, folder / system) for system in systems})
+            _tell(Part.TOPICS, text, complete=len(systems) == len(SYSTEMS))
+        if systems := [system for system in RETRIED if system in asked]:
+            text = of_tasks({system: retried(system, folder / system) for system in systems})
+            _tell(Part.TASKS, text, complete=len(systems) == len(RETRIED))
     return 0
 
 
-def outcomes(system: str, folder: Path) -> Mapping[Fault, Outcome]:
+def of_each_fault(system: str, folder: Path) -> Mapping[Fault, Outcome]:
     """What a system makes of topics with each fault."""
-    _, module, function = SYSTEMS[system]
-    with getattr(import_module(module), function)() as run:
+    with _session(SYSTEMS[system]) as run:
         return {fault: run(Topics.of(fault), folder / fault.name.lower()) for fault in Fault}
+
+
+def retried(system: str, folder: Path) -> Outcome:
+    """What a system makes of right topics while an executor is killed."""
+    with _session(RETRIED[system]) as run:
+        return run(Topics.of(Fault.NONE), folder)
+
+
+def _session(system: tuple[str, str, str]) -> AbstractContextManager[Run]:
+    _, module, function = system
+    session: AbstractContextManager[Run] = getattr(import_module(module), function)()
+    return session
+
+
+def _tell(part: Part, text: str, *, complete: bool) -> None:
+    print(text)
+    if complete:
+        PAGE.write_text(written(PAGE.read_text(), part, text))
 
 
 if __name__ == "__main__":

@@ -3,48 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
 
-from bench.noticed.outcome import Outcome, Verdict
-from bench.noticed.systems import SYSTEMS
+from bench.noticed.outcome import Outcome
+from bench.noticed.systems import RETRIED, SYSTEMS
 from bench.noticed.topics import Fault
 from partitioning.sections import Section, markdown
 from partitioning.texts import in_markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "internals" / "who-noticed.md"
-_BEGIN, _END = "<!-- written by python -m bench.noticed -->", "<!-- as far as here -->"
+_END = "<!-- as far as here -->"
 _SHOWN = 3
 
-# What came of each fault, by system.
-Found = Mapping[str, Mapping[Fault, Outcome]]
+
+class Part(StrEnum):
+    """The parts of the page that a run writes, each as a whole."""
+
+    TOPICS = "topics"
+    TASKS = "tasks"
+
+    @property
+    def begin(self) -> str:
+        """The line behind which it stands."""
+        return f"<!-- written by python -m bench.noticed: {self} -->"
 
 
-def found_as_markdown(found: Found) -> str:
-    """A table of all systems, and what those that refused said."""
-    columns = ("system", *Fault)
-    rows = tuple(
-        (SYSTEMS[system][0], *(outcomes[fault].shown for fault in Fault)) for system, outcomes in found.items()
+def of_topics(found: Mapping[str, Mapping[Fault, Outcome]]) -> str:
+    """What systems made of topics with each fault, and what those that refused said."""
+    titles = {system: SYSTEMS[system][0] for system in found}
+    rows = tuple((titles[system], *(outcomes[fault].shown for fault in Fault)) for system, outcomes in found.items())
+    table = Section("Who noticed", ("system", *Fault), rows, ())
+    said = (
+        line
+        for system, outcomes in found.items()
+        for fault, outcome in outcomes.items()
+        for line in _refusal(f"{titles[system]}, {fault}", outcome)
     )
-    table = Section("Who noticed", columns, rows, ())
-    return "\n".join((markdown([table]), *_refusals(found)))
+    return "\n".join((markdown([table]), *said))
 
 
-def written(page: str, found: Found) -> str:
-    """The page with what was found in place of what it says. Raises ValueError if it has no place for that."""
-    before, _, rest = page.partition(_BEGIN)
+def of_tasks(found: Mapping[str, Outcome]) -> str:
+    """The same of systems whose tasks were retried under another salt."""
+    rows = tuple((RETRIED[system][0], outcome.shown) for system, outcome in found.items())
+    table = Section("Who noticed a retried task", ("system", "a task is retried under a random salt"), rows, ())
+    said = (line for system, outcome in found.items() for line in _refusal(RETRIED[system][0], outcome))
+    return "\n".join((markdown([table]), *said))
+
+
+def written(page: str, part: Part, text: str) -> str:
+    """The page with a text in place of one of its parts. Raises ValueError if it has no such part."""
+    before, _, rest = page.partition(part.begin)
     _, end, after = rest.partition(_END)
     if not end:
-        raise ValueError(f"the page has no lines {_BEGIN!r} and {_END!r}")
-    return f"{before}{_BEGIN}\n\n{found_as_markdown(found)}\n{_END}{after}"
+        raise ValueError(f"the page has no lines {part.begin!r} and {_END!r}")
+    return f"{before}{part.begin}\n\n{text}\n{_END}{after}"
 
 
-def _refusals(found: Found) -> Iterator[str]:
-    for system, outcomes in found.items():
-        for fault, outcome in outcomes.items():
-            if outcome.verdict in (Verdict.REFUSED, Verdict.NAMED):
-                yield f"### {SYSTEMS[system][0]}, {fault}\n"
-                yield from (f"- {in_markdown(sentence)}" for sentence in outcome.said[:_SHOWN])
-                if more := len(outcome.said) - _SHOWN:
-                    yield f"- and {more} more findings" if more > 0 else ""
-                if outcome.then:
-                    yield f"\n{outcome.done}: {outcome.then.shown}.\n"
+def _refusal(title: str, outcome: Outcome) -> Iterator[str]:
+    if outcome.said:
+        yield f"### {title}\n"
+        yield from (f"- {in_markdown(sentence)}" for sentence in outcome.said[:_SHOWN])
+        if (more := len(outcome.said) - _SHOWN) > 0:
+            yield f"- and {more} more findings"
+        yield f"\n{outcome.done}: {outcome.then.shown}.\n" if outcome.then else ""

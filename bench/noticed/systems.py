@@ -21,6 +21,17 @@ SYSTEMS = {
     "duckdb-partitions": ("DuckDB, a process for each partition", "bench.noticed.on_duckdb", "by_partition"),
     "coset": ("Coset", "bench.noticed.on_coset", "coset"),
 }
+# The same for salted joins of topics that nothing is wrong with, whose run has an executor killed.
+RETRIED = {
+    "spark-rand": ("Spark, salted by rand()", "bench.noticed.on_spark_retried", "by_rand"),
+    "spark-function": ("Spark, by a Python function", "bench.noticed.on_spark_retried", "by_function"),
+    "spark-unchecked": (
+        "Spark, by a Python function, without checksums",
+        "bench.noticed.on_spark_retried",
+        "by_function_unchecked",
+    ),
+    "coset-function": ("Coset, by a Python function", "bench.noticed.on_coset_retried", "by_function"),
+}
 
 
 def landed(join: Callable[[Path], Rows]) -> Run:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.noticed.__main__ import outcomes
+from bench.noticed.__main__ import of_each_fault, retried
 from bench.noticed.outcome import Outcome, Verdict
-from bench.noticed.page import PAGE, written
-from bench.noticed.systems import SYSTEMS
+from bench.noticed.page import PAGE, Part, of_tasks, of_topics, written
+from bench.noticed.systems import RETRIED, SYSTEMS
 from bench.noticed.topics import Fault, Topics
 
 RIGHT, WRONG, REFUSED, NAMED = Verdict
@@ -32,13 +32,20 @@ LONG = {
 
 @pytest.mark.parametrize("system", [*EXPECTED, *(pytest.param(system, marks=pytest.mark.long) for system in LONG)])
 def test_each_fault_comes_out_as_the_page_says(system: str, tmp_path: Path) -> None:
-    found = outcomes(system, tmp_path)
+    found = of_each_fault(system, tmp_path)
     assert tuple(outcome.verdict for outcome in found.values()) == (EXPECTED | LONG)[system]
-    assert on_the_page()[SYSTEMS[system][0]] == [found[fault].shown for fault in Fault]
+    assert on_the_page(Part.TOPICS)[SYSTEMS[system][0]] == [found[fault].shown for fault in Fault]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("system", "verdict"), list(zip(RETRIED, (RIGHT, REFUSED, WRONG, RIGHT), strict=True)))
+def test_a_retried_task_comes_out_as_the_page_says(system: str, verdict: Verdict, tmp_path: Path) -> None:
+    assert retried(system, tmp_path / "run").verdict is verdict
+    assert on_the_page(Part.TASKS)[RETRIED[system][0]][0].startswith(verdict)
 
 
 def test_coset_gives_the_true_join_after_what_its_refusal_says(tmp_path: Path) -> None:
-    found = outcomes("coset", tmp_path)
+    found = of_each_fault("coset", tmp_path)
     refused = {fault: outcome for fault, outcome in found.items() if fault is not Fault.NONE}
     assert [outcome.then for outcome in refused.values()] == [Outcome(RIGHT)] * 3
     assert 'declare hash="crc32"' in " ".join(refused[Fault.HASH].said)
@@ -61,29 +68,49 @@ def test_lost_and_doubled_records_are_as_many() -> None:
     assert payments.num_rows - len(set(payments["payment_id"].to_pylist())) == 30
 
 
-def test_the_page_has_a_row_for_each_system_and_says_what_is_right_without_a_fault() -> None:
-    rows = on_the_page()
-    assert list(rows) == [title for title, _, _ in SYSTEMS.values()]
+@pytest.mark.parametrize("part", Part)
+def test_the_page_has_a_row_for_each_system_with_what_it_did(part: Part) -> None:
+    rows = on_the_page(part)
+    systems = SYSTEMS if part is Part.TOPICS else RETRIED
+    assert list(rows) == [title for title, _, _ in systems.values()]
     cell = re.compile(
         r"right|wrong: [\d,]+ (missing|too many)(, [\d,]+ too many)?|refused(, named keys)?(; then right)?"
     )
     assert [one for cells in rows.values() for one in cells if not cell.fullmatch(one)] == []
-    assert {cells[0] for cells in rows.values()} == {"right"}
 
 
-def test_a_run_writes_its_part_of_the_page_and_nothing_else() -> None:
-    page, found = PAGE.read_text(), {"duckdb": {fault: Outcome(RIGHT) for fault in Fault}}
-    again = written(page, found)
-    assert written(again, found) == again
-    assert on_the_page(again) == {"DuckDB, whole topics": ["right"] * len(Fault)}
-    (before, after), (kept, too) = (re.split("(?s)<!-- written by.*as far as here -->", each) for each in (page, again))
-    assert (before, after) == (kept, too)
+def test_all_systems_are_right_on_the_page_if_nothing_is_wrong() -> None:
+    assert {cells[0] for cells in on_the_page(Part.TOPICS).values()} == {"right"}
+
+
+@pytest.mark.parametrize(
+    ("part", "text", "rows"),
+    [
+        (
+            Part.TOPICS,
+            of_topics({"duckdb": {fault: Outcome(WRONG, 1) for fault in Fault}}),
+            {"DuckDB, whole topics": ["wrong: 1 missing"] * len(Fault)},
+        ),
+        (
+            Part.TASKS,
+            of_tasks({"spark-rand": Outcome(REFUSED, said=("no",))}),
+            {"Spark, salted by rand()": ["refused"]},
+        ),
+    ],
+)
+def test_a_run_writes_its_part_of_the_page_and_nothing_else(part: Part, text: str, rows: dict[str, list[str]]) -> None:
+    page = PAGE.read_text()
+    again = written(page, part, text)
+    assert written(again, part, text) == again
+    assert on_the_page(part, again) == rows
+    one = f"(?s){part.begin}.*?as far as here -->"
+    assert re.split(one, again) == re.split(one, page)
     with pytest.raises(ValueError, match="has no lines"):
-        written(page.replace("<!-- as far as here -->", ""), found)
+        written(page.replace(part.begin, ""), part, text)
 
 
-def on_the_page(page: str | None = None) -> Mapping[str, list[str]]:
-    """The cells of each system on the page."""
-    table = (PAGE.read_text() if page is None else page).partition("### Who noticed\n")[2].partition("\n### ")[0]
+def on_the_page(part: Part, page: str | None = None) -> Mapping[str, list[str]]:
+    """The cells of each system in the table of a part."""
+    table = (PAGE.read_text() if page is None else page).partition(part.begin)[2].partition("-->")[0]
     lines = [line.strip("| ").split("|") for line in table.splitlines() if line.startswith("|")]
     return {name.strip(): [cell.strip() for cell in cells] for name, *cells in lines[2:]}
