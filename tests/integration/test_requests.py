@@ -6,13 +6,17 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from bench import scale
 from bench.asked import STORE, Asked, Priced, Request, by_price, counted
 from bench.day import requests
 from coset.batches import steps
 from coset.batches.runners.local import Local
+from coset.batches.tables.logs import Logs
+from coset.sources.s3 import storage_options
 from partitioning.authoring.settings import Settings
 
 TASKS, GROUPS = 6, 3
@@ -42,6 +46,28 @@ def test_a_batch_asks_what_the_page_reckons_with(s3_counted: Asked, tmp_path: Pa
     assert seen[Priced.READ] == pytest.approx(reckoned.reads, abs=4)
     assert seen[Priced.WRITE] == pytest.approx(reckoned.writes, abs=2)
     assert seen[Priced.LIST] == pytest.approx(reckoned.lists, abs=4)
+
+
+def test_a_log_is_asked_once_for_what_a_version_of_it_holds(s3_counted: Asked) -> None:
+    where, logs = f"{STORE}/tables/t", Logs()
+
+    def commit(batch: int) -> None:
+        write_deltalake(
+            where,
+            pa.table({"n": [batch]}),
+            mode="append",
+            storage_options=storage_options(),
+            commit_properties=CommitProperties(app_transactions=[Transaction("views:t", batch)]),
+        )
+
+    for batch in range(3):
+        commit(batch)
+        for again in (False, True):
+            table = logs.table(where)
+            assert table is not None
+            s3_counted.since()
+            assert table.transaction_version("views:t") == batch
+            assert bool(s3_counted.since()) is not again
 
 
 def test_requests_are_told_apart_by_what_they_cost_and_are_about() -> None:

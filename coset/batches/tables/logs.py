@@ -25,6 +25,17 @@ CHECKPOINT_EVERY = 20
 _LOOK = "run the same command again; if it fails again, restore the table's _delta_log/ as it was"
 
 
+class _Log(DeltaTable):
+    """A table that is asked once for each transaction of a version: delta-rs reads all commits each time."""
+
+    def transaction_version(self, app_id: str) -> int | None:
+        known: dict[tuple[int, str], int | None] = self.__dict__.setdefault("_known", {})
+        asked = self.version(), app_id
+        if asked not in known:
+            known[asked] = super().transaction_version(app_id)
+        return known[asked]
+
+
 class Logs:
     """The Delta logs that one piece of work uses. Each is read whole once, and then only its new commits.
 
@@ -40,14 +51,14 @@ class Logs:
             read.update_incremental()
             return read
         try:
-            self._read[where] = DeltaTable(where, storage_options=storage_options())
+            self._read[where] = _Log(where, storage_options=storage_options())
         except TableNotFoundError:
             return None
         return self._read[where]
 
     def create(self, where: str, write: PlannedWrite, owner: Owner) -> DeltaTable:
         """Create a table that belongs to `owner`. Raises delta-rs's errors."""
-        self._read[where] = DeltaTable.create(
+        self._read[where] = _Log.create(
             where,
             log_schema(write),
             description=write.declared.comment or None,
