@@ -16,6 +16,8 @@ from tests.histories import Click
 from tests.outer import END, LATE, MINUTE, PARTITIONS, Arrived, Outer
 
 EVERY, KEEP = 15, 40
+# Of sessions.
+GAP, LONG = 7, 120
 # A key, the minute in which a window begins, how many records it has, and the sum of their identities.
 Window = tuple[str | None, int, int, int]
 COLUMNS = "count(*) AS n, sum(id)::BIGINT AS ids"
@@ -29,6 +31,19 @@ def windows_of(records: Iterable[Click]) -> list[Window]:
     return sorted(((key, start, len(ids), sum(ids)) for (key, start), ids in found.items()), key=repr)
 
 
+def sessions_of(records: Iterable[Click]) -> list[Window]:
+    """What one process makes of all records, one after the other. None crosses the bounds of windows."""
+    found: list[Window] = []
+    for key in {record.key for record in records}:
+        last = None
+        for record in sorted((each for each in records if each.key == key), key=lambda each: each.minute):
+            if last is None or record.minute - last > GAP or record.minute // LONG > last // LONG:
+                found.append((key, record.minute, 0, 0))
+            (_, start, count, ids), last = found.pop(), record.minute
+            found.append((key, start, count + 1, ids + record.identity))
+    return sorted(found, key=repr)
+
+
 def pipeline_of(source: str, late: str) -> Pipeline:
     """Clicks and views, counted together in windows."""
     pipeline = Pipeline("outer", source=source)
@@ -36,8 +51,10 @@ def pipeline_of(source: str, late: str) -> Pipeline:
     said |= {"bad_records": "set aside" if late == "set aside" else "refuse", "late": LATE * MINUTE}
     clicks, views = (pipeline.stream(name, **said) for name in ("clicks", "views"))
     both = clicks.select("id, seen", name="c").merge(views.select("id, seen", name="v"), name="both")
-    keep = KEEP * MINUTE if late == "correct" else None
-    counted = both.windows(COLUMNS, time="seen", every=EVERY * MINUTE, late=late, keep=keep, name="counted")
+    lengths: dict[str, Any] = {"every": EVERY * MINUTE, "late": late}
+    lengths |= {"keep": KEEP * MINUTE} if late == "correct" else {}
+    lengths |= {"every": LONG * MINUTE, "gap": GAP * MINUTE, "late": "drop"} if late == "sessions" else {}
+    counted = both.windows(COLUMNS, time="seen", name="counted", **lengths)
     if late == "correct":
         one = "concat_ws(' ', k, window_start) AS one"
         counted.select(f"{one}, n, ids, window_start, window_end").rekey("one").write("windows", mode="upsert")
@@ -59,7 +76,7 @@ class Windowed(Outer):
         found = []
         for row in rows.to_pylist():
             start, end = (int(row[name].timestamp() * 10**6) // MICROSECONDS for name in ("window_start", "window_end"))
-            assert end - start == EVERY
+            assert end - start == EVERY or self.how == "sessions"
             found.append((row["k"], start, row["n"], row["ids"]))
         return sorted((window for window in found if window[1] < END - END % EVERY), key=repr)
 

@@ -22,13 +22,16 @@ from partitioning.authoring.state_sql import (
     distinct,
     distinct_keeps,
     duration,
+    in_sessions,
     marked,
+    of_sessions,
     recent,
     recent_keeps,
     versions_of,
     waiting_for,
     window_of,
     windowed,
+    with_own_time,
 )
 from partitioning.authoring.step_rules import (
     bad_key,
@@ -421,14 +424,19 @@ class Flow(Value, frozen=True):
         ahead: timedelta,
         waits: timedelta | None,
         corrected: timedelta | None = None,
+        session: tuple[()] | tuple[str, timedelta] = (),
     ) -> Flow:
         """The records of this batch, and those of earlier batches that are not older than that. Of windows, `time` is
-        their start, and they may be `corrected` for so long."""
-        keeps = recent_keeps(self._source, self.key, time, keep, ahead, waits)
-        sql = recent(self._source, time, ahead, name)
+        their start, and they may be `corrected` for so long; of a `session` there is the records' own time, and the
+        gap."""
+        source = with_own_time(self._source, session[0], self.alias) if session else self._source
+        keeps = recent_keeps(source, self.key, time, keep, ahead, waits)
+        keeps = of_sessions(keeps, name, session[1]) if session else keeps
+        sql = recent(source, time, ahead, name)
         sql = sql if waits is None or corrected is not None else marked(sql, name, waits)
         # What is kept for corrections has to be all of a window, so another `keep` is another state.
-        expressions = (time, duration(corrected)) if corrected else (time,)
+        expressions = (time, *([duration(corrected)] if corrected else []))
+        expressions += (session[0], duration(session[1])) if session else ()
         flow = self._step(Op.RECENT, sql, expressions, name, keyed=True, state=keeps)
         return replace(flow, alias=self.alias)
 
@@ -438,6 +446,7 @@ class Flow(Value, frozen=True):
         *,
         time: str,
         every: timedelta,
+        gap: timedelta | None = None,
         late: str = Late.DROP,
         keep: timedelta | None = None,
         ahead: timedelta = AHEAD,
@@ -450,13 +459,21 @@ class Flow(Value, frozen=True):
         A record that comes when its window was given is `late`: "drop" counts it, "set aside" leaves it to its stream's
         bad_records, and "correct" gives the window again with it, for `keep` after it was given. A time that is
         infinite, or more than `ahead` after the day on which the batch is planned, is in no window.
+
+        With a `gap`, a row is a session: records of a key of which each is no more than that after the one before, and
+        all in one window. It closes when the watermark is `gap` past its last record, or at the window's end.
         """
-        _refuse(cannot_close(self, every, late, keep, ahead))
+        _refuse(cannot_close(self, every, gap, late, keep, ahead))
         called, corrected, waits = name or f"{self.step}.windows", keep or timedelta(), waiting_for(every)
         start, kept = window_of(time, every), waits + corrected
-        recently = self._recent(f"{called}.{self.alias}", start, kept, ahead, waits, corrected)
-        keys = _names(recently._key_columns)
-        sql = windowed(recently._source, recently.step, keys, columns, every, corrected, Late(late))
+        recently = self._recent(
+            f"{called}.{self.alias}", start, kept, ahead, waits, corrected, (time, gap) if gap else ()
+        )
+        keys, policy = recently._key_columns, Late(late)
+        if gap:
+            sql = in_sessions(recently._source, self.alias, recently.step, keys, columns, every, gap, policy)
+        else:
+            sql = windowed(recently._source, recently.step, _names(keys), columns, every, corrected, policy)
         counted = recently._step(Op.AGGREGATE, sql, (columns,), f"{called}.counted", keyed=True)
         shown = f"SELECT * EXCLUDE ({quote(RECORDS)}) FROM {quote(counted.step)}"
         return replace(counted._step(Op.FILTER, shown, (), called), alias=name or self.alias)

@@ -7,11 +7,13 @@ would be the latest for ever. A record whose time does not count has no time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from partitioning.model.graph import StateSpec, quote, state_of
 from partitioning.model.leaving import DAY_END, TIME
 from partitioning.model.watermarks import Late
+from partitioning.values import replace
 
 # Whether a record is of this batch.
 NEW = "@new"
@@ -22,16 +24,20 @@ OPEN = "@open"
 ALONE = "@alone"
 # Of how many records a row of a window is.
 RECORDS = "@records"
+# When a record of a session happened; its time is the start of the window in which the session has to be.
+AT = "@at"
 # Whether a version ends the validity of those before it.
 DELETES = "@deletes"
 # The columns that no table has.
-MARKS = frozenset({TIME.name, NEW, CLOSES, OPEN, ALONE, RECORDS, DELETES})
+MARKS = frozenset({TIME.name, NEW, CLOSES, OPEN, ALONE, RECORDS, DELETES, AT})
 # The key and time of a version, also of a deletion.
 OF = "@of"
 SINCE = "@since"
 _IDENTITY = "@identity"
 _BEFORE = "@before"
 _MICROSECOND = timedelta(microseconds=1)
+# Why a record that is set aside is in no window.
+_TIMELESS, _LATE = "it has no time that counts", "its window was given before it came"
 
 
 def recent(source: str, time: str, ahead: timedelta, step: str) -> str:
@@ -73,16 +79,60 @@ def windowed(
     is_in_time = f"coalesce({time} >= {before} - {span + kept}, true)"
     is_given = f"{time} < {now} - {span} AND {is_in_time}"
     if late is Late.SET_ASIDE:
-        cases = {
-            f"{new} AND {time} IS NULL": "it has no time that counts",
-            f"{new} AND NOT {is_in_time}": "its window was given before it came",
-        }
-        told = " ".join(f"WHEN {case} THEN error('{why}')::BOOLEAN" for case, why in cases.items())
-        is_given = f"CASE {told} ELSE {is_given} END"
+        is_given = _failing({f"{new} AND {time} IS NULL": _TIMELESS, f"{new} AND NOT {is_in_time}": _LATE}, is_given)
     return (
         f"SELECT {keys}, {bounds}, {columns}, count(*) AS {quote(RECORDS)} FROM {source} WHERE {is_given} "
         f"GROUP BY ALL HAVING coalesce(min({time}) >= {before} - {span}, true) OR bool_or({new})"
     )
+
+
+def with_own_time(source: str, time: str, alias: str) -> str:
+    """The records of a flow with when they happened, for sessions."""
+    return f"(SELECT *, epoch_us(CAST(({time}) AS TIMESTAMP)) AS {quote(AT)} FROM {source}) AS {quote(alias)}"
+
+
+def of_sessions(keeps: StateSpec, step: str, gap: timedelta) -> StateSpec:
+    """What is kept of sessions: no record that came too late for them, as it would be in the session of a later one."""
+    before, _ = passed_by(step)
+    in_time = f"coalesce({quote(AT)} >= getvariable('{before}'), true)"
+    return replace(keeps, sql=f"{keeps.sql} AND {in_time}", gap=gap // _MICROSECOND)
+
+
+def in_sessions(
+    source: str, alias: str, step: str, keys: Sequence[str], columns: str, every: timedelta, gap: timedelta, late: Late
+) -> str:
+    """A row for each session that is over in this batch: the records of a key in a window of which each is no more than
+    `gap` after the one before. It is over when the watermark is that far past the last, or passes the window's end.
+
+    A record before the watermark of the batch before is too late, as what was given may have ended with it.
+    """
+    before, now = (f"getvariable('{passed}')" for passed in passed_by(step))
+    time, new, at, session = map(quote, (TIME.name, NEW, AT, "@session"))
+    span, apart, length = waiting_for(every) // _MICROSECOND, gap // _MICROSECOND, every // _MICROSECOND
+    is_late = f"{new} AND coalesce({at} < {before}, false)"
+    is_counted = f"{time} IS NOT NULL AND NOT ({is_late})"
+    if late is Late.SET_ASIDE:
+        is_counted = _failing({f"{new} AND {time} IS NULL": _TIMELESS, is_late: _LATE}, is_counted)
+    in_order = f"OVER (PARTITION BY {quote(keys[0])}, {time} ORDER BY {at})"
+    begins = f'SELECT *, {at} - lag({at}) {in_order} <= {apart} AS "@follows" FROM {source} WHERE {is_counted}'
+    # Records of the same time are peers, so that all of them are in the session that the first of them begins.
+    sessions = f'SELECT *, count(*) FILTER ("@follows" IS NOT true) {in_order} AS {session} FROM ({begins})'
+    listed = ", ".join(map(quote, keys))
+    end = f"least(max({at}) + {apart}, {time} + {length})"
+    is_over, was_over = (
+        f"coalesce(max({at}) < {passed} - {apart} OR {time} < {passed} - {span}, false)" for passed in (now, before)
+    )
+    return (
+        f"SELECT {listed}, make_timestamp(min({at})) AS window_start, make_timestamp({end}) AS window_end, {columns}, "
+        f"count(*) AS {quote(RECORDS)} FROM ({sessions}) AS {quote(alias)} GROUP BY {listed}, {time}, {session} "
+        f"HAVING {is_over} AND NOT {was_over}"
+    )
+
+
+def _failing(cases: Mapping[str, str], otherwise: str) -> str:
+    """A condition that fails on records, each case with why."""
+    told = " ".join(f"WHEN {case} THEN error('{why}')::BOOLEAN" for case, why in cases.items())
+    return f"CASE {told} ELSE {otherwise} END"
 
 
 def waiting_for(every: timedelta) -> timedelta:

@@ -121,16 +121,20 @@ def cannot_be_given_alone(flows: Sequence[Flow], keep: timedelta | None) -> Iter
 
 
 def cannot_close(
-    flow: Flow, every: timedelta, late: str, keep: timedelta | None, ahead: timedelta
+    flow: Flow, every: timedelta, gap: timedelta | None, late: str, keep: timedelta | None, ahead: timedelta
 ) -> Iterator[Finding]:
     """Why a flow's windows cannot be given when they close, with this policy for late records."""
     where = f"windows of {flow.step}"
     yield from unfinished(Op.AGGREGATE, [flow])
-    yield from cannot_keep(flow, "windows", {"every": every}, {"ahead": ahead}, {} if keep is None else {"keep": keep})
+    lengths = {"every": every} if gap is None else {"gap": gap, "every": every}
+    yield from cannot_keep(flow, "windows", lengths, {"ahead": ahead}, {} if keep is None else {"keep": keep})
     yield from _cannot_be_over([flow], where)
     if late not in tuple(Late):
         what = f"unknown policy {late!r} for late records"
         yield Finding.of(Kind.DECLARATION, what, where, f"use {', '.join(Late)}", late=late)
+    elif late == Late.CORRECT and gap is not None:
+        what = "a late record may join two sessions, and of a row that was given nothing is taken back"
+        yield Finding.of(Kind.DECLARATION, what, where, 'use late="drop" or "set aside", or leave gap= out', gap=gap)
     elif late == Late.CORRECT and keep is None:
         what = "a window is corrected for as long as its records are kept, and nothing says how long that is"
         yield Finding.of(Kind.DECLARATION, what, where, "say it with keep=", late=late)

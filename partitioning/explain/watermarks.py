@@ -38,8 +38,8 @@ def _waiting_row(step: str, state: StateSpec) -> tuple[str, ...]:
     longer = duration((state.microseconds - waits) / 10**6) if state.microseconds > waits else ""
     return (
         step,
-        duration(math.ceil(waits / 10**6)),
-        *(event_time(time - waits) if time is not None else "nothing yet" for time in times),
+        duration(math.ceil((state.gap or waits) / 10**6)),
+        *(event_time(time - (state.gap or waits)) if time is not None else "nothing yet" for time in times),
         longer,
     )
 

@@ -68,9 +68,10 @@ class StateSpec(Value, frozen=True, omit_defaults=True):
 
     Without `sql`, a step keeps its own output, one row for each key, and reads it as further input of the next batch.
     With `sql`, it keeps the rows that this selects, each for `microseconds` of its column `@time`, beside those of
-    earlier batches. A row that `waits` closes once the watermark is so many microseconds past its time. Of versions,
-    the `newest` of each key that is older stays too, as it is still valid. `apart` selects key and time of records
-    whose time does not count. A function returns its state itself.
+    earlier batches. A row that `waits` closes once the watermark is so many microseconds past its time, or earlier if
+    that is `gap` past the last row of its session. Of versions, the `newest` of each key that is older stays too, as it
+    is still valid. `apart` selects key and time of records whose time does not count. A function returns its state
+    itself.
 
     Planning adds the `columns`, unless a function declares them, the `placement` of the rows, and the `watermark` of
     the streams that they come from, if these have one. `changed` is what the pipeline declares of a change.
@@ -85,6 +86,7 @@ class StateSpec(Value, frozen=True, omit_defaults=True):
     watermark: TimePassed | None = None
     waits: int | None = None
     newest: bool = False
+    gap: int = 0
 
     def since(self, latest: int | None) -> int | None:
         """The earliest `@time` of rows still kept once the watermark has passed or, where none is known of its streams,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from partitioning.authoring.state_sql import ALONE, DELETES, NEW, OPEN, RECORDS
+from partitioning.authoring.state_sql import ALONE, AT, DELETES, NEW, OPEN, RECORDS
 from partitioning.model.composite_key import key_parts
-from partitioning.model.graph import Op, Step, quote
+from partitioning.model.graph import Op, StateSpec, Step, quote
 from partitioning.model.leaving import TIME
 from partitioning.model.receipt import MODULUS, Closed, GivenVersions, Keyed
 from spark_jobs.engine.relations import Relations
@@ -31,6 +31,8 @@ def _in_windows(relations: Relations, counted: Step, side: Step) -> Closed:
     passed, where, rows = side.state.watermark, f"step {side.name!r}", f"FROM {quote(side.name)} AS own WHERE"
     now, before = (passed.now, passed.before) if passed else (None, None)
     time, new, key = (f"own.{quote(name)}" for name in (TIME.name, NEW, side.key))
+    # A key counts with the end of the window, so that records are counted in the right one.
+    end = f"{quote(TIME.name)} + {side.state.waits + 1}"
     late, over, dropped = "false", "false", f"{new} AND {time} IS NULL"
     if now is not None:
         over = f"{time} < {now - side.state.waits}"
@@ -42,14 +44,51 @@ def _in_windows(relations: Relations, counted: Step, side: Step) -> Closed:
             f"AND other.{quote(TIME.name)} = {time} AND other.{quote(side.key)} IS NOT DISTINCT FROM {key}"
         )
         over = f"{over} AND ({time} >= {given} OR ({time} >= {kept} AND EXISTS ({again})))"
+    if side.state.gap:
+        if before is not None:
+            late = f"{new} AND own.{quote(AT)} < {before}"
+            dropped = f"{new} AND ({time} IS NULL OR own.{quote(AT)} < {before})"
+        rows, over = f"FROM ({_ending(side)}) AS own WHERE", _is_over(side.state, now, before)
+        end = f'least("@end" + {side.state.gap}, {end})'
     return Closed(
         side.name,
-        _keyed(relations, f"SELECT * {rows} {over}", side.key, where),
+        _keyed(relations, f"SELECT * {rows} {over}", side.key, where, beside=end),
         _keyed(relations, "SELECT NULL AS key WHERE false", "key", where),
-        _keyed(relations, f"SELECT * FROM {quote(counted.name)}", counted.key, where, of=quote(RECORDS)),
-        _keyed(relations, f"SELECT * {rows} {late}", side.key, where).rows,
-        _keyed(relations, f"SELECT * {rows} {dropped}", side.key, where).rows,
+        _keyed(
+            relations,
+            f"SELECT * FROM {quote(counted.name)}",
+            counted.key,
+            where,
+            quote(RECORDS),
+            "epoch_us(window_end)",
+        ),
+        _keyed(relations, f"SELECT * FROM {quote(side.name)} AS own WHERE {late}", side.key, where).rows,
+        _keyed(relations, f"SELECT * FROM {quote(side.name)} AS own WHERE {dropped}", side.key, where).rows,
     )
+
+
+def _ending(side: Step) -> str:
+    """The records of sessions, each with the time of the last one of its session as `@end`."""
+    assert side.state
+    passed, at = side.state.watermark, quote(AT)
+    before = passed.before if passed else None
+    in_time = "true" if before is None else f"(NOT {quote(NEW)} OR {at} >= {before})"
+    alike = f"PARTITION BY {quote(side.key)}, {quote(TIME.name)} ORDER BY {at}"
+    ends = f"coalesce(lead({at}) OVER ({alike}) - {at} > {side.state.gap}, true)"
+    there = f"FROM {quote(side.name)} WHERE {quote(TIME.name)} IS NOT NULL AND {in_time}"
+    from_here = f"OVER ({alike} RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)"
+    last = f'SELECT *, CASE WHEN {ends} THEN {at} END AS "@last" {there}'
+    return f'SELECT *, min("@last") {from_here} AS "@end" FROM ({last})'
+
+
+def _is_over(state: StateSpec, now: int | None, before: int | None) -> str:
+    """Whether the session of a record is over now, and was not before."""
+    assert state.waits is not None
+    is_over, was_over = (
+        "false" if time is None else f'("@end" < {time - state.gap} OR {quote(TIME.name)} < {time - state.waits})'
+        for time in (now, before)
+    )
+    return f"{is_over} AND NOT {was_over}"
 
 
 def _of_sides(relations: Relations, joined: Step, sides: Sequence[Step]) -> Iterator[Closed]:
@@ -140,10 +179,10 @@ def _valid(side: Step, other: Step) -> str:
     return " AND ".join([f"{own_key} = {other_key}", *known, near, both])
 
 
-def _keyed(relations: Relations, sql: str, key: str, where: str, of: str = "1") -> Keyed:
-    """How many records a query's rows are, each `of` so many, and the digest of their keys, which does not depend on
-    their order."""
-    text = f"coalesce({quote(key)}::VARCHAR, '')"
+def _keyed(relations: Relations, sql: str, key: str, where: str, of: str = "1", beside: str = "") -> Keyed:
+    """How many records a query's rows are, each `of` so many, and the digest of their keys, each with the number
+    `beside` it, which does not depend on their order."""
+    text = f"coalesce({quote(key)}::VARCHAR, '')" + (f" || ' ' || ({beside})" if beside else "")
     digest = f"coalesce(sum((hash({text}) % {MODULUS})::HUGEINT * {of}) % {MODULUS}, 0)::BIGINT"
     counted = f"SELECT coalesce(sum({of}), 0)::BIGINT AS rows, {digest} AS keys FROM ({sql})"
     (row,) = relations.query(counted, where).read_all().to_pylist()

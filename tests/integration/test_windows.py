@@ -28,14 +28,14 @@ from tests.histories import Click
 from tests.killed import arm
 from tests.outer import END, LATE, some
 from tests.running import run_and_publish, run_and_publish_unjudged, silently, task_receipts
-from tests.windowed import KEEP, Windowed, both, windows_of
+from tests.windowed import GAP, KEEP, Windowed, both, sessions_of, windows_of
 
 MINUTE = timedelta(minutes=1)
 # A minute of the year 11,476, which no step believes.
 _NEVER = 5_000_000_000
 
 
-@pytest.mark.parametrize("late", ["drop", "correct"])
+@pytest.mark.parametrize("late", ["drop", "correct", "sessions"])
 @pytest.mark.parametrize("seed", few(range(4)))
 @pytest.mark.parametrize("batches", [1, 7])
 def test_the_same_records_give_the_same_windows_wherever_batches_are_cut(
@@ -45,17 +45,17 @@ def test_the_same_records_give_the_same_windows_wherever_batches_are_cut(
     arrived = some(chance, 40, LATE + KEEP if late == "correct" else LATE)
     windowed = Windowed(store, late)
     windowed.all_in(arrived, batches, chance)
-    assert windowed.windows() == windows_of(both(arrived))
+    assert windowed.windows() == (sessions_of if late == "sessions" else windows_of)(both(arrived))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("late", ["drop", "correct"])
+@pytest.mark.parametrize("late", ["drop", "correct", "sessions"])
 def test_forty_batches_give_the_windows_that_one_gives(store: Store, late: str) -> None:
     chance = random.Random(40)
     arrived = some(chance, 120, LATE + KEEP if late == "correct" else LATE)
     windowed = Windowed(store, late)
     windowed.all_in(arrived, 40, chance)
-    assert windowed.windows() == windows_of(both(arrived))
+    assert windowed.windows() == (sessions_of if late == "sessions" else windows_of)(both(arrived))
 
 
 _LAST = [Click(key, END, END) for key in "abcdefgh"]
@@ -160,6 +160,9 @@ def test_windows_that_cannot_be_given_once_are_refused() -> None:
         (clicks, {"keep": MINUTE}, "keep is 0:01:00, and records are kept no longer than their window is open"),
         (clicks, {"late": "correct", "keep": timedelta(0)}, "keep is 0:00:00"),
         (clicks, {"late": "set aside"}, "stream 'clicks' sets no record aside, so a late one would stop the batch"),
+        (clicks, {"gap": timedelta(0)}, "gap is 0:00:00"),
+        (clicks, {"gap": 61 * MINUTE}, "every is 1:00:00, gap is 1:01:00"),
+        (clicks, {"gap": MINUTE, "late": "correct", "keep": MINUTE}, "a late record may join two sessions"),
         (clicks.partial("count(*) AS n", by="k"), {}, "is partial"),
         (aside.rekey("id"), {"late": "set aside"}, "step 'aside.rekey' moves records, and behind it"),
     ):
@@ -198,6 +201,33 @@ def test_what_comes_after_its_window_was_given_is_set_aside_and_proved(store: St
     ]
 
 
+def test_a_session_closes_after_its_gap_and_nothing_that_is_late_becomes_a_part_of_one(
+    store: Store, tmp_path: Path
+) -> None:
+    windowed = Windowed(store, "sessions")
+    windowed.batch([Click("a", 1, 0), Click("a", 2, GAP)], [Click("a", 3, 2 * GAP + 1), Click("b", 4, 0)])
+    last = [Click(key, 9, GAP + LATE + 1 + GAP) for key in "cdefgh"]
+    windowed.batch(last, last)
+    assert windowed.windows() == []
+    empty = windowed.plan()
+    assert empty is not None
+    run_and_publish(empty, tmp_path)
+    # The watermark is 15. What ended at 7 is over, and what ended at 15 is not.
+    assert windowed.windows() == [("a", 0, 2, 3), ("b", 0, 1, 4)]
+    windowed.land([Click("a", 5, GAP + 2), Click("b", 6, 15), Click("b", 7, _NEVER)], [])
+    ref = windowed.plan()
+    assert ref is not None
+    run_and_publish(ref, tmp_path)
+    assert _dropped(ref) == (1, 2)
+    windowed.close()
+    assert [window for window in windowed.windows() if window[0] in {"a", "b"}] == [
+        ("a", 0, 2, 3),
+        ("a", 15, 1, 3),
+        ("b", 0, 1, 4),
+        ("b", 15, 1, 6),
+    ]
+
+
 _PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "windowed.py")
 
 
@@ -224,7 +254,7 @@ def test_a_batch_that_gives_windows_and_is_killed_gives_them_once(
     ]
 
 
-@pytest.mark.parametrize("late", ["drop", "correct"])
+@pytest.mark.parametrize("late", ["drop", "correct", "sessions"])
 def test_a_backfill_gives_the_same_windows_by_the_same_watermarks(late: str, store: Store, tmp_path: Path) -> None:
     windowed = _closed(store, late)
     windowed.batch([Click("a", 3, 1), Click("a", 4, 46)], [])
