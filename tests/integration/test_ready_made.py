@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from coset import Pipeline, Refused, Settings, expect
+from coset.batches import steps
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.runners.local import Local
@@ -26,6 +27,7 @@ from partitioning.model.measures import READY_MADE, Measured
 from tests.clicked import landed
 from tests.commands import coset
 from tests.followed import told
+from tests.running import run_and_publish
 
 Records = list[dict[str, object]]
 LOCAL = ("--runner", "local")
@@ -90,7 +92,9 @@ def test_the_history_plots_what_was_measured(tmp_path: Path) -> None:
     trial = Trial(paid(*ALL), tmp_path)
     for count in (20, 22):
         trial.land({"orders": orders(count)})
-        trial.run(DEFAULTS)
+        ref, _ = steps.plan(trial._pipeline, trial.root, DEFAULTS)
+        assert ref is not None
+        run_and_publish(ref, tmp_path / "docs")
     newest, _ = listed(store_at(f"file://{tmp_path}/store"), "paid", "index")
     age = newest["measured"]["paid"].pop("latest(seen)")
     # A plan notes its minute.
