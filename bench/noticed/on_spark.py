@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from bench.noticed.systems import Run, landed
@@ -25,8 +26,21 @@ _SETTINGS = {"spark.sql.autoBroadcastJoinThreshold": "-1", "spark.sql.shuffle.pa
 def session(master: str = MASTER, **given: str) -> Iterator[SparkSession]:
     """Spark, as plain as the joins need it."""
     settings: dict[str, Any] = {**configuration(master), **_SETTINGS, **given}
-    with SparkSession.builder.master(master).config(map=settings).getOrCreate() as spark:
-        yield spark
+    try:
+        with SparkSession.builder.master(master).config(map=settings).getOrCreate() as spark:
+            yield spark
+    finally:
+        _end_java()
+
+
+def _end_java() -> None:
+    """End the JVM, which PySpark keeps for the next session: nobody would wait for it."""
+    java: Any = SparkContext._gateway
+    if java is not None:
+        java.shutdown()
+        java.proc.stdin.close()
+        java.proc.wait()
+        SparkContext._gateway = SparkContext._jvm = None
 
 
 @contextmanager
