@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from bench.noticed.systems import Run, landed
 from bench.noticed.topics import KEY, PARTITIONS, TOPICS, Rows
 from bench.party import MASTER
+from coset.batches.runners.spark import end_java
 from coset.batches.runners.spark_settings import configuration
 
 COLUMNS = (KEY, *TOPICS.values())
@@ -30,17 +31,8 @@ def session(master: str = MASTER, **given: str) -> Iterator[SparkSession]:
         with SparkSession.builder.master(master).config(map=settings).getOrCreate() as spark:
             yield spark
     finally:
-        _end_java()
-
-
-def _end_java() -> None:
-    """End the JVM, which PySpark keeps for the next session: nobody would wait for it."""
-    java: Any = SparkContext._gateway
-    if java is not None:
-        java.shutdown()
-        java.proc.stdin.close()
-        java.proc.wait()
-        SparkContext._gateway = SparkContext._jvm = None
+        if SparkContext._gateway is not None:
+            end_java(SparkContext._gateway)
 
 
 @contextmanager

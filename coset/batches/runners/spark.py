@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -151,9 +151,14 @@ def application(master: str, settings: Mapping[str, str], log: Path) -> Iterator
             spark.pythonExec = settings[PYTHON]
             yield spark
     finally:
-        java.shutdown()
-        # The JVM reads its input until it is closed, and ends then.
-        java.proc.stdin.close()
-        java.proc.wait()
-        # Otherwise PySpark would give the ended JVM to the next application.
-        SparkContext._gateway = SparkContext._jvm = None
+        end_java(java)
+
+
+def end_java(java: Any) -> None:
+    """End the JVM behind a gateway of PySpark, and wait for it: PySpark alone keeps it until the process ends."""
+    java.shutdown()
+    # The JVM reads its input until it is closed, and ends then.
+    java.proc.stdin.close()
+    java.proc.wait()
+    # Otherwise PySpark would give the ended JVM to the next application.
+    SparkContext._gateway = SparkContext._jvm = None
