@@ -16,6 +16,7 @@ import psutil
 
 from coset.batches.runners.spark_server import TOKEN, start_spark
 from coset.cli.output import step
+from demo.environment import set_for_a_while
 from demo.s3_server import start_server
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
@@ -71,7 +72,7 @@ class Home:
             running.write_text(str(server.process.pid))
             variables = {**server.environment, "COSET_STORE": STORE, "COSET_DOCS": str(self.docs)}
             try:
-                with _environment(variables):
+                with set_for_a_while(variables):
                     yield variables
             finally:
                 server.stop()
@@ -87,7 +88,7 @@ class Home:
             server = start_spark("local[*]", self.logs / "spark.log")
             said.append(f"log: {server.log}")
         try:
-            with _environment(server.environment):
+            with set_for_a_while(server.environment):
                 yield server.environment
         finally:
             server.stop()
@@ -116,18 +117,6 @@ class Home:
             "AIRFLOW__API__BASE_URL": self.airflow_page,
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),
         }
-
-
-@contextmanager
-def _environment(more: Mapping[str, str]) -> Iterator[None]:
-    """Sets variables of this process for a while."""
-    before = dict(os.environ)
-    os.environ.update(more)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def _stop_orphan(running: Path, folder: Path) -> None:

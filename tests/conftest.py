@@ -56,6 +56,18 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "10000")
 
 
+@pytest.fixture(autouse=True)
+def same_variables() -> Iterator[None]:
+    """A test leaves Coset's variables as they were: what comes after it in the process reads them."""
+    before = _variables()
+    yield
+    assert _variables() == before
+
+
+def _variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("COSET_")}
+
+
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """A real S3 server with the bucket `test`, and those of the demo; how to reach it is in the environment."""

@@ -19,6 +19,7 @@ from bench.noticed.systems import Run
 from bench.noticed.topics import KEY, PARTITIONS, Topics
 from coset.batches import steps
 from coset.batches.runners.spark import Spark
+from demo.environment import set_for_a_while
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.imports import ALLOWED
@@ -34,8 +35,8 @@ _ROWS = {KEY: "VARCHAR", "salt": "INTEGER", "order_id": "BIGINT", "payment_id": 
 @contextmanager
 def by_function() -> Iterator[Run]:
     """The salt is a Python function."""
-    os.environ[ALLOWED] = __package__ or ""
-    yield _run
+    with set_for_a_while({ALLOWED: __package__ or ""}):
+        yield _run
 
 
 def pipeline(folder: Path) -> Pipeline:

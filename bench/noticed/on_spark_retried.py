@@ -5,7 +5,6 @@ A salt spreads a key over several tasks (chronon#1111). What the executor held i
 
 from __future__ import annotations
 
-import os
 import random
 import secrets
 import sys
@@ -28,6 +27,7 @@ from bench.noticed.outcome import Outcome, Verdict
 from bench.noticed.systems import Run
 from bench.noticed.topics import KEY, TOPICS, Topics
 from coset.batches.runners.spark_settings import environment
+from demo.environment import set_for_a_while
 
 EXECUTORS, TASKS, EARLY = 2, 8, 4
 MASTER = f"local-cluster[{EXECUTORS},1,1024]"
@@ -75,9 +75,12 @@ def _python_salt() -> Column:
 def _run(salt: Callable[[], Column], settings: dict[str, str], topics: Topics, folder: Path) -> Outcome:
     """Join, while an executor is killed. Raises AssertionError if it was not, or if Spark retried nothing."""
     topics.land(folder / "topics")
-    os.environ.update(environment(sys.executable))
     given = {**_SETTINGS, **settings, "spark.authenticate.secret": secrets.token_hex()}
-    with session(MASTER, **given) as spark, ThreadPoolExecutor(1) as pool:
+    with (
+        set_for_a_while(environment(sys.executable)),
+        session(MASTER, **given) as spark,
+        ThreadPoolExecutor(1) as pool,
+    ):
         killing = pool.submit(kill_an_executor, folder)
         try:
             _join(spark, salt(), folder)
