@@ -12,7 +12,16 @@ from partitioning.documents.ledger import Ledger
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
+from partitioning.model.figures import figures_of
 from partitioning.model.plan import Plan
+
+
+def count_aside(ledger: Ledger, plan: Plan) -> int:
+    """How many records a published batch set aside. Its receipts are read only if there are any."""
+    attempt = Attempt.published(ledger, plan)
+    if attempt is None or all(file.role is not Role.SET_ASIDE for file in attempt.artefacts):
+        return 0
+    return figures_of(plan, tuple(attempt.receipts.values())).set_aside
 
 
 def set_aside_in(ledger: Ledger, plan: Plan) -> Iterator[Mapping[str, Any]]:

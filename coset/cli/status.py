@@ -12,6 +12,7 @@ from msgspec import to_builtins
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.swap.swaps import Half, finish, half, in_force
 from coset.batches.ends import known_after
+from coset.batches.kept_aside import count_aside
 from coset.batches.progress import progress
 from coset.batches.waiting import waits_for
 from coset.batches.watermarks import reached
@@ -20,14 +21,14 @@ from coset.cli.backfills import half_plain
 from coset.cli.ends import not_read, told
 from coset.cli.output import Answer, Table
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.commands import Replan, Run
+from partitioning.commands import Records, Replan, Run
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Refused
 from partitioning.explain.watermarks import COLUMNS, watermark_row
 from partitioning.model.plan import Plan
-from partitioning.sections import duration
+from partitioning.sections import duration, many
 
 
 def standing(named: str, root: str) -> Answer:
@@ -55,10 +56,12 @@ def _standing(pipeline: Pipeline, root: str) -> Answer:
     stopped = _finished(ledger.store, pipeline.name)
     marks = reached(ledger, stands.published)
     exchanged = in_force(ledger.store, pipeline.name).exchanged()
+    aside = count_aside(ledger, stands.published) if stands.published else None
     value = {
         "pipeline": pipeline.name,
         "newest": {"batch": stands.plan.batch, "open": stands.open, "needs": list(needs)} if stands.plan else None,
         "published": stands.published.batch if stands.published else None,
+        "set_aside": aside,
         "backfilled": exchanged,
         "half": half_plain(stopped),
         "partitions": [asdict(one) | {"partition": str(one.partition)} for one in now.partitions],
@@ -87,6 +90,9 @@ def _standing(pipeline: Pipeline, root: str) -> Answer:
         then = f"Next: {pipelines.shown().line(Run(ledger.pipeline))}"
     undecided = stopped.swap.batches if stopped else ()
     again = [f"Readers see batch {n} as {name} gives it." for n, name in exchanged.items() if n not in undecided]
+    if aside and stands.published:
+        shows = pipelines.shown().line(Records(ledger.pipeline, stands.published.batch, set_aside=True))
+        again.append(f"Batch {stands.published.batch} set {many(aside, 'record')} aside: {shows}")
     notes = [batch, *needs, *([then] if then else []), *again, *gone, *told(unread, known), f"{total}{waited}."]
     columns = ("stream partition", "committed", "latest", "lag", "for")
     shown = [Table(f"Pipeline {pipeline.name}", columns, rows, notes)]

@@ -56,6 +56,27 @@ def test_results_are_read_as_the_page_says(tmp_path: Path, monkeypatch: pytest.M
         assert connection.sql("SELECT sum(spent) FROM rows").fetchone() == (7,)
 
 
+def test_the_columns_of_an_upserted_table_are_read_without_the_helper_column_as_the_page_says(tmp_path: Path) -> None:
+    spent = Pipeline("spent", source=str(tmp_path / "landing"))
+    sums = spent.stream("orders", key="customer", partitions=2).partial("sum(amount)::BIGINT AS spent", by="customer")
+    sums.combine("sum(spent)::BIGINT AS spent", running=True, name="totals").write("totals", mode="upsert")
+    spent.flow("orders").select("amount", name="each").write("each")
+    trial = Trial(spent, tmp_path / ".coset")
+    trial.land({"orders": [{"customer": "ann", "amount": 3}]})
+    trial.run(DEFAULTS)
+    page = (DOCS / "guide/reading-results.md").read_text()
+    lines = dict(re.findall(r"^\| (pandas|Polars|DuckDB) \| `(.*_residue.*)` \|$", page, re.M))
+    for table, columns in (("totals", ["customer", "spent"]), ("each", ["customer", "amount"])):
+        path = f"{tmp_path}/.coset/store/tables/{table}"
+        assert ("_residue" in DeltaTable(path).to_pandas().columns) == (table == "totals")
+        names = {"DeltaTable": DeltaTable, "polars": polars, "duckdb": duckdb, "path": path}
+        names["rows"] = DeltaTable(path).to_pyarrow_dataset()
+        assert list(eval(lines["pandas"], names).columns) == columns
+        assert eval(lines["Polars"], names).collect().columns == columns
+        assert eval(lines["DuckDB"], names).columns == columns
+    assert len(lines) == 3
+
+
 def test_a_server_of_ones_own_is_read_with_the_variables_that_the_page_names(
     s3: S3Server, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -299,3 +299,10 @@ def test_the_command_line_shows_what_was_set_aside(
     shown = coset("records", str(file), "--batch", "0", "--set-aside")
     assert "Batch 0 of spent set 1 record aside" in shown.stdout
     assert coset("records", str(file), "--batch", "0", "--set-aside", "--offenders").exit_code != 0
+    status = coset("status", str(file)).stdout
+    assert f"Batch 0 set 1 record aside: coset records {file} --batch 0 --set-aside" in status
+    assert json.loads(coset("status", str(file), "--json").stdout)["set_aside"] == 1
+    land(store, home("ann"), 3, [line("ann", 1, 3)])
+    ran(totals(store), store, tmp_path)
+    assert json.loads(coset("status", str(file), "--json").stdout)["set_aside"] == 0
+    assert "aside" not in coset("status", str(file)).stdout
