@@ -45,6 +45,7 @@ from expectations.coverage import (
 from expectations.docs import JudgedTable, Page, publish
 from expectations.findings import Question, finding, is_error
 from expectations.hiding import hide
+from expectations.misplaced import fitting
 from expectations.notes import not_proved
 from expectations.production import ExpectKeysToBeMigratedOnce, ExpectRowsToBeWrittenAsTheyWereMade
 from expectations.ready_made import FigureExpectation
@@ -130,8 +131,9 @@ def judge(
     for question, answer in zip(questions, answers, strict=True):
         for result in answer.results:
             hide(result, question.private, plan.offenders if isinstance(plan.offenders, int) else None)
+    fits = fitting((question.input, answer) for question, answer in zip(questions, answers, strict=True))
     unmet = [
-        (is_error(result), finding(plan, question, result, evidence.keys, evidence.violations))
+        (is_error(result), finding(plan, question, result, evidence.keys, evidence.violations, fits))
         for question, answer in zip(questions, answers, strict=True)
         for result in answer.results
         if not result.success
@@ -254,7 +256,7 @@ def _about_keys(plan: Plan, evidence: Evidence) -> Iterator[Question]:
                 )
                 private = _KEY if is_private(read.placement.key, plan.private) else ()
                 title = f"Keys of {read.name} in stage {stage.name}"
-                yield Question(title, _rows(typed), [placed], private=private)
+                yield Question(title, _rows(typed), [placed], private=private, input=read.name)
 
 
 def _about_rows(plan: Plan, rows: pd.DataFrame) -> Question:

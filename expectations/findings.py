@@ -16,9 +16,10 @@ from great_expectations.expectations.registry import get_expectation_impl
 from great_expectations.render.renderer.inline_renderer import InlineRenderer
 
 from coset.sources.rows import Rows
-from expectations.colocation import FITS, ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
+from expectations import misplaced
+from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
 from expectations.continuity import ExpectGapsToBeEmpty
-from expectations.coverage import CoverageExpectation
+from expectations.coverage import CoverageExpectation, ExpectRecordsToLieWhereTheirKeysHash
 from expectations.judging import TableExpectation
 from expectations.ready_made import FigureExpectation
 from partitioning.commands import BackfillAsking, Command, Records, Replan, Report, Run, backfill_of
@@ -31,8 +32,8 @@ from partitioning.model.receipt import Violation
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A table, expectations on it, the stage and key of its rows, its private columns, and a further
-    next step if one is not met."""
+    """A table, expectations on it, the stage and key of its rows, its private columns, a further next step if one is
+    not met, and the input that its rows are of, if it is one."""
 
     title: str
     rows: Rows
@@ -41,6 +42,7 @@ class Question:
     key: str | None = None
     private: Collection[str] = ()
     then: Command | None = None
+    input: str = ""
 
 
 def finding(
@@ -49,8 +51,10 @@ def finding(
     result: ExpectationValidationResult,
     keys: pd.DataFrame,
     violations: pd.DataFrame,
+    fits: Mapping[str, str],
 ) -> Finding:
-    """The finding for an unmet expectation, with the first offenders and the next step."""
+    """The finding for an unmet expectation, with the first offenders and the next step. `fits` has the hash by which
+    all keys of an input lie where they do."""
     failed = _exception(result)
     most = plan.offenders_told
     told = failed or _offenders(question, result, keys, violations, most)
@@ -63,7 +67,7 @@ def finding(
         Kind.EXPECTATION_FAILS if failed else _kind(result),
         told[0] if of_figure else f"{question.title}, not met: {_sentence(result)}{lines}",
         f"batch {plan.batch} of {plan.pipeline}",
-        tuple(_next(plan, question, result)),
+        tuple(_next(plan, question, result, misplaced.remedy(_misplaced(plan, question, result, violations), fits))),
         _about(question, result, violations),
     )
 
@@ -86,10 +90,12 @@ def is_error(result: ExpectationValidationResult) -> bool:
     return result.expectation_config is None or result.expectation_config.severity is not FailureSeverity.WARNING
 
 
-def _next(plan: Plan, question: Question, result: ExpectationValidationResult) -> Iterator[str | Command]:
-    """What to do about it."""
+def _next(
+    plan: Plan, question: Question, result: ExpectationValidationResult, placed: str
+) -> Iterator[str | Command]:
+    """What to do about it, first about records that are `placed` elsewhere, if there are any."""
     kind, of = _class(result), backfill_of(plan.pipeline)
-    correct = _remedy(result) or "if the input or the pipeline is wrong, correct it"
+    correct = placed or _remedy(result) or "if the input or the pipeline is wrong, correct it"
     if of is None:
         yield from (Report(plan.pipeline, plan.batch), " shows it")
         if _is_about_records(result):
@@ -156,9 +162,20 @@ def _class(result: ExpectationValidationResult) -> type[Expectation]:
 def _remedy(result: ExpectationValidationResult) -> str:
     """The expectation's own advice, if any."""
     kind = _class(result)
-    if fits := (result.result.get("details") or {}).get(FITS):
-        return f'all keys compared lie where {fits} puts them: if their producer hashes so, declare hash="{fits}"'
     return kind.remedy if issubclass(kind, CoverageExpectation) else ""
+
+
+def _misplaced(
+    plan: Plan, question: Question, result: ExpectationValidationResult, violations: pd.DataFrame
+) -> set[str]:
+    """The streams of which it finds records that do not lie where their keys hash. What lies so elsewhere, tasks left
+    there."""
+    kind, found = _class(result), set[str]()
+    if issubclass(kind, ExpectKeysToHashToTheirPartition):
+        found = {question.input}
+    elif issubclass(kind, ExpectRecordsToLieWhereTheirKeysHash):
+        found = set(violations[violations["violation"] == Violation.FOREIGN]["input"])
+    return found & {stream.name for stream in plan.streams}
 
 
 def _sentence(result: ExpectationValidationResult) -> str:

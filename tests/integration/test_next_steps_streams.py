@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,13 +28,13 @@ class Views:
     store: Store
     file: Path
 
-    def written(self, declared: str = "", source: str = "topics") -> str:
-        """The pipeline's file, with its stream so declared."""
+    def written(self, declared: str = "", source: str = "topics", *, partitions: int = 1, then: str = "views") -> str:
+        """The pipeline's file, with its stream so declared, and what its step begins from."""
         self.file.write_text(
             "from coset import Pipeline\n"
             f'pipeline = Pipeline("counted", source="{self.store.root}/{source}")\n'
-            f'views = pipeline.stream("views", key="ad", partitions=1{declared})\n'
-            'views.aggregate("count(*) AS views, sum(n)::BIGINT AS n").write("counted")\n'
+            f'views = pipeline.stream("views", key="ad", partitions={partitions}{declared})\n'
+            f'{then}.aggregate("count(*) AS views, sum(n)::BIGINT AS n").write("counted")\n'
         )
         return str(self.file)
 
@@ -241,3 +242,24 @@ def test_a_planned_file_is_put_back_or_planned_anew(
         land(views.store, [0, 1, 2, 3], ["a", "b", "c", "d"])
         found.follow()
     found.again()
+
+
+# ---- what lies where nobody's hash puts it is moved
+
+
+def test_records_that_no_known_hash_placed_are_moved_as_it_is_said(views: Views) -> None:
+    ads = [f"ad-{number}" for number in range(24)]
+    for partition in range(3):
+        table = pa.table({"ad": ads[partition::3], "n": pa.array([1] * 8, pa.int64())})
+        land_file(table, "views", f"{views.store.root}/topics", partition, 0)
+    found = told(Kind.PROOF, "run", views.written(partitions=3), *LOCAL)
+    way = re.compile(r'declare (hash="\w+") and move them, (views\.repartition\(\))')
+    misplaced = [each for each in found.findings if way.search(each["next"])]
+    assert [each["what"].partition(",")[0] for each in misplaced] == ["Placement", "Keys of views in stage views"]
+    declared, moved = way.findall(misplaced[0]["next"])[0]
+    views.written(f", {declared}", partitions=3, then=moved)
+    (anew,) = (words for words in found.commands if words[0] == "replan")
+    done(*anew)
+    done("run", str(views.file), *LOCAL)
+    rows = json.loads(done("rows", str(views.file), "--limit", "50", "--json"))
+    assert rows[0]["rows"] == len(ads)

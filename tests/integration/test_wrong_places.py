@@ -94,6 +94,8 @@ def test_a_kernel_that_takes_the_keys_of_another_task_is_refused(
     said = refusal(ran(landed, delays(landed), settings=Settings.parse(scheme="tasks(16)")), tmp_path)
     assert "taken by a task that does not own the key" in said.findings[0]
     assert "belongs to task 8 of 16, but task 0 took it" in said.findings[0]
+    # The records lie where their producer has to put them.
+    assert "opaque" not in said.next[0]
     return said
 
 

@@ -1,0 +1,44 @@
+"""Misplaced records: those that their producer put where their key does not belong, and what to do about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
+
+from expectations.colocation import FITS
+from partitioning.model.placement import OPAQUE
+
+
+def fitting(judged: Iterable[tuple[str, ExpectationSuiteValidationResult]]) -> dict[str, str]:
+    """The hash by which all keys compared of an input lie where they do, if there is one; `judged` has the answers
+    about each input."""
+    found = ((name, (each.result.get("details") or {}).get(FITS)) for name, answer in judged for each in answer.results)
+    return {name: fits for name, fits in found if fits}
+
+
+def remedy(streams: Iterable[str], fits: Mapping[str, str]) -> str:
+    """What to do about records of these streams that do not lie where their keys hash: declare the hash that fits; if
+    none is known to, let the records move.
+
+    >>> print(remedy(["paid", "sent"], {"paid": "crc32"}))
+    all keys compared of paid lie where crc32 puts them: if their producer hashes so, declare hash="crc32"; correct the \
+producer of sent, or its hash= and key_format=; to take its records from where they lie, declare hash="opaque" and move \
+them, sent.repartition()
+    """
+    return "; ".join(_remedies(sorted(streams), fits))
+
+
+def _remedies(streams: list[str], fits: Mapping[str, str]) -> Iterator[str]:
+    for name in streams:
+        if name in fits:
+            yield (
+                f"all keys compared of {name} lie where {fits[name]} puts them: if their producer hashes so, "
+                f'declare hash="{fits[name]}"'
+            )
+    if lost := [name for name in streams if name not in fits]:
+        moved = " and ".join(f"{name}.repartition()" for name in lost)
+        yield (
+            f"correct the producer of {' and '.join(lost)}, or its hash= and key_format=; to take its records from where "
+            f'they lie, declare hash="{OPAQUE}" and move them, {moved}'
+        )
