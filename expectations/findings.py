@@ -90,9 +90,7 @@ def is_error(result: ExpectationValidationResult) -> bool:
     return result.expectation_config is None or result.expectation_config.severity is not FailureSeverity.WARNING
 
 
-def _next(
-    plan: Plan, question: Question, result: ExpectationValidationResult, placed: str
-) -> Iterator[str | Command]:
+def _next(plan: Plan, question: Question, result: ExpectationValidationResult, placed: str) -> Iterator[str | Command]:
     """What to do about it, first about records that are `placed` elsewhere, if there are any."""
     kind, of = _class(result), backfill_of(plan.pipeline)
     correct = placed or _remedy(result) or "if the input or the pipeline is wrong, correct it"

@@ -21,10 +21,10 @@ def remedy(streams: Iterable[str], fits: Mapping[str, str]) -> str:
     """What to do about records of these streams that do not lie where their keys hash: declare the hash that fits; if
     none is known to, let the records move.
 
-    >>> print(remedy(["paid", "sent"], {"paid": "crc32"}))
-    all keys compared of paid lie where crc32 puts them: if their producer hashes so, declare hash="crc32"; correct the \
-producer of sent, or its hash= and key_format=; to take its records from where they lie, declare hash="opaque" and move \
-them, sent.repartition()
+    >>> remedy(["paid"], {"paid": "crc32"})
+    'all keys compared of paid lie where crc32 puts them: if their producer hashes so, declare hash="crc32"'
+    >>> remedy(["sent"], {}).partition("; ")[2]
+    'to take its records from where they lie, declare hash="opaque" and move them, sent.repartition()'
     """
     return "; ".join(_remedies(sorted(streams), fits))
 
@@ -39,6 +39,6 @@ def _remedies(streams: list[str], fits: Mapping[str, str]) -> Iterator[str]:
     if lost := [name for name in streams if name not in fits]:
         moved = " and ".join(f"{name}.repartition()" for name in lost)
         yield (
-            f"correct the producer of {' and '.join(lost)}, or its hash= and key_format=; to take its records from where "
-            f'they lie, declare hash="{OPAQUE}" and move them, {moved}'
+            f"correct the producer of {' and '.join(lost)}, or its hash= and key_format=; to take its records from "
+            f'where they lie, declare hash="{OPAQUE}" and move them, {moved}'
         )

@@ -98,7 +98,6 @@ FOLLOWED: dict[str, dict[str, set[Kind]]] = {
         "test_a_column_is_cast_as_it_is_said": {Kind.STREAM_COLUMNS},
         "test_a_planned_file_is_put_back_or_planned_anew": {Kind.FILE_GONE, Kind.FILE_CHANGED},
         "test_a_key_has_the_format_that_is_declared": {Kind.KEY},
-        "test_records_that_no_known_hash_placed_are_moved_as_it_is_said": {Kind.PROOF},
     },
 }
 # Tests that meet findings of these kinds where no command does what they say, but a broker, a registry, Spark, Airflow

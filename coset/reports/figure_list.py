@@ -33,6 +33,12 @@ class Figure:
     table: str = ""
     listed: str = "tables"
 
+    @property
+    def goes_by_tasks(self) -> bool:
+        """Whether another scheme or number of tasks makes another value of it, so that only batches of the same tell
+        what is usual."""
+        return self.topic in (FigureTopic.TIME, FigureTopic.TASKS) or self.name in _MOVED
+
     def value(self, row: Mapping[str, Any]) -> float | None:
         """A row's value; None if it is not known."""
         held: Mapping[str, Any] = row.get(self.listed, {}).get(self.table, {}) if self.table else row
@@ -44,6 +50,7 @@ class Figure:
         return "–" if value is None else self.form(value)
 
 
+_MOVED = ("moved", "spared")
 _COUNT, _SECONDS, _TIMES, _SHARE = "{:,}".format, "{:,.1f} s".format, "{:.2f}".format, "{:.1%}".format
 
 FIGURES = (

@@ -57,7 +57,7 @@ class Plot:
         known = [value for value in values[first:] if value is not None]
         if len(known) < 2 or not any(known):
             return None
-        usual = list(_usual(rows, values))[first:]
+        usual = list(_usual(figure, rows, values))[first:]
         rows, values = rows[first:], values[first:]
         top = max(0, *known, *(high for _, high in filter(None, usual)))
         bottom = min(0, *known, *(low for low, _ in filter(None, usual)))
@@ -89,13 +89,18 @@ class Plot:
         return cls(figure, tuple(points), tuple(bands), highest, lowest, changes)
 
 
-def _usual(rows: Sequence[Row], values: Sequence[float | None]) -> Iterator[tuple[float, float] | None]:
-    """What was usual before each row, by those that were proved."""
-    proved = list[float | None]()
+def _usual(figure: Figure, rows: Sequence[Row], values: Sequence[float | None]) -> Iterator[tuple[float, float] | None]:
+    """What was usual before each row, by those that were proved and are like it."""
+    proved: dict[str, list[float | None]] = {}
     for row, value in zip(rows, values, strict=True):
-        yield usual_from(proved)
+        yield usual_from(proved.get(_kind(figure, row), ()))
         if row["success"]:
-            proved.append(value)
+            proved.setdefault(_kind(figure, row), []).append(value)
+
+
+def _kind(figure: Figure, row: Row) -> str:
+    """What the rows have in common by which a figure of one is usual. Some say nothing of their tasks."""
+    return row.get("shape") or "" if figure.goes_by_tasks else ""
 
 
 def plots(rows: Sequence[Row]) -> dict[FigureTopic, list[Plot]]:
@@ -112,7 +117,8 @@ def unusual(before: Sequence[Row], row: Row) -> Iterator[str]:
     """A sentence for each figure of a row that is outside of what is usual after the rows before it, oldest first, by
     more than can be seen."""
     for figure in figures_of([row]):
-        usual, value = usual_from([figure.value(each) for each in before]), figure.value(row)
+        like = [figure.value(each) for each in before if _kind(figure, each) == _kind(figure, row)]
+        usual, value = usual_from(like), figure.value(row)
         if usual is not None and value is not None and not usual[0] <= value <= usual[1]:
             between = _between(figure, usual, value)
             if figure.text(row) not in between.split(" to "):

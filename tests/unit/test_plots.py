@@ -13,7 +13,7 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coset.reports.figure_list import Figure, FigureTopic
+from coset.reports.figure_list import FIGURES, Figure, FigureTopic
 from coset.reports.plots import DRAWN, HEIGHT, WIDTH, Plot, plots, unusual
 from coset.reports.site import Site
 from expectations.checkpoint import judge
@@ -183,6 +183,43 @@ def test_a_changed_number_of_tasks_is_marked_where_it_begins() -> None:
     )
     assert plot is not None
     assert plot.changes == ((plot.points[3].x, "s: tasks(8), 8"),)
+
+
+tried = st.lists(st.tuples(st.none() | st.integers(0, 99), st.sampled_from(["s: cogroup, 4", "s: tasks(8), 8", None])))
+
+
+@given(tried.filter(lambda rows: len(rows) < 60), st.sampled_from(FigureTopic))
+def test_only_batches_of_the_same_tasks_say_what_is_usual_of_times_and_tasks(
+    tried: list[tuple[int | None, str | None]], topic: FigureTopic
+) -> None:
+    made = [{"batch": n, "success": True, "cost": value, "shape": shape} for n, (value, shape) in enumerate(tried)]
+    plot = Plot.of(Figure("cost", "Cost", str, topic), made)
+    for point in plot.points if plot else ():
+        like = [
+            value
+            for value, shape in tried[: point.row["batch"]]
+            if topic not in (FigureTopic.TIME, FigureTopic.TASKS) or shape == point.row["shape"]
+        ]
+        usual = usual_from(like)
+        assert (point.usual != "–") == (usual is not None)
+        assert point.unusual == (usual is not None and not usual[0] <= point.row["cost"] <= usual[1])
+
+
+def test_a_band_begins_anew_where_the_tasks_change_and_is_back_with_them() -> None:
+    figure = next(each for each in FIGURES if each.name == "seconds")
+    made: list[dict[str, Any]] = [
+        {"batch": n, "success": True, "seconds": 8.0 if shape == "one" else 2.0, "records": 9, "shape": shape}
+        for n, shape in enumerate(["one"] * 8 + ["two"] * 8 + ["one"] * 2)
+    ]
+    plot = Plot.of(figure, made)
+    assert plot is not None
+    assert (len(plot.changes), len(plot.bands)) == (2, 2)
+    assert [point.usual for point in plot.points[5:17:6]] == ["7.2 s to 8.8 s", "–"]
+    assert [point.usual for point in plot.points[13:]] == ["1.8 s to 2.2 s"] * 3 + ["7.2 s to 8.8 s"] * 2
+    assert not any(point.unusual for point in plot.points)
+    assert list(unusual(made[:8], made[8])) == []
+    slow = made[8] | {"seconds": 9.5}
+    assert list(unusual(made[:16], slow)) == ["Tasks ran: 9.5 s; usual is 1.8 s to 2.2 s."]
 
 
 @given(values)
