@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -28,17 +29,23 @@ if TYPE_CHECKING:  # few groups need it
 _HOST = re.compile(r"\(TID \d+\) \((?P<host>\S+) executor")
 _NO_PYTHON = re.compile(r'Cannot run program "(?P<python>[^"]+)"')
 _OTHER_PYTHON = re.compile(r"different version: (?P<has>\d+\.\d+) than that in driver: (?P<wanted>\d+\.\d+)")
+_SECRET = "spark.authenticate.secret"  # noqa: S105 - the name of a setting
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<module>[^']+)'")
 
 
-def with_store(conf: SparkConf) -> SparkConf:
-    """Add this process's variables for the store and the brokers to the settings of executors on other machines.
+def with_secrets(conf: SparkConf) -> SparkConf:
+    """Add what no argument may show: this process's variables for the store and the brokers, for executors on other
+    machines, and the secret of Spark's ports for a cluster that begins and ends with this application.
 
     The driver adds them, not the program that starts it: everybody on a machine can read a program's arguments.
     """
-    if not (conf.get("spark.master") or "").startswith("local"):
+    master = conf.get("spark.master") or ""
+    if not master.startswith("local"):
         for name, value in (s3.environment() | kafka.environment()).items():
             conf.setIfMissing(f"spark.executorEnv.{name}", value)
+    if master.startswith("local-cluster") and not conf.contains(f"{_SECRET}.file"):
+        # Where tasks run in the driver itself, Spark makes one.
+        conf.setIfMissing(_SECRET, secrets.token_hex())
     return conf
 
 

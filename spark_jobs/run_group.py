@@ -24,7 +24,7 @@ from partitioning.documents.ledger import open_plan
 from partitioning.errors import CosetError
 from partitioning.model.failure import Failed, Failure
 from spark_jobs.group import MEMORY, Work, run_group
-from spark_jobs.on_spark import dataframes, tasks_of, with_store
+from spark_jobs.on_spark import dataframes, tasks_of, with_secrets
 from spark_jobs.waiting_for_workers import MEANWHILE
 
 if TYPE_CHECKING:  # few groups need it
@@ -79,7 +79,7 @@ class _Application:
 
     @cached_property
     def _spark(self) -> SparkContext:
-        conf = with_store(SparkConf().setAppName(self._name))
+        conf = with_secrets(SparkConf().setAppName(self._name))
         if (conf.get("spark.master") or "").startswith("local"):
             # Spark's workers need an interpreter that has Coset, as this one.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

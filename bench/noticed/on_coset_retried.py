@@ -87,9 +87,7 @@ def _run(topics: Topics, folder: Path) -> Outcome:
     """Join, while an executor is killed. Raises AssertionError if it was not, or if Spark retried nothing."""
     topics.land(folder / "topics")
     ref, _ = steps.plan(pipeline(folder), str(folder / "store"), Settings(groups=1))
-    # Spark starts no cluster on this machine with a secret that it is not given.
     settings = {
-        "spark.authenticate": "false",
         "spark.executor.memory": "512m",
         f"spark.executorEnv.{_FOLDER}": str(folder),
     }

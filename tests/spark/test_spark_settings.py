@@ -14,7 +14,7 @@ from coset.batches.runners.spark_settings import PYTHON, configuration
 from partitioning.errors import Refused
 from partitioning.imports import ALLOWED
 from partitioning.kinds import Kind
-from spark_jobs.on_spark import with_store
+from spark_jobs.on_spark import with_secrets
 
 SECRET = "not to be seen"
 ELSEWHERE = "spark://somewhere:7077"
@@ -60,7 +60,7 @@ def test_executors_elsewhere_are_told_by_the_driver_where_the_store_is_and_who_a
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_PROFILE", "a file of this machine has it")
-    told = with_store(settings("spark://somewhere:7077")).getAll()
+    told = with_secrets(settings("spark://somewhere:7077")).getAll()
     assert {name: value for name, value in told if name != "spark.master"} == {
         f"spark.executorEnv.{name}": value for name, value in variables.items()
     }
@@ -70,13 +70,23 @@ def test_what_a_deployment_says_of_its_executors_stays(monkeypatch: pytest.Monke
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:8333")
     name = "spark.executorEnv.AWS_ENDPOINT_URL"
     assert (
-        with_store(settings("spark://somewhere:7077").set(name, "http://store:8333")).get(name) == "http://store:8333"
+        with_secrets(settings("spark://somewhere:7077").set(name, "http://store:8333")).get(name) == "http://store:8333"
     )
 
 
 def test_executors_of_a_local_master_have_the_environment_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
-    assert with_store(settings("local[2]")).getAll() == [("spark.master", "local[2]")]
+    assert with_secrets(settings("local[2]")).getAll() == [("spark.master", "local[2]")]
+
+
+def test_a_cluster_of_the_application_itself_has_a_secret_that_is_no_argument() -> None:
+    master, secret = "local-cluster[2,1,1024]", "spark.authenticate.secret"
+    assert configuration(master)["spark.authenticate"] == "true"
+    assert secret not in configuration(master)
+    one, other = (with_secrets(settings(master)).get(secret) for _ in range(2))
+    assert one and other and one != other
+    assert with_secrets(settings(master).set(secret, "ours")).get(secret) == "ours"
+    assert with_secrets(settings(master).set(f"{secret}.file", "/ours")).get(secret) is None
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from partitioning.errors import Refused, Unreachable
 from partitioning.model.sources import KafkaSource
 from partitioning.model.stream_rules import checked
 from partitioning.model.streams import BY_THE_BROKER, Stream
-from spark_jobs.on_spark import with_store
+from spark_jobs.on_spark import with_secrets
 
 BROKERS = "kafka://broker-a:9092,broker-b:9092"
 
@@ -95,7 +95,7 @@ def test_executors_elsewhere_are_told_where_the_properties_are(tmp_path: Path, m
     monkeypatch.setenv(PROPERTIES, str(named))
     assert properties().clients == {"sasl.username": "me", "sasl.password": "a=b"}
     assert properties().registry == {"url": "http://registry"}
-    conf = with_store(SparkConf(loadDefaults=False).setMaster("spark://elsewhere:7077"))
+    conf = with_secrets(SparkConf(loadDefaults=False).setMaster("spark://elsewhere:7077"))
     assert conf.get(f"spark.executorEnv.{PROPERTIES}") == str(named)
 
 

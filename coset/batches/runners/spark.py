@@ -26,7 +26,7 @@ from coset.batches.runners.spark_settings import PYTHON, configuration, environm
 from partitioning.errors import CosetError, Finding
 from partitioning.kinds import Kind
 from spark_jobs.group import MEMORY, Work, group_name, run_group
-from spark_jobs.on_spark import dataframes, tasks_of, with_store
+from spark_jobs.on_spark import dataframes, tasks_of, with_secrets
 from spark_jobs.waiting_for_workers import Tell, quiet
 
 if TYPE_CHECKING:  # few groups need it
@@ -146,7 +146,7 @@ def application(master: str, settings: Mapping[str, str], log: Path) -> Iterator
     with log.open("ab") as to:
         java = launch_gateway(conf, {"stdout": to, "stderr": to})  # type: ignore[no-untyped-call]
     try:
-        with SparkContext(conf=with_store(conf), gateway=java) as spark:
+        with SparkContext(conf=with_secrets(conf), gateway=java) as spark:
             # PySpark itself asks the environment only, which other threads may be reading.
             spark.pythonExec = settings[PYTHON]
             yield spark
