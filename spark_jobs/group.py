@@ -32,7 +32,7 @@ from partitioning.sections import many, size
 from partitioning.values import replace
 from spark_jobs.engine.location import ENVIRONMENT, most_frequent
 from spark_jobs.engine.occasions import now, occasion
-from spark_jobs.worker_code import Code, check
+from spark_jobs.worker_code import Wanted, check, wanted_for
 
 if TYPE_CHECKING:  # few groups need it
     from spark_jobs.frames import Dataframes
@@ -49,8 +49,9 @@ _PATIENT = Retrying(
 
 # Encoded orders. Tasks that share input are in one inner list.
 Work = Sequence[Sequence[bytes]]
-# Runs the `pieces` of a group's work, each as a Spark task or in a process, and returns their answers.
-RunTasks = Callable[[Work], Sequence[bytes]]
+# Runs the `pieces` of a group's work, each as a Spark task or in a process that has what is wanted, and returns their
+# answers.
+RunTasks = Callable[[Work, Wanted], Sequence[bytes]]
 
 
 def run_group(
@@ -83,7 +84,8 @@ def run_group(
         raise _without_spark(on_dataframes, name)
     failed, tables = failed_records(ledger, plan, attempt), ledger.uri(TABLES).rstrip("/")
     orders = orders_of(plan, group, attempt, ledger.store.root, left, failed, tables)
-    answers = _done(run_tasks(encoded(orders)))
+    called = {step.function for step in steps_of(plan, group) if step.function}
+    answers = _done(run_tasks(encoded(orders), wanted_for(called)))
     tasks = _receipts(answers)
     if on_dataframes and dataframes is not None:
         from spark_jobs.frames import Frames  # noqa: PLC0415  other groups do without Spark's SQL engine
@@ -190,9 +192,9 @@ def pieces(work: Work, workers: int) -> list[bytes]:
     return [b"[%b]" % b",".join(orders) for orders in parts]
 
 
-def answer(piece: bytes, memory: str = MEMORY, wanted: Code | None = None) -> bytes:
+def answer(piece: bytes, memory: str = MEMORY, wanted: Wanted | None = None) -> bytes:
     """Run the orders of a piece and return the encoded answer. A failure of the store is tried again once. If something
-    else is `wanted` than what is installed here, nothing is read.
+    else is `wanted` than what is here, nothing is read.
 
     An error is an answer too: Spark would retry an exception in vain and bury its findings.
     """

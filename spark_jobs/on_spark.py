@@ -20,7 +20,7 @@ from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from spark_jobs.group import MEMORY, RunTasks, Work, answer, pieces
 from spark_jobs.waiting_for_workers import Tell, quiet, waiting_for_workers
-from spark_jobs.worker_code import INSTALL, installed
+from spark_jobs.worker_code import INSTALL, Wanted, installed
 
 if TYPE_CHECKING:  # few groups need it
     from pyspark.sql import SparkSession
@@ -56,9 +56,9 @@ def tasks_of(spark: SparkContext, description: str, log: str, memory: str = MEMO
     accepts the job; `tell` is told before.
     """
 
-    def run(work: Work) -> Sequence[bytes]:
+    def run(work: Work, wanted: Wanted) -> Sequence[bytes]:
         spark.setJobDescription(description)
-        sent, asked = pieces(work, spark.defaultParallelism), partial(answer, memory=memory, wanted=installed())
+        sent, asked = pieces(work, spark.defaultParallelism), partial(answer, memory=memory, wanted=wanted)
         # With an RDD each task is sent its own piece only, and Spark's SQL engine need not start.
         try:
             with waiting_for_workers(spark, description, tell):

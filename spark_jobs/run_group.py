@@ -26,6 +26,7 @@ from partitioning.model.failure import Failed, Failure
 from spark_jobs.group import MEMORY, Work, run_group
 from spark_jobs.on_spark import dataframes, tasks_of, with_secrets
 from spark_jobs.waiting_for_workers import MEANWHILE
+from spark_jobs.worker_code import Wanted
 
 if TYPE_CHECKING:  # few groups need it
     from spark_jobs.frames import Dataframes
@@ -69,9 +70,9 @@ class _Application:
         self._name = f"group {asked.group} of {asked.plan}"
         self._log = f"Spark's log, {asked.log}" if asked.log else "the log of spark-submit"
 
-    def run(self, work: Work) -> Sequence[bytes]:
+    def run(self, work: Work, wanted: Wanted) -> Sequence[bytes]:
         """Run the work of the group."""
-        return tasks_of(self._spark, self._name, self._log, self._asked.memory, _tell)(work)
+        return tasks_of(self._spark, self._name, self._log, self._asked.memory, _tell)(work, wanted)
 
     @property
     def dataframes(self) -> Dataframes:

@@ -1,10 +1,12 @@
-"""What is installed where a task runs: it has to be what the driver has, or the task is refused before it reads."""
+"""What is there where a task runs: Coset, and the code of users. It has to be what the driver has, or the task is
+refused before it reads."""
 
 from __future__ import annotations
 
 import os
 import socket
 import sys
+from collections.abc import Iterable, Iterator
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -13,8 +15,8 @@ from pathlib import Path
 import msgspec
 
 from partitioning.commands import Repeat, Then
-from partitioning.errors import Refused
-from partitioning.imports import ALLOWED
+from partitioning.errors import Finding, Refused
+from partitioning.imports import ALLOWED, code_of
 from partitioning.kinds import Kind
 from partitioning.values import Value
 from partitioning.version import VERSION
@@ -34,6 +36,14 @@ class Code(Value, frozen=True):
 
     def __str__(self) -> str:
         return f"Coset {self.coset} ({self.digest}), Python {self.python}, DuckDB {self.duckdb or 'missing'}"
+
+
+class Wanted(Value, frozen=True):
+    """What the process that runs a group has, and its tasks need: `functions` are digests of the code that they call,
+    by import path."""
+
+    code: Code
+    functions: dict[str, str]
 
 
 @cache
@@ -56,15 +66,38 @@ def told(_: bytes) -> bytes:
     return msgspec.json.encode((installed(), os.environ.get(ALLOWED, "")))
 
 
-def check(wanted: Code) -> None:
-    """Raise Refused, with what there is and what is wanted, if this process has not what the driver has."""
-    has = installed()
-    if has != wanted:
-        what = f"the worker on {socket.gethostname()} has {has}; wanted is {wanted}"
-        raise Refused.of(
-            Kind.WORKER, what, f"{sys.executable} on {socket.gethostname()}", INSTALL, has=has, wanted=wanted
-        )
+def wanted_for(functions: Iterable[str]) -> Wanted:
+    """What tasks need that call these functions: what this process has. Of code that is not here nothing is wanted."""
+    return Wanted(installed(), {path: code for path in sorted(functions) if (code := code_of(path)) is not None})
 
+
+def check(wanted: Wanted) -> None:
+    """Raise Refused, with what there is and what is wanted, if this process has not what the driver has. A function
+    that is not here is the finding of who calls it."""
+    if findings := tuple(_differences(wanted)):
+        raise Refused(*findings)
+
+
+def _differences(wanted: Wanted) -> Iterator[Finding]:
+    host = socket.gethostname()
+    where, has = f"{sys.executable} on {host}", installed()
+    if has != wanted.code:
+        what = f"the worker on {host} has {has}; wanted is {wanted.code}"
+        yield Finding.of(Kind.WORKER, what, where, INSTALL, has=has, wanted=wanted.code)
+    for path, code in wanted.functions.items():
+        if (here := _code_here(path)) not in {None, code}:
+            package = path.partition(".")[0]
+            what = f"the worker on {host} has {path} with the code {here}; wanted is {code}, as the driver has it"
+            then: Then = (
+                f"install the driver's {package} on all workers and start Spark servers anew, or ship it: "
+                f"COSET_SHIP={package}, set for the process that runs task groups; then ",
+                Repeat(),
+            )
+            yield Finding.of(Kind.WORKER, what, where, then, function=path, has=here, wanted=code)
+
+
+# Looked at once in a process, as a module that has changed since is still what was imported.
+_code_here = cache(code_of)
 
 INSTALL: Then = (
     "install what is wanted on all workers and start Spark servers anew, or send what `coset pack` packs; then ",

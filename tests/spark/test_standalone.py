@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import tarfile
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,14 +16,19 @@ from pathlib import Path
 import psutil
 import pytest
 
+from coset.batches import steps
 from coset.batches.runners.packed import pack, settings_for
 from coset.batches.runners.runner import Runner
+from coset.batches.runners.shipped import SHIPPED
 from coset.batches.runners.spark import Spark
 from coset.batches.runners.spark_settings import PYTHON
 from coset.batches.runners.spark_submit import SparkSubmit
 from demo.s3_server import S3Server
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.errors import Refused, Unreachable
+from partitioning.imports import ALLOWED
 from partitioning.kinds import Kind
 from partitioning.values import replace
 from spark_jobs.waiting_for_workers import LIMIT
@@ -32,7 +38,7 @@ from tests.examples import few
 from tests.hosts import Host, Standalone, standalone
 from tests.identity import IDENTITY, STATIC, identity
 from tests.running import run_and_publish
-from tests.small import KEYS, ROWS, SLOW, small_batch, until, working
+from tests.small import KEYS, ROWS, SLOW, land, small_batch, until, working
 
 DIGEST = "@digest"
 RUNNERS: Mapping[str, Callable[..., Runner]] = {"spark": Spark, "spark-submit": SparkSubmit}
@@ -183,6 +189,35 @@ def test_a_worker_that_cannot_run_the_code_of_the_driver_is_refused_before_it_re
         assert re.match(re.escape(what).replace(DIGEST, r"\w{16}"), finding.what), finding.what
     with Spark(cluster.master, "1GB", {**cluster.settings, PYTHON: str(cluster.python)}) as runner:
         assert "2 tasks read" in runner.group(batch.ref, 0)
+
+
+@pytest.mark.long
+def test_a_worker_with_other_code_of_a_users_module_is_refused_before_it_reads(
+    cluster: Standalone, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sea, here = cluster.hosts["sea"], tmp_path / "here"
+    there, python = sea.folder / "there", sea.folder / "with_studio"
+    for folder, more in ((here, ""), (there, "# of yesterday\n")):
+        folder.mkdir()
+        (folder / "studio.py").write_text(f"{more}def kept(rows):\n    return rows\n")
+    monkeypatch.setenv(ALLOWED, "studio")
+    monkeypatch.syspath_prepend(here)
+    sea.write_python(python, sea.code, sea.packages, there)
+    pipeline = Pipeline("kept", source=land())
+    views = pipeline.stream("views", key="k", partitions=4)
+    views.process("studio:kept", {"k": "VARCHAR", "v": "BIGINT"}).write("kept")
+    ref, _ = steps.plan(pipeline, f"s3://test/{uuid.uuid4().hex}", Settings(groups=1))
+    assert ref is not None
+    with Spark(cluster.master, "1GB", {**cluster.settings, PYTHON: str(python)}) as runner:
+        with pytest.raises(Refused) as caught:
+            runner.group(ref, 0)
+        (finding,) = caught.value.findings
+        assert finding.kind is Kind.WORKER
+        assert re.match(r"the worker on sea has studio:kept with the code sha256:\w{16}; wanted is", finding.what)
+    monkeypatch.setenv(SHIPPED, "studio")
+    # As it says: what is shipped is what the driver has.
+    with Spark(cluster.master, "1GB", {**cluster.settings, PYTHON: str(python)}) as runner:
+        assert f"4 tasks read {ROWS} records" in runner.group(ref, 0)
 
 
 @pytest.mark.long

@@ -26,7 +26,7 @@ from spark_jobs.engine.location import ENVIRONMENT, NamedLocation
 from spark_jobs.group import MEMORY, Work, answer, group_name, pieces, run_group
 from spark_jobs.on_connect import cores_of, run_orders
 from spark_jobs.on_spark import job_failed
-from spark_jobs.worker_code import installed
+from spark_jobs.worker_code import Wanted
 
 
 class Connect:
@@ -52,7 +52,7 @@ class Connect:
         check_address(address)
         self._address = address
         self._memory = memory
-        self._answer = partial(answer, memory=memory, wanted=installed())
+        self._answer = partial(answer, memory=memory)
         self._token = token
         self._where: LocationIdProvider = NamedLocation(location) if location else ENVIRONMENT
         self._submit = SparkSubmit(master, memory, settings)
@@ -80,7 +80,7 @@ class Connect:
                 ledger,
                 plan,
                 number,
-                lambda work: self._run(work, name),
+                lambda work, wanted: self._run(work, wanted, name),
                 lambda: self._dataframes(name),
                 self._memory,
                 self._where,
@@ -102,10 +102,10 @@ class Connect:
             with suppress(Gone, CosetError, PySparkException), opened as spark:
                 spark.interruptAll()
 
-    def _run(self, work: Work, name: str) -> Sequence[bytes]:
+    def _run(self, work: Work, wanted: Wanted, name: str) -> Sequence[bytes]:
         with self._job(connected(self._address, self._token), name) as spark:
             spark.addTag(self._tag)
-            return run_orders(spark, pieces(work, cores_of(spark)), self._answer)
+            return run_orders(spark, pieces(work, cores_of(spark)), partial(self._answer, wanted=wanted))
 
     @contextmanager
     def _dataframes(self, name: str) -> Iterator[SparkSession]:

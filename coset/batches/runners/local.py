@@ -19,6 +19,7 @@ from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Finding
 from partitioning.kinds import Kind
 from spark_jobs.group import MEMORY, Work, answer, group_name, group_of, pieces, run_group, steps_of
+from spark_jobs.worker_code import Wanted
 
 # Processes forked from this one could inherit a lock that one of its threads holds. So they are forked from a server
 # process that has imported what tasks need and does nothing else.
@@ -71,7 +72,7 @@ class Local:
         if self._pool is not None:
             _kill(self._pool)
 
-    def _run(self, where: str, work: Work) -> Sequence[bytes]:
+    def _run(self, where: str, work: Work, _: Wanted) -> Sequence[bytes]:
         sent = pieces(work, self._processes)
         if self._pool is None or self._cancelled:
             return [self._answer_here(piece) for piece in sent]

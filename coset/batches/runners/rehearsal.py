@@ -24,6 +24,7 @@ from partitioning.errors import CosetError
 from spark_jobs.group import answer, pieces
 from spark_jobs.on_connect import run_orders
 from spark_jobs.on_spark import tasks_of
+from spark_jobs.worker_code import wanted_for
 
 _MASTER = "local[1]"
 # The task fails on this order, which does not matter here.
@@ -62,7 +63,7 @@ def _rehearse(archive: Path, log: Path) -> None:
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
     }
     with application(_MASTER, settings, log) as spark:
-        tasks_of(spark, "rehearsal", str(log))([[_NO_ORDER]])
+        tasks_of(spark, "rehearsal", str(log))([[_NO_ORDER]], wanted_for(()))
         with connected(f"sc://127.0.0.1:{port}", token) as client:
             run_orders(client, pieces([[_NO_ORDER]], 1), answer)
 

@@ -28,6 +28,7 @@ from partitioning.kinds import Kind
 from spark_jobs.group import MEMORY, Work, group_name, run_group
 from spark_jobs.on_spark import dataframes, tasks_of, with_secrets
 from spark_jobs.waiting_for_workers import Tell, quiet
+from spark_jobs.worker_code import Wanted
 
 if TYPE_CHECKING:  # few groups need it
     from pyspark.sql import SparkSession
@@ -79,7 +80,7 @@ class Spark:
             ledger,
             plan,
             number,
-            lambda work: self._run(work, name, tell),
+            lambda work, wanted: self._run(work, wanted, name, tell),
             lambda: self._dataframes(name, tell),
             self._memory,
         )
@@ -91,9 +92,9 @@ class Spark:
         if self._started is not None:
             self._started.cancelAllJobs()
 
-    def _run(self, work: Work, name: str, tell: Tell) -> Sequence[bytes]:
+    def _run(self, work: Work, wanted: Wanted, name: str, tell: Tell) -> Sequence[bytes]:
         with self._job(name) as (spark, log):
-            return tasks_of(spark, name, log, self._memory, tell)(work)
+            return tasks_of(spark, name, log, self._memory, tell)(work, wanted)
 
     @contextmanager
     def _dataframes(self, name: str, tell: Tell = quiet) -> Iterator[SparkSession]:
