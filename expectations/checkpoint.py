@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from great_expectations.validator.validator import Validator
 from msgspec import to_builtins
 
 from coset.reports.site import Site
+from coset.sources.counting import Counting, uncounted
 from coset.sources.rows import BLOCK, Rows
 from expectations.by_block import is_of_each_row, seen_by, together
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
@@ -117,17 +118,19 @@ def judge(
     site: Site | None = None,
     receipts: Sequence[Receipt] = (),
     done: Sequence[JournalEntry] = (),
+    counting: Counting = uncounted,
 ) -> Judgement:
     """Judge an attempt to run a batch.
 
     `outputs` has the rows of each result table with expectations of its own. Data Docs go to `site`, with
-    what the `receipts` of its task groups say, and when parts of it were `done`.
+    what the `receipts` of its task groups say, and when parts of it were `done`. Rows of large tables are counted, once
+    for each time that they are read.
 
     Raises Refused, with all findings, if an expectation of the pipeline is none that Great Expectations knows
     or the rows of a table are not given.
     """
     questions = [*_about_the_batch(plan, evidence), *_about_the_results(plan, outputs, evidence.figures)]
-    answers = _answers(questions)
+    answers = _answers(questions, counting)
     for question, answer in zip(questions, answers, strict=True):
         for result in answer.results:
             hide(result, question.private, plan.offenders if isinstance(plan.offenders, int) else None)
@@ -316,12 +319,23 @@ def _rows(frame: pd.DataFrame) -> Rows:
     return Rows.of(pa.Table.from_pandas(frame, preserve_index=False))
 
 
-def _answers(questions: Sequence[Question]) -> list[ExpectationSuiteValidationResult]:
-    """The answers to all questions, in their order. Tables of more than a block are judged in parts."""
-    return [_ask_in_parts(question) if question.rows.count > BLOCK else _ask(question) for question in questions]
+def _answers(questions: Sequence[Question], counting: Counting) -> list[ExpectationSuiteValidationResult]:
+    """The answers to all questions, in their order. Tables of more than a block are judged in parts, and counted."""
+    total = sum(question.rows.count * _times_read(question) for question in questions if _is_large(question))
+    with (counting if total else uncounted)(total, "rows judged") as done:
+        return [_ask_in_parts(question, done) if _is_large(question) else _ask(question) for question in questions]
 
 
-def _ask_in_parts(question: Question) -> ExpectationSuiteValidationResult:
+def _is_large(question: Question) -> bool:
+    return question.rows.count > BLOCK
+
+
+def _times_read(question: Question) -> int:
+    by_row = sum(map(is_of_each_row, question.expectations))
+    return len(question.expectations) - by_row + bool(by_row)
+
+
+def _ask_in_parts(question: Question, done: Callable[[int], None]) -> ExpectationSuiteValidationResult:
     """The answer on a large table: row expectations by block, the rest on the columns that they name."""
     by_row = [expectation for expectation in question.expectations if is_of_each_row(expectation)]
     parts: dict[str, dict[int, ExpectationValidationResult]] = {}
@@ -331,6 +345,7 @@ def _ask_in_parts(question: Question) -> ExpectationSuiteValidationResult:
         for result in answer.results:
             parts.setdefault(_asked(result), {})[start] = result
         start += block.count
+        done(block.count)
         # Great Expectations' objects of a block refer to it in a cycle.
         gc.collect()
     results = [together(blocks) for blocks in parts.values()]
@@ -339,6 +354,7 @@ def _ask_in_parts(question: Question) -> ExpectationSuiteValidationResult:
             rows = seen_by([expectation], question.rows)
             answer = _ask(replace(question, rows=rows, expectations=[expectation]))
             results.extend(answer.results)
+            done(question.rows.count)
     return _answer(question, results)
 
 

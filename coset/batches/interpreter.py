@@ -15,6 +15,7 @@ from coset.batches.ref import BatchRef
 from coset.batches.runners.runner import Runner
 from coset.batches.step_list import OfBatch, OfPipeline, Planning, RunWaves, Surroundings, steps_of
 from coset.batches.turns import Turns, group_work
+from coset.sources.counting import Counting, uncounted
 from partitioning.errors import CosetError, Refused, docs_unwritten
 from partitioning.model.backfill import pipeline_of
 from partitioning.model.failure import together
@@ -31,18 +32,19 @@ def run_batch(
     show: Show,
     pace: Pace | None = None,
     show_page: Callable[[str], None] | None = None,
+    counting: Counting = uncounted,
 ) -> None:
     """Run all steps of a planned batch. Steps that are done are found done.
 
     Other processes that run the same batch meanwhile share its task groups. The `pace` says when groups may start.
-    Without `show_page` no page is shown, without `docs` none is made.
+    Without `show_page` no page is shown, without `docs` none is made. A step that goes through many rows is `counting`.
     Raises the errors of the steps, and of a wave all findings of its groups.
     Raises Refused before anything runs if the folder `docs` cannot be written to.
     """
     ledger, plan = batch.load()
     if docs is not None:
         _check_docs(docs)
-    turns, around = Turns(ledger, plan), Surroundings(docs)
+    turns, around = Turns(ledger, plan), Surroundings(docs, counting=counting)
     for step in steps_of(backfill=pipeline_of(plan.pipeline) is not None):
         match step.does:
             case Planning() | OfPipeline():

@@ -10,16 +10,19 @@ from pathlib import Path
 from coset.batches import steps
 from coset.batches.ref import BatchRef
 from coset.batches.turns import Turns
+from coset.sources.counting import Counting, uncounted
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Shown
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a step needs beside its batch: the folder of the Data Docs, if there are any, and how findings are shown."""
+    """What a step needs beside its batch: the folder of the Data Docs, if there are any, how findings are shown, and
+    who is told how far it is."""
 
     docs: Path | None
     shown: Shown = field(default_factory=Shown)
+    counting: Counting = uncounted
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ STEPS = (
         "check",
         "Let Great Expectations judge the audit tables and the rows, and decide.",
         # Two processes would do the same work twice and write the same pages.
-        OfBatch(lambda batch, around: steps.check(batch, around.docs), turn="check"),
+        OfBatch(lambda batch, around: steps.check(batch, around.docs, around.counting), turn="check"),
     ),
     BatchStep(
         PUBLISH,

@@ -20,6 +20,7 @@ from coset.batches.attempt import Attempt
 from coset.batches.ref import BatchRef
 from coset.batches.waiting import found_by, warned
 from coset.lineage import emitting
+from coset.sources.counting import Counting, uncounted
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Replan, Shown
@@ -155,11 +156,12 @@ def audit(batch: BatchRef) -> str:
     )
 
 
-def check(batch: BatchRef, docs_folder: Path | None) -> str:
+def check(batch: BatchRef, docs_folder: Path | None, counting: Counting = uncounted) -> str:
     """Let Great Expectations judge the attempt, and decide to publish it if it passes.
 
-    Data Docs are written to `docs_folder` and to the store; without a folder no page is made. Raises Refused with each
-    unmet expectation, and closes the attempt: the next run starts another attempt of the same plan.
+    Data Docs are written to `docs_folder` and to the store; without a folder no page is made. Rows of large tables are
+    counted. Raises Refused with each unmet expectation, and closes the attempt: the next run starts another attempt of
+    the same plan.
     """
     from coset.batches import audit as auditing  # noqa: PLC0415
     from coset.batches import publication  # noqa: PLC0415
@@ -192,6 +194,7 @@ def check(batch: BatchRef, docs_folder: Path | None) -> str:
         site=None if docs_folder is None else Site(docs_folder, ledger.store),
         receipts=tuple(attempt.receipts.values()),
         done=reported.parts(ledger, planned, attempt.number),
+        counting=counting,
     )
     report = canonical(judgement.results)
     ledger.put_judgement(planned.batch, attempt.number, report)

@@ -141,7 +141,7 @@ def _run(named: str, store: Store, request: Backfill, limits: Limits, runner: Ru
     with runner as used:
         pace = Limited(store, request, limits, partial(progress, "wait"))
         with counted(len(request.batches), "batches", "check"):
-            actions.run(pipelines.load(named), store, request, used, docs, step, pace)
+            actions.run(pipelines.load(named), store, request, used, docs, step, pace, counted)
     with step("compare") as said:
         reviewed = actions.review(store, request, docs)
         said.append(str(reviewed.found))

@@ -21,7 +21,7 @@ from coset.batches.telling import from_environment
 from coset.batches.waiting import warned
 from coset.batches.watch import Watch
 from coset.cli import pipelines, plans
-from coset.cli.output import Answer, check_reason, console, counted, one_done, say, show, show_page, step
+from coset.cli.output import Answer, check_reason, console, counted, say, show, show_page, step
 from coset.cli.reports import save_page
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -59,7 +59,7 @@ def run_all(root: str, options: RunOptions) -> Answer:
     """Run the batches of all pipelines of the project until nothing is left. One that fails stops no other."""
     ran, findings = list[dict[str, Any]](), list[Finding]()
     of_project = pipelines.of_project()
-    with options.runner as runner, counted(len(of_project), "pipelines"):
+    with options.runner as runner, counted(len(of_project), "pipelines") as done_with:
         for place, found in of_project.items():
             try:
                 if isinstance(found, Refused):
@@ -72,7 +72,7 @@ def run_all(root: str, options: RunOptions) -> Answer:
                 ran.append({"pipeline": found.name} | done)
             except CosetError as error:
                 findings += (replace(each, what=f"{place}: {each.what}") for each in error.findings)
-            one_done()
+            done_with(1)
     failed = Refused(*findings) if findings else None
     return Answer({"pipelines": ran}, [] if ran or findings else [pipelines.none_of_project()], failed)
 
@@ -151,7 +151,7 @@ def _run(
             watch.passed(published=False)
             break
         with counted(len(ref.load()[1].groups), "task groups", "run group", "wait for group"):
-            run_batch(ref, runner, options.docs, step, show_page=_show_report)
+            run_batch(ref, runner, options.docs, step, show_page=_show_report, counting=counted)
         watch.passed(published=True)
         done.append(_outcome(*ref.load()))
     return {"sentence": sentence, "batches": done}

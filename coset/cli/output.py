@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -225,29 +225,27 @@ def step(name: str) -> Iterator[list[str]]:
 
 
 @contextmanager
-def counted(total: int, what: str, *names: str) -> Iterator[None]:
-    """Meanwhile the last line of a terminal has a bar: how many of a `total` of steps, whose names begin so, are done,
-    and how long the others take if they take as long. One within another says both."""
+def counted(total: int, what: str, *names: str) -> Iterator[Callable[[int], None]]:
+    """Meanwhile the last line of a terminal has a bar: how many of a `total` are done, and how long the others take if
+    they take as long. One within another says both.
+
+    Done is what a step ends whose name begins so, and as many more as what is given is called with.
+    """
     _NOW.count = count = _Count(total, what, names, _NOW.count)
     try:
-        yield
+        yield _NOW.advance
     finally:
         _NOW.count = count.within
 
 
-def one_done() -> None:
-    """One more of what is `counted` is done, which no step says."""
-    _NOW.advance()
-
-
 def tracked(items: Sequence[T], what: str, doing: str) -> Iterator[T]:
     """The items; meanwhile the last line of a terminal has a bar: how many are done, and how long the others take."""
-    with counted(len(items), what):
+    with counted(len(items), what) as done:
         _NOW.begin(doing)
         try:
             for item in items:
                 yield item
-                _NOW.advance()
+                done(1)
         finally:
             _NOW.drop(doing)
 
@@ -304,11 +302,11 @@ class _Now:
             say(console(stderr=True), said, style)
             self._draw()
 
-    def advance(self) -> None:
+    def advance(self, more: int) -> None:
         with self._lock:
             self._erase()
             if self.count is not None:
-                self.count.done += 1
+                self.count.done += more
             self._draw()
 
     def drop(self, name: str) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pandas as pd
 import pyarrow as pa
 import pytest
 
 from coset.reports.site import Site
+from coset.sources.counting import Counting, uncounted
 from coset.sources.rows import Rows
 from expectations import checkpoint
 from expectations.checkpoint import Judgement, judge
@@ -80,9 +82,11 @@ class Source:
         yield from TABLE.select(list(columns)).to_batches(max_chunksize=4)
 
 
-def judged(rows: Rows, *expected: tuple[str, dict[str, Any]], site: Site | None = None) -> Judgement:
+def judged(
+    rows: Rows, *expected: tuple[str, dict[str, Any]], site: Site | None = None, counting: Counting = uncounted
+) -> Judgement:
     plan, seen = batch(*({"type": f"expect_{kind}", "kwargs": kwargs} for kind, kwargs in expected))
-    return judge(plan, evidence(plan, seen), {"delays": rows}, attempt=0, site=site)
+    return judge(plan, evidence(plan, seen), {"delays": rows}, attempt=0, site=site, counting=counting)
 
 
 def of_the_table(judgement: Judgement) -> list[dict[str, Any]]:
@@ -160,3 +164,25 @@ def test_great_expectations_is_never_given_more_than_a_block_of_what_is_about_ea
     monkeypatch.setattr(checkpoint, "BLOCK", BLOCK)
     judged(Source().rows(), EXPECTED[0])
     assert [many for many in given if many] == [7, 7, 7, 7, 2]
+
+
+def test_rows_of_large_tables_are_counted_as_often_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "BLOCK", BLOCK)
+    told, asked = list[Any](), (EXPECTED[0], ("column_mean_to_be_between", {"column": "seats", "max_value": 999}))
+
+    @contextmanager
+    def counting(total: int, what: str) -> Iterator[Callable[[int], None]]:
+        told.extend((total, what))
+        yield told.append
+
+    judged(Source().rows(), *asked, counting=counting)
+    total, what, *done = told
+    # The tables of the audit are larger than such a block too.
+    assert (what, sum(done), done[-6:]) == ("rows judged", total, [7, 7, 7, 7, 2, 30])
+
+
+def test_what_takes_no_time_is_not_counted() -> None:
+    def counting(total: int, what: str) -> NoReturn:
+        raise AssertionError((total, what))
+
+    judged(Source().rows(), EXPECTED[0], counting=counting)

@@ -31,7 +31,7 @@ for thread in threads:
 
 COUNTED = """
 import time
-from coset.cli.output import counted, one_done, step, tracked
+from coset.cli.output import counted, step, tracked
 
 for _ in tracked(["a", "b"], "stream partitions", "land orders"):
     time.sleep(0.3)
@@ -39,11 +39,15 @@ with counted(3, "task groups", "run group"):
     for name in ("run group 0", "look", "run group 1"):
         with step(name):
             time.sleep(0.3)
-with counted(2, "pipelines"):
+with counted(2, "pipelines") as done:
     for groups in (1, 2):
         with counted(groups, "task groups", "run group"), step("run group 0"):
             time.sleep(0.3)
-        one_done()
+        done(1)
+with counted(1, "task groups", "run group"), step("check"), counted(4_000_000, "rows judged") as done:
+    time.sleep(0.3)
+    done(1_000_000)
+    time.sleep(0.3)
 """
 
 
@@ -59,6 +63,7 @@ def test_in_a_terminal_a_bar_says_how_many_are_done_and_how_long_the_others_take
     assert re.search(r"━+ +1 of 3 task groups, [0-9]+ s left: run group 1 …", shown)
     assert "0 of 2 pipelines; 0 of 1 task groups: run group 0 …" in shown
     assert re.search(r"━+ +1 of 2 pipelines, [0-9]+ s left; 0 of 2 task groups: run group 0 …", shown)
+    assert re.search(r"0 of 1 task groups; 1,000,000 of 4,000,000 rows judged, [0-9]+ s left: check …", shown)
 
 
 def test_several_steps_at_once_share_the_last_line_of_a_terminal() -> None:

@@ -38,6 +38,7 @@ from coset.batches.tables.held import not_exchangeable
 from coset.reports import batch_index
 from coset.reports.overview import note_backfill
 from coset.reports.site import Site
+from coset.sources.counting import Counting, uncounted
 from coset.sources.pinned import not_as_planned
 from partitioning import commands
 from partitioning.authoring.pipeline import Pipeline
@@ -187,16 +188,18 @@ def run(
     docs: Path,
     show: Show,
     pace: Pace | None = None,
+    counting: Counting = uncounted,
 ) -> None:
     """Plan and run the batches in order. Each continues from the state of the one before.
 
-    The `pace` says when task groups may start. Raises the errors of a batch, and Refused if the backfill is cancelled.
+    The `pace` says when task groups may start; what goes through many rows is `counting`. Raises the errors of a batch,
+    and Refused if the backfill is cancelled.
     """
     for batch in backfill.batches:
         with show(f"plan batch {batch}") as said:
             plan = planned(pipeline, store, backfill, batch)
             said.append(f"Batch {batch} is planned again: {plan.records:,} records")
-        run_batch(BatchRef.of(store, plan), runner, docs, show, pace)
+        run_batch(BatchRef.of(store, plan), runner, docs, show, pace, counting=counting)
 
 
 def planned(pipeline: Pipeline, store: Store, backfill: Backfill, batch: int) -> Plan:
