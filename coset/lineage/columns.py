@@ -118,6 +118,8 @@ def _scope(table: Mapping[str, Any], relations: Mapping[str, Relation]) -> Itera
         case "JOIN":
             yield from _scope(table["left"], relations)
             yield from _scope(table["right"], relations)
+        case "EMPTY":
+            return
         case _:
             raise _Unread
 

@@ -49,7 +49,7 @@ def check_combine(
 def _steps(flow: Flow) -> tuple[Step, Step | None]:
     """The combine step that a flow comes from, and the partial step before it."""
     steps = {step.name: step for step in flow.pipeline.steps}
-    combine = steps.get(flow.step)
+    combine = flow.keeping or steps.get(flow.step)
     if combine is None or combine.op is not Op.COMBINE:
         raise Refused.of(
             Kind.ARGUMENT,

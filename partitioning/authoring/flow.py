@@ -18,11 +18,16 @@ from partitioning.authoring.state_sql import (
     OPEN,
     RECORDS,
     SINCE,
+    alive,
     by_time,
+    combined_lives,
     distinct,
     distinct_keeps,
     duration,
+    expired,
     in_sessions,
+    latest_of_lives,
+    lives_keep,
     marked,
     of_sessions,
     recent,
@@ -38,6 +43,7 @@ from partitioning.authoring.step_rules import (
     cannot_be_given_alone,
     cannot_be_valid,
     cannot_close,
+    cannot_expire,
     cannot_keep,
     cannot_meet,
     cannot_write,
@@ -221,14 +227,27 @@ class Flow(Value, frozen=True):
         return self._step(Op.PARTIAL, sql, expressions, name, key=called, key_format=key_format, rekeys=not same)
 
     def combine(
-        self, columns: str, *, running: bool = False, fan_in: int | None = None, name: str | None = None
+        self,
+        columns: str,
+        *,
+        running: bool = False,
+        time: str | None = None,
+        keep: timedelta | None = None,
+        ahead: timedelta = AHEAD,
+        fan_in: int | None = None,
+        name: str | None = None,
     ) -> Flow:
         """Aggregate the rows of each key to one, in columns of the same names and types (Apex: unifier).
 
         The step may be applied to its own results, so `fan_in` can limit how many parts are combined at once; more are
         combined in levels. With `running` it continues from its results of earlier batches: a batch gives the rows of
         its keys, over all batches so far.
+
+        With `keep`, a key expires: what it has is dropped once the watermark is more than that past the last `time` of
+        its rows, an SQL expression, and it begins anew with a row that happened later than that. See `expired`. Rows
+        whose time is infinite, or more than `ahead` after the day on which the batch is planned, are dropped.
         """
+        _refuse(cannot_expire(self, Op.COMBINE, time, keep, ahead, running=running))
         if fan_in is not None and fan_in < 2:
             raise Refused.of(
                 Kind.DECLARATION,
@@ -239,20 +258,70 @@ class Flow(Value, frozen=True):
             )
         if fan_in is not None:
             FAN_IN.check(fan_in, f"combine of {self.step}")
+        if time is not None and keep is not None:
+            sql = combined_lives(self.step, self.alias, self._key_columns, columns, time, keep, ahead)
+            return self._expiring(Op.COMBINE, sql, (columns, time), name, keep, ahead, fan_in=fan_in)
         sql = self.aggregated(columns)
         return self._step(Op.COMBINE, sql, (columns,), name, keyed=True, state=running and StateSpec(), fan_in=fan_in)
 
-    def latest(self, by: str, *, name: str | None = None) -> Flow:
+    def latest(
+        self,
+        by: str,
+        *,
+        time: str | None = None,
+        keep: timedelta | None = None,
+        ahead: timedelta = AHEAD,
+        name: str | None = None,
+    ) -> Flow:
         """The latest record of each key of this batch, over all batches so far: the one with the greatest `by`.
 
         `by` is an SQL expression, or several in parentheses. Of records equal in it, the one with the greatest columns
-        counts, so arrival order does not matter.
+        counts, so arrival order does not matter. With `keep`, a key expires as in `combine`.
         """
-        _refuse(cannot_keep(self, Op.LATEST, {}))
+        _refuse([*cannot_keep(self, Op.LATEST, {}), *cannot_expire(self, Op.LATEST, time, keep, ahead, running=True)])
+        if time is not None and keep is not None:
+            sql = latest_of_lives(self.step, self.alias, self.key, by, time, keep, ahead)
+            return self._expiring(Op.LATEST, sql, (by, time), name, keep, ahead)
         row = quote(self.alias)
         newest = f"row_number() OVER (PARTITION BY {self._qualified_key} ORDER BY ({by}) DESC NULLS LAST, {row} DESC)"
         sql = f"SELECT * FROM {self._source} QUALIFY {newest} = 1"
         return self._step(Op.LATEST, sql, (by,), name, keyed=True, state=StateSpec())
+
+    def _expiring(
+        self,
+        op: Op,
+        sql: str,
+        expressions: tuple[str, ...],
+        name: str | None,
+        keep: timedelta,
+        ahead: timedelta,
+        **more: Any,
+    ) -> Flow:
+        """The rows of keys that have not expired, of a step that keeps a row for each life of a key."""
+        keeps = lives_keep(self._source, self.key, expressions[-1], keep, ahead)
+        lives = self._step(op, sql, expressions, name, keyed=True, state=keeps, **more)
+        shown = lives._step(Op.FILTER, alive(lives.step, self.key, keep), (), f"{lives.step}.alive")
+        return replace(shown, alias=lives.alias)
+
+    def expired(self, *, name: str | None = None) -> Flow:
+        """The rows of keys that have expired, of a `combine` or `latest` with `keep`: each once, as it was last, in the
+        batch in which the watermark is more than `keep` past it, also without a record of its key."""
+        lives = self.keeping
+        if lives is None or not lives.state:
+            what, then = f"nothing of {self.step} expires", "give it to what combine or latest with keep= returned"
+            raise Refused.of(Kind.DECLARATION, what, f"expired of {self.step}", then, step=self.step)
+        keep = timedelta(microseconds=lives.state.microseconds)
+        flow = replace(self, step=lives.name)
+        made = flow._step(Op.FILTER, expired(lives.name, keep), (), name or f"{lives.name}.expired")
+        return replace(made, alias=name or self.alias)
+
+    @property
+    def keeping(self) -> Step | None:
+        """The step that keeps the lives of whose keys this flow has the rows."""
+        steps = {step.name: step for step in self.pipeline.steps}
+        here = steps.get(self.step)
+        before = steps.get(here.inputs[0]) if here and here.op is Op.FILTER else None
+        return before if before and before.state and before.state.of_lives else None
 
     def distinct(
         self,

@@ -28,14 +28,18 @@ RECORDS = "@records"
 AT = "@at"
 # Whether a version ends the validity of those before it.
 DELETES = "@deletes"
+# When a life of a key began; its time is that of its last record.
+FROM = "@from"
 # The columns that no table has.
-MARKS = frozenset({TIME.name, NEW, CLOSES, OPEN, ALONE, RECORDS, DELETES, AT})
+MARKS = frozenset({TIME.name, NEW, CLOSES, OPEN, ALONE, RECORDS, DELETES, AT, FROM})
 # The key and time of a version, also of a deletion.
 OF = "@of"
 SINCE = "@since"
 _IDENTITY = "@identity"
 _BEFORE = "@before"
 _MICROSECOND = timedelta(microseconds=1)
+_LIFE = '"@life"'
+_LIFE_MARKS = ", ".join(map(quote, (FROM, TIME.name, RECORDS)))
 # Why a record that is set aside is in no window.
 _TIMELESS, _LATE = "it has no time that counts", "its window was given before it came"
 
@@ -138,6 +142,78 @@ def _failing(cases: Mapping[str, str], otherwise: str) -> str:
 def waiting_for(every: timedelta) -> timedelta:
     """By how much the watermark has to exceed the start of a window, for the window to be over."""
     return every - _MICROSECOND
+
+
+def lives_keep(source: str, key: str, time: str, keep: timedelta, ahead: timedelta) -> StateSpec:
+    """A row for each life of a key."""
+    span = keep // _MICROSECOND
+    times = f"SELECT {quote(key)}, {_numbered(time, ahead)} AS {quote(TIME.name)} FROM {source}"
+    return StateSpec(microseconds=span, apart=_apart(source, key, time, ahead), waits=span, times=times)
+
+
+def combined_lives(
+    step: str, alias: str, keys: Sequence[str], columns: str, time: str, keep: timedelta, ahead: timedelta
+) -> str:
+    """A row for each life of a key: the aggregates of its records, or of such rows."""
+    (begun, last, records), listed = map(quote, (FROM, TIME.name, RECORDS)), ", ".join(map(quote, keys))
+    return (
+        f"SELECT {listed}, {columns}, min({begun}) AS {begun}, max({last}) AS {last}, "
+        f"sum({records})::BIGINT AS {records} FROM ({_in_lives(step, alias, keys[0], time, keep, ahead)}) "
+        f"AS {quote(alias)} GROUP BY {listed}, {_LIFE}"
+    )
+
+
+def latest_of_lives(step: str, alias: str, key: str, by: str, time: str, keep: timedelta, ahead: timedelta) -> str:
+    """The record of each life of a key that has the greatest `by`."""
+    (begun, last, records), row, of_life = (
+        map(quote, (FROM, TIME.name, RECORDS)),
+        quote(alias),
+        f"{quote(key)}, {_LIFE}",
+    )
+    return (
+        f"SELECT * EXCLUDE ({_LIFE}) REPLACE (min({begun}) OVER life AS {begun}, max({last}) OVER life AS {last}, "
+        f"(sum({records}) OVER life)::BIGINT AS {records}) "
+        f"FROM ({_in_lives(step, alias, key, time, keep, ahead)}) AS {row} WINDOW life AS (PARTITION BY {of_life}) "
+        f"QUALIFY row_number() OVER (PARTITION BY {of_life} ORDER BY ({by}) DESC NULLS LAST, {row} DESC) = 1"
+    )
+
+
+def alive(step: str, key: str, keep: timedelta) -> str:
+    """The newest life of each key that is not over."""
+    newest = f"row_number() OVER (PARTITION BY {quote(key)} ORDER BY {quote(TIME.name)} DESC) = 1"
+    return f"SELECT * EXCLUDE ({_LIFE_MARKS}) FROM {quote(step)} WHERE NOT {_is_over(step, keep)} QUALIFY {newest}"
+
+
+def expired(step: str, keep: timedelta) -> str:
+    """The lives of keys that are over in this batch."""
+    return f"SELECT * EXCLUDE ({_LIFE_MARKS}) FROM {quote(step)} WHERE {_is_over(step, keep)}"
+
+
+def _is_over(step: str, keep: timedelta) -> str:
+    _, now = passed_by(step)
+    return f"coalesce({quote(TIME.name)} < getvariable('{now}') - {keep // _MICROSECOND}, false)"
+
+
+def _in_lives(step: str, alias: str, key: str, time: str, keep: timedelta, ahead: timedelta) -> str:
+    """The records that a step gets and the rows that it made of earlier ones, each with the number of its key's life.
+    Those without a time that counts are in none."""
+    (begun, last, records), number = map(quote, (FROM, TIME.name, RECORDS)), _numbered(time, ahead)
+    # What was not made by the step has no marks yet.
+    marks = ", ".join(f"NULL::BIGINT AS {mark}" for mark in (begun, last, records))
+    marked = f"SELECT * FROM {quote(step)} UNION ALL BY NAME SELECT {marks} WHERE false"
+    made = {
+        begun: f"coalesce({begun}, {number})",
+        last: f"coalesce({last}, {number})",
+        records: f"coalesce({records}, 1)",
+    }
+    replaced = ", ".join(f"{sql} AS {mark}" for mark, sql in made.items())
+    timed = f"SELECT * REPLACE ({replaced}) FROM ({marked}) AS {quote(alias)}"
+    in_order = f"OVER (PARTITION BY {quote(key)} ORDER BY {begun}"
+    reached = f"max({last}) {in_order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    apart = f"coalesce({begun} - {reached} > {keep // _MICROSECOND}, true)"
+    begins = f'SELECT *, {apart} AS "@begins" FROM ({timed}) AS timed WHERE {last} IS NOT NULL'
+    # Rows of the same time are peers, so that all of them are in the life that the first of them begins.
+    return f'SELECT * EXCLUDE ("@begins"), count(*) FILTER ("@begins") {in_order}) AS {_LIFE} FROM ({begins}) AS begun'
 
 
 def versions_of(recent: str, alias: str, deletes: str | None) -> str:

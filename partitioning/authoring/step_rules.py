@@ -111,6 +111,28 @@ def cannot_keep(flow: Flow, op: str, *times: Mapping[str, timedelta]) -> Iterato
             )
 
 
+def cannot_expire(
+    flow: Flow, op: Op, time: str | None, keep: timedelta | None, ahead: timedelta, *, running: bool
+) -> Iterator[Finding]:
+    """Why the keys of a flow cannot expire."""
+    where = f"{op} of {flow.step}"
+    if time is None and keep is None:
+        return
+    if time is None or keep is None:
+        what, then = ("keep= says for how long, and nothing since when", "say with time= when a record happened")
+        if keep is None:
+            what, then = ("time= says when a record happened, and nothing for how long it is kept", "say it with keep=")
+        yield Finding.of(Kind.DECLARATION, what, where, then, time=time, keep=keep)
+    if not running:
+        what = "it is not running, so it keeps nothing that could expire"
+        yield Finding.of(Kind.DECLARATION, what, where, "add running=True, or leave time= and keep= out", op=op)
+    if flow.unfinished:
+        what = f"{flow.step} is partial: a row of it is of records of any time"
+        yield Finding.of(Kind.DECLARATION, what, where, "combine the records themselves", step=flow.step)
+    yield from cannot_keep(flow, op, {"ahead": ahead}, {} if keep is None else {"keep": keep})
+    yield from _cannot_be_over([flow], where)
+
+
 def cannot_be_given_alone(flows: Sequence[Flow], keep: timedelta | None) -> Iterator[Finding]:
     """Why no record of these flows can be given alone by a join."""
     where = f"{Op.JOIN} of {_and(flows)}"

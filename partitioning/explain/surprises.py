@@ -113,7 +113,8 @@ def _origin(name: str, steps: Mapping[str, Step], tables: set[str]) -> tuple[tup
 def _grows(step: Step) -> bool:
     """Whether it keeps a row for each key for ever."""
     newest = step.state is not False and step.state.newest
-    return newest or (step.op in {Op.COMBINE, Op.LATEST} and step.keeps_its_rows)
+    for_ever = step.keeps_its_rows and step.state is not False and not step.state.of_lives
+    return newest or (step.op in {Op.COMBINE, Op.LATEST} and for_ever)
 
 
 def _one_key(plan: Plan, last: Statistics | None) -> Iterator[OneKey]:

@@ -73,6 +73,9 @@ class StateSpec(Value, frozen=True, omit_defaults=True):
     is still valid. `apart` selects key and time of records whose time does not count. A function returns its state
     itself.
 
+    Without `sql` and with `microseconds`, it keeps a row for each life of a key: the rows of which each came no more
+    than that after the one before. `times` selects key and time of this batch's. A life `waits` as long to be over.
+
     Planning adds the `columns`, unless a function declares them, the `placement` of the rows, and the `watermark` of
     the streams that they come from, if these have one. `changed` is what the pipeline declares of a change.
     """
@@ -87,6 +90,12 @@ class StateSpec(Value, frozen=True, omit_defaults=True):
     waits: int | None = None
     newest: bool = False
     gap: int = 0
+    times: str = ""
+
+    @property
+    def of_lives(self) -> bool:
+        """Whether it has a row for each life of a key, which expires."""
+        return not self.sql and self.microseconds > 0
 
     def since(self, latest: int | None) -> int | None:
         """The earliest `@time` of rows still kept once the watermark has passed or, where none is known of its streams,
@@ -133,7 +142,10 @@ class Step(Value, frozen=True):
 
 
 def waiting(step: Step, steps: Mapping[str, Step]) -> tuple[str, ...]:
-    """The inputs of a join or of windows whose records are given once their time is over; none of another step."""
+    """The inputs of a join or of windows whose records are given once their time is over; the step itself if its keys
+    expire; none of another step."""
+    if step.state and step.state.of_lives:
+        return (step.name,)
     inputs = (steps[name] for name in step.inputs if name in steps) if step.op in {Op.JOIN, Op.AGGREGATE} else ()
     return tuple(side.name for side in inputs if side.state and side.state.waits is not None)
 

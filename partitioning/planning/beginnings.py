@@ -7,6 +7,7 @@ for it by name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 
 from partitioning.authoring.settings import Settings
 from partitioning.commands import BackfillAsking, Command, PlanAsking, backfill_of
@@ -273,11 +274,19 @@ def _itself(before: Step, now: Step) -> Iterator[tuple[str, str, str]]:
     for noun, was, is_now in (
         ("operation", before.op.value, now.op.value),
         ("key", f"{before.key} ({before.key_format})", f"{now.key} ({now.key_format})"),
+        ("expiry", _expiry(before), _expiry(now)),
     ):
         if was != is_now:
             yield noun, was, is_now
     if before.op is now.op and undeclared(before, now):
         yield "columns", columns_of(before), columns_of(now)
+
+
+def _expiry(step: Step) -> str:
+    """When keys expire."""
+    if not step.state or not step.state.of_lives:
+        return "none"
+    return f"{timedelta(microseconds=step.state.microseconds)} after {step.expressions[-1]}"
 
 
 def _asks_anew(name: str, now: Graph, before: Graph) -> bool:

@@ -147,6 +147,8 @@ def _rows(step: Step) -> str:
     if step.op is Op.JOIN:
         op = f"{''.join(f'{kind.lower()} ' for kind in _JOIN.findall(step.sql))}{op}"
     within = f" within {timedelta(microseconds=int(near[1]))}" if (near := _NEAR.search(step.sql)) else ""
+    if step.state and step.state.of_lives:
+        within = f" kept {timedelta(microseconds=step.state.microseconds)}"
     # Partial results are combined by key afterwards, whichever task has made them.
     matters = step.op is not Op.PARTIAL and (step.rekeys or (step.keyed and step.op is not Op.TABLE))
     by = f" by {step.key} ({step.key_format})" if matters else ""

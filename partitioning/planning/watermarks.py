@@ -90,7 +90,7 @@ def _passed(graph: Graph, marks: Mapping[str, Watermark], published: Plan | None
     }
     kept = {step.name: step for stage in published.stages for step in stage.steps if step.state} if published else {}
     for step in graph.steps:
-        if not step.state or not step.state.sql:
+        if not step.state or not (step.state.sql or step.state.of_lives):
             continue
         sides = together.get(step.name, (step.name,))
         streams = _streams(sides, steps) - tables

@@ -8,20 +8,77 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from partitioning.authoring.state_sql import ALONE, AT, DELETES, NEW, OPEN, RECORDS
+from partitioning.authoring.state_sql import ALONE, AT, DELETES, FROM, NEW, OPEN, RECORDS
 from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import Op, StateSpec, Step, quote
-from partitioning.model.leaving import TIME
+from partitioning.model.leaving import BATCH, TIME
 from partitioning.model.receipt import MODULUS, Closed, GivenVersions, Keyed
 from spark_jobs.engine.relations import Relations
+from spark_jobs.engine.states import found_of
 
 
 def closed(relations: Relations, giving: Step, sides: Sequence[Step]) -> Iterator[Closed]:
     """What closed of each input of a step that gives what is over."""
-    if giving.op is Op.AGGREGATE:
+    if giving.state:
+        yield _of_lives(relations, giving)
+    elif giving.op is Op.AGGREGATE:
         yield from (_in_windows(relations, giving, side) for side in sides)
     else:
         yield from _of_sides(relations, giving, sides)
+
+
+def _of_lives(relations: Relations, step: Step) -> Closed:
+    """What expired: lives of keys, by the times of new records and of all rows that were kept. Each counts with its end
+    and the number of its records."""
+    assert step.state
+    passed, keep, where = step.state.watermark, step.state.microseconds, f"step {step.name!r}"
+    now, before = (passed.now, passed.before) if passed else (None, None)
+    over, late = f"SELECT NULL AS {quote(step.key)}, 0 AS told WHERE false", "false"
+    given = over
+    time, new = quote(TIME.name), f"SELECT * FROM ({step.state.times}) AS own WHERE"
+    if now is not None:
+        over = _ended(step, before, now - keep)
+        told = f"{time} || ' ' || {quote(RECORDS)} AS told"
+        given = f"SELECT {quote(step.key)}, {told} FROM {quote(step.name)} WHERE {time} < {now - keep}"
+    if before is not None:
+        late = f"{time} < {before - keep}"
+    return Closed(
+        step.name,
+        _keyed(relations, over, step.key, where, beside="told"),
+        _keyed(relations, "SELECT NULL AS key WHERE false", "key", where),
+        _keyed(relations, given, step.key, where, beside="told"),
+        _keyed(relations, f"{new} {late}", step.key, where).rows,
+        _keyed(relations, f"{new} {time} IS NULL", step.key, where).rows,
+    )
+
+
+def _ended(step: Step, before: int | None, since: int) -> str:
+    """The query for the lives that ended before `since`, of those that had not by the watermark `before`."""
+    assert step.state
+    keep, found = step.state.microseconds, quote(found_of(step))
+    key, begun, time, records, batch = map(quote, (step.key, FROM, TIME.name, RECORDS, BATCH.name))
+    newest = f"SELECT {key} AS of_key, max({batch}) AS in_batch FROM {found} GROUP BY 1"
+    counts = f"kept.{key} IS NOT DISTINCT FROM of_key AND kept.{batch} = in_batch"
+    there = "true" if before is None else f"{time} >= {before - keep}"
+    marks = f"{key}, {begun}, {time}, {records}"
+    kept = f"SELECT {marks} FROM {found} AS kept SEMI JOIN ({newest}) ON {counts} WHERE {there}"
+    new = f"SELECT {key}, {time}, {time}, 1 FROM ({step.state.times}) WHERE {time} IS NOT NULL"
+    # Only these keys can have a life that is over.
+    old = f"SELECT DISTINCT {key} AS of_key FROM parts WHERE {time} < {since}"
+    alike = f"PARTITION BY {key} ORDER BY {begun}"
+    reached = (
+        f'SELECT *, max({time}) OVER ({alike}) AS "@reached", lead({begun}) OVER ({alike}) AS "@next" '
+        f"FROM parts SEMI JOIN ({old}) ON {key} IS NOT DISTINCT FROM of_key"
+    )
+    is_last = f'coalesce("@next" - "@reached" > {keep}, true)'
+    last = f'SELECT *, CASE WHEN {is_last} THEN "@reached" END AS "@last" FROM ({reached})'
+    from_here = f"OVER ({alike} RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)"
+    ends = f'SELECT *, min("@last") {from_here} AS "@end" FROM ({last})'
+    told = f"\"@end\" || ' ' || sum({records}) AS told"
+    return (
+        f"WITH parts AS ({kept} UNION ALL {new}) SELECT {key}, {told} FROM ({ends}) "
+        f'WHERE "@end" < {since} GROUP BY {key}, "@end"'
+    )
 
 
 def _in_windows(relations: Relations, counted: Step, side: Step) -> Closed:

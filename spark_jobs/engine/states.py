@@ -31,7 +31,7 @@ def task_state(
     With `whole` all keys are read, not only those that this batch needs.
     """
     assert step.state
-    kind = KeptForTime if step.state.sql else KeptByKey
+    kind = KeptForTime if step.state.sql else KeptLives if step.state.of_lives else KeptByKey
     return kind(connection, step, step.state, batch, read, known, whole=whole)
 
 
@@ -40,6 +40,8 @@ def all_kept(keeps: StateSpec, read: StateInput, known: str) -> str:
     columns = ", ".join(quote(column.name) for column in keeps.columns)
     if keeps.sql:
         return f"SELECT {columns} FROM ({_young(keeps, read, known)})"
+    if keeps.of_lives:
+        return f"SELECT {columns} FROM ({_newest(_key(keeps), known)}) WHERE NOT {_is_over(keeps)}"
     return f"SELECT {columns} FROM ({_newest(_key(keeps), known)}) WHERE NOT {quote(GONE.name)}"
 
 
@@ -47,6 +49,8 @@ def rows_of_now(keeps: StateSpec, read: StateInput, known: str) -> str:
     """The query for the rows that count, of all runs' rows, with their marks."""
     if keeps.sql:
         return _young(keeps, read, known)
+    if keeps.of_lives:
+        return _young(keeps, read, f"({_newest(_key(keeps), known)})")
     return f"SELECT * FROM ({_newest(_key(keeps), known)}) WHERE NOT {quote(GONE.name)}"
 
 
@@ -139,19 +143,22 @@ class KeptByKey(TaskState):
         return quote(f"{self._step.name}.state@made" if is_another else self._step.name)
 
     def open(self) -> None:
+        found = quote(found_of(self._step))
+        self._find("true" if self._whole else f"is_got OR known.{quote(BATCH.name)} > {self._unmerged}")
+        self._needs(_newest(self._key, found), f"WHERE {_GOT} AND NOT {quote(GONE.name)}")
+        self._connection.execute(f"DROP TABLE {found}")
+
+    def _find(self, needed: str) -> None:
+        """Store the rows of all runs that are `needed`, each with whether this batch has its key."""
         got = f"SELECT DISTINCT {self._key} AS {_GOT} FROM {quote(self._step.inputs[0])}"
         if self._key == "0":
             got = f"SELECT 0 AS {_GOT}"
-        batch, found = quote(BATCH.name), quote(f"{self._step.name}.state@found")
         joined = f"({self._known}) AS known LEFT JOIN (SELECT *, true AS is_got FROM ({got})) AS got"
-        needed = "true" if self._whole else f"is_got OR known.{batch} > {self._unmerged}"
         # DuckDB may scan the input of a window twice, and an intake can be read only once.
         self._connection.execute(
-            f"CREATE TEMP TABLE {found} AS SELECT known.*, is_got IS NOT NULL AS {_GOT} FROM {joined} "
-            f"ON {self._of('known')} IS NOT DISTINCT FROM got.{_GOT} WHERE {needed}"
+            f"CREATE TEMP TABLE {quote(found_of(self._step))} AS SELECT known.*, is_got IS NOT NULL AS {_GOT} "
+            f"FROM {joined} ON {self._of('known')} IS NOT DISTINCT FROM got.{_GOT} WHERE {needed}"
         )
-        self._needs(_newest(self._key, found), f"WHERE {_GOT} AND NOT {quote(GONE.name)}")
-        self._connection.execute(f"DROP TABLE {found}")
 
     def left(self) -> str:
         # Without older runs, a key that has no row has no state.
@@ -185,6 +192,37 @@ class KeptByKey(TaskState):
 
     def _of(self, relation: str) -> str:
         return self._key if self._key == "0" else f"{relation}.{self._key}"
+
+
+class KeptLives(KeptByKey):
+    """State by key of which rows expire. The step also sees those that expire in this batch, and leaves none of them.
+
+    What was over before is known by its time, so nothing has to say that a key has no rows any more.
+    """
+
+    def open(self) -> None:
+        # A row counts only if no newer run has its key, and any row may be over: all of them are looked at.
+        self._find("true")
+        found, over = quote(found_of(self._step)), _is_over(self._keeps)
+        young = _young(self._keeps, self._read, f"({_newest(self._key, found)})")
+        needed = f"{_GOT} OR {over} OR {quote(BATCH.name)} > {self._unmerged}"
+        self._needs(f"SELECT * FROM ({young}) WHERE {needed}", f"WHERE {_GOT} OR {over}")
+
+    def left(self) -> str:
+        stays = f"NOT {_is_over(self._keeps)}"
+        new = self._is_new(f"(SELECT * FROM {self.rows} WHERE {stays})")
+        return f"{new} UNION ALL {self._again(f'NOT {_GOT} AND {stays}')}"
+
+
+def found_of(step: Step) -> str:
+    """The relation with the rows of all runs of a step's state, each with its batch."""
+    return f"{state_of(step.name)}@found"
+
+
+def _is_over(keeps: StateSpec) -> str:
+    """Whether a row of a life is over by the watermark of this batch."""
+    now = keeps.watermark.now if keeps.watermark else None
+    return "false" if now is None else f"({quote(TIME.name)} < {now - keeps.microseconds})"
 
 
 def _young(keeps: StateSpec, read: StateInput | None, relation: str) -> str:

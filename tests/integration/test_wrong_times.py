@@ -12,6 +12,7 @@ from partitioning.model.graph import Step
 from partitioning.model.plan import Plan
 from partitioning.values import replace
 from tests.as_of import AsOf
+from tests.expiring import Expiring
 from tests.histories import Click
 from tests.integration.test_watermarks import A, B, Clicks
 from tests.judged import FOLLOW, ONCE, Refusal, caught_by, refusal
@@ -102,16 +103,44 @@ def _refused_windows(store: Store, tmp_path: Path, late: str, sql: str, wrong: s
     windowed.land([Click("a", 4, 61)], [Click("b", 4, 61)])
 
     def otherwise(plan: Plan) -> Plan:
-        stages = (replace(stage, steps=tuple(map(given, stage.steps))) for stage in plan.stages)
-        return replace(plan, stages=tuple(stages))
-
-    def given(step: Step) -> Step:
-        assert step.name != "counted.counted" or sql in step.sql
-        return replace(step, sql=step.sql.replace(sql, wrong))
+        return _otherwise(plan, "counted.counted", sql, wrong)
 
     said = refusal(ran(store, windowed.pipeline, otherwise), tmp_path)
     assert re.search("were over, 0 had met a partner|were given, but not of the keys", said.findings[0])
     return said
+
+
+@caught_by(ONCE)
+@pytest.mark.parametrize(
+    ("sql", "wrong"),
+    [
+        ("> 1200000000", "> 0"),
+        ('max("@time") AS "@time"', 'min("@time") AS "@time"'),
+        ('sum("@records")', "count(*)"),
+        ('WHERE "@time" IS NOT NULL', "WHERE ids > 2"),
+    ],
+)
+def test_keys_that_expire_too_early_or_late_or_in_part_are_refused(
+    store: Store, tmp_path: Path, sql: str, wrong: str
+) -> Refusal:
+    expiring = Expiring(store, "combine")
+    last = [Click(key, END, 60) for key in "abcdefgh"]
+    expiring.batch([Click("a", 1, 0)], [Click("a", 3, 0)])
+    expiring.batch(last, last)
+    expiring.land([Click("a", 4, 1), Click("a", 2, 19)], [Click("b", 4, 10)])
+    said = refusal(ran(store, expiring.pipeline, lambda plan: _otherwise(plan, "found", sql, wrong)), tmp_path)
+    assert re.search("were over, 0 had met a partner|were given, but not of the keys", said.findings[0])
+    return said
+
+
+def _otherwise(plan: Plan, name: str, sql: str, wrong: str) -> Plan:
+    """The plan with other SQL in one of its steps."""
+
+    def given(step: Step) -> Step:
+        assert step.name != name or sql in step.sql
+        return replace(step, sql=step.sql.replace(sql, wrong)) if step.name == name else step
+
+    return replace(plan, stages=tuple(replace(stage, steps=tuple(map(given, stage.steps))) for stage in plan.stages))
 
 
 @caught_by(ONCE)

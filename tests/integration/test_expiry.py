@@ -1,0 +1,181 @@
+"""Keys expire by the watermark, and are given once, wherever batches were cut and whatever tasks there were."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coset.batches import steps
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
+from coset.batches.kept import kept_state, rows_kept
+from coset.batches.ref import BatchRef
+from coset.batches.runners.local import Local
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
+from partitioning.errors import Refused
+from tests.examples import few
+from tests.expiring import KEEP, Expiring, last_lives_of, lives_of, pipeline_of
+from tests.forked import coset
+from tests.histories import Click
+from tests.killed import arm
+from tests.outer import LATE, MINUTE, some
+from tests.running import run_and_publish, run_and_publish_unjudged, silently, task_receipts
+from tests.windowed import both
+
+# A minute of the year 11,476, which no step believes.
+_NEVER = 5_000_000_000
+
+
+@pytest.mark.parametrize("how", ["combine", "latest"])
+@pytest.mark.parametrize("seed", few(range(4)))
+@pytest.mark.parametrize("batches", [1, 7])
+def test_the_same_keys_expire_wherever_batches_are_cut(store: Store, how: str, seed: int, batches: int) -> None:
+    chance = random.Random(seed)
+    arrived = some(chance, 60)
+    expiring = Expiring(store, how)
+    expiring.all_in(arrived, batches, chance)
+    assert expiring.rows("ended") == lives_of(both(arrived), how)
+    assert expiring.rows("totals") == last_lives_of(both(arrived), how)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["combine", "latest"])
+def test_the_same_keys_expire_in_forty_batches(store: Store, how: str) -> None:
+    chance = random.Random(40)
+    arrived = some(chance, 120)
+    expiring = Expiring(store, how)
+    expiring.all_in(arrived, 40, chance)
+    assert expiring.rows("ended") == lives_of(both(arrived), how)
+    assert expiring.rows("totals") == last_lives_of(both(arrived), how)
+
+
+def _at(minute: int) -> list[Click]:
+    return [Click(key, 9, minute) for key in "cdefgh"]
+
+
+def _counted(ref: BatchRef) -> list[int]:
+    """How many lives were over, were given, how many records came when their time was over, and have no time."""
+    closed = [one for task in task_receipts(ref) for one in task.closed]
+    sums = (sum(getattr(one, part).rows for one in closed) for part in ("over", "met", "alone"))
+    over, met, given = sums
+    assert met == 0
+    return [over, given, sum(one.late for one in closed), sum(one.dropped for one in closed)]
+
+
+def _kept(store: Store) -> list[object]:
+    ledger = Ledger(store, "outer")
+    with rows_kept(ledger, kept_state(ledger, "found")) as rows:
+        return sorted(rows.read_all()["k"].to_pylist())
+
+
+def _expired(store: Store) -> Expiring:
+    """What a and b have is over, and nothing has been given of it."""
+    expiring = Expiring(store, "combine")
+    expiring.batch([Click("a", 1, 0)], [Click("a", 2, KEEP), Click("b", 3, 0)])
+    expiring.batch(_at(2 * KEEP + LATE + 1), _at(2 * KEEP + LATE + 1))
+    assert expiring.rows("ended") == []
+    return expiring
+
+
+def test_a_batch_without_a_record_gives_what_expired_once_forgets_it_and_is_proved(
+    store: Store, tmp_path: Path
+) -> None:
+    expiring = _expired(store)
+    assert _kept(store) == [*"abcdefgh"]
+    ref = expiring.plan()
+    assert ref is not None
+    run_and_publish(ref, tmp_path)
+    assert ref.load()[1].records == 0
+    assert expiring.rows("ended") == [("a", KEEP, 2, 3), ("b", 0, 1, 3)]
+    assert _counted(ref) == [2, 2, 0, 0]
+    assert _kept(store) == [*"cdefgh"]
+    assert expiring.plan() is None
+    # What comes too late is given at once, and begins nothing.
+    expiring.land([Click("a", 4, 1), Click("b", 5, _NEVER), Click("b", 6, 50)], [])
+    late = expiring.plan()
+    assert late is not None
+    run_and_publish(late, tmp_path)
+    assert _counted(late) == [1, 1, 1, 1]
+    assert expiring.rows("ended") == [("a", 1, 1, 4), ("a", KEEP, 2, 3), ("b", 0, 1, 3)]
+    assert expiring.rows("totals")[:2] == [("a", KEEP, 2, 3), ("b", 50, 1, 6)]
+    assert _kept(store) == [*"bcdefgh"]
+    said = "".join(page.read_text() for page in tmp_path.rglob("*.html"))
+    assert "1 came late; 1 dropped" in said
+
+
+def test_keys_that_cannot_expire_are_refused() -> None:
+    pipeline = Pipeline("refused", source="s3://landing/topics")
+    clicks = pipeline.stream("clicks", key="k", partitions=2, time="seen")
+    views = pipeline.stream("views", key="k", partitions=2)
+    said: dict[str, Any] = {"time": "seen", "keep": MINUTE, "running": True}
+    for flow, more, what in (
+        (views, {}, "stream 'views' does not say when its records happened, so none is ever over"),
+        (clicks, {"keep": 0 * MINUTE}, "keep is 0:00:00"),
+        (clicks, {"keep": None}, "nothing for how long it is kept"),
+        (clicks, {"time": None}, "nothing since when"),
+        (clicks, {"running": False}, "it is not running, so it keeps nothing that could expire"),
+        (clicks.partial("count(*) AS n", by="k"), {}, "is partial: a row of it is of records of any time"),
+    ):
+        with pytest.raises(Refused, match=what):
+            flow.combine("sum(n) AS n", **(said | more))
+    with pytest.raises(Refused, match="nothing since when"):
+        clicks.latest("seen", keep=MINUTE)
+    with pytest.raises(Refused, match=r"nothing of clicks\.latest expires"):
+        clicks.latest("seen").expired()
+
+
+_PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "expiring.py")
+
+
+@pytest.mark.parametrize("point", few(("group-0.before", "group-0.after", "verdict.after", "delta.after")))
+def test_a_batch_in_which_keys_expire_and_that_is_killed_gives_them_once(
+    point: str, store: Store, tmp_path: Path
+) -> None:
+    environment = os.environ | {"EXPIRING_SOURCE": f"{store.root}/topics", "EXPIRING_HOW": "combine"}
+    words = ("run", "--runner", "local", _PIPELINE, "--store", store.root, "--docs", str(tmp_path))
+    expiring = _expired(store)
+    expiring.land([Click("a", 4, 60)], [])
+    killed = coset(*words, environment=environment, first=partial(arm, point))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    done = coset(*words, environment=environment)
+    assert done.returncode == 0, done.stderr
+    expiring.close()
+    assert [row for row in expiring.rows("ended") if row[0] in {"a", "b"}] == [
+        ("a", 20, 2, 3),
+        ("a", 60, 1, 4),
+        ("b", 0, 1, 3),
+    ]
+
+
+@pytest.mark.parametrize("how", ["combine", "latest"])
+def test_a_backfill_with_other_tasks_gives_the_same_keys_that_expired(how: str, store: Store, tmp_path: Path) -> None:
+    expiring = Expiring(store, how)
+    expiring.batch([Click("a", 1, 0)], [Click("a", 2, KEEP), Click("b", 3, 0)])
+    expiring.batch(_at(46), _at(46))
+    expiring.batch([Click("a", 4, 47)], [Click("a", 4, 1)])
+    expiring.close()
+    asked = Asked(0, None, Settings.parse(scheme="tasks(2)"))
+    backfill = actions.begin(expiring.pipeline, store, asked)
+    with Local(processes=1) as runner:
+        actions.run(expiring.pipeline, store, backfill, runner, tmp_path, silently)
+    assert str(actions.comparison(store, backfill)).startswith("identical: ")
+
+
+def test_another_time_to_keep_begins_anew_by_name_only(store: Store) -> None:
+    expiring = _expired(store)
+    longer = pipeline_of(expiring.source, "combine", KEEP + 1)
+    with pytest.raises(Refused, match="its expiry changed from 0:20:00 after seen to 0:21:00 after seen"):
+        steps.plan(longer, store.root, Settings())
+    ref, _ = steps.plan(longer, store.root, Settings.parse(begin_anew=["found"]))
+    assert ref is not None
+    run_and_publish_unjudged(ref)
+    assert expiring.rows("ended") == []
