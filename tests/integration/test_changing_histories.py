@@ -14,7 +14,7 @@ from tests.changing import NAMES
 from tests.examples import examples
 
 
-@settings(max_examples=examples(3), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(2), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**40))
 def test_each_record_is_published_once_however_the_pipeline_changed(
     seed: int, tmp_path_factory: pytest.TempPathFactory

@@ -111,7 +111,7 @@ def ordered(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
     return sorted(map(repr, connection.execute(sql).fetchall()))
 
 
-@settings(max_examples=examples(8), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(5), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     seed=st.integers(0, 2**40),
     key_format=st.sampled_from(KeyFormat),

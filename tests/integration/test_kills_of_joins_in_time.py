@@ -23,11 +23,19 @@ from tests.outer import some
 from tests.running import silently
 
 _PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "in_time.py")
-_POINTS = ("group-0.before", "group-0.after", "verdict.after", "delta.after")
+# Each point has two of the joins or all, and each join has three of the points.
+_KILLED = (
+    *(("verdict.after", how) for how in (AS_OF, "left", "full")),
+    ("group-0.before", AS_OF),
+    ("group-0.before", "full"),
+    ("group-0.after", "left"),
+    ("group-0.after", AS_OF),
+    ("delta.after", "full"),
+    ("delta.after", "left"),
+)
 
 
-@pytest.mark.parametrize("how", [AS_OF, "left", "full"])
-@pytest.mark.parametrize("point", few(_POINTS))
+@pytest.mark.parametrize(("point", "how"), few(_KILLED))
 def test_a_batch_that_is_killed_gives_what_is_over_once(point: str, how: str, store: Store, tmp_path: Path) -> None:
     environment = os.environ | {"IN_TIME_STORE": store.root, "IN_TIME_HOW": how}
     words = ("run", "--runner", "local", _PIPELINE, "--store", store.root, "--docs", str(tmp_path))

@@ -127,7 +127,7 @@ PASSED = Judged(0, 0, 0, 0, 0, 0)
 EVEN = "partitioning.planning.partitioners.partitioners:Even"
 
 
-@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(10), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**40))
 def test_each_batch_gives_what_duckdb_makes_of_its_records(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     check_batches(random.Random(seed), store_at(str(tmp_path_factory.mktemp("random") / "store")), run_groups)

@@ -52,7 +52,7 @@ def spent(store: Store, limit: int) -> Pipeline:
     return flow.pipeline
 
 
-@settings(max_examples=examples(8), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(5), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**40))
 def test_each_record_is_in_the_results_or_set_aside_once(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     chance, folder = random.Random(seed), tmp_path_factory.mktemp("aside")

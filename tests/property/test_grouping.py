@@ -34,7 +34,7 @@ from partitioning.planning.groups.grouping import Grouped, SizedTask, grouped
 from partitioning.planning.groups.sticky import numbered_after
 from tests.examples import examples, few
 
-moderate = settings(deadline=None, max_examples=examples(150))
+moderate = settings(deadline=None, max_examples=examples(100))
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ FITS = (
     keys,
     st.dictionaries(st.sampled_from(["s0", "s1", "s2"]), st.integers(0, 1000)).map(lambda some: Statistics(0, some)),
 )
-@settings(deadline=None, max_examples=examples(1000), report_multiple_bugs=False)
+@settings(deadline=None, max_examples=examples(500), report_multiple_bugs=False)
 def test_records_and_state_reach_their_tasks_whatever_the_pipeline_and_however_it_is_scaled(
     streams: list[Declared],
     steps: list[Move],

@@ -20,7 +20,7 @@ from tests.reference import Log, Seen, log, pipeline, planned, run
 Fault = Callable[[st.DataObject, Plan, list[Seen]], list[Seen]]
 
 keys = st.text("ABCé0123456789", min_size=1, max_size=5)
-calm = settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+calm = settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @st.composite
