@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from bench.noticed.on_coset import published
-from bench.noticed.on_spark_retried import KILLED, MASTER, SALTS, kill_an_executor, wait_for
+from bench.noticed.on_spark_retried import KILLED, MASTER, SALTS, brief, kill_an_executor, wait_for
 from bench.noticed.outcome import Outcome
 from bench.noticed.systems import Run
 from bench.noticed.topics import KEY, PARTITIONS, Topics
@@ -89,6 +89,7 @@ def _run(topics: Topics, folder: Path) -> Outcome:
     ref, _ = steps.plan(pipeline(folder), str(folder / "store"), Settings(groups=1))
     settings = {
         "spark.executor.memory": "512m",
+        **brief(),
         f"spark.executorEnv.{_FOLDER}": str(folder),
     }
     with ThreadPoolExecutor(1) as pool:

@@ -26,7 +26,7 @@ from bench.noticed.on_spark import COLUMNS, rows_of, session
 from bench.noticed.outcome import Outcome, Verdict
 from bench.noticed.systems import Run
 from bench.noticed.topics import KEY, TOPICS, Topics
-from coset.batches.runners.spark_settings import environment
+from coset.batches.runners.spark_settings import configuration, environment
 from demo.environment import set_for_a_while
 
 EXECUTORS, TASKS, EARLY = 2, 8, 4
@@ -37,6 +37,7 @@ _POLL_SECONDS = 0.05
 KILLED = "killed"
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _INDETERMINATE = "indeterminate output"
+_DRIVER, _EXECUTORS = "spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"
 # Both are on since Spark 4.2.
 _CHECKSUMS = (
     "spark.sql.shuffle.orderIndependentChecksum.enabled",
@@ -68,6 +69,11 @@ def by_function_unchecked() -> Iterator[Run]:
     yield partial(_run, _python_salt, dict.fromkeys(_CHECKSUMS, "false"))
 
 
+def brief() -> dict[str, str]:
+    """The settings of executors that soon end: they start as the driver does, and optimise no code."""
+    return {_EXECUTORS: configuration(MASTER)[_DRIVER]}
+
+
 def _python_salt() -> Column:
     return f.udf(lambda _: random.randrange(SALTS), "int")(f.col(TOPICS["orders"]))
 
@@ -75,7 +81,7 @@ def _python_salt() -> Column:
 def _run(salt: Callable[[], Column], settings: dict[str, str], topics: Topics, folder: Path) -> Outcome:
     """Join, while an executor is killed. Raises AssertionError if it was not, or if Spark retried nothing."""
     topics.land(folder / "topics")
-    given = {**_SETTINGS, **settings, "spark.authenticate.secret": secrets.token_hex()}
+    given = {**_SETTINGS, **settings, **brief(), "spark.authenticate.secret": secrets.token_hex()}
     with (
         set_for_a_while(environment(sys.executable)),
         session(MASTER, **given) as spark,
