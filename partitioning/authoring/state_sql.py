@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from partitioning.model.graph import StateSpec, quote, state_of
+from partitioning.model.graph import Op, StateSpec, Step, quote, state_of
 from partitioning.model.leaving import DAY_END, TIME
 from partitioning.model.watermarks import Late
 from partitioning.values import replace
@@ -131,6 +131,11 @@ def in_sessions(
         f"count(*) AS {quote(RECORDS)} FROM ({sessions}) AS {quote(alias)} GROUP BY {listed}, {time}, {session} "
         f"HAVING {is_over} AND NOT {was_over}"
     )
+
+
+def sets_late_aside(step: Step) -> bool:
+    """Whether a step gives windows and fails on late records, so that they are set aside."""
+    return step.op is Op.AGGREGATE and f"error('{_LATE}')" in step.sql
 
 
 def _failing(cases: Mapping[str, str], otherwise: str) -> str:

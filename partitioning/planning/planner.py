@@ -28,6 +28,7 @@ from partitioning.planning.beginnings import settled
 from partitioning.planning.check import check_plan
 from partitioning.planning.exchanges.cuts import cuts
 from partitioning.planning.groups.grouping import Grouping, SizedTask, grouped
+from partitioning.planning.late_records import late_findings
 from partitioning.planning.stages.context import StageContext
 from partitioning.planning.stages.record_ranges import spread
 from partitioning.planning.stages.stages import cut
@@ -153,6 +154,8 @@ def plan_arrived(
         as_of=UNSET if as_of is None or not (marks or ask_when(pipeline.writes)) else as_of,
         watermarks=marks or UNSET,
     )
+    if findings := tuple(late_findings(plan)):
+        raise Refused(*findings)
     grouping = _groups(plan, sized(plan, staged.graph, statistics), settings, published, locality)
     return check_plan(replace(plan, groups=grouping.groups, moves=grouping.moves, key_sample=_key_sample(plan)))
 

@@ -28,7 +28,7 @@ from tests.histories import Click
 from tests.killed import arm
 from tests.outer import END, LATE, some
 from tests.running import run_and_publish, run_and_publish_unjudged, silently, task_receipts
-from tests.windowed import GAP, KEEP, Windowed, both, sessions_of, windows_of
+from tests.windowed import GAP, KEEP, Window, Windowed, both, sessions_of, windows_of
 
 MINUTE = timedelta(minutes=1)
 # A minute of the year 11,476, which no step believes.
@@ -238,6 +238,26 @@ _PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "windowed.py")
 def test_a_batch_that_gives_windows_and_is_killed_gives_them_once(
     point: str, late: str, store: Store, tmp_path: Path
 ) -> None:
+    assert _killed(point, late, store, tmp_path) == [
+        ("a", 0, 1, 1),
+        ("a", 30, 1, 4),
+        ("a", 45, 3, 21),
+        ("b", 0, 1, 2),
+        ("b", 45, 2, 18),
+    ]
+
+
+def test_a_batch_that_gives_sessions_and_is_killed_gives_them_once(store: Store, tmp_path: Path) -> None:
+    assert _killed("verdict.after", "sessions", store, tmp_path) == [
+        ("a", 0, 1, 1),
+        ("a", 40, 4, 25),
+        ("b", 0, 1, 2),
+        ("b", 45, 2, 18),
+    ]
+
+
+def _killed(point: str, late: str, store: Store, tmp_path: Path) -> list[Window]:
+    """The windows of two keys after a batch that was killed there and run again, and all that is over."""
     environment = os.environ | {"WINDOWED_SOURCE": f"{store.root}/topics", "WINDOWED_LATE": late}
     words = ("run", "--runner", "local", _PIPELINE, "--store", store.root, "--docs", str(tmp_path))
     windowed = _closed(store, late)
@@ -247,13 +267,7 @@ def test_a_batch_that_gives_windows_and_is_killed_gives_them_once(
     done = coset(*words, environment=environment)
     assert done.returncode == 0, done.stderr
     windowed.close()
-    assert [window for window in windowed.windows() if window[0] in {"a", "b"}] == [
-        ("a", 0, 1, 1),
-        ("a", 30, 1, 4),
-        ("a", 45, 3, 21),
-        ("b", 0, 1, 2),
-        ("b", 45, 2, 18),
-    ]
+    return [window for window in windowed.windows() if window[0] in {"a", "b"}]
 
 
 @pytest.mark.parametrize("late", ["drop", "correct", "sessions"])
