@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -17,18 +20,31 @@ from partitioning.model.graph import Step, quote
 from partitioning.model.placement import JAVA, MURMUR2, OPAQUE
 from partitioning.model.streams import NullKeys
 from partitioning.values import Value
+from tests import random_times
+from tests.random_times import EPOCH, MINUTE, TOGETHER, InTime, given
 
 # All flows have these columns, beside their key.
-VALUES = ("a", "b", "n")
-COLUMNS = pa.schema([("k", pa.string()), ("a", pa.string()), ("b", pa.string()), ("n", pa.int64())])
-Row = tuple[str | None, str | None, str | None, int]
+VALUES = "a, b, n, t"
+_TYPES = [("k", pa.string()), ("a", pa.string()), ("b", pa.string()), ("n", pa.int64()), ("t", pa.timestamp("us"))]
+COLUMNS = pa.schema(_TYPES)
+# As they land: a number is text, and may be none.
+LANDED = pa.schema([(name, pa.string() if name == "n" else type) for name, type in _TYPES])
+Row = tuple[str | None, str | None, str | None, int | None, datetime]
+# By how many minutes a record may be later than others of its partition.
+LATE = 5
+# Long after all records: once they have come, everything before is over.
+END = 100_000
+# What is a day before that or later is not looked at: its time may not be over.
+LAST = EPOCH + (END - 1440) * MINUTE
 
 
 class Declared(Value, frozen=True):
-    """How a stream is declared: the hash by which its producers place keys, and what becomes of missing ones."""
+    """How a stream is declared: the hash by which its producers place keys, what becomes of missing ones, and whether
+    a record that cannot be used is set aside; none comes otherwise."""
 
     hash: str
     null_keys: NullKeys
+    sets_aside: bool
 
 
 class Move(Value, frozen=True):
@@ -51,13 +67,30 @@ OPS = (
     "repartition",
     "running",
     "latest",
+    *random_times.OPS,
 )
+# What may follow a step that gives rows once their time is over: nothing whose rows depend on the batch.
+_AFTER_TIME = {"filter", "select", "rekey", "merge", "repartition", *random_times.OPS}
+
+
+@dataclass
+class Made:
+    """A pipeline, with its steps `in_time` by name, the steps `inside` of them, and all steps that they and others
+    behind them are."""
+
+    pipeline: Pipeline
+    in_time: dict[str, InTime] = field(default_factory=dict)
+    inside: set[str] = field(default_factory=set)
+    late: set[str] = field(default_factory=set)
 
 
 def declarations(chance: random.Random) -> list[Declared]:
     """One to three streams."""
     hashes, policies = (MURMUR2, MURMUR2, MURMUR2, JAVA, OPAQUE), (NullKeys.DROP, NullKeys.OWN_TASK)
-    return [Declared(chance.choice(hashes), chance.choice(policies)) for _ in range(chance.randint(1, 3))]
+    return [
+        Declared(chance.choice(hashes), chance.choice(policies), chance.random() < 0.5)
+        for _ in range(chance.randint(1, 3))
+    ]
 
 
 def moves(chance: random.Random) -> list[Move]:
@@ -67,39 +100,73 @@ def moves(chance: random.Random) -> list[Move]:
 
 def pipeline_of(
     source: str, streams: Sequence[Declared], counts: Sequence[int], steps: Sequence[Move], name: str = "p"
-) -> Pipeline:
+) -> Made:
     """The steps on what is there, as far as they can follow; what nothing follows is written."""
-    pipeline = Pipeline(name, source=source)
+    made = Made(pipeline := Pipeline(name, source=source))
+    said: dict[str, Any] = {"key": "k", "cast": {"n": "BIGINT"}, "time": "t", "late": LATE * MINUTE}
     flows = [
-        pipeline.stream(f"s{n}", key="k", partitions=count, hash=stream.hash, null_keys=stream.null_keys)
+        pipeline.stream(
+            f"s{n}",
+            partitions=count,
+            hash=stream.hash,
+            null_keys=stream.null_keys,
+            bad_records="set aside" if stream.sets_aside else "refuse",
+            **said,
+        )
         for n, (stream, count) in enumerate(zip(streams, counts, strict=False))
     ]
     used: set[str] = set()
     for number, move in enumerate(steps):
-        one = flows[move.first % len(flows)]
-        flow, inputs = _followed(one, flows, move, f"{move.op}{number}")
-        if flow is not None:
-            used.update(inputs)
-            flows.append(flow)
+        one, before = flows[move.first % len(flows)], len(pipeline.steps)
+        flow, inputs, in_time = _followed(one, flows, move, f"{move.op}{number}", made.late)
+        if flow is None:
+            continue
+        used.update(inputs)
+        flows.append(flow)
+        new = [step.name for step in pipeline.steps[before:]]
+        if in_time:
+            made.in_time[in_time.step] = in_time
+            first = new.index(in_time.inputs[-1]) + 1 if in_time.inputs[-1] in new else 0
+            made.inside.update(new[first : new.index(in_time.step)])
+            made.late.update(new[first:])
+        if made.late.intersection(inputs):
+            made.late.update(new)
     for flow in flows:
         if flow.step not in used:
             flow.write(f"t-{flow.step}")
-    return pipeline
+    return made
 
 
-def _followed(one: Flow, flows: Sequence[Flow], move: Move, name: str) -> tuple[Flow | None, list[str]]:
-    """A step on `one`, None if there can be none, and what it reads."""
+def _followed(
+    one: Flow, flows: Sequence[Flow], move: Move, name: str, late: set[str]
+) -> tuple[Flow | None, list[str], InTime | None]:
+    """A step on `one`, None if there can be none, what it reads, and what it is if it goes by time."""
+    if move.op not in _AFTER_TIME and one.step in late:
+        return None, [], None
     keyed = [flow for flow in flows if flow.key and flow.step != one.step]
     keyed = [flow for flow in keyed if len(key_parts(flow.key)) == len(key_parts(one.key))]
+    keyed = [flow for flow in keyed if move.op in _AFTER_TIME or flow.step not in late]
     alike = [flow for flow in keyed if flow.key == one.key]
     # What is joined twice may grow without bound.
     few = [flow for flow in keyed if flow.step.startswith(("aggregate", "cogroup"))]
-    others = {"merge": alike, "join": few, "cogroup": keyed}.get(move.op, []) if one.key else []
+    choices = {"merge": alike, "join": few, "cogroup": keyed, **dict.fromkeys(TOGETHER, keyed)}
+    others = choices.get(move.op, []) if one.key else []
     other = others[move.second % len(others)] if others else None
+    if move.op in random_times.OPS:
+        if not one.key or (other is None and move.op in TOGETHER):
+            return None, [], None
+        if other is None:
+            return _first(random_times.alone(one, move.op, move.second, name), [one.step])
+        return _first(random_times.together(one, other, move.op, move.second, name), [one.step, other.step])
     if other is None:
         step = _ALONE.get(move.op)
-        return step and step(one, move, name), [one.step]
-    return _TOGETHER[move.op](one, other, name), [one.step, other.step]
+        return step and step(one, move, name), [one.step], None
+    return _TOGETHER[move.op](one, other, name), [one.step, other.step], None
+
+
+def _first(made: tuple[Flow, InTime], inputs: list[str]) -> tuple[Flow, list[str], InTime]:
+    flow, in_time = made
+    return flow, inputs, in_time
 
 
 def _rekeyed(one: Flow, move: Move, name: str) -> Flow | None:
@@ -107,12 +174,12 @@ def _rekeyed(one: Flow, move: Move, name: str) -> Flow | None:
         if key_parts(one.key):
             return None
         # Their names are no values' names, so that both are there.
-        made = one.select("a, b, n, a AS p, b AS q", name=f"{name}s").rekey(("p", "q"), name=f"{name}r")
-        return made.select("a, b, n", name=name)
+        made = one.select("a, b, n, t, a AS p, b AS q", name=f"{name}s").rekey(("p", "q"), name=f"{name}r")
+        return made.select(VALUES, name=name)
     key, sql = (("x", "a"), ("y", "b"), ("k", "a || b"))[move.second % 4]
     if one.key == key or (key == "k" and not one.key):
         return None
-    return one.rekey(key, sql=sql, name=f"{name}r").select("a, b, n", name=name)
+    return one.rekey(key, sql=sql, name=f"{name}r").select(VALUES, name=name)
 
 
 def _combined(one: Flow, move: Move, name: str) -> Flow:
@@ -133,31 +200,31 @@ def _repartitioned(one: Flow, move: Move, name: str) -> Flow | None:
 
 def _merged(one: Flow, other: Flow, name: str) -> Flow:
     if int(name.removeprefix("merge")) % 2:
-        other = other.select("NULL AS a, b, n", name=f"{name}n")
+        other = other.select("NULL AS a, b, n, t", name=f"{name}n")
     return one.merge(other, name=name)
 
 
 def _joined(one: Flow, other: Flow, name: str) -> Flow:
     here, there = quote(one.alias), quote(other.alias)
-    return one.join(other, f"{here}.a AS a, {here}.b AS b, {here}.n + {there}.n AS n", name=name)
+    return one.join(other, f"{here}.a AS a, {here}.b AS b, {here}.n + {there}.n AS n, {here}.t AS t", name=name)
 
 
 def _cogrouped(one: Flow, other: Flow, name: str) -> Flow:
-    right = (other, "max(b) AS b, sum(n)::BIGINT AS m")
-    both = one.cogroup("min(a) AS a, count(*) AS c", right, name=f"{name}c")
-    return both.select("a, b, coalesce(c, 0) + coalesce(m, 0) AS n", name=name)
+    right = (other, "max(b) AS b, sum(n)::BIGINT AS m, max(t) AS u")
+    both = one.cogroup("min(a) AS a, count(*) AS c, max(t) AS t", right, name=f"{name}c")
+    return both.select("a, b, coalesce(c, 0) + coalesce(m, 0) AS n, greatest(t, u) AS t", name=name)
 
 
-_SUMS = "min(a) AS a, max(b) AS b, sum(n)::BIGINT AS n"
+_SUMS = "min(a) AS a, max(b) AS b, sum(n)::BIGINT AS n, max(t) AS t"
 _ALONE: Mapping[str, Callable[[Flow, Move, str], Flow | None]] = {
     "filter": lambda one, move, name: one.filter(f"n % 3 <> {move.second % 3}", name=name),
-    "select": lambda one, move, name: one.select("a, b, n + 1 AS n", name=name),
+    "select": lambda one, move, name: one.select("a, b, n + 1 AS n, t", name=name),
     "rekey": _rekeyed,
     "aggregate": lambda one, move, name: one.aggregate(_SUMS, name=name) if one.key else None,
     "combine": _combined,
     "repartition": _repartitioned,
     "running": _running,
-    "latest": lambda one, move, name: one.latest("n", name=name) if one.key else None,
+    "latest": lambda one, move, name: one.latest("t", name=name) if one.key else None,
 }
 _TOGETHER: Mapping[str, Callable[[Flow, Flow, str], Flow]] = {
     "merge": _merged,
@@ -166,15 +233,29 @@ _TOGETHER: Mapping[str, Callable[[Flow, Flow, str], Flow]] = {
 }
 
 
-def rows(seed: int, count: int) -> list[Row]:
-    """Records with few keys, some without."""
+def rows(seed: int, count: int, clock: Iterator[int], *, unusable: bool) -> list[Row]:
+    """Records with few keys, some without, at about the minutes that the clock says; the number of some is none, if
+    they may be `unusable`."""
     chance = random.Random(seed)
 
     def some(letter: str, many: int) -> str | None:
         number = chance.randrange(many + 1)
         return f"{letter}{number}" if number else None
 
-    return [(some("k", 12), some("a", 6), some("b", 3), chance.randrange(100)) for _ in range(count)]
+    def number() -> int | None:
+        return None if unusable and chance.random() < 0.1 else chance.randrange(100)
+
+    def time(now: int) -> datetime:
+        return EPOCH + max(0, now - chance.randrange(LATE + 1)) * MINUTE
+
+    return [(some("k", 12), some("a", 6), some("b", 3), number(), time(next(clock))) for _ in range(count)]
+
+
+def last_rows(declared: Declared, count: int) -> list[Row]:
+    """A record long after all others for each partition."""
+    names = [f"e{number}" for number in range(20 * count)]
+    by_place = {place(declared, name, 0, count): name for name in names}
+    return [(by_place[number], "a1", "b1", 1, EPOCH + END * MINUTE) for number in range(count)]
 
 
 def place(declared: Declared, key: str | None, turn: int, count: int) -> int:
@@ -186,31 +267,87 @@ def place(declared: Declared, key: str | None, turn: int, count: int) -> int:
     return (placement_hash(key, "string") if declared.hash == MURMUR2 else java_hash(key, "string")) % count
 
 
-def expected(
-    pipeline: Pipeline, read: Mapping[str, Sequence[Row]], kept: dict[str, pa.Table]
-) -> Iterator[tuple[str, list[tuple[object, ...]]]]:
-    """The rows of each table, if all records are in one place: the steps' SQL, and no plan.
+@dataclass
+class Oracle:
+    """Has seen all batches up to now: what steps have `kept`, and all rows of those that others read by time."""
 
-    `kept` is what steps have kept from batch to batch, and keep from now on.
-    """
-    with duckdb.connect() as connection:
-        for stream in pipeline.streams:
-            given = [row for row in read[stream.name] if row[0] is not None or stream.null_keys != NullKeys.DROP]
-            table = pa.Table.from_arrays(
-                [pa.array(column, field.type) for field, column in zip(COLUMNS, _columns(given), strict=True)],
-                schema=COLUMNS,
-            )
-            connection.register(f"@{stream.name}", table)
-            connection.execute(f'CREATE TABLE "{stream.name}" AS SELECT * FROM "@{stream.name}"')
-        for step in pipeline.steps:
-            if step.state:
-                kept[step.name] = _goes_on(connection, step, pipeline.flow(step.inputs[0]).key, kept.get(step.name))
-            else:
-                connection.execute(f"CREATE VIEW {quote(step.name)} AS {step.sql}")
-        for write in pipeline.writes:
+    kept: dict[str, pa.Table] = field(default_factory=dict)
+    seen: dict[str, list[pa.Table]] = field(default_factory=dict)
+
+    def batch(self, made: Made, read: Mapping[str, Sequence[Row]]) -> Iterator[tuple[str, list[tuple[object, ...]]]]:
+        """The rows that a batch gives for each table, but for those in time, if all its records are in one place: the
+        steps' SQL, and no plan."""
+        pipeline = made.pipeline
+        with duckdb.connect() as connection:
+            for stream in pipeline.streams:
+                taken = [row for row in read[stream.name] if row[0] is not None or stream.null_keys != NullKeys.DROP]
+                _create(connection, stream.name, table_of(taken))
+            for step in (step for step in pipeline.steps if step.name not in made.late):
+                if step.state:
+                    key = pipeline.flow(step.inputs[0]).key
+                    self.kept[step.name] = _goes_on(connection, step, key, self.kept.get(step.name))
+                else:
+                    connection.execute(f"CREATE VIEW {quote(step.name)} AS {step.sql}")
+            late = [step for step in pipeline.steps if step.name in made.late]
+            for name in {name for step in late for name in step.inputs} - made.late:
+                rows = connection.execute(f"FROM {quote(name)}").to_arrow_table()
+                self.seen.setdefault(name, []).append(rows)
+            yield from _written(connection, made, late=False)
+
+    def in_time(self, made: Made) -> Iterator[tuple[str, list[tuple[object, ...]]]]:
+        """The rows that all batches have given for each table in time."""
+        with duckdb.connect() as connection:
+            for name, tables in self.seen.items():
+                _create(connection, name, pa.concat_tables(tables))
+            for step in (step for step in made.pipeline.steps if step.name in made.late - made.inside):
+                if found := made.in_time.get(step.name):
+                    read = [connection.execute(f"FROM {quote(name)}").to_arrow_table() for name in found.inputs]
+                    _create(
+                        connection, step.name, _table(found, read, given(found, [each.to_pylist() for each in read]))
+                    )
+                else:
+                    connection.execute(f"CREATE VIEW {quote(step.name)} AS {step.sql}")
+            yield from _written(connection, made, late=True)
+
+
+def _table(step: InTime, read: Sequence[pa.Table], rows: list[dict[str, Any]]) -> pa.Table:
+    """Rows with the types of what the step reads."""
+    first = read[0].schema
+    names = [*step.keys[0], "a", "b", "n"]
+    times = ["t"] if step.op in TOGETHER else ["window_start", "window_end"]
+    fields = [first.field(name) for name in names] + [pa.field(name, pa.timestamp("us")) for name in times]
+    return pa.Table.from_pylist(rows, pa.schema(fields))
+
+
+def _create(connection: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
+    connection.register(f"@{name}", rows)
+    connection.execute(f'CREATE TABLE {quote(name)} AS SELECT * FROM "@{name}"')
+    connection.unregister(f"@{name}")
+
+
+def _written(
+    connection: duckdb.DuckDBPyConnection, made: Made, *, late: bool
+) -> Iterator[tuple[str, list[tuple[object, ...]]]]:
+    for write in made.pipeline.writes:
+        if (write.step in made.late) is late:
             hidden = f" EXCLUDE ({quote(write.key)})" if key_parts(write.key) else ""
-            result = connection.execute(f"SELECT *{hidden} FROM {quote(write.step)}").to_arrow_table()
+            shown = f" WHERE t < TIMESTAMP '{LAST}'" if late else ""
+            result = connection.execute(f"SELECT *{hidden} FROM {quote(write.step)}{shown}").to_arrow_table()
             yield write.table, in_order(result)
+
+
+def table_of(rows: Sequence[Row]) -> pa.Table:
+    """The records as they are meant."""
+    columns: Sequence[Sequence[object]] = list(zip(*rows, strict=True)) or [[]] * len(COLUMNS)
+    arrays = [pa.array(column, field.type) for field, column in zip(COLUMNS, columns, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=COLUMNS)
+
+
+def landed_of(rows: Sequence[Row]) -> pa.Table:
+    """The records as they land."""
+    meant = table_of(rows)
+    numbers = pa.array(["none" if row[3] is None else str(row[3]) for row in rows], pa.string())
+    return meant.set_column(COLUMNS.get_field_index("n"), LANDED.field("n"), numbers)
 
 
 def _goes_on(connection: duckdb.DuckDBPyConnection, step: Step, key: str, kept: pa.Table | None) -> pa.Table:
@@ -231,10 +368,6 @@ def _goes_on(connection: duckdb.DuckDBPyConnection, step: Step, key: str, kept: 
     left = connection.execute(others).to_arrow_table()
     connection.unregister("kept")
     return left
-
-
-def _columns(kept: Sequence[Row]) -> Sequence[Sequence[object]]:
-    return list(zip(*kept, strict=True)) or [[]] * len(COLUMNS)
 
 
 def in_order(table: pa.Table) -> list[tuple[object, ...]]:

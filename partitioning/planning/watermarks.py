@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 
-from partitioning.model.graph import Graph, Op, Step
+from partitioning.model.graph import Graph, Op, Step, waiting
 from partitioning.model.plan import Plan, PlannedStream
 from partitioning.model.watermarks import EventTime, LatestTimes, TimePassed, Watermark
 from partitioning.planning.kept_before import kept_before
@@ -71,6 +72,7 @@ def _reached(waiting: Sequence[int | None], latest: Sequence[int | None]) -> int
 def with_watermarks(graph: Graph, marks: Sequence[Watermark], published: Plan | None) -> Graph:
     """The graph whose steps that keep rows for a time know the watermark of what they come from.
 
+    Behind a step that gives rows once their time is over, the watermark is earlier by as much as they may be older.
     Steps of which a stream does not say its times go by the latest time that they keep.
     """
     passed = dict(_passed(graph, {each.stream: each for each in marks}, published))
@@ -89,6 +91,7 @@ def _passed(graph: Graph, marks: Mapping[str, Watermark], published: Plan | None
         name: step.inputs for step in graph.steps for name in step.inputs if steps.get(name, step).op is Op.RECENT
     }
     kept = {step.name: step for stage in published.stages for step in stage.steps if step.state} if published else {}
+    behind = _behind(steps)
     for step in graph.steps:
         if not step.state or not (step.state.sql or step.state.of_lives):
             continue
@@ -98,7 +101,8 @@ def _passed(graph: Graph, marks: Mapping[str, Watermark], published: Plan | None
             continue
         times = [marks[name].time for name in sorted(streams)]
         known = [time for time in times if time is not None]
-        now = min(known) if len(known) == len(times) else None
+        late = max(map(behind, sides))
+        now = min(known) - late if len(known) == len(times) else None
         was = kept.get(kept_before(step, kept))
         if not was or not was.state:
             yield step.name, TimePassed(None, now)
@@ -108,6 +112,21 @@ def _passed(graph: Graph, marks: Mapping[str, Watermark], published: Plan | None
         else:
             before = was.state.watermark.now
             yield step.name, TimePassed(before, _latest(before, now))
+
+
+def _behind(steps: Mapping[str, Step]) -> Callable[[str], int]:
+    """By how many microseconds the rows of a step may be older than the watermark of its streams, as they are given
+    once their time is over, or again."""
+
+    @cache
+    def behind(name: str) -> int:
+        if (step := steps.get(name)) is None:
+            return 0
+        sides = [side.state for each in waiting(step, steps) if (side := steps[each]).state]
+        own = [side.microseconds if step.op is Op.AGGREGATE else side.waits or 0 for side in sides if side]
+        return max(map(behind, step.inputs), default=0) + max(own, default=0)
+
+    return behind
 
 
 def _streams(names: Sequence[str], steps: Mapping[str, Step]) -> set[str]:

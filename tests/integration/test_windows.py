@@ -148,6 +148,38 @@ def test_a_window_is_given_again_with_what_comes_late_until_it_is_kept_no_more(s
     assert windowed.windows()[0] == ("a", 0, 3, 8)
 
 
+@pytest.mark.parametrize("cuts", [(0, 1, 2), (0, 2), (0, 1, 1, 2)])
+def test_what_a_join_gives_alone_is_in_its_window_wherever_batches_are_cut(cuts: tuple[int, ...]) -> None:
+    pipeline = Pipeline("pairs", source="s3://landing/topics")
+    time: dict[str, Any] = {"key": "k", "time": "seen::TIMESTAMP"}
+    # They lie by different hashes.
+    ads = pipeline.stream("ads", partitions=2, **time)
+    clicks = pipeline.stream("clicks", partitions=3, hash="java", **time)
+    columns, times = "ads.seen, clicks.seen IS NOT NULL AS hit", ("ads.seen::TIMESTAMP", "clicks.seen::TIMESTAMP")
+    pairs = ads.join_within(clicks, columns, times=times, within=30 * MINUTE, how="left", name="pairs")
+    counted = "count(*) AS n, count(*) FILTER (hit) AS hits"
+    hours = pairs.windows(counted, time="seen::TIMESTAMP", every=10 * MINUTE, name="hours")
+    hours.windows("sum(n)::BIGINT AS n", time="window_start", every=MINUTE, name="again").write("again")
+    hours.write("hours")
+
+    def all_at(time: str) -> list[dict[str, object]]:
+        return [{"k": key, "seen": f"2026-01-05 {time}"} for key in "cdefgh"]
+
+    arriving: list[dict[str, list[dict[str, object]]]] = [
+        {
+            "ads": [{"k": key, "seen": "2026-01-05 12:01"} for key in "ab"],
+            "clicks": [{"k": "a", "seen": "2026-01-05 12:02"}],
+        },
+        # The watermark passes the end of the window, and not yet the time that a record waits for its partner.
+        {"ads": all_at("12:20"), "clicks": [*all_at("12:20"), *all_at("12:20")]},
+        {"ads": all_at("20:00"), "clicks": all_at("20:00")},
+    ]
+    rows = run(pipeline, *(arriving[cut] for cut in cuts))
+    found = {row["k"]: (row["n"], row["hits"]) for row in rows["hours"] if str(row["k"]) in "ab"}
+    assert found == {"a": (1, 1), "b": (1, 0)}
+    assert {row["k"]: row["n"] for row in rows["again"] if str(row["k"]) in "ab"} == {"a": 1, "b": 1}
+
+
 def test_windows_that_cannot_be_given_once_are_refused() -> None:
     pipeline = Pipeline("refused", source="s3://landing/topics")
     clicks = pipeline.stream("clicks", key="k", partitions=2, time="seen")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any
+
 import pytest
 
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.model.statistics import Statistics
 from partitioning.planning.exchanges.derived_placements import derive_placements
 from tests.cutting import counted, exchanges, merged, rekeyed, sources, stream
 from tests.exchanged import why
@@ -85,3 +89,16 @@ def test_placements_tell_since_which_step_records_are_dirty(pipeline: Pipeline) 
     assert [(origin.name, origin.since) for origin in placed["m"].origins] == [("a", None), ("b", "kb")]
     assert [(origin.name, origin.since) for origin in placed["f"].origins] == [("a", "again"), ("b", "again")]
     assert [(origin.name, origin.since) for origin in placed["n"].origins] == [("n", None)]
+
+
+def test_steps_that_keep_something_lie_in_one_way_whatever_a_batch_brings(pipeline: Pipeline) -> None:
+    a, b = stream(pipeline, "a", hash="java"), stream(pipeline, "b")
+    a.merge(b, name="both").latest("v", name="newest").write("newest")
+    times: dict[str, Any] = {"times": ("a.v", "b.v"), "within": timedelta(minutes=1)}
+    a.join_within(b, "1 AS one", name="near", **times).write("near")
+    a.join(b, "1 AS one", name="joined").write("joined")
+    for counts, most in (({"a": 5, "b": 7}, "murmur2"), ({"a": 7, "b": 5}, "java")):
+        placed = derive_placements(pipeline.graph, Statistics(0, counts))
+        names = ("newest", "near.a", "near.b", "joined")
+        # What keeps nothing goes where the most records lie.
+        assert [placed[name].origins[0].key_hash.hash for name in names] == ["java", "java", "java", most]

@@ -61,10 +61,31 @@ def derive_placements(graph: Graph, statistics: Statistics | None = None) -> Map
     for stream in graph.streams:
         origin = PlacementOrigin(stream.name, KeyHash(stream.key_format, stream.hash))
         placed[stream.name] = DerivedPlacement(stream.key, stream.key_format, (origin,))
+    sides, fixed, unknown = _sides(graph), _before_state(graph), estimates(graph)
     for step in graph.steps:
         inputs = [placed[name] for name in step.inputs]
-        placed[step.name] = DerivedPlacement(step.key, step.key_format, _origins(step, inputs, records))
+        together = [placed[name] for name in sides.get(step.name, step.inputs)]
+        origins = _origins(step, inputs, unknown if step.name in fixed else records, together)
+        placed[step.name] = DerivedPlacement(step.key, step.key_format, origins)
     return placed
+
+
+def _before_state(graph: Graph) -> set[str]:
+    """The steps that keep something, and those that they come from. They lie in one way whatever a batch brings, so
+    that what was kept lies where it is read."""
+    kept = set[str]()
+    for step in reversed(graph.steps):
+        if step.state or step.name in kept:
+            kept.update((step.name, *step.inputs))
+    return kept
+
+
+def _sides(graph: Graph) -> Mapping[str, Sequence[str]]:
+    """For each step that keeps a side of a join in time, what both sides read: they lie in one way, so that what moves
+    is new records, and not what is kept."""
+    recent = {step.name: step.inputs for step in graph.steps if step.op is Op.RECENT}
+    joins = [step.inputs for step in graph.steps if step.inputs and recent.keys() >= set(step.inputs)]
+    return {side: [name for each in sides for name in recent[each]] for sides in joins for side in sides}
 
 
 def places(step: Step) -> bool:
@@ -90,10 +111,13 @@ def changes_keys(step: Step, placed: Mapping[str, DerivedPlacement]) -> bool:
 
 
 def _origins(
-    step: Step, inputs: Sequence[DerivedPlacement], records: Mapping[str, Estimate]
+    step: Step,
+    inputs: Sequence[DerivedPlacement],
+    records: Mapping[str, Estimate],
+    together: Sequence[DerivedPlacement],
 ) -> tuple[PlacementOrigin, ...]:
     if places(step):
-        return (PlacementOrigin(step.name, _way(step, inputs, records), step.name if step.rekeys else None),)
+        return (PlacementOrigin(step.name, _way(step, together, records), step.name if step.rekeys else None),)
     origins = [origin for source in inputs for origin in source.origins]
     if changes_keys(step, dict(zip(step.inputs, inputs, strict=True))):
         origins = [replace(origin, since=step.name) for origin in origins]
