@@ -199,6 +199,7 @@ def _standing(pipeline: Pipeline, store: Store, logs: Logs) -> Standing:
         if not findings:
             break
         # Another process may have published meanwhile, which changes the standing.
+        logs.again()
         before, standing = standing, ledger.standing()
         if standing == before:
             raise Refused(*findings)

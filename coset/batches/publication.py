@@ -51,8 +51,9 @@ def decide(attempt: Attempt, why: Judged, measured: Sequence[Measured] = ()) -> 
     if stored is not None and (stored.decision, stored.plan) == (Decision.PUBLISH, identity):
         return stored
     owner = Owner.here(ledger.store, ledger.pipeline)
+    logs = Logs()
     for write in plan.writes():
-        check_table(ledger.store, write, owner)
+        check_table(ledger.store, write, owner, logs)
     kept = tuple(artefact for artefact in attempt.artefacts if artefact.role in _KEPT)
     rows = [artefact for artefact in kept if artefact.role is Role.TABLE]
     # The audit has read the files of keys.

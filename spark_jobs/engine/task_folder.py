@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,6 +27,22 @@ def task_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+class KeptFolder:
+    """A temporary folder, `path`, that stays as long as this object, in the process that made it."""
+
+    def __init__(self) -> None:
+        _remove_left()
+        self.path, lock = _made()
+        weakref.finalize(self, _remove, self.path, lock, os.getpid())
+
+
+def _remove(folder: Path, lock: int, process: int) -> None:
+    # A process that was forked off has the object too.
+    if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from coset.batches.attempt import Attempt
 from coset.batches.publication import abandon, decide, publish, transaction_version
 from coset.batches.tables import logs as tables
 from coset.batches.tables.delta import commit
+from coset.batches.tables.log_copy import LogCopy
 from coset.batches.tables.owners import Owner
 from coset.sources.s3 import storage_options
 from partitioning.documents.document import digest
@@ -118,27 +121,39 @@ def test_sixteen_processes_publishing_one_batch_make_one_version_of_it(store: St
     assert publish(ledger, plan).tables == (TableVersion("delays", 1),)
 
 
+@pytest.mark.parametrize("elsewhere", [True, False])
 def test_a_publisher_that_slept_through_two_batches_is_refused_by_the_log(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    elsewhere: bool, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger, first = decided(store.root)
-    real = DeltaTable.create_write_transaction
+    real, push = DeltaTable.create_write_transaction, LogCopy.push
     refusals: list[str] = []
+
+    def others() -> None:
+        publish(ledger, first)
+        publish(*decided(store.root, batch=1, before=first))
 
     def sleepy(table: DeltaTable, *args: Any, **kwargs: Any) -> None:
         """The sleeper has loaded and checked the table; before it commits, others publish batches 0 and 1."""
         monkeypatch.setattr(DeltaTable, "create_write_transaction", real)
-        publish(ledger, first)
-        publish(*decided(store.root, batch=1, before=first))
+        if elsewhere:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(others).result()
+        else:
+            others()
+        real(table, *args, **kwargs)
+
+    def refusing(copy: LogCopy, after: int) -> None:
         try:
-            real(table, *args, **kwargs)
-        except Exception as refusal:
+            push(copy, after)
+        except CommitFailedError as refusal:
             refusals.append(str(refusal))
             raise
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", sleepy)
+    monkeypatch.setattr(LogCopy, "push", refusing)
     assert publish(ledger, first).tables == (TableVersion("delays", 1),)
-    assert "Concurrent transaction failed" in refusals[0]
+    assert refusals == [f"somebody else has committed _delta_log/{1:020}.json"]
     assert rows(store.root) == sorted(expected(0) + expected(1))
     assert log_versions(store.root) == 2
 

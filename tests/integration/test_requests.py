@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from coset.batches.runners.local import Local
 from coset.batches.tables.logs import Logs
 from coset.sources.s3 import storage_options
 from partitioning.authoring.settings import Settings
+from partitioning.documents.s3_store import S3Store
 
 TASKS, GROUPS = 6, 3
 
@@ -48,10 +50,17 @@ def test_a_batch_asks_what_the_page_reckons_with(s3_counted: Asked, tmp_path: Pa
     assert seen[Priced.LIST] == pytest.approx(reckoned.lists, abs=4)
 
 
-def test_a_log_is_asked_once_for_what_a_version_of_it_holds(s3_counted: Asked) -> None:
-    where, logs = f"{STORE}/tables/t", Logs()
+def test_a_log_is_copied_once_and_then_listed(s3_counted: Asked) -> None:
+    where, kinds = f"{STORE}/tables/t", Counter[str]()
 
-    def commit(batch: int) -> None:
+    def look(batch: int) -> None:
+        table = Logs().table(where)
+        assert table is not None
+        s3_counted.since()
+        assert table.transaction_version("views:t") == batch
+        assert not s3_counted.since()
+
+    for batch in range(3):
         write_deltalake(
             where,
             pa.table({"n": [batch]}),
@@ -59,15 +68,19 @@ def test_a_log_is_asked_once_for_what_a_version_of_it_holds(s3_counted: Asked) -
             storage_options=storage_options(),
             commit_properties=CommitProperties(app_transactions=[Transaction("views:t", batch)]),
         )
-
-    for batch in range(3):
-        commit(batch)
-        for again in (False, True):
-            table = logs.table(where)
-            assert table is not None
+        look(batch)
+        for _ in range(2):
             s3_counted.since()
-            assert table.transaction_version("views:t") == batch
-            assert bool(s3_counted.since()) is not again
+            assert Logs().table(where) is not None
+            kinds.update(request.priced for request in s3_counted.since().elements())
+    assert kinds == {Priced.LIST: 6}
+    whole = S3Store(STORE)
+    data = whole.get(newest := "tables/t/_delta_log/00000000000000000002.json")
+    whole.delete(newest)
+    look(1)
+    assert data is not None
+    whole.put(newest, data.replace(b'"version":2', b'"version":7'))
+    look(7)
 
 
 def test_requests_are_told_apart_by_what_they_cost_and_are_about() -> None:

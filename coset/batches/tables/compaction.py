@@ -25,7 +25,7 @@ from coset.batches.backfills.swap.swaps import finish, in_force
 from coset.batches.tables.delta import path_in
 from coset.batches.tables.exchanged import taken
 from coset.batches.tables.held import compacted_in, held_in
-from coset.batches.tables.logs import opened
+from coset.batches.tables.logs import opened_whole
 from coset.batches.tables.owners import Owner, check_owner
 from coset.sources.files import Files
 from coset.sources.s3 import AGAIN, reaching
@@ -76,7 +76,7 @@ def compact(pipeline: Pipeline, store: Store, keep: timedelta, *, across: bool =
 
 def _compacted(name: str, write: Write, store: Store, keep: timedelta, *, across: bool) -> Compacted | None:
     where = folder(store, write.table)
-    with opened(where) as table:
+    with opened_whole(where) as table:
         if table is None:
             return None
         check_owner(table, write.table, Owner.here(store, name))

@@ -1,9 +1,8 @@
 """Result tables: Delta tables below the store's root. Exactly one commit adds each batch.
 
-delta-rs commits by put-if-absent, and refuses a commit whose snapshot is older than another commit of the same
-application. It does not refuse the same (application, version) from a fresh snapshot, so the check and the commit go
-through one table object. It does not refuse to remove files that were compacted into others since the snapshot either,
-though their rows would stay, so such a commit is made from the newest version only.
+A commit is put if absent, as the version after the one that was read. delta-rs does not refuse a transaction that the
+table has already, nor to remove files that were compacted into others since, so what is checked and what is committed
+are of one version: after a lost race both are done again.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
+from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import (
     Logs,
     add_columns,
@@ -31,10 +31,10 @@ from coset.batches.tables.logs import (
 )
 from coset.batches.tables.owners import Owner, adopt, application, check_owner
 from coset.batches.tables.table_rules import check_rules
-from coset.sources.s3 import AGAIN, is_denied, may_pass, store_error
+from coset.sources.s3 import AGAIN
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
-from partitioning.errors import OutcomeUnknown, Refused
+from partitioning.errors import CosetError, OutcomeUnknown, Refused, Unreachable
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.graph import Mode
@@ -159,8 +159,8 @@ def carry_out(
     what: str,
     transaction: tuple[str, int],
     metadata: dict[str, str],
-    version_in: Callable[[DeltaTable], int | None],
-    change_of: Callable[[DeltaTable], Change],
+    version_in: Callable[[TableLog], int | None],
+    change_of: Callable[[TableLog], Change],
     logs: Logs | None = None,
 ) -> int:
     """Commit a change to a table, once, and return the version that holds it. A missing table is created."""
@@ -174,43 +174,50 @@ def carry_out(
                 return version
             change = change_of(table)
             check_rules(table, takes=change.takes)
-            if adopt(table, owner):
-                continue
-            if change.mode == "append" and change.columns is None and add_columns(table, write):
-                continue
-            if comment_on(table, write):
-                continue
-            table.create_write_transaction(
-                change.actions,
-                change.mode,
-                table.schema() if change.mode == "append" else change.columns or log_schema(write, table),
-                partition_by=partitioned_by(write),
-                partition_filters=change.filters,
-                commit_properties=CommitProperties(
-                    # delta-rs would retry a commit that removes files on a version in which they may be compacted.
-                    max_commit_retries=0 if change.takes else None,
-                    custom_metadata=metadata,
-                    app_transactions=[Transaction(*transaction)],
-                ),
-                post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
-            )
-        except (DeltaError, OSError) as failure:
+            if not (
+                adopt(table, owner)
+                or (change.mode == "append" and change.columns is None and add_columns(table, write))
+                or comment_on(table, write)
+            ):
+                table.create_write_transaction(
+                    change.actions,
+                    change.mode,
+                    table.schema() if change.mode == "append" else change.columns or log_schema(write, table),
+                    partition_by=partitioned_by(write),
+                    partition_filters=change.filters,
+                    commit_properties=CommitProperties(
+                        custom_metadata=metadata, app_transactions=[Transaction(*transaction)]
+                    ),
+                    post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+                )
+            logs.push(where)
+        except (DeltaError, OSError, CosetError) as failure:
             # Only reading the log again tells a lost race, a lost answer and a fault apart.
-            if is_denied(failure) and error is None:
-                raise log_error(failure, where) from failure
+            if isinstance(failure, CosetError) and not _may_be_stored(failure, error):
+                raise
             error = failure
             logs.forget(where)
             time.sleep(random.uniform(0.05, 0.5))
     assert error is not None
-    if not may_pass(error) and not isinstance(error, CommitFailedError):
-        # The error would come again. Each try read the log, which does not have the commit.
-        raise log_error(error, where) from error
-    problem = f"after {_TRIES} tries it is not known whether the table has {what}"
-    (finding,) = store_error(error, problem, where, AGAIN).findings
-    raise OutcomeUnknown(finding) from error
+    if isinstance(error, CosetError | CommitFailedError):
+        raise OutcomeUnknown.of(
+            Kind.STORE_UNKNOWN,
+            f"after {_TRIES} tries it is not known whether the table has {what}: {error}",
+            where,
+            AGAIN,
+            what=what,
+        ) from error
+    # The error would come again. Each try read the log, which does not have the commit.
+    raise log_error(error, where) from error
 
 
-def _version_in(table: DeltaTable, plan: Plan, write: PlannedWrite) -> int | None:
+def _may_be_stored(failure: CosetError, before: Exception | None) -> bool:
+    """Whether a commit may be stored although this was raised, after an error of an earlier try."""
+    denied = failure.findings[0].kind is Kind.STORE_DENIED
+    return isinstance(failure, Unreachable | OutcomeUnknown) or (denied and before is not None)
+
+
+def _version_in(table: TableLog, plan: Plan, write: PlannedWrite) -> int | None:
     check_held_columns(table, write)
     newest = newest_in(table, plan.pipeline, write.declared.table)
     if newest is None or newest < plan.batch:
@@ -228,10 +235,9 @@ def _version_in(table: DeltaTable, plan: Plan, write: PlannedWrite) -> int | Non
     )
 
 
-def entry_of(table: DeltaTable, metadata: Mapping[str, str]) -> dict[str, Any] | None:
-    """The newest commit that has this metadata. It is nearly always among the last, which are read first."""
-    entries = (entry for limit in (8, None) for entry in table.history(limit))
-    return next((entry for entry in entries if metadata.items() <= entry.items()), None)
+def entry_of(table: TableLog, metadata: Mapping[str, str]) -> dict[str, Any] | None:
+    """The newest commit that has this metadata. It is nearly always among the last."""
+    return next((entry for entry in table.entries() if metadata.items() <= entry.items()), None)
 
 
 def newest_in(table: DeltaTable, pipeline: str, name: str) -> int | None:

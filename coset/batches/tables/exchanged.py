@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+from deltalake import Schema
 from deltalake.transaction import AddAction, RemoveAction
 
 from coset.batches.tables.delta import Change, added, carry_out, entry_of, newest_in
 from coset.batches.tables.held import deleted, files_held, held_in
+from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import opened, opened_at
 from coset.batches.tables.owners import Owner, application
 from coset.sources.files import Files
@@ -55,7 +56,7 @@ def exchange(store: Store, swap: Swap, change: Exchange) -> int:
     """
     table, write = change.write.declared.table, change.write
 
-    def exchanged(log: DeltaTable) -> Change:
+    def exchanged(log: TableLog) -> Change:
         if change.overwrites:
             newest = newest_in(log, swap.pipeline, table)
             if newest not in change.come:
@@ -146,7 +147,7 @@ def _again(file: dict[str, Any]) -> AddAction:
     )
 
 
-def _swapped(store: Store, swap: Swap, write: PlannedWrite, change_of: Callable[[DeltaTable], Change]) -> int:
+def _swapped(store: Store, swap: Swap, write: PlannedWrite, change_of: Callable[[TableLog], Change]) -> int:
     table = write.declared.table
     return carry_out(
         folder(store, table),
@@ -160,7 +161,7 @@ def _swapped(store: Store, swap: Swap, write: PlannedWrite, change_of: Callable[
     )
 
 
-def _version_in(log: DeltaTable, swap: Swap, table: str) -> int | None:
+def _version_in(log: TableLog, swap: Swap, table: str) -> int | None:
     newest = log.transaction_version(_swaps_of(swap, table))
     if newest is None or newest < swap.number:
         return None
@@ -177,7 +178,7 @@ def _swaps_of(swap: Swap, table: str) -> str:
     return application(swap.pipeline, f"{table}:swaps")
 
 
-def _gone(store: Store, log: DeltaTable, change: Exchange) -> list[tuple[str, int]]:
+def _gone(store: Store, log: TableLog, change: Exchange) -> list[tuple[str, int]]:
     """The files that go. Raises Refused if the table has neither them nor what they were compacted to."""
     where, held = folder(store, change.write.declared.table), held_in(log)
     return [file for batch, left in change.gone.items() for file in files_held(where, held, batch, *left)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from coset.batches.tables.logs import opened
+from coset.batches.tables.logs import opened_whole
 from partitioning.documents.store import Store
 from partitioning.model.graph import quote
 from partitioning.model.private import is_private, masked
@@ -31,7 +31,7 @@ def first_rows(store: Store, table: str, most: int, private: Collection[str] = (
     Values of `private` columns are masked. Times are text, because Python has no infinite ones. Raises Refused if the
     table cannot be read.
     """
-    with opened(folder(store, table)) as there:
+    with opened_whole(folder(store, table)) as there:
         if there is None:
             return None
         held = there.to_pyarrow_dataset()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import local
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from coset.batches.tables.log_copy import LogCopy, TableLog
 from coset.batches.tables.owners import Owner, check_owner
 from coset.batches.tables.table_rules import check_rules
 from coset.sources.s3 import storage_options, store_error
@@ -21,66 +24,100 @@ from spark_jobs.tables.table_schema import RESIDUE, columns_of, folder, table_sc
 
 # A log is read from its newest checkpoint on, with a request for each commit since.
 CHECKPOINT_EVERY = 20
+# A thread keeps so many copies of logs.
+_MOST_COPIES = 64
 
 _LOOK = "run the same command again; if it fails again, restore the table's _delta_log/ as it was"
 
 
-class _Log(DeltaTable):
-    """A table that is asked once for each transaction of a version: delta-rs reads all commits each time."""
-
-    def transaction_version(self, app_id: str) -> int | None:
-        known: dict[tuple[int, str], int | None] = self.__dict__.setdefault("_known", {})
-        asked = self.version(), app_id
-        if asked not in known:
-            known[asked] = super().transaction_version(app_id)
-        return known[asked]
-
-
 class Logs:
-    """The Delta logs that one piece of work uses. Each is read whole once, and then only its new commits.
-
-    Do not keep this object for long: it does not notice that a log was rolled back.
-    """
+    """The Delta logs that one piece of work uses, each as it was when it was first asked for, or last committed to."""
 
     def __init__(self) -> None:
-        self._read: dict[str, DeltaTable] = {}
+        self._read: dict[str, TableLog] = {}
+        self._versions: dict[str, int] = {}
 
-    def table(self, where: str) -> DeltaTable | None:
-        """The table as it is now. None if there is none. Raises delta-rs's errors."""
-        if (read := self._read.get(where)) is not None:
-            read.update_incremental()
-            return read
-        try:
-            self._read[where] = _Log(where, storage_options=storage_options())
-        except TableNotFoundError:
-            return None
-        return self._read[where]
+    def table(self, where: str) -> TableLog | None:
+        """The table. None if there is none. Raises delta-rs's errors and the store's."""
+        if where not in self._read and (table := _copy_of(where).table()) is not None:
+            self._took(where, table)
+        return self._read.get(where)
 
-    def create(self, where: str, write: PlannedWrite, owner: Owner) -> DeltaTable:
-        """Create a table that belongs to `owner`. Raises delta-rs's errors."""
-        self._read[where] = _Log.create(
-            where,
+    def create(self, where: str, write: PlannedWrite, owner: Owner) -> TableLog:
+        """Create a table that belongs to `owner`. Raises delta-rs's errors and the store's."""
+        made = _copy_of(where).create(
             log_schema(write),
             description=write.declared.comment or None,
             partition_by=partitioned_by(write),
-            storage_options=storage_options(),
             configuration={"delta.checkpointInterval": str(CHECKPOINT_EVERY), **owner.properties},
             raise_if_key_not_exists=False,
-            # A retry could add a second CREATE to a log that has one.
-            commit_properties=CommitProperties(max_commit_retries=0),
         )
-        return self._read[where]
+        return self._took(where, made)
+
+    def push(self, where: str) -> None:
+        """Store what was committed to a table of this object. Raises delta-rs's errors and the store's."""
+        table = self._read[where]
+        table.copy.push(self._versions[where])
+        self._took(where, table)
+
+    def again(self, where: str | None = None) -> None:
+        """Look at a log again the next time, or at all of them."""
+        for one in [where] if where else list(self._read):
+            self._read.pop(one, None)
 
     def forget(self, where: str) -> None:
-        """Read a log whole the next time."""
+        """Copy a log anew the next time."""
         self._read.pop(where, None)
+        _copy_of(where).forget()
+
+    def _took(self, where: str, table: TableLog) -> TableLog:
+        self._read[where], self._versions[where] = table, table.version()
+        return table
+
+
+class _Copies(local):
+    """The copies of a thread: what it commits to one, no other may see before it is stored."""
+
+    def __init__(self) -> None:
+        self.of: dict[tuple[int, str], LogCopy] = {}
+
+
+_COPIES = _Copies()
+
+
+def _copy_of(where: str) -> LogCopy:
+    copies, asked = _COPIES.of, (os.getpid(), where)
+    copy = copies.pop(asked, None) or LogCopy(where)
+    copies[asked] = copy
+    while len(copies) > _MOST_COPIES:
+        del copies[next(iter(copies))]
+    return copy
 
 
 @contextmanager
-def opened(where: str, logs: Logs | None = None) -> Iterator[DeltaTable | None]:
-    """The table as it is now. None if there is none. Errors inside the block are raised as Coset's."""
+def opened(where: str, logs: Logs | None = None) -> Iterator[TableLog | None]:
+    """The log of a table, without its rows, as it is now. None if there is none.
+
+    Errors inside the block are raised as Coset's.
+    """
     try:
         yield (logs or Logs()).table(where)
+    except (DeltaError, OSError) as error:
+        raise log_error(error, where) from error
+
+
+@contextmanager
+def opened_whole(where: str) -> Iterator[DeltaTable | None]:
+    """The table as it is now, to read its rows or to commit to it by delta-rs alone. None if there is none.
+
+    Errors inside the block are raised as Coset's.
+    """
+    try:
+        try:
+            table = DeltaTable(where, storage_options=storage_options())
+        except TableNotFoundError:
+            table = None
+        yield table
     except (DeltaError, OSError) as error:
         raise log_error(error, where) from error
 
@@ -98,9 +135,9 @@ def try_log(where: str) -> None:
 
 @contextmanager
 def opened_there(store: Store, table: str) -> Iterator[DeltaTable]:
-    """The table as it is now. Raises Refused if there is none."""
+    """The table as it is now, as `opened_whole` gives it. Raises Refused if there is none."""
     where = folder(store, table)
-    with opened(where) as log:
+    with opened_whole(where) as log:
         if log is None:
             then = "correct the name, or --store"
             raise Refused.of(Kind.TABLE_UNKNOWN, "there is no such table", where, then, table=table)

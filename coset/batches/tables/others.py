@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, Transaction
 
 from coset.batches.tables.delta import newest_in
+from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import Logs, opened, opened_there
 from partitioning.commands import AcceptChanges, Then
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import Mode, Write
-from partitioning.model.tables_at import TABLES
 from partitioning.sections import many
 from spark_jobs.tables.table_schema import folder
 
@@ -61,7 +61,7 @@ def check_untouched(store: Store, pipeline: str, writes: Sequence[Write], logs: 
     for write in writes:
         with opened(folder(store, write.table), logs) as table:
             if table is not None:
-                findings.extend(_changes(store, table, write, pipeline))
+                findings.extend(_changes(table, write, pipeline))
     if findings:
         raise Refused(*findings)
 
@@ -88,8 +88,8 @@ def accept(store: Store, name: str, version: int, *, who: str, why: str) -> None
         )
 
 
-def _changes(store: Store, table: DeltaTable, write: Write, pipeline: str) -> Iterator[Finding]:
-    entries, lost = _entries(store, table, write, pipeline)
+def _changes(table: TableLog, write: Write, pipeline: str) -> Iterator[Finding]:
+    entries, lost = _entries(table, write, pipeline)
     name, where, newest = write.table, table.table_uri.rstrip("/"), table.version()
     batches = [entry.version for entry in entries if entry.is_batch(pipeline)]
     others = _still_there(entries, pipeline)
@@ -110,7 +110,7 @@ def _changes(store: Store, table: DeltaTable, write: Write, pipeline: str) -> It
         yield Finding.of(Kind.TABLE_CHANGED, what, where, look, table=name, lost=lost)
 
 
-def _entries(store: Store, table: DeltaTable, write: Write, pipeline: str) -> tuple[list[_Entry], int | None]:
+def _entries(table: TableLog, write: Write, pipeline: str) -> tuple[list[_Entry], int | None]:
     """The entries to look at, oldest first, and the version that is gone, if no batch was found after it.
 
     Handing a table over accepts its rows. A pipeline that has upserted to the table before still gets them as changes:
@@ -121,7 +121,7 @@ def _entries(store: Store, table: DeltaTable, write: Write, pipeline: str) -> tu
     for version in range(table.version(), -1, -1):
         if version <= settled or batches == 2:
             break
-        data = store.get(f"{TABLES}{write.table}/_delta_log/{version:020}.json")
+        data = table.commit(version)
         if data is None:
             return found[::-1], None if batches else version
         entry = _entry(version, data)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from coset.batches.tables.logs import Logs, opened
+from coset.batches.tables.logs import Logs, opened, opened_whole
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.artefact import Artefact, Role
@@ -59,7 +59,7 @@ def rows_left(
         count = _stay(write, _by_partition(log), files) if log is not None else 0
 
     def read(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        with opened(where) as log:
+        with opened_whole(where) as log:
             if count and log is not None:
                 stay = ~pc.field(RESIDUE).isin(sorted(_touched(files)))
                 yield from log.to_pyarrow_dataset().scanner(list(columns), filter=stay).to_batches()
