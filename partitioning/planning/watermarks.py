@@ -101,7 +101,7 @@ def _passed(graph: Graph, marks: Mapping[str, Watermark], published: Plan | None
             continue
         times = [marks[name].time for name in sorted(streams)]
         known = [time for time in times if time is not None]
-        late = max(map(behind, sides))
+        late = max(behind(name) for side in sides for name in steps[side].inputs)
         now = min(known) - late if len(known) == len(times) else None
         was = kept.get(kept_before(step, kept))
         if not was or not was.state:
