@@ -52,7 +52,7 @@ def opened(ledger: Ledger, planned: Plan, folder: Path | None = None) -> None:
 
 
 def run_began(pipeline: str, root: str, run: ScheduledRun, *, up_to_date: bool) -> None:
-    """Note when a run of the pipeline's DAG was to run, and when the next is, beside its attempts."""
+    """Note when a run of the pipeline was to begin, and when the next is, beside its attempts."""
     from coset.reports.overview import note_run  # noqa: PLC0415
 
     note_run(store_at(root), pipeline, run, now() if up_to_date else None)

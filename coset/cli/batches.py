@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from coset.batches import steps
+from coset.batches import reported, steps
 from coset.batches.attempt import Attempt
 from coset.batches.interpreter import run_batch
 from coset.batches.ref import BatchRef
@@ -23,6 +23,8 @@ from coset.batches.watch import Watch
 from coset.cli import pipelines, plans
 from coset.cli.output import Answer, check_reason, console, counted, say, show, show_page, step
 from coset.cli.reports import save_page
+from coset.project.schedules import scheduled_run
+from coset.reports.timeliness import ScheduledBy, ScheduledRun
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.commands import Run
@@ -169,10 +171,21 @@ def _plan(pipeline: Pipeline, root: str, options: RunOptions) -> tuple[BatchRef 
     with step(PLAN.name) as said:
         ref, sentence = steps.plan(pipeline, root, options.settings, again=options.again)
         said.append(sentence)
+    _note_run(pipeline.name, root, up_to_date=ref is None)
     if ref is not None:
         for name in steps.group_labels(ref).values():
             say(console(stderr=True), f"       {name}")
     return ref, sentence
+
+
+def _note_run(pipeline: str, root: str, *, up_to_date: bool) -> None:
+    """Note that the pipeline runs, and when it does next as the project says."""
+    now, schedule = datetime.now(UTC), pipelines.here().environment.schedule_of(pipeline)
+    if schedule:
+        run = scheduled_run(schedule, now)
+    else:
+        run = ScheduledRun(int(now.timestamp() * 1000), None, ScheduledBy.PROJECT)
+    reported.run_began(pipeline, root, run, up_to_date=up_to_date)
 
 
 def _outcome(ledger: Ledger, plan: Plan) -> dict[str, Any]:

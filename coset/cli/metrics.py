@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -18,7 +19,9 @@ from coset.batches.watermarks import reached
 from coset.cli import pipelines
 from coset.cli.ends import not_read
 from coset.cli.output import Answer
+from coset.reports.overview import rows_of
 from coset.reports.site import environment
+from coset.reports.timeliness import timeliness
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
@@ -26,6 +29,7 @@ from partitioning.model.artefact import Role
 from partitioning.model.figures import Figures, figures_of
 from partitioning.model.gaps import Explained
 from partitioning.model.incident import Severity
+from partitioning.model.journal import Part
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.outcome import Outcome
 from partitioning.model.plan import Plan
@@ -34,6 +38,16 @@ from partitioning.model.verdict import Judged
 from partitioning.texts import visible
 
 _MOVED = (Role.EXCHANGE, Role.RESULT)
+_OF_PAGES = (
+    ("batch_keys", "keys", "The keys of the last proved batch that were compared.", ""),
+    ("batch_spared_records", "spared", "Its records that were spared a move, as planned.", ""),
+    (
+        "batch_mistimed_ratio",
+        "mistimed",
+        "The share by which the time of its task groups was expected wrongly.",
+        "ratio",
+    ),
+)
 # A metric's labels and value.
 _Sample = tuple[dict[str, str], float]
 
@@ -55,6 +69,7 @@ def printed(named: str, root: str) -> Answer:
     lines = [
         *told,
         *_metric("batch_open_reason", "Why the newest batch is open: 1 at the reason, if it is.", reasons),
+        *_of_pages(pipeline.name, ledger.store, time.time_ns() // 1_000_000),
         *_of_backfills(pipeline.name, ledger.store),
         *_of_incidents(pipeline.name, ledger.store),
         "# EOF",
@@ -171,6 +186,24 @@ def _figures(whole: dict[str, str], figures: Figures) -> Iterator[str]:
         ("batch_heaviest_key_ratio", "The share of the most frequent key.", figures.heaviest, "ratio"),
     ):
         yield from _metric(name, says, [] if value is None else [(whole, value)], unit)
+
+
+def _of_pages(pipeline: str, store: Store, now: int) -> Iterator[str]:
+    """What only the page of all pipelines knows: whether this one is late, and what else its last proved attempt has in
+    the history."""
+    whole = _of_pipeline(pipeline)
+    for row in rows_of(store, [pipeline]):
+        when = timeliness(row, now)
+        says = "Whether it should have published, by its schedule, or else by what is usual."
+        yield from _metric("late", says, [(whole, int(when.late))])
+        due = [] if when.due is None else [(whole, when.due / 1000)]
+        yield from _metric("due_timestamp_seconds", "When it should publish next, by its schedule.", due, "seconds")
+        last = row["proved"] or {}
+        parts = [(whole | {"part": part}, last[f"{part}_seconds"]) for part in Part if f"{part}_seconds" in last]
+        yield from _metric("batch_part_seconds", "How long parts of the last proved batch took.", parts, "seconds")
+        for name, figure, says, unit in _OF_PAGES:
+            found = [(whole, last[figure])] if last.get(figure) is not None else []
+            yield from _metric(name, says, found, unit)
 
 
 def _of_backfills(pipeline: str, store: Store) -> Iterator[str]:

@@ -14,6 +14,7 @@ import msgspec
 from coset.batches.runners.given_settings import CREDENTIAL, checked
 from coset.project.environment import Environment
 from coset.project.project import FILE, Project
+from coset.project.schedules import is_schedule
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.values import Value
@@ -56,6 +57,8 @@ class _File:
             name: Environment(**self._fields(Environment, table, f"environments.{name}"))
             for name, table in tables.items()
         }
+        for name, environment in environments.items():
+            self._look_at_schedules(f"environments.{name}", environment)
         project = Project(folder=self._file.parent, **self._fields(Project, said, ""), environments=environments)
         if project.default and project.default not in environments:
             then = f"name one of {', '.join(environments) or 'the environments that you write into it'}"
@@ -63,6 +66,15 @@ class _File:
         if self._findings:
             raise Refused(*dict.fromkeys(self._findings))
         return project
+
+    def _look_at_schedules(self, place: str, environment: Environment) -> None:
+        given = [("schedule", "schedule", environment.schedule)]
+        given += [("schedules", f"schedules.{name}", schedule) for name, schedule in environment.schedules.items()]
+        for key, called, schedule in given:
+            if schedule and not is_schedule(schedule):
+                then = 'write one, such as "30 6 * * 1-5", or @hourly, @daily, @weekly, @monthly or @yearly'
+                what = f"{place}.{called} cannot be {schedule!r}: it is no cron expression of five fields"
+                self._wrong(place, key, what, then)
 
     def _fields(self, of: type[Value], table: Mapping[str, Any], place: str) -> dict[str, Any]:
         """The fields that a table gives, with the types that they must have; all else is a finding."""

@@ -24,9 +24,10 @@ class Environment(Value, frozen=True, kw_only=True):
     """An environment as coset.toml describes it; paths are relative to that file.
 
     `tables` is where result tables lie, if not in the store. `source` takes the place of the pipelines' own `source=`,
-    and `sources` that of a stream, by `stream` or `pipeline.stream`. `spark` has Spark's settings. `notify` names the
-    variable that holds the addresses of those who are told: they are secret. In `production` Coset asks before it does
-    what cannot be undone.
+    and `sources` that of a stream, by `stream` or `pipeline.stream`. `spark` has Spark's settings. `schedule` is a cron
+    expression that says when pipelines run; `schedules` has those of single ones, and is empty for one without any.
+    `notify` names the variable that holds the addresses of those who are told: they are secret. In `production` Coset
+    asks before it does what cannot be undone.
     """
 
     store: str = ""
@@ -42,6 +43,8 @@ class Environment(Value, frozen=True, kw_only=True):
     docs_url: str = ""
     owner: str = ""
     owners: Mapping[str, str] = field(default_factory=dict)
+    schedule: str = ""
+    schedules: Mapping[str, str] = field(default_factory=dict)
     notify: str = ""
     production: bool = False
 
@@ -60,6 +63,10 @@ class Environment(Value, frozen=True, kw_only=True):
             "COSET_NOTIFY": os.environ.get(self.notify, ""),
         }
         return {name: value for name, value in said.items() if value}
+
+    def schedule_of(self, pipeline: str) -> str:
+        """When a pipeline runs here, as a cron expression in UTC; empty if nothing says it."""
+        return self.schedules.get(pipeline, self.schedule)
 
     def applied(self, pipeline: Pipeline, folder: Path) -> Pipeline:
         """The pipeline with the sources and owner that it has here. Raises Refused if a stream cannot be read so."""

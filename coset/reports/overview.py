@@ -61,9 +61,10 @@ def note(store: Store, pipeline: str, news: Row) -> None:
 
 
 def note_run(store: Store, pipeline: str, run: ScheduledRun, up_to_date: int | None) -> None:
-    """Write when a run of the pipeline's DAG began, and when the next does; `up_to_date` if it found nothing to do."""
+    """Write when a run of the pipeline began, and when the next does; `up_to_date` if it found nothing to do."""
     known = json.loads(store.get(f"{_PREFIX}{pipeline}.json") or b"{}")
-    note(store, pipeline, after_run(known, run, up_to_date))
+    if news := after_run(known, run, up_to_date):
+        note(store, pipeline, news)
 
 
 def note_backfill(site: Site, pipeline: str, number: int, what: str | None) -> None:

@@ -1,8 +1,9 @@
-"""Timeliness: when a pipeline should publish next, by the schedule of its DAG where that is known, else by how often it
-usually does."""
+"""Timeliness: when a pipeline should publish next, by its schedule where that is known, else by how often it usually
+does."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple
 
 from coset.reports.site import Row
@@ -12,12 +13,20 @@ from partitioning.values import Value
 _TENTH = 10
 
 
+class ScheduledBy(StrEnum):
+    """What says when a pipeline runs."""
+
+    DAG = "DAG"
+    PROJECT = "coset.toml"
+
+
 class ScheduledRun(NamedTuple):
-    """A run of a pipeline's DAG: when it was to run, and when the next is, in milliseconds since 1970; the second is
-    None if no schedule says it."""
+    """A run of a pipeline: when it was to run, and when the next is, in milliseconds since 1970; the second is None if
+    no schedule says it."""
 
     ran: int
     next: int | None
+    by: ScheduledBy = ScheduledBy.DAG
 
 
 def after_run(known: Row, run: ScheduledRun, up_to_date: int | None) -> dict[str, object]:
@@ -27,10 +36,12 @@ def after_run(known: Row, run: ScheduledRun, up_to_date: int | None) -> dict[str
     `known` is what was noted before.
     """
     if run.next is None or run.next <= run.ran:
-        return {"schedule": None}
+        # The other may go on to say it.
+        other = (known.get("schedule") or {}).get("by", ScheduledBy.DAG) != run.by
+        return {} if other else {"schedule": None}
     before: Row = known.get("schedule") or {"ran": run.ran, "next": run.next, "due": run.ran, "took": 0}
     due = run.ran if _is_well(known, before) else before["due"]
-    noted = {"ran": run.ran, "next": run.next, "due": due, "took": _took(known, before)}
+    noted = {"ran": run.ran, "next": run.next, "due": due, "took": _took(known, before), "by": run.by}
     current = before.get("current") if up_to_date is None else up_to_date
     return {"schedule": noted | ({} if current is None else {"current": current})}
 

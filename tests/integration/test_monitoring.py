@@ -79,6 +79,11 @@ def test_a_parser_of_openmetrics_reads_what_is_printed(printed: dict[str, Metric
         each.labels["state"]: each.value for each in printed["coset_unfinished_backfills"].samples
     } == dict.fromkeys(("running", "paused", "compared"), 0)
     assert printed["coset_published_timestamp_seconds"].samples[0].value > 1e9
+    assert [each.value for each in printed["coset_late"].samples] == [0]
+    assert printed["coset_due_timestamp_seconds"].samples == []
+    parts = {each.labels["part"] for each in printed["coset_batch_part_seconds"].samples}
+    assert parts == {"plan", "audit", "check", "publish"}
+    assert [each.value for each in printed["coset_batch_keys"].samples] == [5]
 
 
 def test_rules_and_dashboard_name_only_metrics_that_are_printed(printed: dict[str, Metric]) -> None:
@@ -120,6 +125,7 @@ def test_each_alert_is_raised_when_it_should_be_and_not_before(tmp_path: Path) -
     pipeline, stream = f"{{{whole}}}", f'{{{whole}, stream="views", partition="0"}}'
     series = {
         f"coset_published_timestamp_seconds{pipeline}": "0x400",
+        f"coset_late{pipeline}": "0x120 1x400",
         f"coset_lag_records{stream}": "5x400",
         f"coset_lag_seconds{stream}": "0+60x400",
         f"coset_findings{pipeline}": "0x9 1x400",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ source = "landing/dev"
 imports = ["pipelines"]
 runner = "local"
 docs = "docs"
+schedules = {spent = "@yearly"}
 
 [environments.prod]
 production = true
@@ -94,6 +97,9 @@ def test_all_pipelines_of_a_project_run_and_stand_somewhere(project: Path) -> No
         ("large", "dags/pipelines/large.py"),
         ("spent", "dags/pipelines/money.py"),
     ]
+    new_year = datetime(datetime.now(UTC).year + 1, 1, 1, tzinfo=UTC).timestamp() * 1000
+    assert [(row["late"], row["due"]) for row in listed] == [(False, None), (False, new_year)]
+    assert re.search(r"spent .* 20\d\d-01-01 00:00:00 UTC ", said(project, "list").stdout)
     assert "nothing to do" in said(project, "run", "--all").stdout.lower()
 
 

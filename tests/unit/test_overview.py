@@ -8,7 +8,7 @@ from typing import Any
 from coset.reports.batch_index import add, published
 from coset.reports.overview import note, note_backfill, note_run, of_rows, put_overview
 from coset.reports.site import Site
-from coset.reports.timeliness import ScheduledRun, after_run, timeliness
+from coset.reports.timeliness import ScheduledBy, ScheduledRun, after_run, timeliness
 from partitioning.model.occasion import as_time
 from partitioning.model.verdict import Commit, TableVersion
 from tests.memory_store import MemoryStore
@@ -74,6 +74,8 @@ def test_with_a_schedule_a_pipeline_is_late_when_a_run_should_have_published_and
     # By hand, in between.
     known["published"] = at(30)
     assert (late(76), late(110)) == (False, True)
+    # Who runs it without a schedule takes away what the DAG says only if he is the DAG.
+    assert after_run(known, ScheduledRun(at(90), None, ScheduledBy.PROJECT), None) == {}
     known.update(after_run(known, ScheduledRun(at(90), None), None))
     assert timeliness(known | {"late_after": 3600.0}, at(90)).late is True
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from importlib import invalidate_caches
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coset import Pipeline
 from coset.project.coset_toml import project_of
@@ -17,6 +21,7 @@ from coset.project.environment import Environment
 from coset.project.here import entered
 from coset.project.pipeline_files import find, load, names
 from coset.project.project import Project
+from coset.project.schedules import is_schedule, scheduled_run
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 
@@ -146,6 +151,32 @@ def test_all_that_is_wrong_is_said_at_once_with_its_line(tmp_path: Path) -> None
         "environments.dev.runner cannot be 'yarn'",
     ]
     assert len(found) == 5
+
+
+def test_a_schedule_is_an_expression_of_cron(tmp_path: Path) -> None:
+    text = '[environments.prod]\nschedule = "@hourly"\nschedules = {spent = "30 6 * * 1-5", scores = ""}\n'
+    prod = project_of(written(tmp_path, text)).environments["prod"]
+    assert [prod.schedule_of(name) for name in ("visits", "spent", "scores")] == ["@hourly", "30 6 * * 1-5", ""]
+    wrong = {"@continuous", "61 * * * *", "0 0 30 2 *", "* * * * * *", "every hour"}
+    for schedule in wrong:
+        ((what, (kind, line, then)),) = refused(
+            written(tmp_path, f'[environments.dev]\nschedule = "{schedule}"\n')
+        ).items()
+        assert (kind, line) == (Kind.SETTING, "2")
+        assert what.startswith(f"environments.dev.schedule cannot be {schedule!r}: ")
+        # What is said to be right, is.
+        assert [is_schedule(each) for each in re.findall(r'(?<=")[^"]+(?=")|@[a-z]+', then)] == [True] * 6
+    ((what, _),) = refused(written(tmp_path, '[environments.dev]\nschedules = {spent = "never"}\n')).items()
+    assert what.startswith("environments.dev.schedules.spent cannot be 'never': ")
+
+
+@given(st.datetimes(datetime(2000, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC)), st.integers(0, 59))  # noqa: DTZ001
+def test_a_run_is_that_of_the_last_time_at_which_one_was_to_begin(now: datetime, minute: int) -> None:
+    run = scheduled_run(f"{minute} * * * *", now)
+    began = now.replace(minute=minute, second=0, microsecond=0)
+    began -= timedelta(hours=began > now)
+    assert run.ran == began.timestamp() * 1000
+    assert run.next == (began + timedelta(hours=1)).timestamp() * 1000
 
 
 @pytest.mark.parametrize(
