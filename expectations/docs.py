@@ -25,10 +25,11 @@ from msgspec import to_builtins
 from coset.reports import batch_index
 from coset.reports.expected_time import beside_expected, pace_of
 from coset.reports.parts import of_parts
-from coset.reports.site import Row, Site, environment, listed
+from coset.reports.site import Row, Site, listed
 from coset.reports.templates import GLOBALS, PAGES, seen, template
 from partitioning.diff.kept_states import kept_sentences
 from partitioning.documents.document import digest
+from partitioning.environment import environment
 from partitioning.errors import Finding
 from partitioning.model.artefact import Role
 from partitioning.model.backfill import Comparison, StateComparison, TableComparison

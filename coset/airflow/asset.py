@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, AssetAlias
 
 from partitioning.documents.ledger import Ledger
+from partitioning.environment import environment
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Commit, Decision, Verdict
 
@@ -67,6 +68,7 @@ def event(ledger: Ledger, plan: Plan, verdict: Verdict, commit: Commit) -> dict[
         "attempt": verdict.attempt,
         "judged": str(verdict.why),
         "records": plan.records,
+        **({"environment": name} if (name := environment()) else {}),
     }
     tables = {each.table: each.version for each in commit.tables}
     left_out = 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from coset.reports.site import environment
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Shown
+from partitioning.environment import environment
 from partitioning.texts import visible
 
 # What the command line calls the pipelines of this process's DAGs, by pipeline name.

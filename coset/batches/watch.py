@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from coset.batches.incident_log import IncidentLog, milliseconds, this_process
 from coset.batches.telling import Channel, Notice, Untold
 from coset.batches.waiting import warned
-from coset.reports.site import environment
 from partitioning.commands import Shown, Status
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
+from partitioning.environment import environment
 from partitioning.errors import CosetError
 from partitioning.explain.incident_texts import text, title
 from partitioning.model.incident import Message, News, Outcome, Passed, Severity, Stopped, Trouble

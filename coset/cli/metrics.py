@@ -20,11 +20,11 @@ from coset.cli import pipelines
 from coset.cli.ends import not_read
 from coset.cli.output import Answer
 from coset.reports.overview import rows_of
-from coset.reports.site import environment
 from coset.reports.timeliness import timeliness
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
+from partitioning.environment import environment
 from partitioning.model.artefact import Role
 from partitioning.model.figures import Figures, figures_of
 from partitioning.model.gaps import Explained

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from partitioning.documents.ledger import Ledger
+from partitioning.environment import environment
 from partitioning.model.backfill import pipeline_of
 from partitioning.model.outcome import Outcome
 from partitioning.model.plan import Plan
@@ -123,9 +124,9 @@ def _tell(ledger: Ledger, plan: Plan, attempt: int, event: Callable[[AttemptRun]
 
         from coset.lineage.events import AttemptRun  # noqa: PLC0415
 
-        namespace = os.environ.get("OPENLINEAGE_NAMESPACE") or "coset"
+        namespace, tables = os.environ.get("OPENLINEAGE_NAMESPACE", ""), ledger.uri(TABLES).rstrip("/")
         client = OpenLineageClient()
-        client.emit(event(AttemptRun(plan, attempt, ledger.uri(TABLES).rstrip("/"), namespace)))
+        client.emit(event(AttemptRun(plan, attempt, tables, namespace, environment())))
         client.close(timeout=5)
     except ImportError:
         _untold(plan, "its client is not installed: pip install 'coset[lineage]'")

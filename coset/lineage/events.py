@@ -32,17 +32,25 @@ from partitioning.model.verdict import Commit, Verdict
 
 @dataclass(frozen=True, slots=True)
 class AttemptRun:
-    """An attempt: its plan, its number, the address of its store's tables, and the namespace of its job."""
+    """An attempt: its plan, its number, the address of its store's tables, the namespace of its job if one is given,
+    and the environment if there is one."""
 
     plan: Plan
     attempt: int
     tables: str
-    namespace: str
+    given: str
+    environment: str
 
     @property
     def run(self) -> UUID:
-        """The id of the run."""
-        return uuid5(NAMESPACE_URL, f"coset:{digest(self.plan)}:{self.attempt}")
+        """The id of the run. Environments may read the same topics, and so have the same plans."""
+        whose = f":{self.environment}" if self.environment else ""
+        return uuid5(NAMESPACE_URL, f"coset:{digest(self.plan)}:{self.attempt}{whose}")
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of its job: a pipeline is another job in each environment."""
+        return self.given or (f"coset.{self.environment}" if self.environment else "coset")
 
 
 def started(told: AttemptRun, at: int) -> RunEvent:
@@ -88,7 +96,8 @@ def _event(
     run: Mapping[str, RunFacet],
     outputs: list[OutputDataset],
 ) -> RunEvent:
-    tags = TagsRunFacet([TagsRunFacetFields("outcome", outcome, "COSET")], producer=PRODUCER)
+    said = {"outcome": str(outcome)} | ({"environment": told.environment} if told.environment else {})
+    tags = TagsRunFacet([TagsRunFacetFields(*tag, "COSET") for tag in said.items()], producer=PRODUCER)
     offsets = facets.offsets(told.plan, digest(told.plan))
     inputs = [InputDataset(*of_stream(stream.declared)) for stream in told.plan.streams]
     return RunEvent(

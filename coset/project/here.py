@@ -12,8 +12,8 @@ from pathlib import Path
 from coset.project.coset_toml import project_of
 from coset.project.environment import Environment
 from coset.project.project import FILE, Project
-from coset.reports.site import ENVIRONMENT, environment
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.environment import ENVIRONMENT, environment
 
 
 @dataclass(frozen=True, slots=True)

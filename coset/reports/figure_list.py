@@ -24,7 +24,8 @@ class FigureTopic(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure that rows have, of a result table if one is named: of those that are `listed` so."""
+    """A figure that rows have, of a result table if one is named: of those that are `listed` so. `beside` it stands
+    what a row says of it in words."""
 
     name: str
     title: str
@@ -32,12 +33,13 @@ class Figure:
     topic: FigureTopic
     table: str = ""
     listed: str = "tables"
+    beside: str = ""
 
     @property
     def goes_by_tasks(self) -> bool:
         """Whether another scheme or number of tasks makes another value of it, so that only batches of the same tell
         what is usual."""
-        return self.topic in (FigureTopic.TIME, FigureTopic.TASKS) or self.name in _MOVED
+        return self.topic in (FigureTopic.TIME, FigureTopic.TASKS) or self.name in _BY_TASKS
 
     def value(self, row: Mapping[str, Any]) -> float | None:
         """A row's value; None if it is not known."""
@@ -50,12 +52,12 @@ class Figure:
         return "–" if value is None else self.form(value)
 
 
-_MOVED = ("moved", "spared")
+_BY_TASKS = ("moved", "spared", "row_bytes")
 _COUNT, _SECONDS, _TIMES, _SHARE = "{:,}".format, "{:,.1f} s".format, "{:.2f}".format, "{:.1%}".format
 
 FIGURES = (
-    Figure("lag_records", "Lag when planned, in records", _COUNT, FigureTopic.BEHIND),
-    Figure("lag_seconds", "Lag when planned, in time", duration, FigureTopic.BEHIND),
+    Figure("lag_records", "Lag when planned, in records", _COUNT, FigureTopic.BEHIND, beside="lag_worst"),
+    Figure("lag_seconds", "Lag when planned, in time", duration, FigureTopic.BEHIND, beside="lag_worst"),
     Figure("seconds", "Tasks ran", _SECONDS, FigureTopic.TIME),
     Figure("cpu_seconds", "CPU", _SECONDS, FigureTopic.TIME),
     Figure("plan_seconds", "Planning took", _SECONDS, FigureTopic.TIME),

@@ -8,6 +8,7 @@ from collections.abc import Set
 from markupsafe import Markup, escape
 
 from coset.reports.plots import Plot, Point
+from partitioning.texts import visible
 
 
 def marks(plot: Plot, here: Set[str]) -> Markup:
@@ -33,7 +34,8 @@ def _cells(point: Point, here: Set[str]) -> str:
     linked = f'<a href="{page}">{batch}</a>' if page in here else batch
     attempt = f", attempt {escape(point.row['attempt'])}" if point.row["attempt"] else ""
     proved, unusual = "" if point.row["success"] else ", not proved", " ○" if point.unusual else ""
-    shown = f"{escape(point.text)}{unusual}", escape(point.usual)
+    beside = f' <span class="soft">{escape(visible(point.beside))}</span>' if point.beside else ""
+    shown = f"{escape(point.text)}{unusual}{beside}", escape(point.usual)
     return (
         f"<tr><td>{linked}{attempt}{proved}</td>" + "".join(f'<td class="n">{cell}</td>' for cell in shown) + "</tr>\n"
     )
@@ -42,7 +44,8 @@ def _cells(point: Point, here: Set[str]) -> str:
 def _told(point: Point) -> str:
     attempt = f", attempt {point.row['attempt']}" if point.row["attempt"] else ""
     proved, unusual = "" if point.row["success"] else ", not proved", ", unusual" if point.unusual else ""
-    return f"Batch {point.row['batch']}{attempt}: {point.text}{proved}{unusual}"
+    beside = f"; furthest behind {visible(point.beside)}" if point.beside else ""
+    return f"Batch {point.row['batch']}{attempt}: {point.text}{proved}{unusual}{beside}"
 
 
 def _shape(point: Point) -> str:

@@ -19,13 +19,14 @@ _MARGIN = 6
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """An attempt in a plot: where it lies, the row of the index, what was usual then, and whether its value is outside
-    of that."""
+    """An attempt in a plot: where it lies, the row of the index, its value in words and what stands beside it, what was
+    usual then, and whether its value is outside of that."""
 
     x: float
     y: float
     row: Row
     text: str
+    beside: str
     usual: str
     unusual: bool
 
@@ -73,7 +74,8 @@ class Plot:
             if value is not None:
                 outside = band is not None and not band[0] <= value <= band[1]
                 between = _between(figure, band, value) if band else "–"
-                points.append(Point(x(place), y(value), row, figure.text(row), between, outside))
+                beside = row.get(figure.beside, "")
+                points.append(Point(x(place), y(value), row, figure.text(row), beside, between, outside))
         bands, lower, upper = list[str](), list[str](), list[str]()
         for place, band in enumerate([*usual, None]):
             if band is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +16,6 @@ from partitioning.model.outcome import Outcome
 Row = Mapping[str, Any]
 # Airflow's own variable: where its pages are, as browsers see them.
 AIRFLOW = "AIRFLOW__API__BASE_URL"
-# The variable with the name of the environment in which a process works; see `coset.project`.
-ENVIRONMENT = "COSET_ENV"
-
-
-def environment() -> str:
-    """The name of the environment in which this process works; empty if there is none."""
-    return os.environ.get(ENVIRONMENT, "")
 
 
 @dataclass(frozen=True, slots=True)

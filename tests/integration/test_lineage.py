@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from referencing import Registry, Resource
 
 from coset import expect
 from coset.batches.ref import BatchRef
+from coset.lineage.events import AttemptRun
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.model.outcome import Outcome
@@ -80,21 +82,25 @@ def wrong(event: dict[str, Any]) -> Iterator[str]:
         yield from (f"{error.json_path}: {error.message}" for error in asked.iter_errors(told))
 
 
-def told(recorder: Recorder) -> list[dict[str, Any]]:
+def told(recorder: Recorder, namespace: str = "coset") -> list[dict[str, Any]]:
     """The events that came, each with the schema that it names."""
     events: list[Any] = recorder.messages
     for event in events:
         assert list(wrong(event)) == []
         assert event["schemaURL"].endswith("/OpenLineage.json#/$defs/RunEvent")
-        assert (event["job"]["namespace"], event["job"]["name"]) == ("coset", "clicked")
+        assert (event["job"]["namespace"], event["job"]["name"]) == (namespace, "clicked")
     return events
 
 
 def outcome(event: dict[str, Any]) -> str:
     """The word for what became of the attempt."""
-    (found,) = [tag for tag in event["run"]["facets"]["tags"]["tags"] if tag["source"] == "COSET"]
-    assert found["key"] == "outcome"
-    return str(found["value"])
+    (found,) = [value for key, value in tags(event) if key == "outcome"]
+    return found
+
+
+def tags(event: dict[str, Any]) -> list[tuple[str, str]]:
+    """What Coset says of the run in a word."""
+    return [(tag["key"], tag["value"]) for tag in event["run"]["facets"]["tags"]["tags"] if tag["source"] == "COSET"]
 
 
 def test_a_published_batch_is_told_by_its_start_and_its_end(root: str, recorder: Recorder, tmp_path: Path) -> None:
@@ -135,6 +141,21 @@ def test_the_offsets_of_a_run_are_as_their_schema_says(root: str, recorder: Reco
     ]
     assert sum(each["to"] - each["from"] for each in facet["partitions"]) == 10
     assert facet["_schemaURL"] == f"{json.loads(FACET.read_text())['$id']}#/$defs/CosetOffsetsRunFacet"
+
+
+def test_a_pipeline_is_another_job_in_each_environment_though_its_plans_are_the_same(
+    root: str, recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "coset.toml").write_text("[environments.prod]\n")
+    planned = forked.coset("plan", "clicked.py", folder=tmp_path, environment={**os.environ, "COSET_ENV": "prod"})
+    assert planned.returncode == 0, planned.stderr
+    (start,) = told(recorder, "coset.prod")
+    assert tags(start) == [("outcome", "not run"), ("environment", "prod")]
+    plan = Ledger(store_at(root), "clicked").plan(0)
+    assert plan is not None
+    runs = [str(AttemptRun(plan, 0, "", "", name).run) for name in ("prod", "dev", "")]
+    assert (runs[0], len(set(runs))) == (start["run"]["runId"], 3)
+    assert AttemptRun(plan, 0, "", "shop", "prod").namespace == "shop"
 
 
 def test_an_event_that_is_not_as_specified_would_be_found(root: str, recorder: Recorder, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coset.reports.figure_list import FIGURES, Figure, FigureTopic
+from coset.reports.marks import cells, marks
 from coset.reports.plots import DRAWN, HEIGHT, WIDTH, Plot, plots, unusual
 from coset.reports.site import Site
 from expectations.checkpoint import judge
@@ -174,6 +175,22 @@ def test_what_expectations_measured_has_plots_of_its_own_by_table_and_figure() -
         ("paid: sum of amount", "-5.5", "-6.05"),
     ]
     assert all(plot.bands for plot in found)
+
+
+def test_the_partition_that_was_furthest_behind_stands_beside_the_lag() -> None:
+    lag = next(each for each in FIGURES if each.name == "lag_records")
+    worst = "a<b>-1 with 7 records"
+    made = [
+        {"batch": n, "attempt": 0, "page": "", "success": True, "lag_records": 9, "lag_worst": worst} for n in (0, 1)
+    ]
+    del made[0]["lag_worst"]
+    plot = Plot.of(lag, made)
+    assert plot is not None
+    newest, before = cells(plot, set()).split("</tr>")[:2]
+    assert '>9 <span class="soft">a&lt;b&gt;-1 with 7 records</span><' in newest
+    assert ">9<" in before
+    titles = re.findall("<title>(.*?)</title>", marks(plot, set()))
+    assert titles == ["Batch 0: 9", "Batch 1: 9; furthest behind a&lt;b&gt;-1 with 7 records"]
 
 
 def test_a_changed_number_of_tasks_is_marked_where_it_begins() -> None:
