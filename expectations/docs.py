@@ -29,7 +29,7 @@ from coset.reports.site import Row, Site, listed
 from coset.reports.templates import GLOBALS, PAGES, seen, template
 from partitioning.diff.kept_states import kept_sentences
 from partitioning.documents.document import digest
-from partitioning.environment import environment
+from partitioning.environment_name import environment
 from partitioning.errors import Finding
 from partitioning.model.artefact import Role
 from partitioning.model.backfill import Comparison, StateComparison, TableComparison

@@ -196,7 +196,8 @@ def _exception(result: ExpectationValidationResult) -> list[str]:
     """Why the expectation could not be evaluated, if so."""
     info = result.exception_info or {}
     infos = [info] if "raised_exception" in info else list(info.values())
-    return [f"it cannot be evaluated: {one['exception_message']}" for one in infos if one.get("raised_exception")]
+    why = (f"it cannot be evaluated: {one['exception_message']}" for one in infos if one.get("raised_exception"))
+    return list(dict.fromkeys(why))
 
 
 def _offenders(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, AssetAlias
 
 from partitioning.documents.ledger import Ledger
-from partitioning.environment import environment
+from partitioning.environment_name import environment
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Commit, Decision, Verdict
 

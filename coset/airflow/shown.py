@@ -7,7 +7,7 @@ from pathlib import Path
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Shown
-from partitioning.environment import environment
+from partitioning.environment_name import environment
 from partitioning.texts import visible
 
 # What the command line calls the pipelines of this process's DAGs, by pipeline name.

@@ -17,7 +17,7 @@ from coset.batches.waiting import warned
 from partitioning.commands import Shown, Status
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
-from partitioning.environment import environment
+from partitioning.environment_name import environment
 from partitioning.errors import CosetError
 from partitioning.explain.incident_texts import text, title
 from partitioning.model.incident import Message, News, Outcome, Passed, Severity, Stopped, Trouble

@@ -13,7 +13,7 @@ from partitioning.model.incident import Incident
 from partitioning.model.occasion import as_iso, as_time
 from partitioning.texts import visible
 
-_COLUMNS = ("incident", "since", "until", "cause", "failures", "last batch", "owner")
+_COLUMNS = ("incident", "severity", "since", "until", "cause", "failures", "last batch", "owner")
 
 
 def listed(named: str, root: str, *, ended: bool) -> Answer:
@@ -38,6 +38,7 @@ def _row(incident: Incident, *, backfills: bool, ended: bool) -> tuple[str, ...]
     until = "" if incident.ended is None else as_time(incident.ended)
     return (
         f"{incident.number} of backfills" if backfills else str(incident.number),
+        incident.severity,
         as_time(incident.began),
         *((until,) if ended else ()),
         cause(incident),

@@ -24,7 +24,7 @@ from coset.reports.timeliness import timeliness
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
-from partitioning.environment import environment
+from partitioning.environment_name import environment
 from partitioning.model.artefact import Role
 from partitioning.model.figures import Figures, figures_of
 from partitioning.model.gaps import Explained

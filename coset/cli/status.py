@@ -121,7 +121,7 @@ def _newest(ledger: Ledger, standing: Standing) -> tuple[str, list[str], str | N
     if standing.verdict is None and (wrong := waits_for(ledger, plan.batch)):
         needs = [
             "It waits: the checks of its last two attempts failed in the same way.",
-            *(finding.what for finding in wrong),
+            *(line for finding in wrong for line in finding.what.split("\n")),
         ]
         return (
             f"Batch {plan.batch} is open.",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from partitioning.documents.ledger import Ledger
-from partitioning.environment import environment
+from partitioning.environment_name import environment
 from partitioning.model.backfill import pipeline_of
 from partitioning.model.outcome import Outcome
 from partitioning.model.plan import Plan

@@ -13,7 +13,7 @@ from coset.project.coset_toml import project_of
 from coset.project.environment import Environment
 from coset.project.project import FILE, Project
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.environment import ENVIRONMENT, environment
+from partitioning.environment_name import ENVIRONMENT, environment
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def note_backfill(site: Site, pipeline: str, number: int, what: str | None) -> N
 
 
 def overview_of(store: Store, pipelines: Iterable[str], link: Callable[[str], str]) -> str | None:
-    """The page of these pipelines and no others, each with a link; None if none of them has an attempt."""
+    """The page of these pipelines and no others, each with a link; None if none of them has a batch."""
     rows = rows_of(store, pipelines)
     return _page(store, rows, link) if rows else None
 
@@ -86,9 +86,18 @@ def reported(store: Store) -> list[str]:
 
 
 def rows_of(store: Store, pipelines: Iterable[str]) -> list[dict[str, Any]]:
-    """What is known of those of these pipelines that have an attempt: what is not proved first, then the oldest."""
+    """What is known of those of these pipelines that have a batch: what is not proved first, then the oldest."""
     rows = [json.loads(store.get(f"{_PREFIX}{name}.json") or b"null") for name in pipelines]
-    return sorted((row for row in rows if row and row.get("newest")), key=_worst_first)
+    begun = (_begun(row) for row in rows if row and (row.get("newest") or row.get("open")))
+    return sorted(begun, key=_worst_first)
+
+
+def _begun(row: dict[str, Any]) -> dict[str, Any]:
+    """What is known of a pipeline; of one without an attempt that was checked, by its first batch, which is open."""
+    if row.get("newest"):
+        return row
+    first, what = row["open"], {"outcome": Outcome.UNRUN, "success": False, "summary": "its first batch is planned"}
+    return row | {"newest": {"batch": first["batch"], "attempt": 0, "page": "", "began": "", **what}, "proved": None}
 
 
 def _page(store: Store, rows: list[dict[str, Any]], link: Callable[[str], str | None]) -> str:

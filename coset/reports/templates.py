@@ -11,7 +11,7 @@ import jinja2
 from jinja2.nodes import EvalContext
 from markupsafe import Markup, escape
 
-from partitioning.environment import environment
+from partitioning.environment_name import environment
 from partitioning.model.outcome import Outcome
 from partitioning.texts import MOST_IN_A_SENTENCE, visible
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
 from coset.reports.batch_index import add, published
-from coset.reports.overview import note, note_backfill, note_run, of_rows, put_overview
+from coset.reports.overview import note, note_backfill, note_run, of_rows, overview_of, put_overview
 from coset.reports.site import Site
 from coset.reports.timeliness import ScheduledBy, ScheduledRun, after_run, timeliness
 from partitioning.model.occasion import as_time
@@ -40,6 +41,19 @@ def test_a_pipeline_that_is_quiet_for_longer_than_usual_is_late() -> None:
         put_overview(Site(None, store), "delays", of_rows(hourly(ago(quiet))))
         assert ("✗ late" in page(store)) is late
         assert "usually every 60 min" in page(store)
+
+
+def test_a_pipeline_whose_first_batch_is_not_checked_yet_is_there_without_a_link() -> None:
+    store = MemoryStore()
+    note(store, "planned", {"open": {"batch": 0, "since": "2026-11-24 10:00:00 UTC", "waits": ""}})
+    assert overview_of(store, ["planned", "nothing"], "/{}".format) is not None
+    put_overview(Site(None, store), "delays", of_rows(hourly(ago(HOUR))))
+    text = page(store)
+    assert "… not run</strong>,<br>batch 0" in text
+    assert "Batch 0 is open since 2026-11-24 10:00:00 UTC." in text
+    # It has no history yet.
+    assert re.findall('href="([^"]+)"', text) == ["../delays/docs/index.html"]
+    assert text.index("planned") < text.index(">delays<")
 
 
 def test_with_a_schedule_a_pipeline_is_late_when_a_run_should_have_published_and_did_not() -> None:
