@@ -49,8 +49,8 @@ def main() -> int:
             rows = pa.table({"user": named, "amount": pa.array(random.integers(0, 1000, len(users)))})
             land_rows(pipeline.streams[0], rows, "rows")
             with measured() as cost:
-                ref = _batch(pipeline, Path(temp))
-            table.add_row(name, f"{cost.cpu:.1f}", f"{cost.wall:.1f}", _written(ref))
+                ref = run_whole(pipeline, Path(temp))
+            table.add_row(name, f"{cost.cpu:.1f}", f"{cost.wall:.1f}", written(ref))
     console(stderr=False).print(table)
     return 0
 
@@ -73,7 +73,8 @@ def _pipeline(folder: Path, parts: str, columns: str) -> Pipeline:
     return pipeline
 
 
-def _batch(pipeline: Pipeline, folder: Path) -> BatchRef:
+def run_whole(pipeline: Pipeline, folder: Path) -> BatchRef:
+    """Run and publish a batch in one process."""
     ref, said = plan(pipeline, f"file://{folder}/store")
     assert ref is not None, said
     with Local(processes=1, memory="4GB") as runner:
@@ -81,7 +82,8 @@ def _batch(pipeline: Pipeline, folder: Path) -> BatchRef:
     return ref
 
 
-def _written(ref: BatchRef) -> str:
+def written(ref: BatchRef) -> str:
+    """The rows and bytes of state that a batch wrote."""
     ledger, planned = ref.load()
     receipts = [ledger.receipt(planned.batch, 0, group.group) for group in planned.groups]
     files = [file for one in receipts if one for task in one.tasks for file in task.left(Role.STATE)]

@@ -20,7 +20,7 @@ from partitioning.model.plan import (
 )
 from partitioning.model.streams import Column
 from partitioning.sections import runs
-from partitioning.values import Value
+from partitioning.values import Value, replace
 
 _ABSENT = ""
 
@@ -133,7 +133,8 @@ def _step(step: Step) -> dict[str, str]:
         "fan in": _text(step.fan_in),
         "function": _text(step.function),
         "is given": " and ".join(step.inputs) if step.on_dataframes else _ABSENT,
-        "keeps state": _text(step.state),
+        # Watermarks move with each batch, as offsets do.
+        "keeps state": _text(step.state and replace(step.state, watermark=None)),
     } | _columns(step.columns)
 
 

@@ -131,7 +131,7 @@ class _Origins:
             "SQL": sorted(self._sources(name)) if step.op == "merge" else step.sql,
             # Where a partial step's rows lie, or what state a step has, does not change the rows.
             "key": (step.key, step.key_format, step.rekeys and step.op is not Op.PARTIAL),
-            "state": step.state and replace(step.state, placement=None, changed=None),
+            "state": step.state and replace(step.state, placement=None, changed=None, watermark=None),
             "function": (step.function, step.columns, step.inputs if step.on_dataframes else ()),
         }
 

@@ -175,7 +175,7 @@ def _row(found: Surprise) -> tuple[str, str, str]:
 def _of_growing(op: Op) -> str:
     if op is Op.RECENT:
         return "if keys have no end, add a window to the key of both flows, as a day"
-    drop = "use process(state=), which can drop keys"
+    expire = "if keys have no end, let them expire with time= and keep="
     if op is Op.COMBINE:
-        return f"if keys have no end, {drop}, or add a window to the key, as a day, and aggregate without running"
-    return f"if keys have no end, {drop}"
+        return f"{expire}, or add a window to the key, as a day, and aggregate without running"
+    return expire

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from fractions import Fraction
 
 import pytest
 
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.diff.declarations import changes
 from partitioning.diff.key_owners import kept
 from partitioning.diff.moved_keys import Portion, handovers, moved
@@ -13,13 +15,16 @@ from partitioning.diff.plan_diff import diff, diff_sections
 from partitioning.diff.table_changes import results
 from partitioning.explain.explain import explain
 from partitioning.explain.reason_texts import move_reason
+from partitioning.model.graph import Step
 from partitioning.model.plan import Plan, TaskGroup, TaskMove, TaskRef
 from partitioning.model.reasons import Said
 from partitioning.model.schemes import tasks
 from partitioning.model.takes import Task
+from partitioning.model.watermarks import TimePassed
 from partitioning.sections import markdown
 from partitioning.values import replace
 from tests.goldens import expect_golden
+from tests.plans import arrived, plan_of
 from tests.shown import fed, merged, tails, unified
 
 
@@ -45,6 +50,25 @@ def test_the_same_plan_twice_is_no_change() -> None:
 
 def test_a_plan_with_other_offsets_says_that_nothing_else_changed() -> None:
     assert diff(tails(), tails(batch=1)).sentences == ("Nothing changed but the offsets.",)
+
+
+def test_a_watermark_that_moved_on_is_no_change() -> None:
+    pipeline = Pipeline("shown", source="s3://landing/topics")
+    clicks = pipeline.stream("clicks", key="k", partitions=2, time="seen")
+    totals = clicks.select("1 AS n, seen").combine(
+        "sum(n) AS n, max(seen) AS seen", running=True, time="seen", keep=timedelta(hours=1), name="totals"
+    )
+    totals.write("totals")
+    totals.expired(name="ended").write("ended")
+    plan = plan_of(pipeline, [arrived("clicks", [10, 10])])
+    stages = tuple(replace(stage, steps=tuple(map(_further, stage.steps))) for stage in plan.stages)
+    moved_on = replace(plan, batch=1, stages=stages)
+    assert moved_on.stages != plan.stages
+    assert diff(plan, moved_on).sentences == ("Nothing changed but the offsets.",)
+
+
+def _further(step: Step) -> Step:
+    return replace(step, state=replace(step.state, watermark=TimePassed(1, 2))) if step.state else step
 
 
 def test_explain_compares_in_the_same_words_as_diff() -> None:
