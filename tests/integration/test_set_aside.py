@@ -50,7 +50,7 @@ def ran(pipeline: Pipeline, store: Store, docs: Path) -> BatchRef:
 def rows(store: Store, table: str = "spent") -> list[Mapping[str, Any]]:
     found = first_rows(store, table, 1000)
     assert found is not None
-    return sorted(found.rows.select(["customer", "orders", "spent"]).to_pylist(), key=lambda row: str(row["customer"]))
+    return sorted(found.rows.select(["customer", "orders", "spent"]).to_pylist(), key=str)
 
 
 def set_aside(ref: BatchRef) -> list[dict[str, Any]]:
@@ -192,6 +192,19 @@ def test_a_value_or_key_of_a_topic_that_cannot_be_read_is_set_aside(
     ref = ran(pipeline, store, tmp_path)
     assert rows(store) == [{"customer": "ann", "orders": 2, "spent": 5.0}]
     assert [(record["offset"], record["raw"]) for record in set_aside(ref)] == [(1, b"x"), (2, b'{"amount": 2}')]
+    # Where a record lies in its broker nobody can correct it.
+    with pytest.raises(Refused, match=f"topic '?{topic}'? is read from its broker") as refused:
+        actions.begin(pipeline, store, Asked(0, 0, DEFAULTS, "corrected", True))
+    assert "produce" in refused.value.findings[0].then
+    # What that advises: both are produced once more, and the next batch takes each once.
+    produce(kafka, topic, [(b"ann", b'{"amount": 8}'), (b"bob", b'{"amount": 2}')], partition=0)
+    later = ran(pipeline, store, tmp_path)
+    assert rows(store) == [
+        {"customer": "ann", "orders": 1, "spent": 8.0},
+        {"customer": "ann", "orders": 2, "spent": 5.0},
+        {"customer": "bob", "orders": 1, "spent": 2.0},
+    ]
+    assert set_aside(later) == []
 
 
 def cast_in(step: str, store: Store) -> Pipeline:

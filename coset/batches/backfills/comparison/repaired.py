@@ -19,7 +19,8 @@ from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
 from partitioning.model.read_ends import Ends
 from partitioning.model.receipt import range_digest
-from partitioning.model.streams import InputFile
+from partitioning.model.sources import LandedSource
+from partitioning.model.streams import InputFile, Stream
 from partitioning.values import replace
 
 _FIRST = 3
@@ -28,10 +29,13 @@ _FIRST = 3
 def with_files_of_now(pipeline: Pipeline, stored: Plan, ends: Ends, lost: Sequence[OffsetRange]) -> Plan:
     """The plan of a batch that continued from these `ends`, with the files that hold its offsets now.
 
-    `lost` are the accepted losses of all batches. Raises Refused with all findings if offsets of the batch are missing
-    now, and as `discover`.
+    Topics that are read from their brokers stay as planned. `lost` are the accepted losses of all batches. Raises
+    Refused with all findings if offsets of the batch are missing now, if no stream has landed, and as `discover`.
     """
-    discovered = {found.stream: found for found in discover(pipeline.streams, ends.of_any_files(), lost)}
+    landed = [stream for stream in pipeline.streams if isinstance(stream.origin, LandedSource)]
+    if not landed:
+        raise Refused(*(_in_its_broker(stream) for stream in pipeline.streams))
+    discovered = {found.stream: found for found in discover(landed, ends.of_any_files(), lost)}
     streams, missing, findings = list[PlannedStream](), list[OffsetRange](), list[Finding]()
     for stream in stored.streams:
         if (found := discovered.get(stream.name)) is None:
@@ -66,6 +70,12 @@ def _gaps(stream: PlannedStream, planned: PlannedPartition, lost: Sequence[Offse
     end = max((file.end for file in planned.files), default=planned.start)
     if end < planned.end:
         yield Gap(_range(stream, planned, end, planned.end), planned.end - end, Explained.NOBODY)
+
+
+def _in_its_broker(stream: Stream) -> Finding:
+    what = f"topic {stream.name!r} is read from its broker, where no record can be corrected"
+    then = "produce the corrected records to the topic once more: the next batch takes each once"
+    return Finding.of(Kind.BACKFILL_INPUT, what, f"stream {stream.name!r}", then, stream=stream.name)
 
 
 def _missing(gap: Gap, stored: Plan) -> Finding:
