@@ -51,5 +51,7 @@ def _told(point: Point) -> str:
 def _shape(point: Point) -> str:
     if not point.row["success"]:
         return f'<path class="failed" d="M{point.x - 4:.1f} {point.y - 4:.1f}l8 8m-8 0l8-8"/>'
+    if point.above:
+        return f'<path class="above" d="M{point.x - 4:.1f} {point.y + 3:.1f}l4 -8l4 8z"/>'
     kind = ' class="unusual"' if point.unusual else ""
     return f'<circle{kind} cx="{point.x}" cy="{point.y}" r="{4 if point.unusual else 2.5}"/>'

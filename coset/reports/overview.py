@@ -126,4 +126,5 @@ def _in_store(pipeline: str) -> str:
 def _worst_first(row: Row) -> tuple[bool, str, str]:
     waits = bool(row.get("open") and row["open"].get("waits"))
     settled = outcome(row["newest"]) in (Outcome.PROVED, Outcome.BACKFILLED) and not waits
-    return settled, row["newest"].get("began") or "", row["pipeline"]
+    since = row["newest"].get("began") or (row.get("open") or {}).get("since") or ""
+    return settled, since, row["pipeline"]

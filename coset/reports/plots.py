@@ -15,12 +15,14 @@ WIDTH, HEIGHT = 480, 100
 # So many of the newest batches are drawn.
 DRAWN = 200
 _MARGIN = 6
+# What is so many times as high as was ever usual lies above the plot.
+_FAR = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
     """An attempt in a plot: where it lies, the row of the index, its value in words and what stands beside it, what was
-    usual then, and whether its value is outside of that."""
+    usual then, and whether its value is outside of that; `above` says that its value lies above the plot."""
 
     x: float
     y: float
@@ -29,6 +31,7 @@ class Point:
     beside: str
     usual: str
     unusual: bool
+    above: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +63,14 @@ class Plot:
             return None
         usual = list(_usual(figure, rows, values))[first:]
         rows, values = rows[first:], values[first:]
-        top = max(0, *known, *(high for _, high in filter(None, usual)))
+        top = _top(known, [high for _, high in filter(None, usual)])
         bottom = min(0, *known, *(low for low, _ in filter(None, usual)))
 
         def x(place: int) -> float:
             return round(_MARGIN + place * (WIDTH - 2 * _MARGIN) / (len(values) - 1), 1)
 
         def y(value: float) -> float:
-            return round(HEIGHT - _MARGIN - (value - bottom) * (HEIGHT - 2 * _MARGIN) / (top - bottom), 1)
+            return round(HEIGHT - _MARGIN - (min(value, top) - bottom) * (HEIGHT - 2 * _MARGIN) / (top - bottom), 1)
 
         points = []
         for place, (row, value, band) in enumerate(zip(rows, values, usual, strict=True)):
@@ -75,7 +78,8 @@ class Plot:
                 outside = band is not None and not band[0] <= value <= band[1]
                 between = _between(figure, band, value) if band else "–"
                 beside = row.get(figure.beside, "")
-                points.append(Point(x(place), y(value), row, figure.text(row), beside, between, outside))
+                text, above = figure.text(row), value > top
+                points.append(Point(x(place), y(value), row, text, beside, between, outside, above))
         bands, lower, upper = list[str](), list[str](), list[str]()
         for place, band in enumerate([*usual, None]):
             if band is not None:
@@ -89,6 +93,14 @@ class Plot:
         is_whole = all(isinstance(value, int) for value in known)
         highest, lowest = map(figure.form, (math.ceil(top), math.floor(bottom)) if is_whole else (top, bottom))
         return cls(figure, tuple(points), tuple(bands), highest, lowest, changes)
+
+
+def _top(known: Sequence[float], usual: Sequence[float]) -> float:
+    """The upper end of a plot. A few values far above what was ever usual would press all others to the ground."""
+    most, far = max(0, *known, *usual), _FAR * max(0, 0, *usual)
+    if not 0 < far < most:
+        return most
+    return max(value for value in (*known, *usual) if value <= far)
 
 
 def _usual(figure: Figure, rows: Sequence[Row], values: Sequence[float | None]) -> Iterator[tuple[float, float] | None]:

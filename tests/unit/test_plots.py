@@ -29,7 +29,10 @@ values = st.lists(st.none() | st.integers(-(10**12), 10**12), max_size=60)
 
 
 def rows(*values: float | None) -> list[dict[str, Any]]:
-    return [{"batch": number, "success": True, "records": value} for number, value in enumerate(values)]
+    return [
+        {"batch": number, "attempt": 0, "page": "", "success": True, "records": value}
+        for number, value in enumerate(values)
+    ]
 
 
 @given(values)
@@ -68,6 +71,18 @@ def test_a_batch_of_ten_times_as_much_is_unusual_and_one_of_a_little_more_is_not
     plot = Plot.of(RECORDS, rows(100, 103, 98, 101, 99, 1000, 104))
     assert plot is not None
     assert [point.unusual for point in plot.points] == [False] * 5 + [True, False]
+
+
+def test_one_value_far_above_what_was_usual_does_not_press_the_others_to_the_ground() -> None:
+    plot = Plot.of(RECORDS, rows(*[100, 110, 90, 105, 95, 100] * 2, 50_000, 100))
+    assert plot is not None
+    assert [point.above for point in plot.points] == [False] * 12 + [True, False]
+    assert (plot.top, plot.points[12].text) == ("120", "50,000")
+    assert min(point.y for point in plot.points) == plot.points[12].y
+    assert plot.points[0].y < HEIGHT / 2
+    assert marks(plot, set()).count('class="above"') == 1
+    # Without any usual range there is none above.
+    assert not any(point.above for point in Plot.of(RECORDS, rows(1, 50_000)).points)  # type: ignore[union-attr]
 
 
 def test_a_gap_in_what_is_known_is_no_value_and_parts_no_band_without_need() -> None:
@@ -130,8 +145,8 @@ def test_the_index_plots_what_its_table_says(tmp_path: Path) -> None:
     assert titles[0] == [f"Batch {number}: 2.0 s" for number in range(6)] + ["Batch 6: 60.0 s, unusual"]
     links = [link.attrib["href"] for link in drawings[2].iter("a")]
     assert links == [f"batch-{number}-attempt-0.html" for number in range(8)]
-    # The point's title, the top of the plot, what is now, the plot's table and the batches'.
-    assert text.count("60.0 s") == 5
+    # The point's title, what is now, the plot's table and the batches'. It lies above the plot.
+    assert text.count("60.0 s") == 4
     for drawing, table in zip(drawings, re.findall(r"<details>.*?</details>", text, re.DOTALL), strict=True):
         assert re.findall(r"<summary>Table<span[^>]*> of ([^<]*)", table) == [
             drawing.attrib["aria-label"].partition(" of ")[0]
