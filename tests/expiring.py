@@ -37,11 +37,11 @@ def _lives(records: Iterable[Click], how: str) -> Iterator[tuple[str | None, Lif
         for first, end in zip([0, *ends], [*ends, len(mine)], strict=True):
             life = mine[first:end]
             counted = (len(life), sum(one.identity for one in life))
-            yield key, (key, life[-1].minute, *(counted if how == "combine" else (1, life[-1].identity)))
+            yield key, (key, life[-1].minute, *(counted if how != "latest" else (1, life[-1].identity)))
 
 
 def pipeline_of(source: str, how: str, keep: int = KEEP) -> Pipeline:
-    """Clicks and views, counted together, or the latest of them, and what expired."""
+    """Clicks and views, counted together, also after they `moved`, or the latest of them, and what expired."""
     pipeline = Pipeline("outer", source=source)
     clicks, views = (
         pipeline.stream(name, key="k", partitions=PARTITIONS, null_keys="own task", time="seen", late=LATE * MINUTE)
@@ -49,7 +49,9 @@ def pipeline_of(source: str, how: str, keep: int = KEEP) -> Pipeline:
     )
     both = clicks.select("id, seen", name="c").merge(views.select("id, seen", name="v"), name="both")
     each = both.select("1::BIGINT AS n, id AS ids, seen", name="each")
-    if how == "combine":
+    if how == "moved":
+        each = each.rekey("m", sql="k").select("n, ids, seen").rekey("k", sql="m").select("n, ids, seen", name="there")
+    if how != "latest":
         columns = "sum(n)::BIGINT AS n, sum(ids)::BIGINT AS ids, max(seen) AS seen"
         found = each.combine(columns, running=True, time="seen", keep=keep * MINUTE, name="found")
     else:

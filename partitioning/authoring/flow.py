@@ -54,7 +54,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import bad_parts, canonical, composite, key_parts
-from partitioning.model.graph import ColumnComment, Join, Missing, Mode, Op, StateSpec, Step, quote, union
+from partitioning.model.graph import ColumnComment, Join, Missing, Mode, Op, StateSpec, Step, alive_of, quote, union
 from partitioning.model.leaving import TIME
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, OPAQUE, HashName, KeyFormat, hash_findings
@@ -300,7 +300,7 @@ class Flow(Value, frozen=True):
         """The rows of keys that have not expired, of a step that keeps a row for each life of a key."""
         keeps = lives_keep(self._source, self.key, expressions[-1], keep, ahead)
         lives = self._step(op, sql, expressions, name, keyed=True, state=keeps, **more)
-        shown = lives._step(Op.FILTER, alive(lives.step, self.key, keep), (), f"{lives.step}.alive")
+        shown = lives._step(Op.FILTER, alive(lives.step, self.key, keep), (), alive_of(lives.step))
         return replace(shown, alias=lives.alias)
 
     def expired(self, *, name: str | None = None) -> Flow:

@@ -191,6 +191,12 @@ class Graph(Value, frozen=True):
     writes: tuple[Write, ...]
 
 
+def alive_of(step: str) -> str:
+    """The name of the step that gives the keys of another which have not expired. Nothing has to follow it, if only
+    what expired is asked for."""
+    return f"{step}.alive"
+
+
 def state_of(step: str) -> str:
     """The name of a step's state, as a task's input and in SQL."""
     return f"{step}.state"

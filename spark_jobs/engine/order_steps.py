@@ -128,11 +128,11 @@ class Steps(Relations):
         return tuple(found)
 
     def closed(self) -> tuple[Closed, ...]:
-        """What closed of the sides of joins whose records are given alone, and of windows."""
+        """What closed of the sides of joins whose records are given alone, of windows, and of keys that expire."""
         giving = (step for step in self._order.steps if waiting(step, self._by_name))
-        return tuple(
-            one for step in giving for one in closed(self, step, [self._by_name[name] for name in step.inputs])
-        )
+        # Of a key that expires, the step's own input may be a stream, or come from another stage.
+        sides = ((step, [self._by_name[name] for name in step.inputs if name in self._by_name]) for step in giving)
+        return tuple(one for step, before in sides for one in closed(self, step, before))
 
     def _relation(self, name: str, intakes: Sequence[Intake], scans: int) -> None:
         """Give inputs their name in SQL. They are streamed if one query reads them once, else stored in DuckDB.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from coset.batches.backfills.actions import Asked
 from coset.batches.kept import kept_state, rows_kept
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
+from coset.testing import run
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
@@ -35,7 +37,7 @@ from tests.windowed import both
 _NEVER = 5_000_000_000
 
 
-@pytest.mark.parametrize("how", ["combine", "latest"])
+@pytest.mark.parametrize("how", ["combine", "latest", "moved"])
 @pytest.mark.parametrize("seed", few(range(4)))
 @pytest.mark.parametrize("batches", [1, 7])
 def test_the_same_keys_expire_wherever_batches_are_cut(store: Store, how: str, seed: int, batches: int) -> None:
@@ -110,6 +112,15 @@ def test_a_batch_without_a_record_gives_what_expired_once_forgets_it_and_is_prov
     assert _kept(store) == [*"bcdefgh"]
     said = "".join(page.read_text() for page in tmp_path.rglob("*.html"))
     assert "1 came late; 1 dropped" in said
+
+
+def test_the_records_of_a_stream_expire_as_they_come() -> None:
+    pipeline = Pipeline("straight", source="s3://landing/topics")
+    clicks = pipeline.stream("clicks", key="k", partitions=1, time="make_timestamp(t)")
+    newest = clicks.latest("t", time="make_timestamp(t)", keep=timedelta(microseconds=60), name="newest")
+    newest.expired(name="ended").write("ended")
+    rows = run(pipeline, {"clicks": [{"k": "a", "t": 0}, {"k": "b", "t": 1}, {"k": "c", "t": 61}]})
+    assert [row["k"] for row in rows["ended"]] == ["a"]
 
 
 def test_keys_that_cannot_expire_are_refused() -> None:

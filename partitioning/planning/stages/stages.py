@@ -10,7 +10,7 @@ from partitioning.cosets.assignment import stage_tasks
 from partitioning.cosets.ranges import assign_ranges
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.graph import Graph, Op
+from partitioning.model.graph import Graph, Op, alive_of
 from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Exchange, Plan, PlannedPartition, PlannedWrite, Stage
 from partitioning.model.reasons import InRanges
@@ -195,6 +195,7 @@ def _unwritten(pipeline: Pipeline) -> list[Finding]:
     for step in reversed(pipeline.steps):
         if step.name in used:
             used.update(step.inputs)
+    used.update(alive_of(step.name) for step in pipeline.steps if step.name in used and step.state)
     names = [stream.name for stream in pipeline.streams] + [step.name for step in pipeline.steps]
     if not names:
         return [
