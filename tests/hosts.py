@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -126,6 +126,7 @@ class Standalone:
     page: int
     hosts: dict[str, Host] = field(default_factory=dict)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -150,6 +151,14 @@ class Standalone:
         work = ("--work-dir", str(folder / "work"), "--cores", str(cores), "--memory", "1g")
         self._start("worker.Worker", host, "Successfully registered", *work, self.master, variables=variables)
         return host
+
+    def kill(self, name: str) -> None:
+        """Kill the worker of a host and all that it started, as if the host died."""
+        worker = self.workers.pop(name)
+        for each in (worker, *psutil.Process(worker.pid).children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        worker.wait()
 
     def pages(self) -> list[str]:
         """The pages of the master, of all workers and of all applications, in HTML and as JSON."""
@@ -196,6 +205,8 @@ class Standalone:
             whole = [*(host.apart() if host else ()), *command, "--webui-port", page, *arguments]
             self.processes.append(children.start(whole, bare, to))
         started = self.processes[-1]
+        if host is not None:
+            self.workers[host.name] = started
         until(lambda: until_it_says in log.read_text() or started.poll() is not None)
         assert until_it_says in log.read_text(), log.read_text()
 

@@ -27,7 +27,7 @@ from demo.s3_server import S3Server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
-from partitioning.errors import Refused, Unreachable
+from partitioning.errors import CosetError, Refused, Unreachable
 from partitioning.imports import ALLOWED
 from partitioning.kinds import Kind
 from partitioning.values import replace
@@ -38,7 +38,7 @@ from tests.examples import few
 from tests.hosts import Host, Standalone, standalone
 from tests.identity import IDENTITY, STATIC, identity
 from tests.running import run_and_publish
-from tests.small import KEYS, ROWS, SLOW, land, small_batch, until, working
+from tests.small import KEYS, ROWS, SLOW, SmallBatch, land, small_batch, until, working
 
 DIGEST = "@digest"
 RUNNERS: Mapping[str, Callable[..., Runner]] = {"spark": Spark, "spark-submit": SparkSubmit}
@@ -274,3 +274,60 @@ def test_groups_use_both_hosts_and_an_executor_that_is_killed_in_mid_task_loses_
     assert {"sea"} <= {task.location for task in tasks} <= {"sea", "land"}
     assert sum(partition.taken for task in tasks for partition in task.partitions) == ROWS
     assert len(rows_of(batch.ledger.store, tasks, "sums")) == KEYS
+
+
+@pytest.mark.long
+def test_of_two_applications_at_once_one_waits_for_its_worker_and_goes_on_with_another_when_that_is_killed(
+    cluster: Standalone, s3: S3Server
+) -> None:
+    batches, settings = [small_batch(), small_batch(SLOW)], {**cluster.settings, PYTHON: str(cluster.python)}
+    # As many cores as the worker at sea has not.
+    larger, said = {**settings, "spark.executor.cores": "2"}, list[str]()
+    waiting = SparkSubmit(cluster.master, "1GB", larger, lambda _, sentence: said.append(sentence))
+    # An application takes all cores that there are, also those that come.
+    at_sea = Spark(cluster.master, "1GB", {**settings, "spark.cores.max": "1"})
+    with at_sea, waiting, ThreadPoolExecutor(1) as pool:
+        group = pool.submit(waiting.group, batches[1].ref, 0)
+        assert until(lambda: bool(drivers(batches[1])), within=120)
+        assert "2 tasks read" in at_sea.group(batches[0].ref, 0)
+        assert until(lambda: bool(said) or group.done(), within=120)
+        assert "no worker has accepted the job" in said[0]
+        land = cluster.host("land", cores=2)
+        assert until(lambda: works(land), within=120)
+        cluster.kill("land")
+        cluster.host("isle", cores=2)
+        assert group.result().startswith("group 0 of batch 0 of sums: 2 tasks read")
+    cluster.kill("isle")
+    for batch, where in zip(batches, ("sea", "isle"), strict=True):
+        receipt = batch.ledger.receipt(0, 0, 0)
+        assert receipt is not None
+        assert {task.location for task in receipt.tasks} == {where}
+
+
+@pytest.mark.long
+def test_a_driver_that_is_killed_in_mid_task_takes_its_executors_along_and_its_group_runs_again(
+    cluster: Standalone, s3: S3Server, tmp_path: Path
+) -> None:
+    batch, sea = small_batch(SLOW), cluster.hosts["sea"]
+    runner = SparkSubmit(cluster.master, "1GB", {**cluster.settings, PYTHON: str(cluster.python)})
+    with runner, ThreadPoolExecutor(1) as pool:
+        group = pool.submit(runner.group, batch.ref, 0)
+        assert until(lambda: works(sea), within=120)
+        for driver in drivers(batch):
+            driver.kill()
+        with pytest.raises(CosetError, match="spark-submit ended with exit code"):
+            group.result()
+        assert until(lambda: not sea.executors()), "no orphan computes on"
+        assert batch.ledger.receipt(0, 0, 0) is None
+        assert "2 tasks read" in runner.group(batch.ref, 0)
+    run_and_publish(batch.ref, tmp_path / "docs")
+    receipts = [batch.ledger.receipt(0, 0, number) for number in (0, 1)]
+    tasks = [task for receipt in receipts if receipt is not None for task in receipt.tasks]
+    assert sum(partition.taken for task in tasks for partition in task.partitions) == ROWS
+    assert len(rows_of(batch.ledger.store, tasks, "sums")) == KEYS
+
+
+def drivers(batch: SmallBatch) -> list[psutil.Process]:
+    """The processes of applications that run a group of a batch."""
+    found = psutil.process_iter(["cmdline"])
+    return [process for process in found if {"--plan", batch.ref.plan_uri} <= {*(process.info["cmdline"] or ())}]
