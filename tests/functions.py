@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from asyncio import CancelledError
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,6 +36,15 @@ def numbered(table: pa.Table) -> pa.Table:
     """Where each record was, and how many the function was given."""
     given = pa.array([len(table)] * len(table), pa.int64())
     return table.append_column("given", given)
+
+
+def held(table: pa.Table) -> pa.Table:
+    """The rows as they are, once the file is gone that they name; another tells that they are held."""
+    gate = Path(table["gate"][0].as_py())
+    while gate.exists():
+        gate.with_suffix(".met").touch()
+        time.sleep(0.1)
+    return table.select(["k", "v"])
 
 
 def refusing(table: pa.Table) -> pa.Table:
