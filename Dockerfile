@@ -20,5 +20,10 @@ RUN pip install --no-cache-dir --no-deps . && rm -rf /coset/*
 WORKDIR /
 
 FROM needs AS mounted
+# The database of Airflow: an empty volume takes over whose these folders are.
+RUN apt-get update && apt-get install --yes --no-install-recommends postgresql && \
+    rm -rf /var/lib/apt/lists/* /var/lib/postgresql/* && install --directory --owner=postgres --mode=700 /postgres && \
+    install --directory --owner=postgres /postgres-socket
+ENV PATH=$PATH:/usr/lib/postgresql/15/bin
 RUN printf '#!/bin/sh\nexec python -m coset.cli.main "$@"\n' > /usr/local/bin/coset && chmod +x /usr/local/bin/coset
 ENV PYTHONPATH=/coset

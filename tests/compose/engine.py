@@ -87,7 +87,7 @@ class Compose:
         try:
             yield
         except Exception:
-            for service in ("seaweedfs", "spark-master", "spark-worker", "airflow"):
+            for service in ("seaweedfs", "spark-master", "spark-worker-1", "spark-worker-2", "postgres", "airflow"):
                 lines = self.tried("logs", service).stdout.splitlines()[-_LINES_OF_A_LOG:]
                 print(f"--- log of {service}", *lines, sep="\n")
             raise

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 FILE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]
 # Their credentials come with each application, from its driver.
-SPARK = ("spark-master", "spark-worker")
+SPARK = ("spark-master", "spark-worker-1", "spark-worker-2")
 
 services = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
 
