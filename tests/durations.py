@@ -25,7 +25,24 @@ DEALT = ("test_passing_faults",)
 # Files that need what is there once for a process, and takes long to start: one process runs them one after the other.
 CHAINED = {
     "Airflow": ("tests/airflow/",),
-    "a Kafka broker": ("tests/integration/test_kafka", "tests/integration/test_year"),
+    "a Kafka broker": (
+        "tests/integration/test_kafka",
+        "tests/integration/test_records.py",
+        "tests/integration/test_set_aside.py",
+        "tests/integration/test_year",
+    ),
+    "a Spark server": (
+        "tests/behaviour/test_runners.py",
+        "tests/behaviour/test_step_kinds.py",
+        "tests/integration/test_cli.py",
+        "tests/integration/test_doctor.py",
+        "tests/integration/test_formats.py",
+        "tests/integration/test_next_steps_pipelines.py",
+        "tests/integration/test_random_pipelines.py",
+        "tests/spark/test_connect.py",
+        "tests/spark/test_group.py",
+        "tests/spark/test_shipped.py",
+    ),
 }
 # These have servers of their own.
 UNCHAINED = ("test_kafka_demo", "test_kafka_leaders", "test_kafka_secured")

@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from partitioning.kinds import Kind
+from tests.examples import few
 from tests.followed import done, told
 from tests.forked import coset
 from tests.killed import arm
@@ -82,12 +83,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return Shop(tmp_path)
 
 
-def first_of(*cases: str) -> list[object]:
-    """All cases, of which the first does not take long."""
-    return [cases[0], *(pytest.param(case, marks=pytest.mark.long) for case in cases[1:])]
-
-
-@pytest.mark.parametrize("lost", first_of("disk", "documents", "a table", "state"))
+@pytest.mark.parametrize("lost", few(("disk", "documents", "a table", "state")))
 def test_after_a_loss_the_backup_goes_on(lost: str, shop: Shop) -> None:
     shop.publish()
     shop.publish()
@@ -100,9 +96,7 @@ def test_after_a_loss_the_backup_goes_on(lost: str, shop: Shop) -> None:
     shop.is_right()
 
 
-@pytest.mark.parametrize(
-    "point", first_of("delta.after", "plan.after", "group-0.after", "verdict.after", "commit.before")
-)
+@pytest.mark.parametrize("point", few(("delta.after", "plan.after", "group-0.after", "verdict.after", "commit.before")))
 def test_any_moment_is_one_to_back_up(point: str, shop: Shop) -> None:
     shop.publish()
     shop.arrive()
@@ -117,7 +111,7 @@ def test_any_moment_is_one_to_back_up(point: str, shop: Shop) -> None:
     shop.is_right()
 
 
-@pytest.mark.parametrize("part", first_of("tables/{}/_delta_log", "tables"))
+@pytest.mark.parametrize("part", few(("tables/{}/_delta_log", "tables")))
 def test_documents_older_than_the_tables_want_the_tables_of_their_backup(part: str, shop: Shop) -> None:
     shop.publish()
     shop.backed_up()

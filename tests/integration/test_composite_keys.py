@@ -70,7 +70,7 @@ def records(chance: random.Random, count: int, names: Sequence[str], first: int)
     ]
 
 
-@settings(max_examples=examples(6), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(4), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(seed=st.integers(0, 2**40), batches=st.integers(1, 3), tasks=st.integers(1, 7))
 def test_rows_meet_by_all_columns_and_by_no_text_that_they_make_together(seed: int, batches: int, tasks: int) -> None:
     chance = random.Random(seed)

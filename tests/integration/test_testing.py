@@ -111,7 +111,7 @@ def test_a_pipeline_gives_the_same_under_any_scheme(running: bool) -> None:
 @pytest.mark.long
 def test_a_sum_for_each_batch_depends_on_batches_and_the_fewest_records_show_it() -> None:
     with pytest.raises(AssertionError) as caught:
-        assert_same_everywhere(spent(), {"orders": ORDERS[1:7]}, batches=True)
+        assert_same_everywhere(spent(), {"orders": [*ORDERS[1:3], ORDERS[6]]}, batches=True)
     lines = str(caught.value).splitlines()
     assert lines[0] == "spent gives other rows with 2 batches than in one batch by default:"
     assert len([line for line in lines if line.startswith("  orders: ")]) == 2
@@ -123,7 +123,7 @@ def test_a_function_that_counts_what_its_task_has_depends_on_tasks() -> None:
     orders = pipeline.stream("orders", key="customer", partitions=4)
     orders.process(functions.of_the_task, {"customer": "VARCHAR", "n": "BIGINT"}, name="counts").write("counts")
     with pytest.raises(AssertionError) as caught:
-        assert_same_everywhere(pipeline, {"orders": ORDERS[:5]})
+        assert_same_everywhere(pipeline, {"orders": ORDERS[:3]})
     assert "counted gives other rows with scheme " in str(caught.value)
     assert str(caught.value).count("  orders: ") == 2
 

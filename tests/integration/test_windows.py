@@ -34,6 +34,12 @@ MINUTE = timedelta(minutes=1)
 # A minute of the year 11,476, which no step believes.
 _NEVER = 5_000_000_000
 LATES = ("drop", "correct", "sessions")
+# Before there is a verdict it does not matter whether late records count.
+KILLED = (
+    ("group-0.before", "drop"),
+    ("group-0.after", "correct"),
+    *((point, late) for point in ("verdict.after", "delta.after") for late in ("drop", "correct")),
+)
 
 
 @pytest.mark.parametrize(
@@ -265,8 +271,7 @@ def test_a_session_closes_after_its_gap_and_nothing_that_is_late_becomes_a_part_
 _PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "windowed.py")
 
 
-@pytest.mark.parametrize("late", ["drop", "correct"])
-@pytest.mark.parametrize("point", few(("group-0.before", "group-0.after", "verdict.after", "delta.after")))
+@pytest.mark.parametrize(("point", "late"), few(KILLED))
 def test_a_batch_that_gives_windows_and_is_killed_gives_them_once(
     point: str, late: str, store: Store, tmp_path: Path
 ) -> None:
