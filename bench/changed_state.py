@@ -42,17 +42,22 @@ def main() -> int:
     for name in ("", "CPU s", "wall s", "state written"):
         table.add_column(name, justify="left" if not name else "right")
     with tempfile.TemporaryDirectory() as temp:
-        for batch, (name, pipeline) in enumerate(_changes(Path(temp))):
-            random = np.random.default_rng(batch)
-            users = random.integers(0, keys, _TOUCHED) if batch else np.arange(keys)
-            named = pa.array(np.char.add("user-", users.astype("U8")).tolist())
-            rows = pa.table({"user": named, "amount": pa.array(random.integers(0, 1000, len(users)))})
+        for name, pipeline, rows in changes(Path(temp), keys):
             land_rows(pipeline.streams[0], rows, "rows")
             with measured() as cost:
                 ref = run_whole(pipeline, Path(temp))
             table.add_row(name, f"{cost.cpu:.1f}", f"{cost.wall:.1f}", written(ref))
     console(stderr=False).print(table)
     return 0
+
+
+def changes(folder: Path, keys: int) -> Iterator[tuple[str, Pipeline, pa.Table]]:
+    """What each batch is called, its pipeline, and what arrives before it."""
+    for batch, (name, pipeline) in enumerate(_changes(folder)):
+        random = np.random.default_rng(batch)
+        users = random.integers(0, keys, _TOUCHED) if batch else np.arange(keys)
+        named = pa.array(np.char.add("user-", users.astype("U8")).tolist())
+        yield name, pipeline, pa.table({"user": named, "amount": pa.array(random.integers(0, 1000, len(users)))})
 
 
 def _changes(folder: Path) -> Iterator[tuple[str, Pipeline]]:

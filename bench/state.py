@@ -146,7 +146,7 @@ def _left(ref: BatchRef, role: Role) -> str:
 def _pyspark(folder: Path, keys: int) -> Iterator[Row]:
     landed, checkpoint = folder / "landed", folder / "checkpoint"
     landed.mkdir()
-    with _session() as spark:
+    with session() as spark:
 
         def query(batch: int) -> None:
             pq.write_table(_records(batch, keys), landed / f"{batch}.parquet", compression="zstd")
@@ -182,7 +182,7 @@ def _new(folder: Path, before: set[Path]) -> int:
 
 
 @contextmanager
-def _session() -> Iterator[SparkSession]:
+def session() -> Iterator[SparkSession]:
     settings: dict[str, Any] = {
         **configuration(MASTER),
         "spark.driver.memory": "6g",

@@ -18,6 +18,7 @@ from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.tables.first_rows import first_rows
 from coset.batches.waiting import warned
+from coset.testing import run
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -319,3 +320,20 @@ def test_the_command_line_shows_what_was_set_aside(
     ran(totals(store), store, tmp_path)
     assert json.loads(coset("status", str(file), "--json").stdout)["set_aside"] == 0
     assert "aside" not in coset("status", str(file)).stdout
+
+
+@pytest.mark.parametrize("step", ["select", "aggregate"])
+def test_what_fails_where_records_have_moved_to_stops_the_batch_and_before_that_it_is_set_aside(step: str) -> None:
+    pipeline = Pipeline("moved", source="s3://landing/topics")
+    flow = pipeline.stream("orders", key="id", partitions=2, bad_records="set aside").rekey("customer", name="moved")
+    # Records move as late as they can, so a select behind rekey still has those of the stream.
+    flow = flow.select("amount::BIGINT AS amount", name="cast") if step == "select" else flow
+    flow.aggregate("sum(amount::BIGINT)::BIGINT AS spent", name="totals").write("totals")
+    landed = [{"id": str(n), "customer": "ann", "amount": amount} for n, amount in enumerate(("1", "much", "2"))]
+    if step == "aggregate":
+        with pytest.raises(Refused, match="much"):
+            run(pipeline, {"orders": landed})
+        return
+    done = run(pipeline, {"orders": landed})
+    assert [(row["customer"], row["spent"]) for row in done["totals"]] == [("ann", 3)]
+    assert "1 record set aside" in done.warnings[0][0]
