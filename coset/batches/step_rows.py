@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from coset.batches.attempt import Attempt
 from coset.batches.planning import take_up
@@ -98,6 +97,8 @@ def step_rows(
     _check_runs_here(only)
     found = discover(only.streams, NOTHING)
     starts = dict(_starts(only, found, sample)) if sample != Sample() else {}
+    import pyarrow.dataset as ds  # noqa: PLC0415  it takes as long to import as the rest
+
     with TemporaryDirectory(prefix="coset-show-") as folder:
         store = store_at(f"file://{folder}")
         plan = take_up(only, store, Settings(groups=1, starts=starts)).plan

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from partitioning.documents.folder_store import FolderStore
-from partitioning.documents.s3_store import S3Store
 from partitioning.documents.split_store import SplitStore
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
@@ -21,4 +20,8 @@ def _at(root: str) -> Store:
     if why := why_no_root(address):
         then = "write it as s3://bucket/prefix, or as the path of a folder"
         raise Refused.of(Kind.STORE_ADDRESS, f"{root!r} {why}", "store", then, root=root)
-    return FolderStore(address) if address.startswith(FOLDER) else S3Store(address)
+    if address.startswith(FOLDER):
+        return FolderStore(address)
+    from partitioning.documents.s3_store import S3Store  # noqa: PLC0415  a trial in a folder does without boto3
+
+    return S3Store(address)

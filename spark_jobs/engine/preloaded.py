@@ -10,6 +10,7 @@ import gc
 import pandas  # noqa: F401 - DuckDB imports it when the first table is registered
 import pyarrow as pa
 
+import partitioning.documents.s3_store  # noqa: F401 - a store imports it when its root is in S3
 import spark_jobs.engine.kernel  # noqa: F401
 from spark_jobs.engine.hashing import placement_hashes
 

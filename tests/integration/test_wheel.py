@@ -328,7 +328,15 @@ def adopted(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
-def test_a_new_repository_is_tested_without_the_clone(installed: Path, adopted: Path) -> None:
+def test_a_new_repository_is_tested_without_the_clone(wheel: Path, installed: Path, adopted: Path) -> None:
+    (adopted / "wheels").mkdir()
+    shutil.copy(wheel, adopted / "wheels")
+    ci = (adopted / ".github/workflows/test.yml").read_text()
+    assert re.findall(r"- run: (.*)", ci) == [
+        "python -m pip install -r requirements.txt",
+        "python -m pytest",
+    ]
+    run([UV, "pip", "install", "--dry-run", "--no-deps", "--target", "there", "-r", "requirements.txt"], adopted)
     told = run([installed / "python", "-m", "pytest", "-q"], adopted)
     assert re.search(r"^\d+ passed", told, re.M)
     assert not (adopted.parent / "opened").exists()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from coset.batches.tables.logs import opened_whole
 from partitioning.documents.store import Store
@@ -14,6 +14,9 @@ from partitioning.model.graph import quote
 from partitioning.model.private import is_private, masked
 from spark_jobs.sql.database import connect
 from spark_jobs.tables.table_schema import RESIDUE, folder
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 
 @dataclass(frozen=True, slots=True)
