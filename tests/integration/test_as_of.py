@@ -36,10 +36,10 @@ def test_the_same_records_have_the_same_versions_wherever_batches_are_cut(
 
 
 @pytest.mark.long
-def test_twenty_batches_give_what_one_gives(store: Store) -> None:
+def test_forty_batches_give_what_one_gives(store: Store) -> None:
     chance = random.Random(40)
     arrived, pipeline = some(chance, 60), AsOf(store)
-    pipeline.all_in(arrived, 20, chance)
+    pipeline.all_in(arrived, 40, chance)
     assert pipeline.pairs() == versions_of(arrived, "null")
 
 

@@ -35,10 +35,10 @@ def test_the_same_records_give_the_same_pairs_wherever_batches_are_cut(
 
 
 @pytest.mark.long
-def test_twenty_batches_give_what_one_gives(store: Store) -> None:
+def test_forty_batches_give_what_one_gives(store: Store) -> None:
     chance = random.Random(40)
     arrived, outer = some(chance, 60), Outer(store, "full")
-    outer.all_in(arrived, 20, chance)
+    outer.all_in(arrived, 40, chance)
     assert outer.pairs() == pairs_of(arrived, "full")
 
 

@@ -58,11 +58,11 @@ def test_the_same_records_give_the_same_windows_wherever_batches_are_cut(
 
 @pytest.mark.long
 @pytest.mark.parametrize("late", LATES)
-def test_twenty_batches_give_the_windows_that_one_gives(store: Store, late: str) -> None:
+def test_forty_batches_give_the_windows_that_one_gives(store: Store, late: str) -> None:
     chance = random.Random(40)
     arrived = some(chance, 60, LATE + KEEP if late == "correct" else LATE)
     windowed = Windowed(store, late)
-    windowed.all_in(arrived, 20, chance)
+    windowed.all_in(arrived, 40, chance)
     assert windowed.windows() == (sessions_of if late == "sessions" else windows_of)(both(arrived))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -114,9 +115,21 @@ def test_the_same_code_is_the_same_archive(shop: Path, monkeypatch: pytest.Monke
     one, other = Shipped(), Shipped()
     assert (one.digest, one.archive()) == (other.digest, other.archive())
     with zipfile.ZipFile(str(one.archive())) as archive:
-        assert archive.namelist() == ["shop/__init__.py", "shop/scores.py"]
+        assert archive.namelist() == ["shop/", "shop/__init__.py", "shop/scores.py"]
     (shop / "scores.py").write_text("changed = True")
     assert Shipped().digest != one.digest
+
+
+def test_packages_without_init_are_found_in_the_archive(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (shop / "lab" / "models").mkdir(parents=True)
+    (shop / "lab" / "models" / "linear.py").write_text("SLOPE = 3\n")
+    (shop / "__init__.py").unlink()
+    monkeypatch.setenv("COSET_SHIP", "shop")
+    importlib.invalidate_caches()
+    command = "import shop.lab.models.linear as linear; print(linear.SLOPE, linear.__file__)"
+    archive = str(Shipped().archive())
+    said = subprocess.check_output([sys.executable, "-c", command], env={"PYTHONPATH": archive}, cwd="/", text=True)
+    assert said == f"3 {archive}/shop/lab/models/linear.py\n"
 
 
 def test_nothing_is_shipped_unasked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Iterator
 from hashlib import sha256
 from importlib.machinery import ModuleSpec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
 from partitioning.errors import Refused
@@ -54,7 +54,9 @@ class Shipped:
                 tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file,
                 zipfile.ZipFile(file, "w") as archive,
             ):
-                for place, content in sorted(self._content.items()):
+                # Python finds a package without `__init__` by the entry of its folder.
+                folders = {f"{folder}/": b"" for place in self._content for folder in PurePosixPath(place).parents[:-1]}
+                for place, content in sorted((folders | self._content).items()):
                     archive.writestr(zipfile.ZipInfo(place, _BEGINNING), content, zipfile.ZIP_DEFLATED)
             Path(file.name).replace(path)
         return str(path)
