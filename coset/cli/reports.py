@@ -29,8 +29,10 @@ _SHOWN = ("records", "seconds", "cpu_seconds", "moved", "rows")
 def since(named: str, root: str, ago: str, html: Path | None) -> Answer:
     """The attempts that began in the last hours, days or weeks (12h, 7d, 2w); also as a page, if a file is named."""
     store, pipeline = store_at(root), pipelines.load(named).name
-    rows = rows_since(store, pipeline, _when(ago))
-    written = [] if html is None else [_write(html, page_of(store, pipeline, rows, f"the last {ago}"))]
+    when = _when(ago)
+    rows = rows_since(store, pipeline, when)
+    # Who reads it later does not know of what day it is.
+    written = [] if html is None else [_write(html, page_of(store, pipeline, rows, f"since {when}"))]
     figures = [figure for figure in FIGURES if figure.name in _SHOWN]
     columns = ("batch", "attempt", "began", "outcome", *(figure.title.lower() for figure in figures))
     cells = [_cells(row, [figure.text(row) for figure in figures]) for row in rows]
