@@ -168,7 +168,10 @@ class _Edges:
                 settled[step.name] = waits
             else:
                 settled[step.name] = max(settled.get(name, 0) for name in step.inputs)
-        return settled
+        # What a step keeps for a join in time is read in the task that has it.
+        kept = {step.name for step in self._steps.values() if step.op is Op.RECENT}
+        read = {name: settled[step.name] for step in self._steps.values() for name in kept.intersection(step.inputs)}
+        return settled | read
 
 
 def _hanging_together(links: Iterable[tuple[Node, Node]]) -> list[list[Node]]:
