@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 
 import msgspec
 
-from partitioning.model.graph import Step
+from partitioning.model.graph import StateSpec, Step
 from partitioning.model.plan import (
     Exchange,
     ExchangeInput,
@@ -20,7 +21,7 @@ from partitioning.model.plan import (
 )
 from partitioning.model.streams import Column
 from partitioning.sections import runs
-from partitioning.values import Value, replace
+from partitioning.values import Value
 
 _ABSENT = ""
 
@@ -125,17 +126,37 @@ def _steps(plan: Plan) -> dict[str, dict[str, str]]:
 
 
 def _step(step: Step) -> dict[str, str]:
-    return {
-        "SQL": step.sql,
-        "key": f"{step.key} ({step.key_format})" if step.key else _ABSENT,
-        "partitions": _text(step.partitions),
-        "hash": step.hash,
-        "fan in": _text(step.fan_in),
-        "function": _text(step.function),
-        "is given": " and ".join(step.inputs) if step.on_dataframes else _ABSENT,
+    return (
+        {
+            "SQL": step.sql,
+            "key": f"{step.key} ({step.key_format})" if step.key else _ABSENT,
+            "partitions": _text(step.partitions),
+            "hash": step.hash,
+            "fan in": _text(step.fan_in),
+            "function": _text(step.function),
+            "is given": " and ".join(step.inputs) if step.on_dataframes else _ABSENT,
+            "keeps state": "yes" if step.state else _ABSENT,
+        }
+        | (_state(step.state) if step.state else {})
+        | _columns(step.columns)
+    )
+
+
+def _state(keeps: StateSpec) -> dict[str, str]:
+    times = {"keeps each for": keeps.microseconds, "gives it after": keeps.waits, "ends sessions after": keeps.gap}
+    changed = _fields(keeps.changed) if keeps.changed else {}
+    said = {
+        "keeps rows of": keeps.sql,
+        "keeps key and time of": keeps.times,
+        "does not count times of": keeps.apart,
+        "keeps the newest of each key": "yes" if keeps.newest else _ABSENT,
+        "keeps it by": _text(keeps.placement),
         # Watermarks move with each batch, as offsets do.
-        "keeps state": _text(step.state and replace(step.state, watermark=None)),
-    } | _columns(step.columns)
+        **{what: str(timedelta(microseconds=time)) for what, time in times.items() if time},
+        **{f"change of what it keeps: {what}": text for what, text in changed.items()},
+    }
+    columns = {f"keeps {name}": kind for name, kind in _columns(keeps.columns).items()}
+    return {what: text for what, text in said.items() if text} | columns
 
 
 def _tables(plan: Plan) -> dict[str, dict[str, str]]:

@@ -15,10 +15,12 @@ from partitioning.diff.plan_diff import diff, diff_sections
 from partitioning.diff.table_changes import results
 from partitioning.explain.explain import explain
 from partitioning.explain.reason_texts import move_reason
-from partitioning.model.graph import Step
+from partitioning.model.graph import StateSpec, Step
+from partitioning.model.kept_change import KeptChange
 from partitioning.model.plan import Plan, TaskGroup, TaskMove, TaskRef
 from partitioning.model.reasons import Said
 from partitioning.model.schemes import tasks
+from partitioning.model.streams import Column
 from partitioning.model.takes import Task
 from partitioning.model.watermarks import TimePassed
 from partitioning.sections import markdown
@@ -238,6 +240,29 @@ def test_policies_sql_and_columns_are_compared() -> None:
         ("stream flights: column amount", "DOUBLE", ""),
         ("step late: SQL", stage.steps[0].sql, "SELECT 1"),
         ("grouper", "balanced-sticky", "round-robin"),
+    ]
+
+
+def test_what_a_step_keeps_is_compared_in_words() -> None:
+    plan = tails()
+    (stage,) = plan.stages
+    day = 24 * 3600 * 10**6
+    kept = StateSpec("SELECT 1", 30 * day, (Column("seen", "TIMESTAMP"),), watermark=TimePassed(1, 2))
+
+    def keeping(state: StateSpec) -> Plan:
+        return replace(plan, stages=(replace(stage, steps=(replace(stage.steps[0], state=state), *stage.steps[1:])),))
+
+    assert listed(plan, keeping(kept)) == [
+        ("step late: keeps state", "", "yes"),
+        ("step late: keeps rows of", "", "SELECT 1"),
+        ("step late: keeps each for", "", "30 days, 0:00:00"),
+        ("step late: keeps column seen", "", "TIMESTAMP"),
+    ]
+    other = replace(kept, microseconds=day, waits=day // 2, watermark=TimePassed(2, 3), changed=KeptChange("early"))
+    assert listed(keeping(kept), keeping(other)) == [
+        ("step late: keeps each for", "30 days, 0:00:00", "1 day, 0:00:00"),
+        ("step late: gives it after", "", "12:00:00"),
+        ("step late: change of what it keeps: was", "", "early"),
     ]
 
 
