@@ -65,9 +65,9 @@ class Day:
 
 # The first batch of `python -m bench.scale --tasks … --groups … --batches 1`, on 2026-11-25.
 COUNTED = (
-    Counted(100, 10, Requests(1455, 251, 17)),
-    Counted(200, 20, Requests(2835, 471, 20)),
-    Counted(40, 40, Requests(915, 191, 17)),
+    Counted(100, 10, Requests(1255, 251, 17)),
+    Counted(200, 20, Requests(2435, 471, 20)),
+    Counted(40, 40, Requests(835, 191, 17)),
 )
 # CPU seconds: of the work with its proof, for each byte of landed files (15 million records of `make bench`); what a
 # task costs beside that, in its process and in the driver (`bench.scale`, 200 tasks less 100); what submitting an

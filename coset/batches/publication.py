@@ -5,6 +5,7 @@ Any number of processes may run each function at any time: the stored documents 
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 
@@ -35,6 +36,8 @@ from spark_jobs.tables.table_schema import folder, table_schema
 __all__ = ["abandon", "decide", "publish", "transaction_version"]
 
 _CHUNK = 1 << 22
+# So much of a file's end nearly always has its footer, which ends with its length and four letters.
+_TAIL, _LENGTH = 1 << 16, 8
 # Exchanges and results have served, and are not kept.
 _KEPT = (Role.TABLE, Role.KEYS, Role.STATE, Role.SET_ASIDE)
 _RESTORE = ("restore the file from a backup and ", Repeat(), "; the verdict names it and stays")
@@ -55,10 +58,8 @@ def decide(attempt: Attempt, why: Judged, measured: Sequence[Measured] = ()) -> 
     for write in plan.writes():
         check_table(ledger.store, write, owner, logs)
     kept = tuple(artefact for artefact in attempt.artefacts if artefact.role in _KEPT)
-    rows = [artefact for artefact in kept if artefact.role is Role.TABLE]
     # The audit has read the files of keys.
-    check_files(ledger, [artefact for artefact in kept if artefact.role is not Role.KEYS], _restore_or_replan(plan))
-    _check_contents(ledger, plan, rows)
+    _check_contents(ledger, plan, [artefact for artefact in kept if artefact.role is not Role.KEYS])
     taken = occasion(began)
     times = latest_times(plan, attempt.tasks) or UNSET
     verdict = Verdict(identity, plan.batch, Decision.PUBLISH, attempt.number, why, kept, taken, tuple(measured), times)
@@ -200,17 +201,19 @@ def check_files(ledger: Ledger, files: Sequence[Artefact], then: Then) -> None:
     A restored file may have another etag; then the content is compared.
     """
 
-    def look(file: Artefact) -> str | None:
-        entry = ledger.store.head(file.path)
-        if entry is None:
-            return "the file is missing"
-        if entry.size != file.size:
-            return f"the file has {entry.size} bytes, not {file.size} bytes"
-        if entry.etag != file.etag and (content := _content(ledger, file)) != file.digest:
-            return f"the file has the content {content}, not {file.digest}"
-        return None
+    _check_each(ledger, files, lambda file: _differs(ledger, file), then)
 
-    _check_each(ledger, files, look, then)
+
+def _differs(ledger: Ledger, file: Artefact) -> str | None:
+    """How a file in the store differs from what its receipt says."""
+    entry = ledger.store.head(file.path)
+    if entry is None:
+        return "the file is missing"
+    if entry.size != file.size:
+        return f"the file has {entry.size} bytes, not {file.size} bytes"
+    if entry.etag != file.etag and (content := _content(ledger, file)) != file.digest:
+        return f"the file has the content {content}, not {file.digest}"
+    return None
 
 
 def _content(ledger: Ledger, file: Artefact) -> str:
@@ -226,15 +229,20 @@ def _content(ledger: Ledger, file: Artefact) -> str:
 
 
 def _check_contents(ledger: Ledger, plan: Plan, files: Sequence[Artefact]) -> None:
-    """Raise Refused with each file that does not have its table's columns or its receipt's number of records."""
+    """Raise Refused with each file that is not as its receipt says, or lacks its table's columns or records."""
     wanted = {write.declared.table: table_schema(write) for write in plan.writes()}
     files_in_store, then = Files(), _restore_or_replan(plan)
 
     def look(file: Artefact) -> str | None:
+        if file.role is not Role.TABLE:
+            return _differs(ledger, file)
+        # The store gives it only of the object with this etag: one answer says that it is there, and what it has.
+        end = ledger.store.get_part(file.path, max(0, file.size - _TAIL), file.size, file.etag)
+        if end is None and (how := _differs(ledger, file)) is not None:
+            return how
         uri = ledger.uri(file.path)
         try:
-            with files_in_store.open(uri) as there:
-                footer = pq.read_metadata(there)
+            footer = _footer(end, files_in_store, uri)
         except (pa.ArrowException, OSError) as error:
             if may_pass(error):
                 raise store_error(error, "the file cannot be read", uri, then) from error
@@ -247,6 +255,14 @@ def _check_contents(ledger: Ledger, plan: Plan, files: Sequence[Artefact]) -> No
         return None
 
     _check_each(ledger, files, look, then)
+
+
+def _footer(end: bytes | None, files: Files, uri: str) -> pq.FileMetaData:
+    """The footer of a Parquet file, from the `end` of the file if that has all of it."""
+    if end is not None and len(end) >= _LENGTH and int.from_bytes(end[-_LENGTH:-4], "little") + _LENGTH <= len(end):
+        return pq.read_metadata(io.BytesIO(end))
+    with files.open(uri) as there:
+        return pq.read_metadata(there)
 
 
 def _check_each(ledger: Ledger, files: Sequence[Artefact], look: Callable[[Artefact], str | None], then: Then) -> None:

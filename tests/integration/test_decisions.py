@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coset.batches import publication
 from coset.batches.attempt import Attempt
 from coset.batches.publication import abandon, decide, publish, transaction_version
 from partitioning.documents.document import digest
@@ -40,7 +41,11 @@ def replaced(receipt: Receipt | None, **changes: object) -> Receipt:
     return replace(receipt, attempt=1, tasks=(replace(task, artefacts=(replace(task.artefacts[0], **changes),)),))
 
 
-def test_a_file_whose_content_is_not_what_its_table_and_receipt_say_is_refused(store: Store) -> None:
+@pytest.mark.parametrize("tail", [16, 1 << 16], ids=["a longer footer", "a footer in the file's end"])
+def test_a_file_whose_content_is_not_what_its_table_and_receipt_say_is_refused(
+    tail: int, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publication, "_TAIL", tail)
     ledger = Ledger(store, NAME)
     plan = ledger.put_plan(planned(pipeline()))
     run(ledger, plan)
