@@ -27,6 +27,7 @@ from coset.reports.expected_time import beside_expected, pace_of
 from coset.reports.parts import of_parts
 from coset.reports.site import Row, Site, listed
 from coset.reports.templates import GLOBALS, PAGES, seen, template
+from partitioning.commands import Shown, SwapAsking
 from partitioning.diff.kept_states import kept_sentences
 from partitioning.documents.document import digest
 from partitioning.environment_name import environment
@@ -116,7 +117,9 @@ def publish_comparison(site: Site, found: Comparison, blockers: Sequence[Finding
     sides: list[tuple[int, str, TableComparison | StateComparison]]
     sides = [(table.batch, table.table, table) for table in found.tables]
     sides += [(found.plans[-1][0], str(state), state) for state in found.states]
-    text = template("backfill.html").render(found=found, sides=sides, blockers=blockers, digest=digest(found))
+    approved = digest(found)
+    then = Shown().says(SwapAsking(found.pipeline, found.backfill, approved)) if found.needs_approval else ""
+    text = template("backfill.html").render(found=found, sides=sides, blockers=blockers, digest=approved, then=then)
     written = site.write(found.pipeline, name, text)
     site.store.put(f"{found.pipeline}/docs/{name}", text.encode())
     row = {"number": found.backfill, "summary": str(found), "same": found.same, "page": name}

@@ -72,6 +72,8 @@ def test_what_cannot_be_put_in_place_is_said_before_anybody_approves_it(
     cascade = coset(*words, "--cascade")
     assert cascade.exit_code == 0, cascade.output
     (command,) = re.findall(r"`coset (swap \S+ 1 --approve sha256:[0-9a-f]+)`", cascade.stdout)
+    page = (tmp_path / "newest" / "backfill-1.html").read_text()
+    assert f"`coset {command.replace(NEWEST, 'newest')}` puts it in place. Readers see nothing of it before." in page
     assert coset(*command.split()).exit_code == 0
 
 
