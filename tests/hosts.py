@@ -82,9 +82,10 @@ class Host:
         work = str(self.folder / "work")
         return [
             process
-            for process in psutil.process_iter(["cmdline"])
+            # What ends meanwhile has neither.
+            for process in psutil.process_iter(["cmdline", "cwd"])
             if any("CoarseGrainedExecutorBackend" in part for part in process.info["cmdline"] or ())
-            and process.cwd().startswith(work)
+            and (process.info["cwd"] or "").startswith(work)
         ]
 
     @staticmethod
