@@ -58,10 +58,11 @@ def tasks_of(spark: SparkContext, description: str, log: str, memory: str = MEMO
 
     def run(work: Work, wanted: Wanted) -> Sequence[bytes]:
         spark.setJobDescription(description)
-        sent, asked = pieces(work, spark.defaultParallelism), partial(answer, memory=memory, wanted=wanted)
+        asked = partial(answer, memory=memory, wanted=wanted)
         # With an RDD each task is sent its own piece only, and Spark's SQL engine need not start.
         try:
             with waiting_for_workers(spark, description, tell):
+                sent = pieces(work, spark.defaultParallelism)
                 return spark.parallelize(sent, len(sent)).map(asked).collect()
         except (PySparkException, Py4JError) as error:
             raise job_failed(error, description, log, hosts_of(spark)) from None

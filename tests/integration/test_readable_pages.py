@@ -45,6 +45,8 @@ def test_a_printed_page_is_light_and_nothing_of_it_lies_beside_the_paper(pages: 
     for name in PAGES:
         with opened(browser, pages / name, width=688, colours="dark") as page:
             page.emulate_media(media="print")
+            # Chromium answers before it has changed over.
+            page.wait_for_function("matchMedia('print').matches")
             colour = "getComputedStyle(document.body).backgroundColor"
             assert (name, sideways(page), page.evaluate(colour)) == (name, 0, "rgb(255, 255, 255)")
             assert page.locator("nav").first.is_hidden()
