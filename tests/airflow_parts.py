@@ -17,6 +17,7 @@ import psutil
 from coset.batches.runners import children
 from coset.batches.runners.ports import free_ports
 from tests.compose.airflow_api import AirflowApi
+from tests.started import kill_with_all_it_started
 
 ROOT = Path(__file__).parents[1]
 AIRFLOW = str(Path(sys.executable).with_name("airflow"))
@@ -56,11 +57,7 @@ class Parts:
 
     def kill(self, scheduler: str) -> None:
         """Kill a scheduler and all that it started, as if its host died."""
-        process = self.running.pop(scheduler)
-        for each in (process, *psutil.Process(process.pid).children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):
-                each.kill()
-        process.wait()
+        kill_with_all_it_started(self.running.pop(scheduler))
 
     def said(self) -> str:
         """The ends of all logs."""

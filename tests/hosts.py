@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -30,6 +30,7 @@ from coset.batches.runners.class_archive import archive_option
 from coset.batches.runners.ports import free_ports
 from coset.batches.runners.spark_settings import environment
 from tests.small import until
+from tests.started import kill_with_all_it_started
 
 ROOT = Path(__file__).parents[1]
 SITE = Path(pyspark.__file__).parents[1]
@@ -155,11 +156,7 @@ class Standalone:
 
     def kill(self, name: str) -> None:
         """Kill the worker of a host and all that it started, as if the host died."""
-        worker = self.workers.pop(name)
-        for each in (worker, *psutil.Process(worker.pid).children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):
-                each.kill()
-        worker.wait()
+        kill_with_all_it_started(self.workers.pop(name))
 
     def pages(self) -> list[str]:
         """The pages of the master, of all workers and of all applications, in HTML and as JSON."""

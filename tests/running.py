@@ -15,6 +15,8 @@ from coset.batches.interpreter import run_batch
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.runners.runner import Runner
+from partitioning.documents.ledger import Ledger
+from partitioning.model.plan import Plan
 from partitioning.model.receipt import TaskReceipt
 from partitioning.model.verdict import Judged
 
@@ -38,8 +40,12 @@ def run_and_publish(ref: BatchRef, docs: Path | None, runner: Runner | None = No
 
 def run_and_publish_unjudged(ref: BatchRef) -> None:
     """The same without Great Expectations: the audit's own figures have to be right."""
-    ledger, plan = ref.load()
     run_groups(ref)
+    publish_unjudged(*ref.load())
+
+
+def publish_unjudged(ledger: Ledger, plan: Plan) -> None:
+    """Publish a batch that has run: the audit's own figures have to be right."""
     attempt = ledger.attempt(plan.batch)
     tables = audit(ledger, plan, attempt)
     check_coverage(tables.coverage)

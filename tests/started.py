@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -28,3 +28,11 @@ def kill_all_that_name(folder: Path) -> None:
     for process in psutil.process_iter(["cmdline"]):
         if any(str(folder) in word for word in process.info["cmdline"] or ()):
             process.kill()
+
+
+def kill_with_all_it_started(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and what it started, as if its host died."""
+    for each in (process, *psutil.Process(process.pid).children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+    process.wait()

@@ -70,10 +70,7 @@ def _ended(step: Step, before: int | None, since: int) -> str:
         f'SELECT *, max({time}) OVER ({alike}) AS "@reached", lead({begun}) OVER ({alike}) AS "@next" '
         f"FROM parts SEMI JOIN ({old}) ON {key} IS NOT DISTINCT FROM of_key"
     )
-    is_last = f'coalesce("@next" - "@reached" > {keep}, true)'
-    last = f'SELECT *, CASE WHEN {is_last} THEN "@reached" END AS "@last" FROM ({reached})'
-    from_here = f"OVER ({alike} RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)"
-    ends = f'SELECT *, min("@last") {from_here} AS "@end" FROM ({last})'
+    ends = _with_end(f"FROM ({reached})", f'coalesce("@next" - "@reached" > {keep}, true)', '"@reached"', alike)
     told = f"\"@end\" || ' ' || sum({records}) AS told"
     return (
         f"WITH parts AS ({kept} UNION ALL {new}) SELECT {key}, {told} FROM ({ends}) "
@@ -133,8 +130,14 @@ def _ending(side: Step) -> str:
     alike = f"PARTITION BY {quote(side.key)}, {quote(TIME.name)} ORDER BY {at}"
     ends = f"coalesce(lead({at}) OVER ({alike}) - {at} > {side.state.gap}, true)"
     there = f"FROM {quote(side.name)} WHERE {quote(TIME.name)} IS NOT NULL AND {in_time}"
+    return _with_end(there, ends, at, alike)
+
+
+def _with_end(rows: str, is_last: str, at: str, alike: str) -> str:
+    """The query for the rows, each with the time `at` of the first that is the last of its kind from it on, as
+    `@end`; the window `alike` has a kind's rows in their order."""
+    last = f'SELECT *, CASE WHEN {is_last} THEN {at} END AS "@last" {rows}'
     from_here = f"OVER ({alike} RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING)"
-    last = f'SELECT *, CASE WHEN {ends} THEN {at} END AS "@last" {there}'
     return f'SELECT *, min("@last") {from_here} AS "@end" FROM ({last})'
 
 
