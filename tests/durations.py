@@ -118,11 +118,16 @@ class _Durations:
     def __init__(self) -> None:
         self._took, self._computed = defaultdict[str, float](float), defaultdict[str, float](float)
         self._tests = Counter[str]()
+        self._running = set[str]()
         self._at, self._began = "", 0.0
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._running.add(nodeid)
         if together(nodeid) != self._at:
             self._at, self._began = together(nodeid), _computed()
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self._running.discard(nodeid)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Any:
@@ -141,6 +146,8 @@ class _Durations:
             self._computed[name] += float(str(dict(report.user_properties).get(CPU, 0)))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+        for nodeid in sorted(self._running):
+            terminalreporter.write_line(f"Not ended: {nodeid}")
         if len(self._took) > 1:
             for what, by in (("longest files", self._took), ("files that computed most", self._computed)):
                 terminalreporter.write_line(f"The {min(SHOWN, len(by))} {what}:")
