@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 from coset.batches.runners.spark_server import SparkServer, start_spark
 from demo.kafka_server import KafkaServer, start_kafka
@@ -170,3 +171,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 class _ByChain(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         return chain(together(nodeid))
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """A test in which its process ended has failed, and is not tried again: it would end each process in turn."""
+        units = self.assigned_work[node].values()
+        left = ((unit, test) for unit in units for test, is_done in unit.items() if not is_done)
+        if (begun := next(left, None)) is None:
+            return super().remove_node(node)
+        unit, test = begun
+        unit[test] = True
+        super().remove_node(node)
+        return test
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """A process begins a test when it knows the next, or that there is none: one would wait for ever."""
+        super()._reschedule(node)
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)

@@ -24,7 +24,7 @@ from tests.landed import land_table
 from tests.postgres import postgres
 from tests.small import until
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 BY_HAND, BY_MINUTE = "by_hand", "by_minute"
 ROWS, KEYS = 200, 20
 DAGS = '''"""Airflow: the DAGs of two pipelines of the tests, one of which runs every minute."""

@@ -15,7 +15,7 @@ import pytest
 
 from tests.started import kill_all_that_name, started
 
-pytestmark = [pytest.mark.timeout(1800), pytest.mark.long]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 FOLDERS = {"airflow", "docs", "lock", "logs", "s3"}
 RUN_AGAIN = (
     "Batch 0 was run again under tasks(12), with 12 tasks instead of 4, found identical, and swapped: "

@@ -24,7 +24,7 @@ from tests.examples import few
 from tests.small import until
 from tests.started import kill_all_that_name, started
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = pytest.mark.timeout(900)
 # What Airflow's own command starts: scheduler, page, and what reads DAGs and waits for triggers.
 PARTS = 4
 # By the signal that a command is sent, which code it ends with.
