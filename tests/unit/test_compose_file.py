@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import tomllib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from coset.batches.runners.given_settings import parsed
+from demo.healthy import CHECKS, NotWell, airflow, asked, main, master, s3, worker
 
 ROOT = Path(__file__).parents[2]
 FILE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
@@ -51,6 +55,40 @@ def test_both_composers_can_start_it(service: dict[str, Any]) -> None:
     """podman-compose ignores configs and secrets of the file's own, and health checks need systemd there."""
     assert not {"configs", "secrets"} & (FILE.keys() | service.keys())
     assert isinstance(service.get("depends_on", []), list), "conditions are not waited for everywhere"
+
+
+@services
+def test_each_container_is_asked_by_its_name_whether_it_is_well(service: dict[str, Any]) -> None:
+    assert service["healthcheck"]["test"] == ["CMD", "python", "-m", "demo.healthy"]
+    assert service["hostname"] in CHECKS
+
+
+@pytest.mark.parametrize(
+    ("judge", "well", "ill"),
+    [
+        (
+            master,
+            {"status": "ALIVE", "aliveworkers": 2, "activeapps": []},
+            {"status": "STANDBY", "aliveworkers": 0, "activeapps": []},
+        ),
+        (worker, {"masterurl": "spark://m:7077", "cores": 2, "coresused": 1}, {"masterurl": "", "cores": 2}),
+        (
+            airflow,
+            {part: {"status": "healthy"} for part in ("metadatabase", "scheduler", "dag_processor")},
+            {part: {"status": "unhealthy"} for part in ("metadatabase", "scheduler", "dag_processor")},
+        ),
+    ],
+)
+def test_what_answers_may_not_be_well(judge: Callable[[str], str], well: object, ill: object) -> None:
+    assert judge(json.dumps(well))
+    with pytest.raises(NotWell):
+        judge(json.dumps(ill))
+
+
+def test_what_does_not_answer_is_not_well(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("demo.healthy.CHECKS", {"seaweedfs": partial(asked, "http://127.0.0.1:1/", s3)})
+    assert main("seaweedfs") == 1
+    assert capsys.readouterr().out.startswith("seaweedfs is not well: ")
 
 
 def test_no_secret_has_a_value_in_the_file() -> None:

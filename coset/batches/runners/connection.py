@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -19,6 +20,21 @@ from partitioning.errors import Refused
 from partitioning.kinds import Kind
 
 _CLOSED = "INVALID_HANDLE.SESSION_CLOSED"
+# How Spark's client says that it does not get through to a server by TLS, and what is next. Waiting cures none of them.
+_NO_TLS = {
+    re.compile("CERTIFICATE_VERIFY_FAILED: (?P<why>[^:\n]+)"): (
+        "the certificate of the Spark server is not trusted: {why}",
+        "let GRPC_DEFAULT_SSL_ROOTS_FILE_PATH name a file with the certificates of those whom you trust",
+    ),
+    re.compile("Hostname Verification Check failed"): (
+        "the certificate of the Spark server is for another host",
+        "use the host's name or address that the certificate has",
+    ),
+    re.compile("WRONG_VERSION_NUMBER"): (
+        "the Spark server has no TLS at this port",
+        "use the port that has: Spark's own has none, a proxy in front of it has",
+    ),
+}
 
 
 class Gone(Exception):
@@ -36,7 +52,7 @@ def connected(address: str, token: str | None = None) -> Iterator[SparkSession]:
 
     The session outlives its clients, because the server's Python processes belong to it and have imported what tasks
     need. Clients that ship other code share another session, since processes keep what they imported. Raises Gone if
-    the server cannot be reached, and Refused if it does not accept the token.
+    the server cannot be reached, and Refused if it does not accept the token, or cannot be trusted.
     """
     shipped = Shipped()
     for number in count():
@@ -133,10 +149,18 @@ def _is_open(spark: SparkSession, address: str) -> bool:
         if error.getCondition() == _CLOSED:
             return False
         if is_gone(error):
-            raise Gone(f"the Spark server {address} cannot be reached") from None
+            raise _no_tls(str(error), address) or Gone(f"the Spark server {address} cannot be reached") from None
         if error.getGrpcStatusCode() == grpc.StatusCode.UNAUTHENTICATED:
             needed = "set SPARK_CONNECT_AUTHENTICATE_TOKEN to the one that the server was started with"
             raise Refused.of(
                 Kind.SPARK, "the Spark server does not accept the token", address, needed, address=address
             ) from None
         raise
+
+
+def _no_tls(said: str, address: str) -> Refused | None:
+    """The refusal if TLS with the server fails for good."""
+    for pattern, (what, then) in _NO_TLS.items():
+        if match := pattern.search(said):
+            return Refused.of(Kind.SPARK, what.format_map(match.groupdict()), address, then, address=address)
+    return None
