@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
-
-import duckdb
-import pyarrow as pa
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from partitioning.authoring.flow import Flow
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Refused
 from partitioning.kinds import Kind
-from partitioning.model.graph import Op, Step, quote
-from spark_jobs.sql.database import connect
+from partitioning.model.graph import Op, Step
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # How few rows are tried first, so that what is told of them is short.
 _FEWEST = 2
-_MOST_TASKS = 6
-_TOLERANCE = 1e-9
-
-_READ = "@read"
-Rows = Sequence[tuple[object, ...]]
 
 
 def check_combine(
@@ -36,11 +30,17 @@ def check_combine(
 
     Raises Refused with the records, the grouping, what it gave and what it should have, at the first that differs.
     """
+    # A file of tests imports this at once: what only a run needs comes with the run.
+    import pyarrow as pa  # noqa: PLC0415
+
+    from coset.testing.samples import CombineTrial  # noqa: PLC0415
+    from spark_jobs.sql.database import connect  # noqa: PLC0415
+
     combine, partial = _steps(flow)
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist([dict(row) for row in rows])
     chance = random.Random(seed)
     with connect() as connection:
-        trial = _Trial(connection, combine, partial, table)
+        trial = CombineTrial(connection, combine, partial, table)
         for number in range(tries):
             count = min(len(table), _FEWEST + number)
             trial.check(chance.sample(range(len(table)), count), chance)
@@ -60,105 +60,3 @@ def _steps(flow: Flow) -> tuple[Step, Step | None]:
         )
     before = steps.get(combine.inputs[0])
     return combine, before if before is not None and before.op is Op.PARTIAL else None
-
-
-class _Tree:
-    """Partial results, as the numbers of the records that went into them; groups of groups in parentheses."""
-
-    def __init__(self, rows: pa.Table, text: str) -> None:
-        self.rows = rows
-        self.text = text
-
-
-class _Trial:
-    """The steps, on parts of a table of records."""
-
-    def __init__(
-        self, connection: duckdb.DuckDBPyConnection, combine: Step, partial: Step | None, table: pa.Table
-    ) -> None:
-        self._connection = connection
-        self._combine = combine
-        self._partial = partial
-        self._table = table
-
-    def check(self, records: Sequence[int], chance: random.Random) -> None:
-        """Deal records to tasks, and combine what these give in some groups."""
-        whole = self._combined([self._task(records)])
-        # A task without any records leaves partial results too.
-        tasks = [list[int]() for _ in range(chance.randint(1, min(_MOST_TASKS, len(records) + 1)))]
-        for record in records:
-            chance.choice(tasks).append(record)
-        left = [self._task(task) for task in tasks]
-        while len(left) > 1:
-            chance.shuffle(left)
-            width = chance.randint(1, len(left) - 1)
-            left = [self._combined(left[unifier::width]) for unifier in range(width)]
-        (found,) = left if left[0].text.startswith("(") else [self._combined(left)]
-        if (difference := _difference(whole.rows, found.rows)) is not None:
-            raise Refused(self._finding(records, found.text, *difference))
-
-    def _task(self, records: Sequence[int]) -> _Tree:
-        """What the partial step gives of some records."""
-        rows = self._table.take(pa.array(records, pa.int64()))
-        text = f"[{' '.join(map(str, records))}]"
-        return _Tree(rows if self._partial is None else self._given(self._partial, rows), text)
-
-    def _combined(self, parts: Sequence[_Tree]) -> _Tree:
-        """What the combine step gives of partial results in this order."""
-        rows = pa.concat_tables([part.rows for part in parts])
-        return _Tree(self._given(self._combine, rows), f"({' '.join(part.text for part in parts)})")
-
-    def _given(self, step: Step, rows: pa.Table) -> pa.Table:
-        self._connection.register(_READ, rows)
-        known_as = f"WITH {quote(step.inputs[0])} AS (SELECT * FROM {quote(_READ)})"
-        try:
-            given = self._connection.sql(f"{known_as} {step.sql}").to_arrow_table()
-        except duckdb.Error as error:
-            what = f"SQL failed: {' '.join(str(error).split())}"
-            raise Refused.of(
-                Kind.SQL, what, f"step {step.name!r}", "correct the expression or the rows", step=step.name
-            ) from error
-        finally:
-            self._connection.unregister(_READ)
-        return given
-
-    def _finding(self, records: Sequence[int], grouping: str, wanted: Rows, found: Rows) -> Finding:
-        shown = "; ".join(f"{number}: {self._table.slice(number, 1).to_pylist()[0]}" for number in sorted(records)[:6])
-        more = f"; and {len(records) - 6} more" if len(records) > 6 else ""
-        return Finding.of(
-            Kind.COMBINE_ORDER,
-            f"combined as {grouping} it gives {_text(found)}, and of all at once {_text(wanted)}",
-            f"step {self._combine.name!r} on the records {shown}{more}",
-            "use aggregates that give the same in any order and groups: sum of sums and counts, min, max, bool_or",
-            grouping=grouping,
-        )
-
-
-def _difference(wanted: pa.Table, found: pa.Table) -> tuple[Rows, Rows] | None:
-    """The rows that only one has, if there are any."""
-    left, right = list(_rows(wanted)), list(_rows(found))
-    for row in tuple(left):
-        same = next((other for other in right if alike(row, other)), None)
-        if same is not None:
-            left.remove(row)
-            right.remove(same)
-    return (left, right) if left or right else None
-
-
-def _rows(table: pa.Table) -> Iterator[tuple[object, ...]]:
-    return zip(*(column.to_pylist() for column in table.columns), strict=True)
-
-
-def alike(one: object, other: object) -> bool:
-    """Whether two values are the same, floating-point numbers nearly."""
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=_TOLERANCE) or (math.isnan(one) and math.isnan(other))
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(alike(one[name], other[name]) for name in one)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(alike, one, other))
-    return one == other
-
-
-def _text(rows: Rows) -> str:
-    return ", ".join(map(str, rows[:3])) + (" …" if len(rows) > 3 else "") if rows else "no row"

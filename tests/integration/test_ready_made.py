@@ -17,7 +17,7 @@ from coset.batches.backfills.actions import Asked
 from coset.batches.runners.local import Local
 from coset.reports.site import listed
 from coset.testing import run
-from coset.testing.runs import Trial, _silently
+from coset.testing.runs import Trial
 from partitioning.authoring.settings import DEFAULTS
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -27,7 +27,7 @@ from partitioning.model.measures import READY_MADE, Measured
 from tests.clicked import landed
 from tests.commands import coset
 from tests.followed import told
-from tests.running import run_and_publish
+from tests.running import run_and_publish, silently
 
 Records = list[dict[str, object]]
 LOCAL = ("--runner", "local")
@@ -142,7 +142,7 @@ def test_a_backfill_measures_an_upserted_table_as_its_batches_did(tmp_path: Path
     made = trial._pipeline
     request = actions.begin(made, store, Asked(1, 3, Settings.parse(scheme="tasks(3)")))
     with Local(processes=1) as runner:
-        actions.run(made, store, request, runner, tmp_path / "docs", _silently)
+        actions.run(made, store, request, runner, tmp_path / "docs", silently)
     live, again = Ledger(store, "paid"), Ledger(store, request.name)
     for number in (1, 2, 3):
         first, second = live.verdict(number), again.verdict(number)

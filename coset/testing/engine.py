@@ -1,0 +1,127 @@
+"""The engine of runs for tests: all that lands records, runs a batch and reads tables, with the libraries it needs.
+
+A file of tests imports `coset.testing` at once, and this with the first run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from coset.batches import steps
+from coset.batches.interpreter import run_batch
+from coset.batches.ref import BatchRef
+from coset.batches.runners.local import Local
+from coset.batches.tables.first_rows import first_rows
+from coset.batches.waiting import warned
+from coset.sources.landing import land_rows
+from coset.testing.runs import Rows
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import canonical
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.stores import store_at
+from partitioning.model.graph import quote
+from partitioning.model.placement import MURMUR2, OPAQUE
+from partitioning.model.streams import Stream
+from partitioning.values import replace
+from spark_jobs.sql.database import connect
+
+# Of the columns that no stream declares, by stream and name.
+Types = dict[tuple[str, str], pa.DataType]
+
+_LINEAGE = ("_batch", "_task")
+_MOST_ROWS = 1_000_000
+
+
+def land(stream: Stream, rows: Rows, declared: Mapping[str, str], types: Types) -> None:
+    """Land records of a stream, with the types that are declared, else those they had before; new ones are noted."""
+    # Nobody knows how producers place keys of an opaque stream: this way is as good as any.
+    placed = replace(stream, hash=MURMUR2) if stream.hash == OPAQUE else stream
+    land_rows(placed, _table(stream.name, rows, declared, types), f"rows of stream {stream.name!r}")
+
+
+def run(pipeline: Pipeline, root: str, settings: Settings, *, twice: bool) -> str:
+    """Run what has landed as one batch; its verdict in a sentence. If `twice`, a first attempt is given up.
+
+    Raises what a step of a batch raises.
+    """
+    ref, sentence = steps.plan(pipeline, root, settings)
+    if ref is None:
+        return sentence
+    with Local(processes=1) as runner:
+        if twice:
+            _run_in_vain(ref, runner)
+        # Nobody would see pages, which a quarter of the time would go into.
+        run_batch(ref, runner, None, _silently)
+    ledger, plan = ref.load()
+    verdict = ledger.verdict(plan.batch)
+    return f"Batch {plan.batch}: {verdict.why if verdict else 'no verdict'}"
+
+
+def warnings(pipeline: str, root: str) -> tuple[str, ...]:
+    """What the batch that was published last was warned of."""
+    ledger = Ledger(store_at(root), pipeline)
+    plan = ledger.standing().published
+    verdict = ledger.verdict(plan.batch) if plan else None
+    found = warned(ledger, plan.batch, verdict.attempt) if plan and verdict else ()
+    return tuple(one.what for one in found)
+
+
+def rows(root: str, table: str) -> list[dict[str, object]]:
+    """The rows of a result table, sorted and without lineage."""
+    found = first_rows(store_at(root), table, _MOST_ROWS)
+    if found is None:
+        return []
+    lineage = [name for name in _LINEAGE if name in found.rows.column_names]
+    return _sorted(found.rows.drop_columns(lineage).to_pylist())
+
+
+@contextmanager
+def _silently(_: str) -> Iterator[list[str]]:
+    yield []
+
+
+def _run_in_vain(ref: BatchRef, runner: Local) -> None:
+    ledger, plan = ref.load()
+    for group in plan.groups:
+        runner.group(ref, group.group)
+    ledger.close_attempt(plan.batch, ledger.attempt(plan.batch), canonical({"findings": []}))
+
+
+def _table(stream: str, rows: Rows, declared: Mapping[str, str], types: Types) -> pa.Table:
+    """The records of a stream with the union of their columns, each of the type that it had before."""
+    columns = dict.fromkeys(name for row in rows for name in row)
+    values = {name: pa.array([row.get(name) for row in rows]) for name in columns}
+    for name, column in values.items():
+        if pa.types.is_null(column.type):
+            values[name] = column.cast(types.get((stream, name), pa.string()))
+        elif name not in declared:
+            types[stream, name] = column.type
+    table = pa.table(values)
+    return _as_declared(table, declared) if declared else table
+
+
+def _as_declared(rows: pa.Table, declared: Mapping[str, str]) -> pa.Table:
+    """The rows with the columns and types that a stream declares, and those that it does not declare as they are."""
+    there = set(rows.column_names)
+    cast = [f"CAST({_value(name, there)} AS {kind}) AS {quote(name)}" for name, kind in declared.items()]
+    others = [quote(name) for name in rows.column_names if name not in declared]
+    with connect() as connection:
+        connection.register("given", rows)
+        return connection.sql(f"SELECT {', '.join([*others, *cast])} FROM given").to_arrow_table()
+
+
+def _value(name: str, there: set[str]) -> str:
+    return quote(name) if name in there else "NULL"
+
+
+def _sorted(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Rows in an order that does not depend on the last digits of floating-point numbers."""
+    return sorted(rows, key=lambda row: [(name, _rough(value)) for name, value in row.items()])
+
+
+def _rough(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else repr(value)
