@@ -14,6 +14,7 @@ from itertools import chain
 from coset.batches.backfills.request import backfills, comparison_key
 from coset.batches.backfills.swap.swaps import cancelled
 from coset.batches.swept import put_swept, swept
+from coset.sources.counting import Counting, each_counted, uncounted
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Entry, Store, at_once
@@ -56,29 +57,37 @@ class LeftOver(Value, frozen=True):
         return said
 
 
-def left_over(pipeline: Pipeline, store: Store, *, everything: bool = False) -> LeftOver:
+def left_over(
+    pipeline: Pipeline, store: Store, *, everything: bool = False, counting: Counting = uncounted
+) -> LeftOver:
     """The files of tasks in the pipeline's folders that no document names. Deletes nothing.
 
-    It looks at the batches since the last sweep, and at those of which that kept something, or at `everything`.
+    It looks at the batches since the last sweep, and at those of which that kept something, or at `everything`. What
+    it goes through is `counting`.
     """
-    return _looked(pipeline, store, _newest(pipeline, store), everything=everything)[0]
+    return _looked(pipeline, store, _newest(pipeline, store), counting, everything=everything)[0]
 
 
-def sweep(pipeline: Pipeline, store: Store, *, everything: bool = False) -> LeftOver:
+def sweep(pipeline: Pipeline, store: Store, *, everything: bool = False, counting: Counting = uncounted) -> LeftOver:
     """Remove what is left over, and return it. Batches may run meanwhile."""
     newest = _newest(pipeline, store)
-    removed, kept = _looked(pipeline, store, newest, everything=everything)
-    at_once(store.delete, [file.key for file in removed.files])
+    removed, kept = _looked(pipeline, store, newest, counting, everything=everything)
+    with counting(len(removed.files), "files removed") as done:
+        at_once(each_counted(store.delete, done), [file.key for file in removed.files])
     put_swept(store, pipeline.name, newest, kept)
     return removed
 
 
-def _looked(pipeline: Pipeline, store: Store, newest: int, *, everything: bool) -> tuple[LeftOver, set[int]]:
+def _looked(
+    pipeline: Pipeline, store: Store, newest: int, counting: Counting, *, everything: bool
+) -> tuple[LeftOver, set[int]]:
     """What is left over, and the batches with files that are kept, and may be left over later."""
     last = None if everything else swept(store, pipeline.name)
-    prefixes = _all_prefixes(pipeline, store) if last is None else _prefixes(pipeline, last.to_look_at(store, newest))
+    of_all = _all_prefixes(pipeline, store) if last is None else _prefixes(pipeline, last.to_look_at(store, newest))
+    prefixes = list(of_all)
     # Files are listed before documents are read, because a plan is stored before its files.
-    written = chain.from_iterable(at_once(lambda prefix: list(store.list(prefix)), list(prefixes)))
+    with counting(len(prefixes), "folders listed") as done:
+        written = chain.from_iterable(at_once(each_counted(lambda prefix: list(store.list(prefix)), done), prefixes))
     by_place: dict[tuple[str, int], list[Entry]] = {}
     for entry in written:
         if match := _BATCH.search(entry.key):
@@ -88,17 +97,21 @@ def _looked(pipeline: Pipeline, store: Store, newest: int, *, everything: bool) 
     states = _states(Ledger(store, pipeline.name)) | _states_at_work(store, pipeline.name)
     files, undecided, damaged = list[Entry](), set[int](), dict[Finding, None]()
     kept = {batch for batch, _ in states}
-    for (place, batch), entries in sorted(by_place.items()):
-        try:
-            named = _named(ledgers, place, batch)
-        except Refused as refusal:
-            damaged |= dict.fromkeys(refusal.findings)
-            kept.add(batch)
-            continue
-        if named is None:
-            undecided.add(batch)
-        else:
-            files.extend(entry for entry in entries if entry.key not in named or _over(named[entry.key], batch, states))
+    with counting(len(by_place), "batches looked at") as done:
+        for (place, batch), entries in sorted(by_place.items()):
+            try:
+                named = _named(ledgers, place, batch)
+            except Refused as refusal:
+                damaged |= dict.fromkeys(refusal.findings)
+                kept.add(batch)
+            else:
+                if named is None:
+                    undecided.add(batch)
+                else:
+                    files += (
+                        each for each in entries if each.key not in named or _over(named[each.key], batch, states)
+                    )
+            done(1)
     return LeftOver(tuple(files), tuple(sorted(undecided)), tuple(damaged)), kept | undecided
 
 

@@ -21,7 +21,7 @@ from coset.batches.telling import from_environment
 from coset.batches.waiting import warned
 from coset.batches.watch import Watch
 from coset.cli import pipelines, plans
-from coset.cli.output import Answer, check_reason, console, counted, say, show, show_page, step
+from coset.cli.output import Answer, check_reason, console, counted, doing, say, show, show_page, step
 from coset.cli.reports import save_page
 from coset.project.schedules import scheduled_run
 from coset.reports.timeliness import ScheduledBy, ScheduledRun
@@ -126,7 +126,8 @@ def replan(named: str, root: str, settings: Settings, why: str, docs: Path) -> A
 def clean(named: str, root: str, *, dry_run: bool, everything: bool) -> Answer:
     """Remove the files that no verdict names."""
     pipeline, store = pipelines.load(named), store_at(root)
-    unnamed = (left_over if dry_run else sweep)(pipeline, store, everything=everything)
+    with doing("clean"):
+        unnamed = (left_over if dry_run else sweep)(pipeline, store, everything=everything, counting=counted)
     files = ({"uri": f"{root}/{file.key}", "bytes": file.size} for file in unnamed.files)
     value = {"removed": not dry_run, "files": files, "open": unnamed.open, "damaged": pipelines.told(unnamed.damaged)}
     done = ("There are" if dry_run else "Removed") if unnamed.files else "Nothing to remove: there are"
@@ -135,7 +136,9 @@ def clean(named: str, root: str, *, dry_run: bool, everything: bool) -> Answer:
 
 def compact(named: str, root: str, keep_days: int, *, across: bool) -> Answer:
     """Compact the result tables."""
-    compacted = compaction.compact(pipelines.load(named), store_at(root), timedelta(days=keep_days), across=across)
+    pipeline, keep = pipelines.load(named), timedelta(days=keep_days)
+    with doing("compact"):
+        compacted = compaction.compact(pipeline, store_at(root), keep, across=across, counting=counted)
     return Answer(compacted, map(str, compacted) if compacted else ["Nothing to compact: no table is there yet"])
 
 

@@ -231,23 +231,30 @@ def counted(total: int, what: str, *names: str) -> Iterator[Callable[[int], None
 
     Done is what a step ends whose name begins so, and as many more as what is given is called with.
     """
-    _NOW.count = count = _Count(total, what, names, _NOW.count)
+    count = _Count(total, what, names, _NOW.count)
+    _NOW.counts(count)
     try:
         yield _NOW.advance
     finally:
-        _NOW.count = count.within
+        _NOW.counts(count.within)
 
 
-def tracked(items: Sequence[T], what: str, doing: str) -> Iterator[T]:
+@contextmanager
+def doing(name: str) -> Iterator[None]:
+    """Meanwhile the last line of a terminal says what is being done. Nothing is said of its end."""
+    _NOW.begin(name)
+    try:
+        yield
+    finally:
+        _NOW.drop(name)
+
+
+def tracked(items: Sequence[T], what: str, name: str) -> Iterator[T]:
     """The items; meanwhile the last line of a terminal has a bar: how many are done, and how long the others take."""
-    with counted(len(items), what) as done:
-        _NOW.begin(doing)
-        try:
-            for item in items:
-                yield item
-                done(1)
-        finally:
-            _NOW.drop(doing)
+    with counted(len(items), what) as done, doing(name):
+        for item in items:
+            yield item
+            done(1)
 
 
 @dataclass(slots=True)
@@ -302,12 +309,20 @@ class _Now:
             say(console(stderr=True), said, style)
             self._draw()
 
-    def advance(self, more: int) -> None:
+    def counts(self, count: _Count | None) -> None:
+        """From now on this is counted."""
         with self._lock:
             self._erase()
+            self.count = count
+            self._draw()
+
+    def advance(self, more: int) -> None:
+        with self._lock:
             if self.count is not None:
                 self.count.done += more
-            self._draw()
+            if self._line is not None:
+                # It is drawn when the line moves next: thousands may be done in a second.
+                self._line.update(self._drawn())
 
     def drop(self, name: str) -> None:
         with self._lock:
@@ -323,9 +338,12 @@ class _Now:
     def _draw(self) -> None:
         to = console(stderr=True)
         if self._names and to.is_terminal:
-            said = escape(f"{', '.join(self._names)} …")
-            self._line = to.status(said if self.count is None else self.count.drawn(said))
+            self._line = to.status(self._drawn())
             self._line.start()
+
+    def _drawn(self) -> RenderableType:
+        said = escape(f"{', '.join(self._names)} …")
+        return said if self.count is None else self.count.drawn(said)
 
 
 _NOW = _Now()

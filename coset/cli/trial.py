@@ -26,7 +26,7 @@ from partitioning.sections import many
 def land(named: str, stream: str, file: Path) -> Answer:
     """Land the rows of a file as records of a stream, and say where they are."""
     declared = _stream(named, stream)
-    landed = landing.land(declared, file, partial(tracked, what="stream partitions", doing=f"land {stream}"))
+    landed = landing.land(declared, file, partial(tracked, what="stream partitions", name=f"land {stream}"))
     said = f"Landed {many(sum(map(len, landed)), 'row')} in {declared.source}: {', '.join(map(str, landed))}"
     value = {"stream": stream, "source": declared.source, "landed": map(str, landed)}
     return Answer(value, [said if landed else f"Nothing to land: {file} has no rows"])
@@ -45,7 +45,7 @@ def step(named: str, name: str | None, sample: Sample, most: int) -> Answer:
     """Rows of a step of a pipeline, of the last result table's by default, made of what has landed."""
     pipeline = pipelines.load(named)
     name = name or _last(pipeline)
-    found = step_rows(pipeline, name, sample, most, partial(tracked, what="task groups", doing=f"make rows of {name}"))
+    found = step_rows(pipeline, name, sample, most, partial(tracked, what="task groups", name=f"make rows of {name}"))
     if found is None:
         return Answer({"step": name, "rows": [], "of": 0, "looked": 0, "landed": 0}, ["Nothing has landed yet"])
     looked = f"{found.looked:,} of {many(found.landed, 'record')} that have landed, {sample} of each stream partition"

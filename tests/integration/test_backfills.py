@@ -38,6 +38,7 @@ from partitioning.model.backfill import Swapped
 from spark_jobs.engine import order_steps as steps_of_kernel
 from spark_jobs.tables.table_schema import folder
 from tests.backfilled import Batches, appended, counted, goes_on, stored
+from tests.counts import Counts
 from tests.histories import Click
 from tests.running import silently
 
@@ -363,7 +364,10 @@ def test_compacted_batches_are_exchanged_unless_they_were_put_together(store: St
         history.batch(number)
     before, pipeline = history.seen(), appended(0)(f"{store.root}/topics", 4)
     week = timedelta(days=7)
-    assert [str(done) for done in compact(pipeline, store, week)] == ["counts: 12 files became 3, 0 old files removed"]
+    counts = Counts()
+    (done,) = compact(pipeline, store, week, counting=counts)
+    assert str(done) == "counts: 12 files became 3, 0 old files removed"
+    assert counts.ended == ["1 of 1 tables", "3 of 3 batches"]
     assert [str(done) for done in compact(pipeline, store, week)] == ["counts: nothing to merge, 0 old files removed"]
     assert history.seen() == before
     backfill = history.backfilled(Asked(0, 1, Settings()), threshold=5)

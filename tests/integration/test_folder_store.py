@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from partitioning.kinds import Kind
+from tests import forked
 from tests.commands import coset
 from tests.followed import done, told
 from tests.landed import land_table
@@ -70,6 +72,13 @@ def test_a_laptop_needs_no_server_and_state_goes_on(file: Path) -> None:
     assert "Nothing to remove" in done("clean", str(file))
     done("compact", str(file))
     assert totals(store) == wanted(200)
+
+
+def test_in_a_terminal_upkeep_says_how_far_it_is(file: Path) -> None:
+    done("run", str(file), *LOCAL)
+    terminal = {**os.environ, "FORCE_COLOR": "1"}
+    assert "of 1 tables: compact …" in forked.coset("compact", str(file), environment=terminal).stderr
+    assert "folders listed: clean …" in forked.coset("clean", str(file), environment=terminal).stderr
 
 
 def test_a_batch_is_run_again_beside_and_the_same(file: Path) -> None:

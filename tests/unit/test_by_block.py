@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +18,7 @@ from coset.sources.counting import Counting, uncounted
 from coset.sources.rows import Rows
 from expectations import checkpoint
 from expectations.checkpoint import Judgement, judge
+from tests.counts import Counts
 from tests.evidence import batch, evidence
 from tests.memory_store import MemoryStore
 
@@ -168,15 +168,9 @@ def test_great_expectations_is_never_given_more_than_a_block_of_what_is_about_ea
 
 def test_rows_of_large_tables_are_counted_as_often_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "BLOCK", BLOCK)
-    told, asked = list[Any](), (EXPECTED[0], ("column_mean_to_be_between", {"column": "seats", "max_value": 999}))
-
-    @contextmanager
-    def counting(total: int, what: str) -> Iterator[Callable[[int], None]]:
-        told.extend((total, what))
-        yield told.append
-
-    judged(Source().rows(), *asked, counting=counting)
-    total, what, *done = told
+    counts, asked = Counts(), (EXPECTED[0], ("column_mean_to_be_between", {"column": "seats", "max_value": 999}))
+    judged(Source().rows(), *asked, counting=counts)
+    ((total, what, done),) = counts.told
     # The tables of the audit are larger than such a block too.
     assert (what, sum(done), done[-6:]) == ("rows judged", total, [7, 7, 7, 7, 2, 30])
 

@@ -31,7 +31,7 @@ for thread in threads:
 
 COUNTED = """
 import time
-from coset.cli.output import counted, step, tracked
+from coset.cli.output import counted, doing, step, tracked
 
 for _ in tracked(["a", "b"], "stream partitions", "land orders"):
     time.sleep(0.3)
@@ -47,6 +47,11 @@ with counted(2, "pipelines") as done:
 with counted(1, "task groups", "run group"), step("check"), counted(4_000_000, "rows judged") as done:
     time.sleep(0.3)
     done(1_000_000)
+    time.sleep(0.3)
+with doing("compact"), counted(2, "tables"), counted(400, "batches") as done:
+    time.sleep(0.3)
+    for _ in range(300):
+        done(1)
     time.sleep(0.3)
 """
 
@@ -64,6 +69,8 @@ def test_in_a_terminal_a_bar_says_how_many_are_done_and_how_long_the_others_take
     assert "0 of 2 pipelines; 0 of 1 task groups: run group 0 …" in shown
     assert re.search(r"━+ +1 of 2 pipelines, [0-9]+ s left; 0 of 2 task groups: run group 0 …", shown)
     assert re.search(r"0 of 1 task groups; 1,000,000 of 4,000,000 rows judged, [0-9]+ s left: check …", shown)
+    assert "0 of 2 tables; 0 of 400 batches: compact …" in shown
+    assert re.search(r"0 of 2 tables; 300 of 400 batches, [0-9]+ s left: compact …", shown)
 
 
 def test_several_steps_at_once_share_the_last_line_of_a_terminal() -> None:

@@ -15,6 +15,7 @@ from partitioning.model.backfill import Backfill, Swap, SwapKind, key_of
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Decision, GivenUp, Verdict
 from partitioning.values import replace
+from tests.counts import Counts
 from tests.memory_store import MemoryStore
 from tests.plans import plan_of, tails, tails_found
 
@@ -75,6 +76,16 @@ def test_the_first_sweep_looks_at_all_batches_and_later_ones_at_new_ones(ledger:
     new = orphan(ledger, 31)
     assert swept_away(ledger) == [new]
     assert swept_away(ledger) == []
+
+
+def test_what_a_sweep_goes_through_is_counted(ledger: Ledger) -> None:
+    published(ledger, range(3))
+    orphan(ledger, 1)
+    orphan(ledger, 1, "again")
+    orphan(ledger, 2)
+    counts = Counts()
+    sweep(PIPELINE, ledger.store, counting=counts)
+    assert counts.ended == ["4 of 4 folders listed", "2 of 2 batches looked at", "3 of 3 files removed"]
 
 
 def test_what_a_sweep_costs_does_not_grow_with_the_batches_before(ledger: Ledger) -> None:

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
@@ -27,6 +28,7 @@ from coset.batches.tables.exchanged import taken
 from coset.batches.tables.held import compacted_in, held_in
 from coset.batches.tables.logs import opened_whole
 from coset.batches.tables.owners import Owner, check_owner
+from coset.sources.counting import Counting, uncounted
 from coset.sources.files import Files
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.authoring.pipeline import Pipeline
@@ -62,26 +64,39 @@ class Compacted(Value, frozen=True):
         return f"{self.table}: {done}, {many(self.removed, 'old file')} removed"
 
 
-def compact(pipeline: Pipeline, store: Store, keep: timedelta, *, across: bool = False) -> tuple[Compacted, ...]:
+def compact(
+    pipeline: Pipeline, store: Store, keep: timedelta, *, across: bool = False, counting: Counting = uncounted
+) -> tuple[Compacted, ...]:
     """Compact the existing result tables of a pipeline. Versions up to `keep` old stay readable.
 
     A half-done swap is finished first, because it removes files by name. With `across`, files of several batches are
-    merged; no backfill can exchange their rows after that. Raises Refused if a table belongs to another pipeline, and
-    Refused or Unreachable if a log cannot be read or written.
+    merged; no backfill can exchange their rows after that. Tables, and the batches of one, are `counting`.
+
+    Raises Refused if a table belongs to another pipeline, and Refused or Unreachable if a log cannot be read or
+    written.
     """
     finish(store, pipeline.name)
-    done = (_compacted(pipeline.name, write, store, keep, across=across) for write in pipeline.writes)
-    return tuple(filter(None, done))
+    compacted = list[Compacted | None]()
+    with counting(len(pipeline.writes), "tables") as done:
+        for write in pipeline.writes:
+            compacted.append(_compacted(pipeline.name, write, store, keep, counting, across=across))
+            done(1)
+    return tuple(filter(None, compacted))
 
 
-def _compacted(name: str, write: Write, store: Store, keep: timedelta, *, across: bool) -> Compacted | None:
+def _compacted(
+    name: str, write: Write, store: Store, keep: timedelta, counting: Counting, *, across: bool
+) -> Compacted | None:
     where = folder(store, write.table)
     with opened_whole(where) as table:
         if table is None:
             return None
         check_owner(table, write.table, Owner.here(store, name))
         within = write.mode is Mode.APPEND and not across
-        files, made = _AGAIN(_within_batches, table, name, write.table, store) if within else _AGAIN(_together, table)
+        merging = (
+            partial(_within_batches, table, name, write.table, store, counting) if within else partial(_together, table)
+        )
+        files, made = _AGAIN(merging)
         # Without `full` only files that the log once named are removed, so no file of an unpublished batch.
         old = table.vacuum(keep // timedelta(hours=1), dry_run=False, enforce_retention_duration=False, full=False)
         return Compacted(write.table, files, made, len(old))
@@ -93,18 +108,21 @@ def _together(table: DeltaTable) -> tuple[int, int]:
     return figures["numFilesRemoved"], figures["numFilesAdded"]
 
 
-def _within_batches(table: DeltaTable, pipeline: str, name: str, store: Store) -> tuple[int, int]:
+def _within_batches(table: DeltaTable, pipeline: str, name: str, store: Store, counting: Counting) -> tuple[int, int]:
     """Merge the files of each batch that has several."""
     table.update_incremental()
     held, layers = held_in(table).keys(), in_force(store, pipeline)
     several = Counter(int(match[1]) for match in map(_OF_BATCH.match, held) if match)
+    batches = sorted(batch for batch, count in several.items() if count > 1)
     actions, files = list[AddAction | RemoveAction](), 0
-    for batch in sorted(batch for batch, count in several.items() if count > 1):
-        gone, write = _files(layers.top(batch), batch, name)
-        if len(gone) > 1 and {path_in(file) for file in gone} <= held:
-            files += len(gone)
-            actions += [taken(path_in(file), file.size, changes=False) for file in gone]
-            actions.append(_written(layers.top(batch), batch, write, gone))
+    with counting(len(batches), "batches") as done:
+        for batch in batches:
+            gone, write = _files(layers.top(batch), batch, name)
+            if len(gone) > 1 and {path_in(file) for file in gone} <= held:
+                files += len(gone)
+                actions += [taken(path_in(file), file.size, changes=False) for file in gone]
+                actions.append(_written(layers.top(batch), batch, write, gone))
+            done(1)
     if actions:
         table.create_write_transaction(
             actions, "append", table.schema(), commit_properties=CommitProperties(max_commit_retries=0)
