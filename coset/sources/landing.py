@@ -8,59 +8,77 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.json
 import pyarrow.parquet as pq
 
+from coset.sources import landed_lines
 from coset.sources.arrow_schema import arrow_schema
 from coset.sources.evolution import Evolution
 from coset.sources.file_columns import FileColumns, UnknownType, columns_of
 from coset.sources.files import Files
-from coset.sources.formats.opening import open_landed
+from coset.sources.formats.landed_file import Unreadable
+from coset.sources.formats.opening import open_landed, undeclared
+from coset.sources.given_rows import KEY_TYPES, Kinds, lines_in, rows_in, unreadable
 from coset.sources.layouts import Folders, folders_of
 from partitioning.documents.stores import store_at
 from partitioning.errors import Conflict, Finding, Refused
 from partitioning.hashes import hash_of
 from partitioning.kinds import Kind
 from partitioning.model.offsets import OffsetRange, StreamPartition
-from partitioning.model.placement import MURMUR2, KeyFormat
+from partitioning.model.placement import MURMUR2
 from partitioning.model.sources import KafkaSource
 from partitioning.model.streams import Format, Layout, Stream
 
-# Arrow types by column.
-Kinds = Mapping[str, pa.DataType]
-# Passes on the partitions to write, each with its rows.
-Through = Callable[[Sequence[tuple[int, pa.Table]]], Iterable[tuple[int, pa.Table]]]
 
-_KEY_TYPES = {
-    KeyFormat.STRING: pa.string(),
-    KeyFormat.UUID: pa.string(),
-    KeyFormat.LONG: pa.int64(),
-    KeyFormat.INT: pa.int32(),
-    KeyFormat.DOUBLE: pa.float64(),
-    KeyFormat.BYTES: pa.binary(),
-}
+@dataclass(frozen=True, slots=True)
+class NewRows:
+    """Rows of a partition that are to land: how many, and their file if the first of them has this offset."""
+
+    count: int
+    file: Callable[[int], bytes]
+
+
+# Passes on the partitions to write, each with its rows.
+Through = Callable[[Sequence[tuple[int, NewRows]]], Iterable[tuple[int, NewRows]]]
+
 # Planning adds a column of this name.
 _TAKEN = "_partition"
 _MARK = "coset.landed"
-_READ = "CSV with a header (.csv), JSON lines (.json, .jsonl, .ndjson) or Parquet (.parquet)"
+_CORRECT = "correct the line, declare the column as it is written, or let the stream set such records aside"
 
 
 def land(stream: Stream, file: Path, through: Through = iter) -> Sequence[OffsetRange]:
     """Write the rows of a file behind those that have landed, each in the partition of its key. Returns what is new.
 
     Raises Refused, before anything is written, if the file cannot be read, if its columns do not fit those that have
-    landed, or if the stream is not landed as Parquet in folders of its partitions. The partitions to write go `through`
-    what shows how far it is.
+    landed, or if the stream is not landed as Parquet or JSON lines in folders of its partitions. The partitions to
+    write go `through` what shows how far it is.
     """
     _check_stream(stream)
     there = _all_landed(stream)
-    return _land(stream, _read(file, stream, _kinds(there.values())), str(file), there, through)
+    if stream.written_as is not Format.JSON:
+        return _land(stream, rows_in(file, stream, _kinds(there.values())), str(file), there, through)
+    if findings := tuple(undeclared(stream)):
+        raise Refused(*findings)
+    lines = lines_in(file, stream)
+    if why := landed_lines.why_not(stream, lines):
+        raise unreadable(str(file), why)
+    try:
+        keys = landed_lines.keys_of(stream, lines)
+    except Unreadable as error:
+        raise unreadable(str(file), str(error), _CORRECT) from error
+    partitions = _partitions(keys.cast(KEY_TYPES[stream.key_format]), stream)
+    new = {
+        int(number): [line for line, partition in zip(lines, partitions, strict=True) if partition == number]
+        for number in np.unique(partitions)
+    }
+    written = {number: NewRows(len(mine), partial(_json_file, stream, mine)) for number, mine in new.items()}
+    return _written(stream, written, there, through)
 
 
 def land_rows(stream: Stream, rows: pa.Table, named: str, through: Through = iter) -> Sequence[OffsetRange]:
@@ -72,12 +90,24 @@ def land_rows(stream: Stream, rows: pa.Table, named: str, through: Through = ite
 def _land(
     stream: Stream, rows: pa.Table, named: str, there: Mapping[int, _Landed], through: Through
 ) -> Sequence[OffsetRange]:
-    rows, folders = _with_key(rows, stream, named), folders_of(stream)
-    partitions = partitions_of(rows[stream.key], stream.partitions, stream.key_format, stream.hash)
+    rows = _with_key(rows, stream, named)
+    partitions = _partitions(rows[stream.key], stream)
     new = {int(number): rows.filter(pa.array(partitions == number)) for number in np.unique(partitions)}
     if findings := tuple(_unlandable(stream, rows.schema, named, there.values())):
         raise Refused(*findings)
+    written = {number: NewRows(mine.num_rows, partial(_parquet, stream, mine)) for number, mine in new.items()}
+    return _written(stream, written, there, through)
+
+
+def _written(
+    stream: Stream, new: Mapping[int, NewRows], there: Mapping[int, _Landed], through: Through
+) -> Sequence[OffsetRange]:
+    folders = folders_of(stream)
     return [_append(stream, folders, mine, there[number]) for number, mine in through(list(new.items()))]
+
+
+def _partitions(keys: pa.ChunkedArray, stream: Stream) -> np.ndarray:
+    return partitions_of(keys, stream.partitions, stream.key_format, stream.hash)
 
 
 def partitions_of(keys: pa.ChunkedArray, count: int, key_format: str = "string", hash: str = MURMUR2) -> np.ndarray:
@@ -93,66 +123,14 @@ def partitions_of(keys: pa.ChunkedArray, count: int, key_format: str = "string",
     return partitions
 
 
-def _read(file: Path, stream: Stream, landed: Kinds) -> pa.Table:
-    """The rows of a file, by the ending of its name. What is text gets the types of what has landed, where it fits."""
-    try:
-        match file.suffix:
-            case ".csv":
-                return _of_text(lambda kinds: _csv(file, stream, kinds), landed)
-            case ".json" | ".jsonl" | ".ndjson":
-                return _of_text(lambda kinds: _json_lines(file, kinds), landed)
-            case ".parquet":
-                return pq.read_table(file)
-            case _:
-                raise _unreadable(str(file), f"its name ends in {file.suffix or 'nothing'}")
-    except (OSError, pa.ArrowException) as error:
-        raise _unreadable(str(file), str(error).splitlines()[0]) from error
-
-
-def _of_text(read: Callable[[Kinds], pa.Table], landed: Kinds) -> pa.Table:
-    """Rows of a text, which tells values and no types: two files may look different and mean the same."""
-    rows = read({})
-    guessed = dict(zip(rows.schema.names, rows.schema.types, strict=True))
-    wanted = {name: landed.get(name, _in_microseconds(kind)) for name, kind in guessed.items()}
-    if wanted == guessed:
-        return rows
-    try:
-        return read({name: kind for name, kind in wanted.items() if kind != guessed[name]})
-    except pa.ArrowException:
-        # What does not fit is told as a difference of columns.
-        return rows
-
-
-def _csv(file: Path, stream: Stream, kinds: Kinds) -> pa.Table:
-    options = pa.csv.ConvertOptions(
-        column_types={**kinds, stream.key: _KEY_TYPES[stream.key_format]}, null_values=[""], strings_can_be_null=True
-    )
-    return pa.csv.read_csv(file, convert_options=options)
-
-
-def _json_lines(file: Path, kinds: Kinds) -> pa.Table:
-    return pa.json.read_json(file, parse_options=pa.json.ParseOptions(explicit_schema=pa.schema(list(kinds.items()))))
-
-
-def _in_microseconds(kind: pa.DataType) -> pa.DataType:
-    """A type with times as DuckDB's TIMESTAMP. Arrow guesses by their digits, and Parquet has no seconds."""
-    if pa.types.is_timestamp(kind) and kind.tz is None:
-        return pa.timestamp("us")
-    if pa.types.is_list(kind):
-        return pa.list_(_in_microseconds(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _in_microseconds(field.type)) for field in kind])
-    return kind
-
-
 def _with_key(rows: pa.Table, stream: Stream, named: str) -> pa.Table:
     """The rows, with the key in the type that the stream's keys have."""
     if why := _why_not(rows.column_names, stream):
-        raise _unreadable(named, why)
+        raise unreadable(named, why)
     try:
-        key = rows[stream.key].cast(_KEY_TYPES[stream.key_format])
+        key = rows[stream.key].cast(KEY_TYPES[stream.key_format])
     except pa.ArrowException as error:
-        raise _unreadable(named, str(error).splitlines()[0]) from error
+        raise unreadable(named, str(error).splitlines()[0]) from error
     return rows.set_column(rows.column_names.index(stream.key), stream.key, key)
 
 
@@ -223,13 +201,13 @@ def _unlandable(stream: Stream, schema: pa.Schema, named: str, landed: Iterable[
     )
 
 
-def _append(stream: Stream, folders: Folders, rows: pa.Table, landed: _Landed) -> OffsetRange:
+def _append(stream: Stream, folders: Folders, new: NewRows, landed: _Landed) -> OffsetRange:
     """Write the rows of a partition behind what has landed of it, also if somebody else lands rows meanwhile."""
     partition, store = StreamPartition(stream.name, landed.partition), store_at(stream.source)
     while True:
-        written = OffsetRange(partition, landed.end, landed.end + rows.num_rows)
-        key = f"{stream.name}/partition={landed.partition}/{stream.name}+{landed.partition}+{landed.end:010}.parquet"
-        data = _parquet(stream, rows, landed.end)
+        written = OffsetRange(partition, landed.end, landed.end + new.count)
+        name = f"{stream.name}+{landed.partition}+{landed.end:010}.{stream.written_as}"
+        key, data = f"{stream.name}/partition={landed.partition}/{name}", new.file(landed.end)
         if store.put_new(key, data) == data:
             return written
         before, landed = landed, _landed(stream, folders, landed.partition)
@@ -248,19 +226,19 @@ def _parquet(stream: Stream, rows: pa.Table, start: int) -> bytes:
     return sink.getvalue()
 
 
+def _json_file(stream: Stream, lines: Sequence[bytes], start: int) -> bytes:
+    # As with Parquet, no two files are alike; but for such of which no line can be read.
+    return landed_lines.numbered(stream, lines, start, **{_MARK: uuid4().hex})
+
+
 def _check_stream(stream: Stream) -> None:
     why = None
     if isinstance(stream.origin, KafkaSource):
         why = "is read from its broker"
-    elif stream.written_as is not Format.PARQUET:
+    elif stream.written_as not in (Format.PARQUET, Format.JSON):
         why = f"is landed as {stream.written_as.noun}"
     elif stream.lies_by is not Layout.PARTITION:
         why = "lies in folders of a time"
     if why:
         what, then = f"stream {stream.name!r} {why}", "let its own producer or sink write the rows"
         raise Refused.of(Kind.FOLDERS, what, stream.source, then, stream=stream.name)
-
-
-def _unreadable(named: str, why: str) -> Refused:
-    then = f"name a file of {_READ} that has the stream's key"
-    return Refused.of(Kind.LOCAL_FILE, f"the rows cannot be read: {why}", named, then, file=named)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -276,3 +277,95 @@ def test_numbers_that_json_does_not_have_are_null(tmp_path: Path) -> None:
     done("run", file, *LOCAL)
     (told_of,) = json.loads(done("rows", file, "--json"), parse_constant=pytest.fail)
     assert [row["n"] for row in told_of["first"]] == [None, None]
+
+
+LINES = ', format="json", columns={"customer": "VARCHAR", "n": "BIGINT", "price": "DECIMAL(20,2)", "day": "DATE"}'
+
+
+def lines(folder: str = "landing") -> dict[str, list[str]]:
+    """The lines that have landed, by file."""
+    files = sorted(Path(folder).rglob("*.json"))
+    assert not list(Path(folder).rglob("*.parquet"))
+    return {str(file.relative_to(folder)): file.read_text().splitlines() for file in files}
+
+
+def test_a_stream_of_json_lines_gets_each_line_as_it_is_written(tmp_path: Path) -> None:
+    file = pipeline(f"{tmp_path}/landing", LINES)
+    ann = '{"customer": "ann", "n": 1, "price": 12345678901234567.25, "day": "2026-11-01", "more": [1.0]}'
+    Path("a.jsonl").write_text(f'{ann}\n\n{{"customer": "ann"}}\r\n')
+    done("land", file, "orders", "a.jsonl")
+    ((name, (first, second)),) = lines().items()
+    assert re.fullmatch(r"orders/partition=\d/orders\+\d\+0000000000\.json", name)
+    assert first.startswith(f'{ann[:-1]}, "_offset": 0, "coset.landed": "')
+    assert second == '{"customer": "ann", "_offset": 1}'
+    Path("b.csv").write_text("customer,n,price,day\nann,2,0.10,2026-11-02\n")
+    pq.write_table(pa.table({"customer": ["ann"], "n": [3], "price": [Decimal("7.5")]}), "c.parquet")
+    done("land", file, "orders", "b.csv")
+    assert "@[3,4)" in done("land", file, "orders", "c.parquet")
+    done("run", file, *LOCAL)
+    rows = sorted(row[:4] for row in published().elements() if row[1] is not None)
+    assert rows == [
+        ("ann", 1, Decimal("12345678901234567.25"), date(2026, 11, 1)),
+        ("ann", 2, Decimal("0.10"), date(2026, 11, 2)),
+        ("ann", 3, Decimal("7.50"), None),
+    ]
+    assert published().total() == 4
+
+
+BAD = '{"customer": "ann", "n": "many"}\n{"customer": "bob", "n": 5}\n{"customer": "cid", "n"\n[1]\n'
+
+
+def test_lines_that_cannot_be_read_are_refused_and_land_where_they_are_set_aside(tmp_path: Path) -> None:
+    Path("a.jsonl").write_text(BAD)
+    file = pipeline(f"{tmp_path}/landing", LINES)
+    found = told(Kind.LOCAL_FILE, "land", file, "orders", "a.jsonl")
+    assert "line 1: column 'n' is not BIGINT" in str(found.findings)
+    assert "let the stream set such records aside" in found.next
+    assert not Path("landing").exists()
+    file = pipeline(f"{tmp_path}/landing", f'{LINES}, bad_records="set aside"')
+    assert "Landed 4 rows" in done("land", file, "orders", "a.jsonl")
+    assert {line for each in lines().values() for line in each} >= {'{"customer": "cid", "n"', "[1]"}
+
+
+def test_what_is_set_aside_is_tried_as_the_page_says(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/guide/bad-records.md").read_text()
+    (made, *_), (commands, *_) = (re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("python", "sh"))
+    made = re.sub("^(>>> |[.]{3} )", "", made, flags=re.MULTILINE)
+    Path("spent.py").write_text(made.replace("s3://landing/topics", f"{tmp_path}/landing"))
+    for line in commands.splitlines():
+        if line.startswith("echo "):
+            subprocess.run(line, shell=True, check=True)
+        else:
+            said = done(*line.split()[1:])
+    assert "no JSON object" in said
+    assert '"much"' in said
+    assert [row["amount"] for row in json.loads(done("rows", "spent.py", "--json"))[0]["first"]] == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("declared", "row", "says"),
+    [
+        (LINES, '{"customer": "ann", "_offset": 3}', "where offsets are to be written"),
+        (LINES, '{"client": "ann"}', "no column 'customer'"),
+        (', format="json", columns={"n": "BIGINT"}', '{"customer": "ann"}', "no column 'customer'"),
+        (LINES, '{"customer": 7}', "column 'customer' is not VARCHAR"),
+        (LINES, "[]", "line 1 is no JSON object"),
+    ],
+)
+def test_lines_that_are_none_of_the_stream_are_refused_and_nothing_lands(
+    tmp_path: Path, declared: str, row: str, says: str
+) -> None:
+    file = pipeline(f"{tmp_path}/landing", declared)
+    Path("a.jsonl").write_text(f"{row}\n")
+    assert says in str(told(Kind.LOCAL_FILE, "land", file, "orders", "a.jsonl").findings)
+    assert not Path("landing").exists()
+
+
+def test_lines_without_offsets_and_with_numbers_as_keys_land_as_they_are(tmp_path: Path) -> None:
+    declared = ', offset=None, key_format="long", format="json", columns={"customer": "BIGINT"}'
+    file = pipeline(f"{tmp_path}/landing", declared)
+    Path("a.csv").write_text("customer\n7\n8\n")
+    for _ in range(2):
+        assert "Landed 2 rows" in done("land", file, "orders", "a.csv")
+    done("run", file, *LOCAL)
+    assert Counter(row[0] for row in published().elements()) == {7: 2, 8: 2}

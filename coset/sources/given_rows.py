@@ -1,0 +1,107 @@
+"""Given rows: what is in a file of a user's own, which is to land."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from coset.sources.formats.json_types import declared_schema
+from coset.sources.landed_lines import lines_of, split
+from partitioning.errors import Refused
+from partitioning.kinds import Kind
+from partitioning.model.placement import KeyFormat
+from partitioning.model.streams import Stream
+
+# Arrow types by column.
+Kinds = Mapping[str, pa.DataType]
+
+KEY_TYPES = {
+    KeyFormat.STRING: pa.string(),
+    KeyFormat.UUID: pa.string(),
+    KeyFormat.LONG: pa.int64(),
+    KeyFormat.INT: pa.int32(),
+    KeyFormat.DOUBLE: pa.float64(),
+    KeyFormat.BYTES: pa.binary(),
+}
+_JSON_LINES = (".json", ".jsonl", ".ndjson")
+_READ = "CSV with a header (.csv), JSON lines (.json, .jsonl, .ndjson) or Parquet (.parquet)"
+_NAME_ANOTHER = f"name a file of {_READ} that has the stream's key"
+
+
+def rows_in(file: Path, stream: Stream, landed: Kinds) -> pa.Table:
+    """The rows of a file, by the ending of its name. What is text gets the types of what has landed, where it fits.
+
+    Raises Refused if the file cannot be read.
+    """
+    try:
+        match file.suffix:
+            case ".csv":
+                return _of_text(lambda kinds: _csv(file, stream, kinds), landed)
+            case ending if ending in _JSON_LINES:
+                return _of_text(lambda kinds: _json_lines(file, kinds), landed)
+            case ".parquet":
+                return pq.read_table(file)
+            case _:
+                raise unreadable(str(file), f"its name ends in {file.suffix or 'nothing'}")
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(str(file), str(error).splitlines()[0]) from error
+
+
+def lines_in(file: Path, stream: Stream) -> list[bytes]:
+    """The rows of a file as JSON lines: lines as they are, others with the types that the stream declares.
+
+    Raises Refused if the file cannot be read.
+    """
+    if file.suffix in _JSON_LINES:
+        try:
+            return split(file.read_bytes())
+        except OSError as error:
+            raise unreadable(str(file), str(error)) from error
+    schema = declared_schema(stream)
+    return lines_of(rows_in(file, stream, dict(zip(schema.names, schema.types, strict=True))))
+
+
+def _of_text(read: Callable[[Kinds], pa.Table], landed: Kinds) -> pa.Table:
+    """Rows of a text, which tells values and no types: two files may look different and mean the same."""
+    rows = read({})
+    guessed = dict(zip(rows.schema.names, rows.schema.types, strict=True))
+    wanted = {name: landed.get(name, _in_microseconds(kind)) for name, kind in guessed.items()}
+    if wanted == guessed:
+        return rows
+    try:
+        return read({name: kind for name, kind in wanted.items() if kind != guessed[name]})
+    except pa.ArrowException:
+        # What does not fit is told as a difference of columns.
+        return rows
+
+
+def _csv(file: Path, stream: Stream, kinds: Kinds) -> pa.Table:
+    options = pa.csv.ConvertOptions(
+        column_types={**kinds, stream.key: KEY_TYPES[stream.key_format]}, null_values=[""], strings_can_be_null=True
+    )
+    return pa.csv.read_csv(file, convert_options=options)
+
+
+def _json_lines(file: Path, kinds: Kinds) -> pa.Table:
+    return pa.json.read_json(file, parse_options=pa.json.ParseOptions(explicit_schema=pa.schema(list(kinds.items()))))
+
+
+def _in_microseconds(kind: pa.DataType) -> pa.DataType:
+    """A type with times as DuckDB's TIMESTAMP. Arrow guesses by their digits, and Parquet has no seconds."""
+    if pa.types.is_timestamp(kind) and kind.tz is None:
+        return pa.timestamp("us")
+    if pa.types.is_list(kind):
+        return pa.list_(_in_microseconds(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _in_microseconds(field.type)) for field in kind])
+    return kind
+
+
+def unreadable(named: str, why: str, then: str = _NAME_ANOTHER) -> Refused:
+    """What is wrong with rows that errors call as they are `named`."""
+    return Refused.of(Kind.LOCAL_FILE, f"the rows cannot be read: {why}", named, then, file=named)
