@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import shutil
@@ -9,6 +10,7 @@ import tempfile
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 # Older versions used another prefix, and did not lock their folders.
@@ -35,16 +37,29 @@ class KeptFolder:
     """A temporary folder, `path`, that stays as long as this object, in the process that made it."""
 
     def __init__(self) -> None:
-        _remove_left()
-        self.path, lock = _made()
-        weakref.finalize(self, _remove, self.path, lock, os.getpid())
+        asked = os.getpid(), tempfile.gettempdir()
+        if not _of_process(*asked).exists():
+            # Temporary folders are cleaned up where processes last for long.
+            _of_process.cache_clear()
+        self.path = Path(tempfile.mkdtemp(dir=_of_process(*asked)))
+        weakref.finalize(self, _remove, self.path, os.getpid())
 
 
-def _remove(folder: Path, lock: int, process: int) -> None:
+@lru_cache(maxsize=1)
+def _of_process(process: int, _: str) -> Path:
+    """The folder with all that a process keeps in a folder for temporary files: each run looks at all folders there."""
+    _remove_left()
+    folder, lock = _made()
+    atexit.register(_remove, folder, process, lock)
+    return folder
+
+
+def _remove(folder: Path, process: int, *locks: int) -> None:
     # A process that was forked off has the object too.
     if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+        for lock in locks:
+            os.close(lock)
 
 
 def _made() -> tuple[Path, int]:

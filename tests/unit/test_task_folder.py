@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.engine.task_folder import task_folder
+from spark_jobs.engine.task_folder import KeptFolder, task_folder
 
 HOLDING = """
 from spark_jobs.engine.task_folder import task_folder
@@ -74,3 +75,20 @@ def test_many_at_once_have_folders_of_their_own(tmp_path: Path, monkeypatch: pyt
     with ThreadPoolExecutor(16) as pool:
         assert list(pool.map(use, range(400))) == [str(number) for number in range(400)]
     assert not list(tmp_path.iterdir())
+
+
+def test_all_that_a_process_keeps_is_in_one_folder_that_others_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    first, second = KeptFolder(), KeptFolder()
+    (first.path / "kept").write_text("mine")
+    with task_folder():
+        assert (first.path / "kept").read_text() == "mine"
+    (of_process,) = tmp_path.iterdir()
+    assert {*of_process.iterdir()} == {first.path, second.path}
+    path = first.path
+    del first
+    assert not path.exists()
+    shutil.rmtree(of_process)
+    assert KeptFolder().path.parent.parent == tmp_path
