@@ -60,7 +60,8 @@ def asked(url: str, judge: Callable[[str], str]) -> str:
 
 def postgres() -> str:
     """What PostgreSQL says. Raises NotWell if it accepts no connections."""
-    command = ("pg_isready", "--host", "/postgres-socket", "--timeout", str(_WITHIN_SECONDS))
+    where = ("--host", "/postgres-socket", "--username", "airflow", "--dbname", "postgres")
+    command = ("pg_isready", *where, "--timeout", str(_WITHIN_SECONDS))
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     if told.returncode:
         raise NotWell(told.stdout.strip())

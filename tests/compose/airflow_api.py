@@ -11,8 +11,8 @@ from typing import Any
 
 from tests.compose.engine import Failed
 
-_STARTED_WITHIN_SECONDS = 240
-_ENDED_WITHIN_SECONDS = 600
+_STARTED_WITHIN_SECONDS = 600
+_ENDED_WITHIN_SECONDS = 900
 
 
 class AirflowApi:

@@ -37,7 +37,7 @@ def test_a_spark_container_has_no_credentials_and_does_not_share_the_hosts_envir
 
 @services
 def test_the_checkout_is_mounted_read_only(service: dict[str, Any]) -> None:
-    assert all(volume.endswith(":ro") for volume in service["volumes"] if volume.startswith("."))
+    assert [volume for volume in service["volumes"] if volume.startswith(".")] == [".:/coset:ro"]
 
 
 @services
