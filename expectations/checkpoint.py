@@ -58,7 +58,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.hashes import read_key
 from partitioning.kinds import Kind
 from partitioning.model.journal import JournalEntry
-from partitioning.model.placement import KNOWN_HASHES
+from partitioning.model.placement import is_known
 from partitioning.model.plan import Plan, PlannedWrite, Stage
 from partitioning.model.private import is_private
 from partitioning.model.receipt import Receipt
@@ -246,7 +246,7 @@ def _about_keys(plan: Plan, evidence: Evidence) -> Iterator[Question]:
                 private=_KEY if any(is_private(key, plan.private) for key in keys) else (),
             )
         for read in stage.inputs:
-            if read.placement.key and read.placement.hash in KNOWN_HASHES:
+            if read.placement.key and is_known(read.placement.hash):
                 rows = compared[compared["input"] == read.name]
                 typed = rows.assign(key=[read_key(key, read.placement.key_format) for key in rows["key"]])
                 placed = ExpectKeysToHashToTheirPartition(

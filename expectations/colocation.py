@@ -13,7 +13,16 @@ from great_expectations.compatibility import pydantic
 from expectations.judging import TableExpectation, TableRecords
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of
-from partitioning.model.placement import KNOWN_HASHES, MURMUR2, KeyFormat
+from partitioning.model.placement import (
+    HASHES_OF_BYTES,
+    KNOWN_HASHES,
+    MURMUR2,
+    HashName,
+    KeyFormat,
+    is_known,
+    json_fields,
+    json_hash,
+)
 from partitioning.sections import many
 
 _HOME = "the partition it belongs in"
@@ -79,7 +88,8 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
         partition_column: the column that says in which partition a row was found.
         partitions: how many partitions the topic has.
         key_format: how the producer serialises keys: string, long, int, double, uuid or bytes.
-        hash: how the producer places them: murmur2, crc32 or java.
+        hash: how the producer places them: murmur2, crc32 or java, or of keys of several columns that it writes as a
+            JSON object `murmur2 of json(customer, country)`.
         shown_columns: further columns to show with an offender, such as its offset.
     """
 
@@ -109,7 +119,7 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
 
     @pydantic.validator("hash")
     def _known_hash(cls, hash: str) -> str:  # noqa: N805
-        if hash not in KNOWN_HASHES:
+        if not is_known(hash):
             raise ValueError(f"unknown hash {hash!r}; use one of {', '.join(KNOWN_HASHES)}")
         return hash
 
@@ -121,7 +131,7 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
         result = judged["result"]
         if result.get("unexpected_count") and result["element_count"] >= _ENOUGH:
             rows = self._distinct(metrics[TableRecords.metric_name])
-            fitting = (name for name in KNOWN_HASHES if self._misplaced(rows, name).empty)
+            fitting = (name for name, hash in self._others() if self._misplaced(rows, hash).empty)
             result["details"] = {FITS: next(fitting, None)}
         return judged
 
@@ -130,6 +140,12 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
         bad = self._misplaced(rows, self.hash)
         seen = f"{many(len(rows), 'key')} in {many(rows[self.partition_column].nunique(), 'partition')}"
         return seen, len(rows), len(bad), (self._sentence(row) for _, row in bad.iterrows())
+
+    def _others(self) -> Iterable[tuple[str, str]]:
+        """The hashes that keys may lie by, and how a stream declares each of them."""
+        if fields := json_fields(self.hash):
+            return [(name, json_hash(HashName(name), fields)) for name in HASHES_OF_BYTES]
+        return [(name, name) for name in KNOWN_HASHES]
 
     def _distinct(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Each key once in each partition."""

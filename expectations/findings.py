@@ -28,6 +28,7 @@ from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from partitioning.model.private import MASK, is_private
 from partitioning.model.receipt import Violation
+from partitioning.model.streams import Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ def _remedy(result: ExpectationValidationResult) -> str:
 
 def _misplaced(
     plan: Plan, question: Question, result: ExpectationValidationResult, violations: pd.DataFrame
-) -> set[str]:
+) -> Iterator[Stream]:
     """The streams of which it finds records that do not lie where their keys hash. What lies so elsewhere, tasks left
     there."""
     kind, found = _class(result), set[str]()
@@ -173,7 +174,7 @@ def _misplaced(
         found = {question.input}
     elif issubclass(kind, ExpectRecordsToLieWhereTheirKeysHash):
         found = set(violations[violations["violation"] == Violation.FOREIGN]["input"])
-    return found & {stream.name for stream in plan.streams}
+    return (stream.declared for stream in plan.streams if stream.name in found)
 
 
 def _sentence(result: ExpectationValidationResult) -> str:

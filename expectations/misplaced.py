@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
 
 from expectations.colocation import FITS
-from partitioning.model.placement import OPAQUE
+from partitioning.hashes import json_text
+from partitioning.model.placement import OPAQUE, json_fields
+from partitioning.model.streams import Stream
 
 
 def fitting(judged: Iterable[tuple[str, ExpectationSuiteValidationResult]]) -> dict[str, str]:
@@ -17,26 +19,34 @@ def fitting(judged: Iterable[tuple[str, ExpectationSuiteValidationResult]]) -> d
     return {name: fits for name, fits in found if fits}
 
 
-def remedy(streams: Iterable[str], fits: Mapping[str, str]) -> str:
+def remedy(streams: Iterable[Stream], fits: Mapping[str, str]) -> str:
     """What to do about records of these streams that do not lie where their keys hash: declare the hash that fits; if
     none is known to, let the records move.
 
-    >>> remedy(["paid"], {"paid": "crc32"})
+    >>> paid, sent = (Stream(name, "s3://landing/topics", "k", 4) for name in ("paid", "sent"))
+    >>> remedy([paid], {"paid": "crc32"})
     'all keys compared of paid lie where crc32 puts them: if their producer hashes so, declare hash="crc32"'
-    >>> remedy(["sent"], {}).partition("; ")[2]
+    >>> remedy([sent], {}).partition("; ")[2]
     'to take its records from where they lie, declare hash="opaque" and move them, sent.repartition()'
     """
-    return "; ".join(_remedies(sorted(streams), fits))
+    return "; ".join(_remedies(sorted(streams, key=lambda stream: stream.name), fits))
 
 
-def _remedies(streams: list[str], fits: Mapping[str, str]) -> Iterator[str]:
-    for name in streams:
+def _remedies(streams: list[Stream], fits: Mapping[str, str]) -> Iterator[str]:
+    for name in (stream.name for stream in streams):
         if name in fits:
             yield (
                 f"all keys compared of {name} lie where {fits[name]} puts them: if their producer hashes so, "
                 f'declare hash="{fits[name]}"'
             )
-    if lost := [name for name in streams if name not in fits]:
+    for stream in streams:
+        if (fields := json_fields(stream.hash)) and stream.name not in fits:
+            written = ",".join(f"{json_text(name)}:…" for name in fields)
+            yield (
+                f"see how the keys of {stream.name} are written: by its declaration as {{{written}}}, with the fields "
+                "in this order, no spaces and no others"
+            )
+    if lost := [stream.name for stream in streams if stream.name not in fits]:
         moved = " and ".join(f"{name}.repartition()" for name in lost)
         yield (
             f"correct the producer of {' and '.join(lost)}, or its hash= and key_format=; to take its records from "

@@ -9,16 +9,28 @@ codec). The vectorised twin in `spark_jobs/engine/hashing.py` is held against th
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 import uuid
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from partitioning.errors import Refused
 from partitioning.imports import called, imported, is_import_path
 from partitioning.kinds import Kind
-from partitioning.model.placement import CRC32, JAVA, MURMUR2, OPAQUE, KeyFormat, hash_findings, no_java_hash
+from partitioning.model.placement import (
+    CRC32,
+    JAVA,
+    MURMUR2,
+    OPAQUE,
+    HashName,
+    KeyFormat,
+    hash_findings,
+    hash_of_bytes,
+    json_fields,
+    no_java_hash,
+)
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
@@ -171,6 +183,56 @@ def java_placement(key: object, key_format: str = "string") -> int:
     return 0 if h == -(2**31) else abs(h)
 
 
+def json_object(key: str, fields: Sequence[str]) -> bytes:
+    """The JSON object that Jackson writes of a key of several columns: their values under these names, in this order.
+
+    Jackson writes the keys of Kafka Connect's JsonConverter, of Flink's and of ksqlDB's format `json` (2.17,
+    `UTF8JsonGenerator`). Of what others may leave as it is, it escapes characters beyond U+FFFF, each as two.
+
+    >>> json_object('["ann","DE",null]', ["customer", "country", "zip"])
+    b'{"customer":"ann","country":"DE","zip":null}'
+
+    Raises Refused for a text that is no array of so many texts, whole numbers, truth values or nulls.
+    """
+    try:
+        values = json.loads(key)
+    except ValueError:
+        values = None
+    if not isinstance(values, list) or len(values) != len(fields) or not all(map(_in_json, values)):
+        what = f"{key!r} is no key of {len(fields)} columns: not an array of so many texts, whole numbers or truths"
+        raise Refused.of(Kind.KEY, what, "key", "correct what makes the key", key=key)
+    pairs = zip(fields, values, strict=True)
+    return f"{{{','.join(f'{_jackson(name)}:{_jackson(value)}' for name, value in pairs)}}}".encode()
+
+
+def json_text(text: str) -> str:
+    """A text in JSON, as Jackson writes it.
+
+    >>> print(json_text('a"\\u001f\U0001f600é'))
+    "a\\"\\u001F\\uD83D\\uDE00é"
+    """
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+def _jackson(value: object) -> str:
+    return json_text(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _in_json(value: object) -> bool:
+    return value is None or isinstance(value, str | int)
+
+
+def _escaped(character: str) -> str:
+    if character in _SHORT:
+        return _SHORT[character]
+    if " " <= character <= "\uffff":
+        return character
+    return "".join(f"\\u{unit:04X}" for unit in _utf16(character))
+
+
+_SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
+
+
 def hash_of(name: str, where: str) -> Callable[[object, str], int]:
     """h by the name of a placement: a function of a key and its format.
 
@@ -183,6 +245,9 @@ def hash_of(name: str, where: str) -> Callable[[object, str], int]:
     Raises Refused for `opaque` and unknown placements, and if the function cannot be imported. What it gives
     back raises Refused for a key that its format cannot hold and for a wrong answer of the user's function.
     """
+    if fields := json_fields(name):
+        of_bytes = hash_of(hash_of_bytes(HashName(name)), where)
+        return lambda key, key_format: of_bytes(json_object(str(key), fields), KeyFormat.BYTES)
     if name == MURMUR2:
         return placement_hash
     if name == CRC32:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from coset.batches.offenders import ResultRow
 from coset.batches.records import Record
+from coset.sources.composite_keys import without_made
 from partitioning.documents.folder_store import path_of
 from partitioning.model.graph import quote
 from partitioning.model.plan import Plan, PlannedStream
@@ -81,7 +82,8 @@ def _parquet(files: Sequence[str], more: str) -> str:
 
 
 def _json(stream: PlannedStream, files: Sequence[str]) -> str:
-    columns = ", ".join(f"{quote(column.name)}: {_text(column.type)}" for column in stream.columns)
+    landed = without_made(stream.declared, stream.columns)
+    columns = ", ".join(f"{quote(column.name)}: {_text(column.type)}" for column in landed)
     return (
         f"read_json({_listed(files)}, format = 'newline_delimited', hive_partitioning = false, columns = {{{columns}}})"
     )

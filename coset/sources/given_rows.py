@@ -14,6 +14,7 @@ from coset.sources.formats.json_types import declared_schema
 from coset.sources.landed_lines import lines_of, split
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
+from partitioning.model.composite_key import key_parts
 from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import Stream
 
@@ -81,9 +82,8 @@ def _of_text(read: Callable[[Kinds], pa.Table], landed: Kinds) -> pa.Table:
 
 
 def _csv(file: Path, stream: Stream, kinds: Kinds) -> pa.Table:
-    options = pa.csv.ConvertOptions(
-        column_types={**kinds, stream.key: KEY_TYPES[stream.key_format]}, null_values=[""], strings_can_be_null=True
-    )
+    key = {} if key_parts(stream.key) else {stream.key: KEY_TYPES[stream.key_format]}
+    options = pa.csv.ConvertOptions(column_types={**kinds, **key}, null_values=[""], strings_can_be_null=True)
     return pa.csv.read_csv(file, convert_options=options)
 
 

@@ -12,6 +12,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
+from coset.sources.composite_keys import key_columns, with_made
 from coset.sources.evolution import Evolution
 from coset.sources.file_columns import UnknownType, type_named
 from coset.sources.files import Files
@@ -23,6 +24,7 @@ from coset.sources.s3 import AGAIN, is_denied, may_pass, store_error
 from partitioning.commands import Forget, Then
 from partitioning.errors import Finding, Refused, Unreachable
 from partitioning.kinds import Kind
+from partitioning.model.composite_key import bad_part, key_parts
 from partitioning.model.gaps import Explained, explained, next_step
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.read_ends import NOTHING, Ends
@@ -121,8 +123,8 @@ class _Discovery:
                 there[file.partition].append((pinned, file.stored))
         partitions = (self._partition(number, files) for number, files in there.items())
         rows = PackedRows.of(DiscoveredPartition, partitions)
-        columns = evolution.columns, rows, evolution.lacking, evolution.never_null
-        return Discovered(self._stream.name, *columns)
+        columns = with_made(self._stream, evolution.columns)
+        return Discovered(self._stream.name, columns, rows, evolution.lacking, evolution.never_null)
 
     @property
     def doubtful(self) -> frozenset[int]:
@@ -284,7 +286,8 @@ class _Discovery:
         """The columns of all files with records. Adds findings for those that do not fit."""
         stream = self._stream
         known = self._known
-        evolution = Evolution(known.columns, known.required, frozenset((stream.key, stream.offset)), self._casts())
+        fixed = frozenset((*key_columns(stream), stream.offset))
+        evolution = Evolution(known.columns, known.required, fixed, self._casts())
         in_order = [(file, facts) for file, facts in files if facts.rows] or files
         for file, facts in sorted(in_order, key=lambda read: (read[0].partition, read[0].start)):
             self._findings.extend(
@@ -293,7 +296,7 @@ class _Discovery:
             )
         if in_order:
             first, types = in_order[0][0], {column.name: column.type for column in evolution.columns}
-            self._check_column("key", stream.key, stream.key_format.column_types, types, first.uri)
+            self._check_key(types, first.uri)
             self._check_column("offset", stream.offset, (OFFSET_TYPE,), types, first.uri)
             for name in stream.casts.keys() - types.keys():
                 then = f"correct its name; there are {', '.join(types)}"
@@ -309,6 +312,17 @@ class _Discovery:
                 Kind.DECLARATION, what, f"stream {self._stream.name!r}", "name a type as DuckDB has it", name=name
             )
         return {name: kind for name, kind in casts.items() if kind is not None}
+
+    def _check_key(self, columns: dict[str, str], uri: str) -> None:
+        stream, parts = self._stream, key_parts(self._stream.key)
+        if not parts:
+            self._check_column("key", stream.key, stream.key_format.column_types, columns, uri)
+        for part in parts:
+            made = columns.get(part)
+            if made is None:
+                self._check_column("key", part, (), columns, uri)
+            elif finding := bad_part(f"{stream.name}: key column {part!r}", made, stream.hash, uri):
+                self._findings.append(finding)
 
     def _check_column(self, noun: str, name: str, types: Sequence[str], columns: dict[str, str], uri: str) -> None:
         wanted = " or ".join(types)

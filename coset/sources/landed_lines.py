@@ -8,7 +8,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pyarrow as pa
 
+from coset.sources.composite_keys import key_columns
+from coset.sources.composite_keys import keys_of as made_of
 from coset.sources.formats.opening import open_landed
+from partitioning.model.composite_key import key_parts
 from partitioning.model.streams import Stream
 
 
@@ -34,10 +37,12 @@ def keys_of(stream: Stream, lines: Sequence[bytes]) -> pa.ChunkedArray:
     """
     with pa.BufferReader(numbered(stream, lines, 0)) as source:
         file = open_landed(stream, source, 0)
-        facts, kind = file.facts(), file.schema.field(stream.key).type
-        read = list(file.batches([stream.key, stream.offset], 0, len(lines)))
+        facts, columns = file.facts(), key_columns(stream)
+        kind = pa.string() if key_parts(stream.key) else file.schema.field(stream.key).type
+        read = list(file.batches([*columns, stream.offset], 0, len(lines)))
     assert facts.rows == len(lines), (facts, len(lines))
-    return pa.chunked_array([records.column(stream.key) for records in read], kind)
+    keys = (made_of(each, columns) if key_parts(stream.key) else each.column(stream.key) for each in read)
+    return pa.chunked_array(list(keys), kind)
 
 
 def numbered(stream: Stream, lines: Sequence[bytes], start: int, **more: str) -> bytes:
@@ -77,6 +82,7 @@ def why_not(stream: Stream, lines: Sequence[bytes]) -> str | None:
     objects = [known for line in lines if (known := _object(line)) is not None]
     if any(stream.offset in known for known in objects):
         return f"it has a column {stream.offset!r}, where offsets are to be written"
-    if stream.key not in (stream.columns or {}) or (objects and not any(stream.key in known for known in objects)):
-        return f"it has no column {stream.key!r}, the key of stream {stream.name!r}"
+    for name in key_columns(stream):
+        if name not in (stream.columns or {}) or (objects and not any(name in known for known in objects)):
+            return f"it has no column {name!r}, the key of stream {stream.name!r}"
     return None

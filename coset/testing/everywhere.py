@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from coset.sources.composite_keys import key_columns
 from coset.testing.likeness import alike
 from coset.testing.runs import Landed, Trial, run
 from partitioning.authoring.pipeline import Pipeline
@@ -37,9 +38,9 @@ class _Variation:
     twice: bool = False
 
     def tables(self, pipeline: Pipeline, records: Records) -> Tables:
-        keys = {stream.name: stream.key for stream in pipeline.streams}
+        keys = {stream.name: key_columns(stream) for stream in pipeline.streams}
         if self.by_key:
-            records = sorted(records, key=lambda record: repr(record[1].get(keys[record[0]])))
+            records = sorted(records, key=lambda record: repr([record[1].get(name) for name in keys[record[0]]]))
         with Trial.made(pipeline) as place:
             for number, part in enumerate(_parts(records, self.batches)):
                 place.land(_landed(part))

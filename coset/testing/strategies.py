@@ -13,6 +13,7 @@ from coset.testing.runs import Landed
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.model.composite_key import key_parts
 from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import NullKeys, Stream
 
@@ -38,18 +39,22 @@ def records(
             what = f"stream {stream.name!r} declares no columns"
             findings.append(Finding.of(Kind.ARGUMENT, what, "records()", then, stream=stream.name))
         try:
-            fields = {name: _values(name, kind) for name, kind in types.items() if name != stream.key}
+            key = _keys(stream, types)
+            fields = {name: _values(name, kind) for name, kind in types.items() if name not in key}
         except Refused as refusal:
             findings.extend(refusal.findings)
             continue
-        row = st.fixed_dictionaries({stream.key: _keys(stream), **fields})
+        row = st.fixed_dictionaries({**key, **fields})
         rows[stream.name] = st.lists(row, min_size=1, max_size=most)
     if findings:
         raise Refused(*findings)
     return st.fixed_dictionaries(rows)
 
 
-def _keys(stream: Stream) -> st.SearchStrategy[object]:
+def _keys(stream: Stream, types: Mapping[str, str]) -> dict[str, st.SearchStrategy[object]]:
+    """The values of the column that is the key; of several, two each."""
+    if parts := key_parts(stream.key):
+        return {name: _part(name, types.get(name, "VARCHAR").upper()) for name in parts}
     made: dict[KeyFormat, list[object]] = {
         KeyFormat.STRING: [f"key-{number}" for number in range(_KEYS)],
         KeyFormat.LONG: list(range(_KEYS)),
@@ -59,7 +64,13 @@ def _keys(stream: Stream) -> st.SearchStrategy[object]:
         KeyFormat.BYTES: [bytes([number]) for number in range(_KEYS)],
     }
     keys = st.sampled_from(made[stream.key_format])
-    return keys if stream.null_keys is NullKeys.REFUSE else st.one_of(keys, st.none())
+    return {stream.key: keys if stream.null_keys is NullKeys.REFUSE else st.one_of(keys, st.none())}
+
+
+def _part(name: str, kind: str) -> st.SearchStrategy[object]:
+    if kind == "VARCHAR":
+        return st.sampled_from([f"{name}-{number}" for number in range(2)])
+    return st.integers(0, 1) if kind in _BITS else _values(name, kind)
 
 
 def _values(name: str, kind: str) -> st.SearchStrategy[object]:

@@ -10,10 +10,12 @@ from typing import Any, TypedDict
 from msgspec import UNSET
 
 from partitioning.errors import Refused
+from partitioning.imports import is_import_path
 from partitioning.kinds import Kind
 from partitioning.model.bad_records import REFUSE
 from partitioning.model.bad_records import bad_records as parsed
-from partitioning.model.placement import MURMUR2, HashName, KeyFormat
+from partitioning.model.composite_key import bad_parts, composite
+from partitioning.model.placement import HASHES_OF_BYTES, JSON, MURMUR2, OPAQUE, HashName, KeyFormat, json_hash
 from partitioning.model.sources import address_of
 from partitioning.model.stream_rules import checked
 from partitioning.model.streams import DENSE, OFFSET, Format, Layout, NullKeys, Stream, sparseness
@@ -26,7 +28,8 @@ class Declared(TypedDict, total=False):
     """The options of a stream or table.
 
     source: where it lies, `s3://…`, `kafka://…` or a folder's whole path, if not where the pipeline's others do.
-    key_format: how its producers serialise keys: string (unless given), long, int, double, uuid or bytes.
+    key_format: how its producers serialise keys: string (unless given), long, int, double, uuid or bytes; json if the
+        key has several columns, and they write a JSON object of these.
     offset: the column that holds each record's offset, `_offset` unless given; None if a file's name says that of its
         first record, and the others follow.
     null_keys: what becomes of records without a key: "refuse" (unless given), "drop" or "own task".
@@ -93,11 +96,7 @@ def stream_of(
 ) -> Stream:
     """The declared stream. Raises Refused, with all findings, and TypeError for unknown options."""
     if not isinstance(key, str):
-        what = f"the key has several columns, {', '.join(key)}: how its producer makes one text of them is not known"
-        then = "name the column that holds the key as it was written, or declare one of them with hash='opaque'; then"
-        raise Refused.of(
-            Kind.DECLARATION, what, f"stream {name!r}", f"{then} rekey({tuple(key)})", stream=name, key=list(key)
-        )
+        key, key_format, hash = _of_several(name, tuple(key), key_format, hash)
     # Its own check says which words are none.
     words: Any = {"key_format": key_format, "null_keys": null_keys, "format": format, "layout": layout}
     stream = Stream(
@@ -121,3 +120,31 @@ def stream_of(
         **words,
     )
     return checked(stream)
+
+
+def _of_several(name: str, key: tuple[str, ...], key_format: str, hash: str) -> tuple[str, str, str]:
+    """The key, key format and hash of a stream whose key has several columns: the column that they make is text, and
+    its hash says of which bytes it is. Raises Refused with all findings."""
+    where = f"stream {name!r}"
+    if findings := tuple(bad_parts(key, where)):
+        raise Refused(*findings)
+    by_function = is_import_path(hash)
+    if key_format == JSON and not by_function:
+        if hash == OPAQUE:
+            return composite(key), KeyFormat.STRING, hash
+        if hash in HASHES_OF_BYTES:
+            return composite(key), KeyFormat.STRING, json_hash(HashName(hash), key)
+        what = f"the hash {hash!r} is of no bytes that JSON could be"
+        then = f"declare hash={' or '.join(map(repr, (*HASHES_OF_BYTES, OPAQUE)))}"
+    elif key_format == KeyFormat.STRING and (by_function or hash == OPAQUE):
+        return composite(key), KeyFormat.STRING, hash
+    elif by_function or hash == OPAQUE:
+        what = f"key_format={key_format!r} says nothing beside hash={hash!r}, which is of the columns' values"
+        then = "leave key_format= out"
+    else:
+        what = f"the key has several columns, {', '.join(key)}: how its producer writes them together is not known"
+        then = (
+            f'declare key_format="{JSON}" if it writes a JSON object of them, in this order; else hash="{OPAQUE}", or '
+            "hash='package.module:function', which is given their values as a JSON array"
+        )
+    raise Refused.of(Kind.DECLARATION, what, where, then, stream=name, key=list(key), key_format=key_format, hash=hash)

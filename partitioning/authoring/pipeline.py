@@ -154,7 +154,7 @@ class Pipeline:
         """Streams, steps and writes as one value."""
         return Graph(self.streams, self.steps, self.writes)
 
-    def stream(self, name: str, *, key: str, partitions: int, **declared: Unpack[Declared]) -> Flow:
+    def stream(self, name: str, *, key: str | Sequence[str], partitions: int, **declared: Unpack[Declared]) -> Flow:
         """Declare an input whose new records each batch reads once. `Declared` has all options."""
         return self._declare(stream_of(name, key, partitions, self.source, table=False, **declared))
 
@@ -162,7 +162,7 @@ class Pipeline:
         self,
         name: str,
         *,
-        key: str,
+        key: str | Sequence[str],
         partitions: int,
         deletes: str | None = None,
         kept: bool = False,

@@ -12,11 +12,14 @@ from collections.abc import Iterator, Sequence
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.graph import quote
+from partitioning.model.placement import OPAQUE, json_fields
 
 _WHOLE = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG", "HUGE")} | {
     "INTEGER",
     "UINTEGER",
 }
+# All producers write them alike in JSON. Floats, decimals, times and identifiers they do not.
+_ALIKE_IN_JSON = {"a whole number", "VARCHAR", "BOOLEAN"}
 _OTHERS = {"VARCHAR", "BOOLEAN", "DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "UUID"}
 
 
@@ -59,6 +62,23 @@ def kind(column_type: str) -> str | None:
     if column_type in _WHOLE:
         return "a whole number"
     return column_type if column_type in _OTHERS or column_type.startswith("DECIMAL(") else None
+
+
+def bad_part(column: str, column_type: str, placed_by: str, where: str) -> Finding | None:
+    """What is wrong with the type of a column of a stream's own key, whose records are placed by this hash."""
+    what = f"{column} is {column_type}"
+    if kind(column_type) is None:
+        then = "land it as text, a whole number, DECIMAL, DATE or TIMESTAMP"
+        what = f"{what}, which no key of several columns can have"
+        return Finding.of(Kind.STREAM_COLUMNS, what, where, then, column=column, type=column_type)
+    if json_fields(placed_by) and kind(column_type) not in _ALIKE_IN_JSON:
+        what = f"{what}, which producers write in JSON in several ways"
+        then = (
+            "declare how they place keys: hash='package.module:function', which is given the values as a JSON array, "
+            f"or hash={OPAQUE!r}"
+        )
+        return Finding.of(Kind.STREAM_COLUMNS, what, where, then, column=column, type=column_type)
+    return None
 
 
 def bad_parts(columns: Sequence[str], where: str) -> Iterator[Finding]:

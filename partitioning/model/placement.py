@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NewType
 
@@ -20,6 +20,44 @@ OPAQUE = HashName("opaque")
 # Those that anybody can compute.
 KNOWN_HASHES = (MURMUR2, CRC32, JAVA)
 HASHES = (*KNOWN_HASHES, OPAQUE)
+# The word by which a stream declares that its producers write keys of several columns as JSON objects.
+JSON = "json"
+# The hashes of bytes, whoever wrote them.
+HASHES_OF_BYTES = (MURMUR2, CRC32)
+_OF_JSON = f" of {JSON}("
+
+
+def json_hash(of_bytes: HashName, fields: Sequence[str]) -> HashName:
+    """The name of the hash of keys of several columns that are hashed as a JSON object with these fields.
+
+    >>> json_hash(MURMUR2, ["customer", "country"])
+    'murmur2 of json(customer, country)'
+    """
+    return HashName(f"{of_bytes}{_OF_JSON}{', '.join(fields)})")
+
+
+def json_fields(name: str) -> tuple[str, ...]:
+    """The fields of the JSON object that a hash is of; none if it is of no such object.
+
+    >>> json_fields("murmur2 of json(customer, country)"), json_fields("murmur2")
+    (('customer', 'country'), ())
+    """
+    _, of_json, fields = name.partition(_OF_JSON)
+    return tuple(fields[:-1].split(", ")) if of_json else ()
+
+
+def hash_of_bytes(name: HashName) -> HashName:
+    """The hash of the bytes that a hash makes of keys: its own name, if it is of no JSON object.
+
+    >>> hash_of_bytes(HashName("crc32 of json(customer, country)")), hash_of_bytes(MURMUR2)
+    ('crc32', 'murmur2')
+    """
+    return HashName(name.partition(_OF_JSON)[0])
+
+
+def is_known(name: str) -> bool:
+    """Whether anybody can compute the hash of that name."""
+    return name in KNOWN_HASHES or bool(json_fields(name))
 
 
 class KeyFormat(StrEnum):
@@ -72,7 +110,7 @@ class KeyHash(Value, frozen=True, order=True):
         return (self.key_format, self.hash) == (target.key_format, target.hash)
 
     def __str__(self) -> str:
-        return f"{self.hash} of {self.key_format} keys"
+        return f"{self.hash} keys" if json_fields(self.hash) else f"{self.hash} of {self.key_format} keys"
 
 
 GATHERED = KeyHash(KeyFormat.STRING, MURMUR2, gathered=True)
@@ -99,6 +137,9 @@ class Placement(Value, frozen=True, order=True):
     def __str__(self) -> str:
         if not self.key:
             return "gathered into one" if self.partitions == 1 else f"anywhere in {self.partitions}"
+        if fields := json_fields(self.hash):
+            named = "" if self.key == f"({', '.join(fields)})" else f", by {self.key}"
+            return f"{self.hash} mod {self.partitions}{named}"
         return f"{self.hash}({self.key}) mod {self.partitions}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
+from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import Op, Step, list_items
 from partitioning.model.streams import Stream
 from partitioning.values import replace
@@ -33,7 +34,9 @@ def private_names(streams: Iterable[Stream], steps: Sequence[Step]) -> frozenset
 
     A name counts in every stream and step, whichever declares it.
     """
+    streams = tuple(streams)
     names = {name.lower() for stream in streams for name in stream.private or ()}
+    names |= {each.key.lower() for each in streams if any(part.lower() in names for part in key_parts(each.key))}
     while names:
         more = {name for step in steps for name in _made_of(step, names)} - names
         if not more:

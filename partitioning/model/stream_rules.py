@@ -9,8 +9,9 @@ from msgspec import UNSET, UnsetType
 
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.model.composite_key import key_parts
 from partitioning.model.offsets import check_name
-from partitioning.model.placement import KeyFormat, hash_findings
+from partitioning.model.placement import KeyFormat, hash_findings, hash_of_bytes
 from partitioning.model.sources import KafkaSource, LandedSource, source_findings
 from partitioning.model.streams import BY_THE_BROKER, TIMESTAMP, Format, Layout, NullKeys, Sparse, Stream
 from partitioning.model.watermarks import EventTime
@@ -55,7 +56,7 @@ def stream_findings(stream: Stream) -> Iterator[Finding]:
     where = f"stream {stream.name!r}"
     for wrong in (_of_keys, _of_columns, _of_private, _of_time, _of_format, _of_source):
         yield from (Finding.of(Kind.DECLARATION, what, where, then, wrong=what) for what, then in wrong(stream))
-    yield from hash_findings(stream.hash, stream.key_format, where)
+    yield from hash_findings(hash_of_bytes(stream.hash), stream.key_format, where)
     yield from source_findings(stream.origin, where)
 
 
@@ -70,13 +71,18 @@ def _of_keys(stream: Stream) -> Iterator[_Wrong]:
         yield f"unknown key format {stream.key_format!r}", f"use one of {', '.join(KeyFormat)}"
     if stream.null_keys not in tuple(NullKeys):
         yield f"unknown null-key policy {stream.null_keys!r}", f"use one of {', '.join(NullKeys)}"
+    if key_parts(stream.key) and stream.null_keys != NullKeys.REFUSE:
+        yield (
+            "a record without any of several key columns has a key, of nulls",
+            "leave null_keys= out; filter leaves records out too",
+        )
     if stream.kept and stream.null_keys == NullKeys.OWN_TASK:
         then = 'use null_keys="refuse" or "drop", or leave kept= out'
         yield "records without a key cannot be kept by key", then
 
 
 def _of_columns(stream: Stream) -> Iterator[_Wrong]:
-    for name in stream.casts.keys() & {stream.key, stream.offset}:
+    for name in stream.casts.keys() & {stream.key, *key_parts(stream.key), stream.offset}:
         yield f"column {name!r} cannot be cast", "keys and offsets are read as they were landed"
     if stream.counted and stream.columns and stream.offset in stream.columns:
         yield (
@@ -136,6 +142,8 @@ def _of_landed(stream: Stream) -> Iterator[_Wrong]:
 
 
 def _of_kafka(stream: Stream) -> Iterator[_Wrong]:
+    if key_parts(stream.key):
+        yield "keys of several columns are read from landed files only", "land the topic, or name one column"
     if stream.written_as == Format.PARQUET:
         yield "a broker holds no Parquet", 'declare how its values are written: format="json", "avro" or "bytes"'
     if stream.schema and stream.written_as != Format.AVRO:

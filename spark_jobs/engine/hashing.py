@@ -18,7 +18,8 @@ from partitioning.errors import Refused
 from partitioning.hashes import custom_hash
 from partitioning.imports import imported
 from partitioning.kinds import Kind
-from partitioning.model.placement import CRC32, JAVA, MURMUR2, hash_findings
+from partitioning.model.placement import CRC32, JAVA, MURMUR2, HashName, hash_findings, hash_of_bytes, json_fields
+from spark_jobs.engine.json_keys import json_objects
 
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
@@ -38,6 +39,9 @@ def placement_hashes(keys: pa.Array, key_format: str, placement: str = MURMUR2) 
     placement does not hash that format.
     """
     starts, data = _serialised(keys, key_format)
+    if fields := json_fields(placement):
+        starts, data = json_objects(keys, starts, data, fields)
+        placement = hash_of_bytes(HashName(placement))
     if placement == MURMUR2:
         return np.asarray(_murmur2_all(starts, data))
     if placement == CRC32:

@@ -15,6 +15,7 @@ from typing import assert_never
 import duckdb
 import pyarrow as pa
 
+from coset.sources.composite_keys import CompositeKeys, as_landed
 from coset.sources.copies import Copies
 from coset.sources.files import Files
 from coset.sources.landed_reader import LandedReader
@@ -22,6 +23,7 @@ from coset.sources.parts_reader import PartsReader
 from coset.sources.reader import Reader
 from partitioning.errors import CosetError
 from partitioning.model.artefact import Artefact, Role
+from partitioning.model.composite_key import key_parts
 from partitioning.model.failure import together
 from partitioning.model.graph import Mode
 from partitioning.model.leaving import LeftPartition, given_to
@@ -233,7 +235,9 @@ def stream_reader(pipeline: str, ordered: OrderedStream, environment: TaskEnviro
     """The reader of a stream, by its source."""
     match ordered.declared.origin:
         case LandedSource():
-            return LandedReader(ordered, environment.files, pipeline)
+            if not key_parts(ordered.declared.key):
+                return LandedReader(ordered, environment.files, pipeline)
+            return CompositeKeys(LandedReader(as_landed(ordered), environment.files, pipeline), ordered.declared)
         case KafkaSource() as source:
             from coset.sources.kafka.topic_reader import KafkaReader  # noqa: PLC0415  few streams are read from a broker
 

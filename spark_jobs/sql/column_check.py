@@ -93,7 +93,10 @@ class _Check:
             self._findings.append(Finding.of(Kind.DECLARATION, what, where, then, name=name))
         if not self._repeated(columns, where, "land it with other column names; SQL does not tell cases apart"):
             self._table(stream.name, columns)
-            self._relations[stream.name] = _Relation(columns, frozenset({stream.offset.lower(), PARTITION}))
+            made_of_others = {stream.key.lower()} if key_parts(stream.key) else set[str]()
+            self._relations[stream.name] = _Relation(
+                columns, frozenset({stream.offset.lower(), PARTITION, *made_of_others})
+            )
             if isinstance(stream.time, EventTime):
                 self._time(stream, stream.time.sql)
 

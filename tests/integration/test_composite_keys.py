@@ -178,12 +178,3 @@ def test_a_key_of_several_columns_is_named_by_columns_alone(key: tuple[str, ...]
     stream = Pipeline("p", source="s3://landing/topics").stream("s", key="k", partitions=2)
     with pytest.raises(Refused, match=what):
         stream.rekey(key, **more)
-
-
-def test_a_streams_own_key_has_one_column_and_what_to_do_is_said() -> None:
-    pipeline = Pipeline("p", source="s3://landing/topics")
-    wide: Any = ("customer", "country")
-    with pytest.raises(Refused, match="how its producer makes one text of them is not known") as refused:
-        pipeline.stream("s", key=wide, partitions=2)
-    assert "rekey(('customer', 'country'))" in str(refused.value)
-    pipeline.stream("s", key="customer", hash="opaque", partitions=2).rekey(wide).write("t")

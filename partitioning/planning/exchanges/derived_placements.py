@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from partitioning.model.graph import Graph, Op, Step, quote
-from partitioning.model.placement import GATHERED, MURMUR2, OPAQUE, KeyFormat, KeyHash, hash_findings
+from partitioning.model.placement import GATHERED, MURMUR2, OPAQUE, KeyFormat, KeyHash, hash_findings, hash_of_bytes
 from partitioning.model.statistics import Statistics
 from partitioning.planning.exchanges.estimates import Estimate, estimates
 from partitioning.values import Value, replace
@@ -146,6 +146,7 @@ def _way(step: Step, inputs: Sequence[DerivedPlacement], records: Mapping[str, E
     if held:
         return max(held, key=lambda key_hash: held[key_hash])
     key_format = inputs[0].key_format
-    hashes = [origin.key_hash.hash for origin in origins if origin.key_hash.hash != OPAQUE]
+    # A hash of JSON is of the fields of the keys before.
+    hashes = [hash_of_bytes(origin.key_hash.hash) for origin in origins if origin.key_hash.hash != OPAQUE]
     usable = [name for name in hashes if not any(hash_findings(name, key_format, step.name))]
     return KeyHash(key_format, usable[0] if usable else MURMUR2)
