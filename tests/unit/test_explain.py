@@ -61,6 +61,17 @@ def test_a_plan_with_filters_null_keys_and_many_tasks_reads_as_the_golden_file()
     expect_golden("explain_many.md", markdown(explain(plan, before)))
 
 
+def test_a_plan_with_keys_in_json_reads_as_the_golden_file() -> None:
+    pipeline, both = Pipeline("met", source="s3://landing/topics"), ("customer", "country")
+    paid = pipeline.stream("paid", key=both, key_format="json", partitions=4)
+    sent = pipeline.stream("sent", key=both, key_format="json", partitions=6)
+    other = pipeline.stream("other", key=("client", "land"), key_format="json", partitions=3)
+    same = paid.cogroup("sum(amount) AS paid", (sent, "count(*) AS sent"), name="both")
+    same.join(other, "paid, sent, other.size", name="met").write("met")
+    found = [arrived("paid", [250] * 4), arrived("sent", [100] * 6), arrived("other", [10] * 3)]
+    expect_golden("explain_json_keys.md", markdown(explain(plan_of(pipeline, found))))
+
+
 @pytest.mark.parametrize("scheme", ["max", "cogroup", "elastic(2)", "tasks(2)"])
 def test_an_assignment_reads_as_the_golden_file(scheme: str) -> None:
     document = assignment_document(assign([("views", 8), ("clicks", 12)], Scheme.parse(scheme)))
