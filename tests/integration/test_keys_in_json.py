@@ -25,6 +25,7 @@ from coset.batches.planning import preview
 from coset.batches.ref import BatchRef
 from coset.batches.tables.first_rows import first_rows
 from coset.sources.discovery import discover
+from coset.sources.landing import land as land_given
 from coset.testing import assert_same_everywhere
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -39,7 +40,7 @@ from tests.examples import examples
 from tests.judged import HASH, IN_PLACE, refusal
 from tests.landed import land_file
 from tests.real_batches import ran
-from tests.running import run_and_publish_unjudged
+from tests.running import run_and_publish_unjudged, task_receipts
 
 Row = Mapping[str, Any]
 Written = Callable[[Row], str]
@@ -265,6 +266,17 @@ def test_a_text_of_a_key_that_is_not_utf8_is_refused_or_set_aside(store: Store) 
         ran(store, counted(store))
     run(store, counted(store, bad_records="set aside"))
     assert rows_of(store, "counts") == COUNTS[:1]
+
+
+def test_lines_are_landed_by_their_keys_and_one_that_is_no_json_is_set_aside(store: Store, tmp_path: Path) -> None:
+    columns = {"customer": "VARCHAR", "n": "BIGINT", "x": "BIGINT"}
+    made = counted(store, format="json", columns=columns, bad_records="set aside")
+    (tmp_path / "rows.jsonl").write_text("\n".join([*map(json.dumps, ROWS), '{"customer": "c1", "n"']))
+    land_given(made.streams[0], tmp_path / "rows.jsonl")
+    ref = BatchRef.of(store, Ledger(store, made.name).put_plan(planned(store, made)))
+    run_and_publish_unjudged(ref)
+    assert comparable(rows_of(store, "counts")) == comparable(COUNTS)
+    assert sum(partition.set_aside for task in task_receipts(ref) for partition in task.partitions) == 1
 
 
 def test_what_a_pipeline_publishes_is_the_same_everywhere() -> None:
