@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pandas as pd
@@ -44,37 +44,54 @@ class ExpectWhatIsOverToBeGivenOnce(TableExpectation):
     sums of their keys' digests modulo a prime (over_keys, met_keys, alone_keys), how many came when their time was over
     (late), and how many are in no window as they came too late or have no time (dropped). For a join as of a time, the
     same of the rows that were given with a version (given_rows, given_keys; missing for others), and how many versions
-    came when records that they are valid for may have been given (late_versions).
+    came when records that they are valid for may have been given (late_versions). Of a step whose keys expire
+    (of_keys), these are over and given.
     """
 
-    sentence = "Each record whose time is over had met a partner, or is given alone or in its window, once."
+    sentence = (
+        "Each record whose time is over had met a partner, or is given alone or in its window, once, "
+        "and each key that expires is given once."
+    )
 
     def needs(self) -> list[str]:
         parts = (f"{part}_{what}" for part in ("over", "met", "alone", "given") for what in ("rows", "keys"))
-        return ["stage", "task", "step", *parts, "late", "dropped", "late_versions"]
+        return ["stage", "task", "step", *parts, "late", "dropped", "late_versions", "of_keys"]
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         wrongs = [(row, _not_once(row)) for row in frame.itertuples()]
         bad = [f"task {row.stage}/{row.task}, step {row.step}: {wrong}" for row, wrong in wrongs if wrong]
-        sums = ("over_rows", "alone_rows", "late", "dropped", "late_versions")
-        over, given, late, dropped, versions = (int(frame[name].sum()) for name in sums)
-        observed = (
-            f"{many(over, 'record')} over in {many(len(frame), 'step')} of tasks, {given:,} given alone or in windows"
-        )
+        late, dropped, versions = (int(frame[name].sum()) for name in ("late", "dropped", "late_versions"))
+        observed = "; ".join(_over(frame))
         observed += f"; {late:,} came late" if late else ""
         observed += f"; {dropped:,} dropped" if dropped else ""
         observed += f"; {many(versions, 'version')} came after records that they may be valid for" if versions else ""
         return observed, len(frame), len(bad), bad
 
 
+def _over(frame: pd.DataFrame) -> Iterator[str]:
+    """How many records and keys were over, and how many of them were given."""
+    of_keys = frame["of_keys"].astype(bool)
+    for some, is_of_keys in ((frame[~of_keys], False), (frame[of_keys], True)):
+        if len(some):
+            over, given, steps = int(some["over_rows"].sum()), int(some["alone_rows"].sum()), many(len(some), "step")
+            if is_of_keys:
+                yield f"{many(over, 'key')} expired in {steps} of tasks, {given:,} given"
+            else:
+                yield f"{many(over, 'record')} over in {steps} of tasks, {given:,} given alone or in windows"
+
+
 def _not_once(row: Any) -> str | None:
     if pd.isna(row.over_rows):
         return "nothing says what was over"
     over, met, alone = int(row.over_rows), int(row.met_rows), int(row.alone_rows)
+    if row.of_keys and over != alone:
+        return f"{many(over, 'key')} expired, and {alone:,} were given"
     if over != met + alone:
         return f"{many(over, 'record')} were over, {met:,} had met a partner, and {alone:,} were given"
     over_keys, met_keys, alone_keys = (int(keys, 16) for keys in (row.over_keys, row.met_keys, row.alone_keys))
     if over_keys != (met_keys + alone_keys) % MODULUS:
+        if row.of_keys:
+            return f"{many(alone, 'key')} that expired were given, but not those that were over, as they were"
         return f"{many(alone, 'record')} were given, but not of the keys that were over and had met nobody"
     if not pd.isna(row.given_rows) and (int(row.given_rows), row.given_keys) != (met, row.met_keys):
         return f"{many(met, 'record')} had a version, and {int(row.given_rows):,} were given with one, or of other keys"

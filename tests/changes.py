@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -38,10 +39,11 @@ from partitioning.model.read_ends import What
 from partitioning.model.schemes import Scheme
 from partitioning.values import replace as with_values
 from spark_jobs.tables.table_schema import folder
-from tests.branches import Branch, Wanted
+from tests.branches import MINUTE, TIME, Branch, Wanted
 from tests.changing import NAMES, World, key_of, partition_in
 from tests.landed import land_file
 from tests.running import run_and_publish_unjudged
+from tests.stream_marks import LATE, Marks
 
 PIPELINE, OTHER = "changing", "other"
 
@@ -49,11 +51,14 @@ PIPELINE, OTHER = "changing", "other"
 class Changing(World):
     """A world whose pipeline has branches too; each of its batches is compared with what it had to do."""
 
+    said: ClassVar[Mapping[str, Any]] = {"time": TIME.format("number"), "late": LATE * MINUTE}
+
     def __init__(self, store: Store, docs: Path | None = None) -> None:
         super().__init__(store, docs)
         self.branches = list[Branch]()
         self.left_out = list[Branch]()
         self.wanted = Wanted()
+        self.marks = Marks()
         # Whether steps go on with what they kept, where it may be asked that they do.
         self.goes_on = True
         # The streams of which it is known up to where they were read.
@@ -126,10 +131,13 @@ class Changing(World):
         self.known |= set(self.read)
         self._written |= set(self.read)
         read = {name: self._newly_read(name, before[name], settings.limit) for name in self.read}
-        self.wanted.after(self.planned(), read, anew)
-        for branch in self.planned():
-            there, wanted = Counter(self.counted(branch)), Counter(self.wanted.tables[branch.table])
-            assert there == wanted, (branch, {"too many": there - wanted, "missing": wanted - there})
+        topics = [self.topics[name] for name in self.read]
+        marks = self.marks.now(topics)
+        self.wanted.after(self.planned(), read, anew, marks)
+        self.marks = marks.after(topics, read)
+        for branch, table in ((one, table) for one in self.planned() for table in one.tables):
+            there, wanted = Counter(self.counted(branch, table)), Counter(self.wanted.tables[table])
+            assert there == wanted, (branch, table, {"too many": there - wanted, "missing": wanted - there})
         return plan
 
     def _newly_read(self, name: str, before: list[int], limit: int | None) -> list[int]:
@@ -165,9 +173,9 @@ class Changing(World):
         made.stream(f"others_{table}", key="k", partitions=1).select("number", name="given").write(table)
         return made
 
-    def counted(self, branch: Branch) -> list[tuple[str, int, int]]:
-        """The rows in the table of a branch."""
-        log = DeltaTable(folder(self.store, branch.table), storage_options=storage_options())
+    def counted(self, branch: Branch, table: str) -> list[tuple[str, int, int]]:
+        """The rows in a table of a branch."""
+        log = DeltaTable(folder(self.store, table), storage_options=storage_options())
         key = "k" if branch.by == "k" else "by"
         columns = log.to_pyarrow_table(columns=[key, "n", "total"])
         return sorted(zip(*(columns[name].to_pylist() for name in columns.column_names), strict=True))
@@ -253,7 +261,10 @@ def adds_a_branch(world: Changing, chance: random.Random) -> None:
     if len(world.branches) < 4:
         made = world.next_name("t"), world.next_name("s")
         mode, running, by = chance.choice(list(Mode)), chance.random() < 0.7, chance.choice(("k", *BY))
-        world.branches.append(Branch(chance.choice(world.read), *made, mode, running, by))
+        timed = chance.choice(("", "", "expires", "windows"))
+        if timed:
+            mode, running = chance.choice((Mode.APPEND, Mode.REPLACE)), timed == "expires"
+        world.branches.append(Branch(chance.choice(world.read), *made, mode, running, by, timed=timed))
 
 
 def leaves_a_branch_out(world: Changing, chance: random.Random) -> None:
@@ -293,7 +304,9 @@ def rekeys(world: Changing, chance: random.Random) -> None:
 
 def changes_a_mode(world: Changing, chance: random.Random) -> None:
     """Where the rows would lie otherwise that is refused, and another table is written, as it says."""
-    if (branch := _change(world, chance, mode=chance.choice(list(Mode)))) and world.wanted.has_another_mode(branch):
+    mode = chance.choice(list(Mode))
+    branch = _change(world, chance, lambda branch: not branch.timed, mode=mode)
+    if branch and world.wanted.has_another_mode(branch):
         if branch.stream in world.read:
             assert {finding.kind for finding in world.refused()} == {Kind.TABLE_MODE}
         world.branches[-1] = replace(branch, table=world.next_name("t"))

@@ -6,8 +6,10 @@ hold the numbers of all records that arrived of its stream, each once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -56,6 +58,9 @@ class Topic:
 class World:
     """Topics that grow, and the pipeline that reads some of them."""
 
+    # What else is said of streams.
+    said: ClassVar[Mapping[str, Any]] = {}
+
     def __init__(self, store: Store, docs: Path | None = None) -> None:
         """Its batches are judged if there are `docs` for what is said of them."""
         self.store = store
@@ -99,7 +104,7 @@ class World:
     def pipeline(self) -> Pipeline:
         made = Pipeline("changing", source=self.source)
         for name in self.read:
-            stream = made.stream(name, key="k", partitions=self.topics[name].count)
+            stream = made.stream(name, key="k", partitions=self.topics[name].count, **self.said)
             stream.select("number", name=f"of_{name}").write(name)
             self.derive(stream, name)
         return made

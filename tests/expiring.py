@@ -19,21 +19,21 @@ KEEP = 20
 Life = tuple[str | None, int, int, int]
 
 
-def lives_of(records: Iterable[Click], how: str) -> list[Life]:
-    """What one process makes of all records: a key lives until it has had none for `KEEP`."""
-    return sorted((life for _, life in _lives(records, how)), key=repr)
+def lives_of(records: Iterable[Click], how: str, keep: int = KEEP) -> list[Life]:
+    """What one process makes of all records: a key lives until it has had none for `keep`."""
+    return sorted((life for _, life in _lives(records, how, keep)), key=repr)
 
 
-def last_lives_of(records: Iterable[Click], how: str) -> list[Life]:
+def last_lives_of(records: Iterable[Click], how: str, keep: int = KEEP) -> list[Life]:
     """The newest life of each key that is known."""
-    return sorted(dict(sorted((life[0], life) for key, life in _lives(records, how) if key is not None)).values())
+    return sorted(dict(sorted((life[0], life) for key, life in _lives(records, how, keep) if key is not None)).values())
 
 
-def _lives(records: Iterable[Click], how: str) -> Iterator[tuple[str | None, Life]]:
+def _lives(records: Iterable[Click], how: str, keep: int = KEEP) -> Iterator[tuple[str | None, Life]]:
     there = sorted(records, key=lambda record: (record.minute, record.identity))
     for key in {record.key for record in there}:
         mine = [record for record in there if record.key == key]
-        ends = [at for at in range(1, len(mine)) if mine[at].minute - mine[at - 1].minute > KEEP]
+        ends = [at for at in range(1, len(mine)) if mine[at].minute - mine[at - 1].minute > keep]
         for first, end in zip([0, *ends], [*ends, len(mine)], strict=True):
             life = mine[first:end]
             counted = (len(life), sum(one.identity for one in life))
@@ -62,11 +62,13 @@ def pipeline_of(source: str, how: str, keep: int = KEEP) -> Pipeline:
 
 
 class Expiring(Outer):
-    """Batches of clicks and views, of which it keeps what `how` says."""
+    """Batches of clicks and views, of which it keeps what `how` says, for `keep` minutes."""
+
+    keep = KEEP
 
     @property
     def pipeline(self) -> Pipeline:
-        return pipeline_of(self.source, self.how)
+        return pipeline_of(self.source, self.how, self.keep)
 
     def rows(self, table: str) -> list[Life]:
         """The published rows but those of the end."""

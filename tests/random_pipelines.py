@@ -125,9 +125,10 @@ def pipeline_of(
         flows.append(flow)
         new = [step.name for step in pipeline.steps[before:]]
         if in_time:
-            made.in_time[in_time.step] = in_time
-            first = new.index(in_time.inputs[-1]) + 1 if in_time.inputs[-1] in new else 0
-            made.inside.update(new[first : new.index(in_time.step)])
+            made.in_time.update({each.step: each for each in in_time})
+            read, given_first = in_time[0].inputs[-1], in_time[0].step
+            first = new.index(read) + 1 if read in new else 0
+            made.inside.update({*new[first : new.index(given_first)]} - made.in_time.keys())
             made.late.update(new[first:])
         if made.late.intersection(inputs):
             made.late.update(new)
@@ -139,10 +140,10 @@ def pipeline_of(
 
 def _followed(
     one: Flow, flows: Sequence[Flow], move: Move, name: str, late: set[str]
-) -> tuple[Flow | None, list[str], InTime | None]:
-    """A step on `one`, None if there can be none, what it reads, and what it is if it goes by time."""
+) -> tuple[Flow | None, list[str], list[InTime]]:
+    """A step on `one`, None if there can be none, what it reads, and what it and others are that go by time."""
     if move.op not in _AFTER_TIME and one.step in late:
-        return None, [], None
+        return None, [], []
     keyed = [flow for flow in flows if flow.key and flow.step != one.step]
     keyed = [flow for flow in keyed if len(key_parts(flow.key)) == len(key_parts(one.key))]
     keyed = [flow for flow in keyed if move.op in _AFTER_TIME or flow.step not in late]
@@ -154,19 +155,19 @@ def _followed(
     other = others[move.second % len(others)] if others else None
     if move.op in random_times.OPS:
         if not one.key or (other is None and move.op in TOGETHER):
-            return None, [], None
+            return None, [], []
+        if move.op == "expired":
+            flow, in_time = random_times.expiring(one, move.second, name)
+            return flow, [one.step], in_time
         if other is None:
-            return _first(random_times.alone(one, move.op, move.second, name), [one.step])
-        return _first(random_times.together(one, other, move.op, move.second, name), [one.step, other.step])
+            flow, first = random_times.alone(one, move.op, move.second, name)
+            return flow, [one.step], [first]
+        flow, first = random_times.together(one, other, move.op, move.second, name)
+        return flow, [one.step, other.step], [first]
     if other is None:
         step = _ALONE.get(move.op)
-        return step and step(one, move, name), [one.step], None
-    return _TOGETHER[move.op](one, other, name), [one.step, other.step], None
-
-
-def _first(made: tuple[Flow, InTime], inputs: list[str]) -> tuple[Flow, list[str], InTime]:
-    flow, in_time = made
-    return flow, inputs, in_time
+        return step and step(one, move, name), [one.step], []
+    return _TOGETHER[move.op](one, other, name), [one.step, other.step], []
 
 
 def _rekeyed(one: Flow, move: Move, name: str) -> Flow | None:
@@ -314,7 +315,7 @@ def _table(step: InTime, read: Sequence[pa.Table], rows: list[dict[str, Any]]) -
     """Rows with the types of what the step reads."""
     first = read[0].schema
     names = [*step.keys[0], "a", "b", "n"]
-    times = ["t"] if step.op in TOGETHER else ["window_start", "window_end"]
+    times = ["window_start", "window_end"] if step.op in {"windows", "sessions"} else ["t"]
     fields = [first.field(name) for name in names] + [pa.field(name, pa.timestamp("us")) for name in times]
     return pa.Table.from_pylist(rows, pa.schema(fields))
 

@@ -19,10 +19,10 @@ MINUTE = timedelta(minutes=1)
 EPOCH = datetime.fromisoformat("1970-01-01")
 # From when on windows are counted.
 MONDAY = (datetime.fromisoformat("2000-01-03") - EPOCH) // MINUTE
-EVERY, LONG, GAP, WITHIN, KEEP = 7, 45, 3, 4, 6
+EVERY, LONG, GAP, WITHIN, KEEP, LIFE = 7, 45, 3, 4, 6, 4
 # A version with such a number ends the validity of those before it.
 GONE = 4
-OPS = ("windows", "sessions", "within", "as_of")
+OPS = ("windows", "sessions", "expired", "within", "as_of")
 TOGETHER = ("within", "as_of")
 Row = dict[str, Any]
 
@@ -48,6 +48,21 @@ def alone(one: Flow, op: str, second: int, name: str) -> tuple[Flow, InTime]:
         made = one.windows(columns, time="t", every=EVERY * MINUTE, late=how, keep=KEEP * MINUTE, name=f"{name}w")
     shown = made.select(f"a, b, n, {('window_start', 'window_end')[second % 3 % 2]} AS t", name=name)
     return shown, InTime(made.step, op, (one.step,), (columns_of(one),), how)
+
+
+def expiring(one: Flow, second: int, name: str) -> tuple[Flow, list[InTime]]:
+    """What expires of a flow, counted or the latest of each key; by chance the others are upserted."""
+    how = ("combine", "latest")[second % 2]
+    said: dict[str, Any] = {"time": "t", "keep": LIFE * MINUTE, "name": f"{name}l"}
+    columns = "min(a) AS a, max(b) AS b, sum(n)::BIGINT AS n, max(t) AS t"
+    newest = "(t, coalesce(n, -1), coalesce(a, ''), coalesce(b, ''))"
+    alive = one.combine(columns, running=True, **said) if how == "combine" else one.latest(newest, **said)
+    ended = alive.expired(name=name)
+    found = [InTime(ended.step, "expired", (one.step,), (columns_of(one),), how)]
+    if second // 2 % 2:
+        alive.write(f"t-{alive.step}", mode="upsert")
+        found.append(InTime(alive.step, "alive", (one.step,), (columns_of(one),), how))
+    return ended, found
 
 
 def together(one: Flow, other: Flow, op: str, second: int, name: str) -> tuple[Flow, InTime]:
@@ -83,11 +98,44 @@ def given(step: InTime, rows: Sequence[Sequence[Row]]) -> list[Row]:
                 by_key[_key(row, step.keys[1])].append(row)
         made = _within(step, mine, theirs, by_key) if step.op == "within" else _as_of(step, mine, by_key)
         return list(made)
+    if step.op in {"expired", "alive"}:
+        return list(_lives(step, rows[0]))
     groups = defaultdict[tuple[object, ...], list[Row]](list)
     length = LONG if step.op == "sessions" else EVERY
     for row in rows[0]:
         groups[(*_key(row, step.keys[0]), (_minute(row) - MONDAY) // length)].append(row)
     return [_window(step, some) for group in groups.values() for some in _parts(step, group)]
+
+
+def _lives(step: InTime, rows: Iterable[Row]) -> Iterator[Row]:
+    """A row for each life of a key, which ends before the first `LIFE` without a record; the last one if it is read
+    after all are over."""
+    by_key = defaultdict[tuple[object, ...], list[Row]](list)
+    for row in rows:
+        by_key[_key(row, step.keys[0])].append(row)
+    for mine in by_key.values():
+        lives = [[(ordered := sorted(mine, key=_minute))[0]]]
+        for row in ordered[1:]:
+            if _minute(row) > _minute(lives[-1][-1]) + LIFE:
+                lives.append([])
+            lives[-1].append(row)
+        yield from (_life(step, life) for life in (lives if step.op == "expired" else lives[-1:]))
+
+
+def _life(step: InTime, rows: Sequence[Row]) -> Row:
+    if step.how == "latest":
+
+        def rank(row: Row) -> tuple[object, ...]:
+            return row["t"], -1 if row["n"] is None else row["n"], row["a"] or "", row["b"] or ""
+
+        return {name: max(rows, key=rank)[name] for name in (*step.keys[0], "a", "b", "n", "t")}
+    return {
+        **{name: rows[0][name] for name in step.keys[0]},
+        "a": min(_known(rows, "a"), default=None),
+        "b": max(_known(rows, "b"), default=None),
+        "n": sum(_known(rows, "n")) if _known(rows, "n") else None,
+        "t": max(row["t"] for row in rows),
+    }
 
 
 def _parts(step: InTime, group: list[Row]) -> Iterator[list[Row]]:

@@ -70,7 +70,7 @@ _TEXTS = {
 
 
 def _schema(columns: str) -> pa.Schema:
-    kinds = {"table": pa.bool_(), "counted": pa.bool_()} | dict.fromkeys(_TEXTS, pa.string())
+    kinds = {"table": pa.bool_(), "counted": pa.bool_(), "of_keys": pa.bool_()} | dict.fromkeys(_TEXTS, pa.string())
     return pa.schema([(name, kinds.get(name, pa.int64())) for name in columns.split()])
 
 
@@ -88,7 +88,7 @@ _TABLES = {
     "migrated": _schema("stage task step rows_before rows_after keys_before keys_after"),
     "closed": _schema(
         "stage task step over_rows over_keys met_rows met_keys alone_rows alone_keys late dropped "
-        "given_rows given_keys late_versions"
+        "given_rows given_keys late_versions of_keys"
     ),
 }
 
@@ -96,7 +96,7 @@ _TABLES = {
 # Columns of later versions, and what they are in tables of before.
 _ADDED = {
     **{"bad_records": "", "set_aside": 0, "kept_aside": 0, "digest_aside": "", "digest_kept": ""},
-    **{"dropped": 0, "given_rows": None, "given_keys": None, "late_versions": 0},
+    **{"dropped": 0, "given_rows": None, "given_keys": None, "late_versions": 0, "of_keys": False},
 }
 
 
@@ -112,6 +112,7 @@ class Audit:
     tasks wrote all kept rows again, before and after. `closed` has the rows and keys that were over in each task and
     step whose records are given then, those that had met a partner, those given, and the number that came late and, of
     these, that was dropped; of joins as of a time also those given with a version, and how many versions came late.
+    What was over is `of_keys` in a step whose keys expire.
     """
 
     coverage: pd.DataFrame

@@ -6,6 +6,7 @@ from collections import Counter
 
 from coset.batches.attempt import Attempt
 from partitioning.documents.ledger import Ledger
+from partitioning.model.figures import figures_of
 from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.statistics import Statistics, statistics_of
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile
@@ -25,6 +26,16 @@ def set_apart(attempt: Attempt) -> dict[str, int]:
     for apart in (apart for task in attempt.tasks for apart in task.apart):
         records[apart.step] += apart.records
     return dict(sorted(records.items()))
+
+
+def expired(ledger: Ledger, plan: Plan) -> int | None:
+    """How many keys expired in a published batch: None if none of its steps lets them, or a receipt is gone. Its
+    receipts are read only if one does."""
+    lets = any(step.state and step.state.of_lives for stage in plan.stages for step in stage.steps)
+    attempt = Attempt.published(ledger, plan) if lets else None
+    if attempt is None or attempt.missing:
+        return None
+    return figures_of(plan, tuple(attempt.receipts.values())).expired
 
 
 def history(ledger: Ledger, published: Plan | None, batches: int) -> tuple[Statistics, ...]:

@@ -55,9 +55,9 @@ def closed(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, objec
     """A row for each task and each step whose records are given once their time is over."""
     for task in tasks:
         said = {each.step: each for each in task.closed}
-        for name, as_of in _waiting(plan.stage(task.task.stage)):
+        for name, as_of, of_keys in _waiting(plan.stage(task.task.stage)):
             row: dict[str, object] = {"stage": task.task.stage, "task": task.task.task, "step": name}
-            row["late_versions"] = 0
+            row |= {"late_versions": 0, "of_keys": of_keys}
             if (each := said.get(name)) and as_of == (each.versions is not None):
                 parts = {"over": each.over, "met": each.met, "alone": each.alone}
                 row |= {f"{part}_rows": keyed.rows for part, keyed in parts.items()}
@@ -69,13 +69,15 @@ def closed(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, objec
             yield row
 
 
-def _waiting(stage: Stage) -> Iterator[tuple[str, bool]]:
-    """The steps whose records are given once their time is over, and whether it is by a join as of a time."""
+def _waiting(stage: Stage) -> Iterator[tuple[str, bool, bool]]:
+    """The steps whose records are given once their time is over, whether it is by a join as of a time, and whether keys
+    expire instead."""
     steps = {step.name: step for step in stage.steps}
     for step in stage.steps:
         inputs = (steps[name].state for name in step.inputs if name in steps)
         as_of = any(state and state.newest for state in inputs)
-        yield from ((name, as_of) for name in waiting(step, steps))
+        of_keys = step.state is not False and step.state.of_lives
+        yield from ((name, as_of, of_keys) for name in waiting(step, steps))
 
 
 def _given(stage: Stage) -> Iterator[tuple[str, str]]:

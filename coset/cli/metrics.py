@@ -167,6 +167,7 @@ def _figures(whole: dict[str, str], figures: Figures) -> Iterator[str]:
         ("batch_read_bytes", "The bytes of the files that it read.", figures.read_bytes, "bytes"),
         ("batch_records_without_key", "Its records without a key.", figures.without_key, ""),
         ("batch_records_set_aside", "Its records that cannot be used and were set aside.", figures.set_aside, ""),
+        ("batch_expired_keys", "The keys that expired in it.", figures.expired, ""),
         ("batch_rows", "The rows that it wrote to result tables.", figures.rows, ""),
         ("batch_written_bytes", "The bytes that it wrote to result tables.", figures.row_bytes, "bytes"),
         ("batch_state_rows", "The rows that it left for later batches.", figures.state, ""),

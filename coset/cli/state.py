@@ -16,6 +16,8 @@ from coset.cli.output import Answer, Table
 from coset.cli.output import step as step_shown
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
+from partitioning.explain.watermarks import event_time
+from partitioning.model.mark_columns import in_words, is_time
 from partitioning.sections import many, size
 
 _SHOWN = 20
@@ -36,8 +38,8 @@ def kept(named: str, root: str, step: str | None, batch: int | None, key: str | 
         first = rows.read_all()
     of_key = "" if key is None else f" of key {key!r}"
     title = f"The first {_SHOWN} rows{of_key}" if len(first) == _SHOWN else f"The rows{of_key}"
-    columns = first.column_names
-    cells = zip(*(first[name].to_pylist() for name in columns), strict=True)
+    columns = [in_words(name, of_life=state.keeps.of_lives) for name in first.column_names]
+    cells = zip(*map(_cells, first.column_names, first.columns), strict=True)
     plain = first.cast(_texts(first.schema)).to_pylist
     return Answer(
         _plain(state) | {"rows": plain}, [_runs(state), Table(title, columns, cells, empty=f"Nothing is kept{of_key}")]
@@ -81,6 +83,12 @@ def _plain(state: KeptState) -> dict[str, object]:
         "columns": {column.name: column.type for column in state.keeps.columns},
         "runs": [{"batch": run.batch, "rows": run.records, "bytes": amount} for run, amount in runs],
     }
+
+
+def _cells(name: str, column: pa.ChunkedArray) -> list[object]:
+    """The values of a column for people. A time that is masked is a text already."""
+    values: list[object] = column.to_pylist()
+    return [event_time(value) if is_time(name) and isinstance(value, int) else value for value in values]
 
 
 def _texts(schema: pa.Schema) -> pa.Schema:

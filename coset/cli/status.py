@@ -12,6 +12,7 @@ from msgspec import to_builtins
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.swap.swaps import Half, finish, half, in_force
 from coset.batches.ends import known_after
+from coset.batches.history import expired
 from coset.batches.kept_aside import count_aside
 from coset.batches.progress import progress
 from coset.batches.waiting import waits_for
@@ -57,11 +58,13 @@ def _standing(pipeline: Pipeline, root: str) -> Answer:
     marks = reached(ledger, stands.published)
     exchanged = in_force(ledger.store, pipeline.name).exchanged()
     aside = count_aside(ledger, stands.published) if stands.published else None
+    over = expired(ledger, stands.published) if stands.published else None
     value = {
         "pipeline": pipeline.name,
         "newest": {"batch": stands.plan.batch, "open": stands.open, "needs": list(needs)} if stands.plan else None,
         "published": stands.published.batch if stands.published else None,
         "set_aside": aside,
+        "expired": over,
         "backfilled": exchanged,
         "half": half_plain(stopped),
         "partitions": [asdict(one) | {"partition": str(one.partition)} for one in now.partitions],
@@ -93,6 +96,8 @@ def _standing(pipeline: Pipeline, root: str) -> Answer:
     if aside and stands.published:
         shows = pipelines.shown().line(Records(ledger.pipeline, stands.published.batch, set_aside=True))
         again.append(f"Batch {stands.published.batch} set {many(aside, 'record')} aside: {shows}")
+    if over and stands.published:
+        again.append(f"Batch {stands.published.batch} let {many(over, 'key')} expire.")
     notes = [batch, *needs, *([then] if then else []), *again, *gone, *told(unread, known), f"{total}{waited}."]
     columns = ("stream partition", "committed", "latest", "lag", "for")
     shown = [Table(f"Pipeline {pipeline.name}", columns, rows, notes)]

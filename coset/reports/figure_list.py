@@ -70,6 +70,7 @@ FIGURES = (
     Figure("spared", "Records spared a move", _COUNT, FigureTopic.RECORDS),
     Figure("without_key", "Without a key", _COUNT, FigureTopic.RECORDS),
     Figure("set_aside", "Set aside", _COUNT, FigureTopic.RECORDS),
+    Figure("expired", "Keys that expired", _COUNT, FigureTopic.RECORDS),
     Figure("missing", "Missing offsets", _COUNT, FigureTopic.RECORDS),
     Figure("keys", "Keys compared", _COUNT, FigureTopic.RECORDS),
     Figure("tasks", "Tasks", _COUNT, FigureTopic.TASKS),

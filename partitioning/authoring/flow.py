@@ -16,7 +16,6 @@ from partitioning.authoring.state_sql import (
     NEW,
     OF,
     OPEN,
-    RECORDS,
     SINCE,
     alive,
     by_time,
@@ -56,6 +55,7 @@ from partitioning.kinds import Kind
 from partitioning.model.composite_key import bad_parts, canonical, composite, key_parts
 from partitioning.model.graph import ColumnComment, Join, Missing, Mode, Op, StateSpec, Step, alive_of, quote, union
 from partitioning.model.leaving import TIME
+from partitioning.model.mark_columns import RECORDS
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, OPAQUE, HashName, KeyFormat, hash_findings
 from partitioning.model.streams import Column
@@ -435,7 +435,9 @@ class Flow(Value, frozen=True):
 
     def _given_once(self, right: Flow, sql: str, columns: str, name: str, shown: str) -> Flow:
         """The rows of a join in time, of which the SQL marks those without a partner, as far as they are shown."""
-        marked = self._step(Op.JOIN, sql, (columns,), f"{name}.marked", inputs=(self, right), keyed=True)
+        # What is kept of both has the names of the flows.
+        inner = "marked" if "marked" not in {self.alias.lower(), right.alias.lower()} else "of_both"
+        marked = self._step(Op.JOIN, sql, (columns,), f"{name}.{inner}", inputs=(self, right), keyed=True)
         rows = f"SELECT * EXCLUDE ({quote(ALONE)}) FROM {quote(marked.step)} WHERE {shown}"
         return marked._step(Op.FILTER, rows, (), name)
 
@@ -543,7 +545,9 @@ class Flow(Value, frozen=True):
             sql = in_sessions(recently._source, self.alias, recently.step, keys, columns, every, gap, policy)
         else:
             sql = windowed(recently._source, recently.step, _names(keys), columns, every, corrected, policy)
-        counted = recently._step(Op.AGGREGATE, sql, (columns,), f"{called}.counted", keyed=True)
+        # What is kept has the name of this flow.
+        inner = "counted" if self.alias.lower() != "counted" else "in_windows"
+        counted = recently._step(Op.AGGREGATE, sql, (columns,), f"{called}.{inner}", keyed=True)
         shown = f"SELECT * EXCLUDE ({quote(RECORDS)}) FROM {quote(counted.step)}"
         return replace(counted._step(Op.FILTER, shown, (), called), alias=name or self.alias)
 

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from partitioning.model.graph import Op, StateSpec, Step, quote, state_of
 from partitioning.model.leaving import DAY_END, TIME
+from partitioning.model.mark_columns import AT, FROM, IDENTITY, RECORDS
 from partitioning.model.watermarks import Late
 from partitioning.values import replace
 
@@ -22,20 +23,13 @@ CLOSES = "@closes"
 OPEN = "@open"
 # Of which side a row is that has no partner.
 ALONE = "@alone"
-# Of how many records a row of a window is.
-RECORDS = "@records"
-# When a record of a session happened; its time is the start of the window in which the session has to be.
-AT = "@at"
 # Whether a version ends the validity of those before it.
 DELETES = "@deletes"
-# When a life of a key began; its time is that of its last record.
-FROM = "@from"
 # The columns that no table has.
 MARKS = frozenset({TIME.name, NEW, CLOSES, OPEN, ALONE, RECORDS, DELETES, AT, FROM})
 # The key and time of a version, also of a deletion.
 OF = "@of"
 SINCE = "@since"
-_IDENTITY = "@identity"
 _BEFORE = "@before"
 _MICROSECOND = timedelta(microseconds=1)
 _LIFE = '"@life"'
@@ -257,7 +251,7 @@ def recent_keeps(
 
 def distinct(source: str, key: str, identity: str, time: str, within: timedelta, ahead: timedelta, step: str) -> str:
     """The records of this batch without duplicates, in it or among those that the step kept."""
-    near, (time_, identity_, before) = within // _MICROSECOND, map(quote, (TIME.name, _IDENTITY, _BEFORE))
+    near, (time_, identity_, before) = within // _MICROSECOND, map(quote, (TIME.name, IDENTITY, _BEFORE))
     # Among records with the same time, the choice must not depend on their order.
     last = f'lag({time_}) OVER (PARTITION BY {quote(key)}, {identity_} ORDER BY {time_}, "@row")'
     named = f"SELECT *, {identity} AS {identity_}, {_numbered(time, ahead)} AS {time_} FROM {source}"
@@ -277,7 +271,7 @@ def distinct(source: str, key: str, identity: str, time: str, within: timedelta,
 def distinct_keeps(source: str, key: str, identity: str, time: str, keep: timedelta, ahead: timedelta) -> StateSpec:
     """Key, identity and time of all records that have these."""
     number = _numbered(time, ahead)
-    columns = f"{quote(key)}, {identity} AS {quote(_IDENTITY)}, {number} AS {quote(TIME.name)}"
+    columns = f"{quote(key)}, {identity} AS {quote(IDENTITY)}, {number} AS {quote(TIME.name)}"
     known = f"({identity}) IS NOT NULL AND {number} IS NOT NULL"
     sql = f"SELECT DISTINCT {columns} FROM {source} WHERE {known}"
     return StateSpec(sql, keep // _MICROSECOND, apart=_apart(source, key, time, ahead))

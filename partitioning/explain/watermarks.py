@@ -28,8 +28,10 @@ def waiting_section(plan: Plan) -> Iterator[Section]:
     steps = {step.name: step for stage in plan.stages if not stage.repeats for step in stage.steps}
     sides = [steps[name] for step in steps.values() for name in waiting(step, steps)]
     if rows := tuple(_waiting_row(side.name, side.state) for side in sides if side.state):
-        notes = ("What is this much before the watermark of all that the step comes from is over, and is given once.",)
-        yield Section("What waits until it is over", WAITING, rows, notes)
+        notes = ["What is this much before the watermark of all that the step comes from is over, and is given once."]
+        if lives := [side.name for side in sides if side.state and side.state.of_lives]:
+            notes.append(f"Of {' and '.join(lives)} it is keys that expire, so long after their last record.")
+        yield Section("What waits until it is over", WAITING, rows, tuple(notes))
 
 
 def _waiting_row(step: str, state: StateSpec) -> tuple[str, ...]:

@@ -23,9 +23,9 @@ class TableFigures(Value, frozen=True):
 class Figures(Value, frozen=True):
     """The figures of an attempt.
 
-    `read_bytes` are the plan's. `without_key` counts the records of streams that have no key, `set_aside` those
-    that cannot be used and were set aside, `missing` the planned
-    offsets without a record. `rows` in `row_bytes` were written to result tables, `state` rows were left for later
+    `read_bytes` are the plan's. `without_key` counts the records of streams that have no key, `set_aside` those that
+    cannot be used and were set aside, `missing` the planned offsets without a record, `expired` the keys that expired
+    (None if no step lets them). `rows` in `row_bytes` were written to result tables, `state` rows were left for later
     batches. `skew` is the most records that a task took, as a multiple of its stage's mean; `group_skew` the most that
     a group read, of its wave's; `heaviest` is the share of all records of streams that have the most frequent key, 0 if
     no key has a twentieth of a task's records; all three are None if nothing was read. `misjudged` is the share of the
@@ -47,6 +47,7 @@ class Figures(Value, frozen=True):
     tables: Mapping[str, TableFigures]
     shape: str
     set_aside: int = 0
+    expired: int | None = None
 
 
 def figures_of(plan: Plan, receipts: Collection[Receipt]) -> Figures:
@@ -76,6 +77,7 @@ def figures_of(plan: Plan, receipts: Collection[Receipt]) -> Figures:
         tables=tables,
         shape="; ".join(f"{stage.name}: {stage.scheme}, {len(stage.tasks)}" for stage in plan.stages),
         set_aside=_most_of_stages(plan, tasks, lambda seen: seen.set_aside),
+        expired=_expired(plan, tasks),
     )
 
 
@@ -96,6 +98,12 @@ def effort_of(plan: Plan, receipts: Collection[Receipt]) -> Effort | None:
         max(each.ended for each in ran),
         sum(known) if len(known) == len(cpu) else None,
     )
+
+
+def _expired(plan: Plan, tasks: Collection[TaskReceipt]) -> int | None:
+    lives = {step.name for stage in plan.stages for step in stage.steps if step.state and step.state.of_lives}
+    over = [closed.over.rows for task in tasks for closed in task.closed if closed.step in lives]
+    return sum(over) if lives else None
 
 
 def _most_of_stages(plan: Plan, tasks: Collection[TaskReceipt], count: Callable[[PartitionReceipt], int]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
+from partitioning.model import mark_columns
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.graph import StateSpec, Step, state_of
 from partitioning.model.placement import Placement
@@ -24,7 +25,7 @@ BATCH = Column("@batch", "BIGINT")
 GONE = Column("@gone", "BOOLEAN")
 # The time of a row in microseconds, for state that is kept for a time.
 DAY_END = "@day_end"
-TIME = Column("@time", "BIGINT")
+TIME = Column(mark_columns.TIME, "BIGINT")
 
 
 class Leaving(Value, frozen=True):

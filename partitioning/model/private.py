@@ -9,6 +9,7 @@ from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import Op, Step, list_items
+from partitioning.model.mark_columns import AT, FROM, IDENTITY, TIME
 from partitioning.model.streams import Stream
 from partitioning.values import replace
 
@@ -85,6 +86,9 @@ def _made_of(step: Step, names: Collection[str]) -> Iterator[str]:
     changed = step.state.changed if step.state else None
     if changed:
         yield from (column.lower() for column, sql in (*changed.begins, *changed.migrate) if mentions(sql, names))
+    for text, marks in _marked_by(step):
+        if mentions(text, names):
+            yield from marks
     for number, text in enumerate(step.expressions):
         listing = step.op in _LISTING and (number == 0 or step.op is not Op.JOIN)
         for item in list_items(text):
@@ -95,6 +99,22 @@ def _made_of(step: Step, names: Collection[str]) -> Iterator[str]:
                     if match := form.search(item):
                         yield from _named(next(filter(None, match.groups())))
                         break
+
+
+def _marked_by(step: Step) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The expressions of a step whose values it keeps as they are, each with the columns in which it does."""
+    said = step.expressions
+    match step.op:
+        case Op.DISTINCT:
+            yield from zip(said, ((IDENTITY,), (TIME,)), strict=True)
+        case Op.RECENT:
+            yield said[0], (TIME,)
+            # Of a session there is the records' own time, and the gap.
+            yield from ((text, (AT,)) for text in said[-2:-1] if step.state and step.state.gap)
+        case Op.COMBINE | Op.LATEST if step.state and step.state.of_lives:
+            yield said[-1], (FROM, TIME)
+        case _:
+            pass
 
 
 def _named(text: str) -> Iterator[str]:

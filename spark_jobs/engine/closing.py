@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from partitioning.authoring.state_sql import ALONE, AT, DELETES, FROM, NEW, OPEN, RECORDS
+from partitioning.authoring.state_sql import ALONE, DELETES, NEW, OPEN
 from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import Op, StateSpec, Step, quote
 from partitioning.model.leaving import BATCH, TIME
+from partitioning.model.mark_columns import AT, FROM, RECORDS
 from partitioning.model.receipt import MODULUS, Closed, GivenVersions, Keyed
 from spark_jobs.engine.relations import Relations
 from spark_jobs.engine.states import found_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,12 @@ from coset.batches.backfills.actions import Asked
 from coset.batches.kept import kept_state, rows_kept
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
+from coset.cli import metrics, state, status
+from coset.cli.output import Answer, Table
 from coset.testing import run
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
@@ -35,6 +38,7 @@ from tests.windowed import both
 
 # A minute of the year 11,476, which no step believes.
 _NEVER = 5_000_000_000
+_PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "expiring.py")
 
 
 @pytest.mark.parametrize("how", ["combine", "latest", "moved"])
@@ -79,6 +83,10 @@ def _kept(store: Store) -> list[object]:
         return sorted(rows.read_all()["k"].to_pylist())
 
 
+def _tables(answer: Answer) -> list[Table]:
+    return [block for block in answer.text if isinstance(block, Table)]
+
+
 def _expired(store: Store) -> Expiring:
     """What a and b have is over, and nothing has been given of it."""
     expiring = Expiring(store, "combine")
@@ -89,8 +97,10 @@ def _expired(store: Store) -> Expiring:
 
 
 def test_a_batch_without_a_record_gives_what_expired_once_forgets_it_and_is_proved(
-    store: Store, tmp_path: Path
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("EXPIRING_SOURCE", f"{store.root}/topics")
+    monkeypatch.setenv("EXPIRING_HOW", "combine")
     expiring = _expired(store)
     assert _kept(store) == [*"abcdefgh"]
     ref = expiring.plan()
@@ -100,6 +110,15 @@ def test_a_batch_without_a_record_gives_what_expired_once_forgets_it_and_is_prov
     assert expiring.rows("ended") == [("a", KEEP, 2, 3), ("b", 0, 1, 3)]
     assert _counted(ref) == [2, 2, 0, 0]
     assert _kept(store) == [*"cdefgh"]
+    stands, *_ = _tables(status.standing(_PIPELINE, store.root))
+    assert "Batch 2 let 2 keys expire." in stands.notes
+    assert 'coset_batch_expired_keys{pipeline="outer"} 2' in metrics.printed(_PIPELINE, store.root).text
+    *_, shown = _tables(state.kept(_PIPELINE, store.root, "found", None, "c", None))
+    last_at = "1970-01-01 00:46:00"
+    assert (shown.columns, [*shown.rows]) == (
+        ["k", "n", "ids", "seen", "lives since", "last record at", "records"],
+        [("c", 2, 18, datetime.fromisoformat(last_at), last_at, last_at, 2)],
+    )
     assert expiring.plan() is None
     # What comes too late is given at once, and begins nothing.
     expiring.land([Click("a", 4, 1), Click("b", 5, _NEVER), Click("b", 6, 50)], [])
@@ -111,7 +130,7 @@ def test_a_batch_without_a_record_gives_what_expired_once_forgets_it_and_is_prov
     assert expiring.rows("totals")[:2] == [("a", KEEP, 2, 3), ("b", 50, 1, 6)]
     assert _kept(store) == [*"bcdefgh"]
     said = "".join(page.read_text() for page in tmp_path.rglob("*.html"))
-    assert "1 came late; 1 dropped" in said
+    assert "1 key expired in 4 steps of tasks, 1 given; 1 came late; 1 dropped" in said
 
 
 def test_the_records_of_a_stream_expire_as_they_come() -> None:
@@ -142,9 +161,6 @@ def test_keys_that_cannot_expire_are_refused() -> None:
         clicks.latest("seen", keep=MINUTE)
     with pytest.raises(Refused, match=r"nothing of clicks\.latest expires"):
         clicks.latest("seen").expired()
-
-
-_PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "expiring.py")
 
 
 @pytest.mark.parametrize("point", few(("group-0.before", "group-0.after", "verdict.after", "delta.after")))
@@ -179,6 +195,37 @@ def test_a_backfill_with_other_tasks_gives_the_same_keys_that_expired(how: str, 
     with Local(processes=1) as runner:
         actions.run(expiring.pipeline, store, backfill, runner, tmp_path, silently)
     assert str(actions.comparison(store, backfill)).startswith("identical: ")
+
+
+@pytest.mark.parametrize("undone", [True, False])
+def test_what_expires_is_given_once_after_a_backfill_is_put_in_place_and_taken_back(
+    undone: bool, store: Store, tmp_path: Path
+) -> None:
+    """A backfill keeps keys longer, so that one of them has not expired."""
+    expiring = Expiring(store, "combine")
+    arrived = [Click("a", 1, 0), Click("b", 2, 40), *_at(30), *_at(46)], [Click("a", 3, 47), *_at(46)]
+    expiring.batch(arrived[0][:-6], _at(46))
+    expiring.batch(arrived[0][-6:], arrived[1][:1])
+    ref = expiring.plan()
+    assert ref is not None
+    run_and_publish_unjudged(ref)
+    before = expiring.rows("ended"), expiring.rows("totals")
+    assert ("a", 0, 1, 1) in before[0]
+    longer = pipeline_of(expiring.source, "combine", KEEP + 27)
+    backfill = actions.begin(longer, store, Asked(0, None, Settings.parse(scheme="tasks(2)", go_on=["totals.upsert"])))
+    with Local(processes=1) as runner:
+        actions.run(longer, store, backfill, runner, tmp_path, silently)
+    found = actions.comparison(store, backfill)
+    actions.swap(store, backfill, digest(found), "")
+    assert expiring.rows("ended") == []
+    if undone:
+        actions.undo(store, backfill, "")
+        assert (expiring.rows("ended"), expiring.rows("totals")) == before
+    expiring.keep = KEEP if undone else KEEP + 27
+    expiring.close()
+    every = [*arrived[0], *arrived[1]]
+    assert expiring.rows("ended") == lives_of(every, "combine", expiring.keep)
+    assert expiring.rows("totals") == last_lives_of(every, "combine", expiring.keep)
 
 
 def test_another_time_to_keep_begins_anew_by_name_only(store: Store) -> None:

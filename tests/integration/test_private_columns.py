@@ -49,6 +49,20 @@ called.aggregate("count(*) AS n, ({oldest})::BIGINT AS oldest", name="names").wr
     "names", mode="upsert", expect=[{expected}, expect.few_nulls("oldest", at_most=0.5), expect.keys_as_usual()]
 )
 """
+KEPT = """
+from datetime import timedelta
+from coset import Pipeline
+
+hour = timedelta(hours=1)
+pipeline = Pipeline("people", source={source!r})
+time = "make_timestamp(age * 1000000)"
+people = pipeline.stream("people", key="city", partitions=2, private=("name", "age"), time=time)
+people.distinct("name", time=time, within=hour, name="once").write("once")
+people.windows("count(*) AS n", time=time, every=24 * hour, gap=hour, name="visits").write("visits")
+each = people.select("1::BIGINT AS n, age::BIGINT AS years", name="each")
+columns, seen = "sum(n)::BIGINT AS n, max(years) AS years", "make_timestamp(years * 1000000)"
+each.select("n, years").combine(columns, running=True, time=seen, keep=hour, name="totals").write("totals")
+"""
 BETWEEN = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "years", "max_value": 99}}
 WRONG = [
     BETWEEN,
@@ -188,6 +202,20 @@ def test_nobody_is_told_a_value_of_a_batch_that_is_published(landed: Store, tmp_
     assert quoted(landed, docs) == set()
     # The data is as it was.
     assert coset("records", named, "--batch", "0", "--key", KEY, "--json").stdout.count(MASK) > 3
+
+
+@pytest.mark.parametrize("step", ["once", "visits.people", "totals"])
+def test_what_a_step_keeps_of_private_columns_for_a_time_is_not_told(store: Store, tmp_path: Path, step: str) -> None:
+    table = table_of([("one", NAME, AGE, "Oslo")])
+    land_table(table, "people", f"{store.root}/topics", key="city", partitions=2)
+    named = tmp_path / "people.py"
+    named.write_text(KEPT.format(source=f"{store.root}/topics"))
+    run_and_publish(ran(store, load(str(named))), tmp_path / "docs")
+    for more in ((), ("--json",)):
+        shown = said("state", str(named), step, *more, "--store", store.root)
+        assert "Oslo" in shown
+        assert MASK in shown
+        assert "1970" not in shown
 
 
 @pytest.mark.parametrize(

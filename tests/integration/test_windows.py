@@ -210,6 +210,19 @@ def test_windows_that_cannot_be_given_once_are_refused() -> None:
             flow.windows("count(*) AS n", **(said | more))
 
 
+@pytest.mark.parametrize("name", ["counted", "marked"])
+def test_a_flow_may_be_called_what_steps_in_time_are_called_inside(name: str) -> None:
+    pipeline = Pipeline("named", source="s3://landing/topics")
+    clicks = pipeline.stream("clicks", key="k", partitions=1, time="make_timestamp(t)")
+    named, again = clicks.select("t", name=name), clicks.select("t", name="again")
+    named.windows("count(*) AS n", time="make_timestamp(t)", every=MINUTE, name="w").write("windows")
+    times = (f"make_timestamp({name}.t)", "make_timestamp(again.t)")
+    named.join_within(again, "again.t", times=times, within=MINUTE, how="left", name="j").write("pairs")
+    rows = run(pipeline, {"clicks": [{"k": "a", "t": 0}, {"k": "b", "t": 600_000_000}]})
+    assert [row["n"] for row in rows["windows"]] == [1]
+    assert [row["k"] for row in rows["pairs"]] == ["a", "b"]
+
+
 def test_a_window_has_one_row_for_each_key() -> None:
     pipeline = Pipeline("rows", source="s3://landing/topics")
     clicks = pipeline.stream("clicks", key="k", partitions=1, time="seen::TIMESTAMP")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 
@@ -14,6 +15,8 @@ from partitioning.model.plan import Plan, TaskMove, TaskRef
 from partitioning.model.reasons import GroupLeft, LocationUnknown
 from partitioning.model.schemes import Scheme
 from partitioning.model.streams import Discovered
+from partitioning.model.watermarks import LatestTimes
+from partitioning.planning.stages.step_states import StateSnapshot
 from partitioning.sections import Section, markdown
 from partitioning.values import replace
 from tests.goldens import expect_golden
@@ -70,6 +73,23 @@ def test_a_plan_with_keys_in_json_reads_as_the_golden_file() -> None:
     same.join(other, "paid, sent, other.size", name="met").write("met")
     found = [arrived("paid", [250] * 4), arrived("sent", [100] * 6), arrived("other", [10] * 3)]
     expect_golden("explain_json_keys.md", markdown(explain(plan_of(pipeline, found))))
+
+
+def test_a_plan_in_which_keys_expire_reads_as_the_golden_file() -> None:
+    pipeline, hour = Pipeline("spent", source="s3://landing/topics"), timedelta(hours=1)
+    clicks = pipeline.stream("clicks", key="tailnum", partitions=2, time="make_timestamp(dep_delay)", late=hour / 6)
+    columns = "sum(dep_delay) AS dep_delay"
+    totals = clicks.combine(columns, running=True, time="make_timestamp(dep_delay)", keep=hour, name="totals")
+    totals.write("totals", mode="upsert")
+    totals.expired(name="ended").write("ended")
+    plans = [plan_of(pipeline, [arrived("clicks", [100, 100])])]
+    for batch, minutes in ((1, (100, 90)), (2, (180, 170))):
+        times = LatestTimes("clicks", tuple(minute * 60_000_000 for minute in minutes))
+        kept = StateSnapshot("sha256:0", {"totals.state": 40}, {}, {"totals.state": 4_000}, (times,))
+        found = [arrived("clicks", [100 + 50 * batch] * 2)]
+        before = plans[-1]
+        plans.append(plan_of(pipeline, found, batch=batch, parent=digest(before), published=before, kept=kept))
+    expect_golden("explain_expiry.md", markdown(explain(plans[-1], plans[-2])))
 
 
 @pytest.mark.parametrize("scheme", ["max", "cogroup", "elastic(2)", "tasks(2)"])
