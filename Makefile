@@ -11,7 +11,7 @@ SITE ?= .coset/site
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka kafka serve test test-all durations explore check format bench bench-plan compose-test airflow docs requirements clean
+.PHONY: help setup demo demo-kafka kafka serve test test-all test-failed durations explore check format bench bench-plan compose-test airflow docs requirements clean
 
 help: ## Show these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ test: $(READY) ## Run the tests, several files at once, without what takes long 
 
 test-all: $(READY) ## Run every test, with all examples
 	@$(BIN)/python -m pytest --numprocesses 6 --hypothesis-profile thorough
+
+test-failed: $(READY) ## Run again what failed last, one test after the other; it fails if nothing is known to have failed
+	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --hypothesis-profile thorough
 
 durations: $(READY) ## Run every test, and write down how long each file takes: the longest begin first
 	@$(BIN)/python -m pytest --numprocesses 6 --hypothesis-profile thorough --record-durations
