@@ -24,6 +24,7 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Finding
 from partitioning.model import failure
 from tests import forked
+from tests.begun import Begun
 from tests.durations import chain, together
 from tests.examples import ALL, FIFTH
 from tests.faults import FaultProxy
@@ -147,6 +148,12 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if "s3" in request.fixturenames:
         return store_at(f"s3://test/{uuid.uuid4().hex}")
     return store_at(str(tmp_path_factory.mktemp("store") / "store"))
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Begun:
+    """Stores in folders that several tests of a file go on from."""
+    return Begun(tmp_path_factory.mktemp("begun"))
 
 
 @pytest.fixture

@@ -25,7 +25,11 @@ _SETTINGS = {"spark.sql.autoBroadcastJoinThreshold": "-1", "spark.sql.shuffle.pa
 
 @contextmanager
 def session(master: str = MASTER, **given: str) -> Iterator[SparkSession]:
-    """Spark, as plain as the joins need it."""
+    """Spark, as plain as the joins need it: the one that runs already, if it was begun so."""
+    running = SparkSession.getActiveSession()
+    if running is not None and running.sparkContext.master == master and not given:
+        yield running
+        return
     settings: dict[str, Any] = {**configuration(master), **_SETTINGS, **given}
     try:
         with SparkSession.builder.master(master).config(map=settings).getOrCreate() as spark:

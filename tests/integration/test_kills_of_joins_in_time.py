@@ -16,6 +16,7 @@ from coset.batches.runners.local import Local
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from tests.as_of import AS_OF, in_time, rows_of
+from tests.begun import Begun
 from tests.examples import few
 from tests.forked import coset
 from tests.killed import arm
@@ -23,6 +24,7 @@ from tests.outer import some
 from tests.running import silently
 
 _PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "in_time.py")
+_ARRIVED = some(random.Random(7), 40)
 # Each point has two of the joins or all, and each join has three of the points.
 _KILLED = (
     *(("verdict.after", how) for how in (AS_OF, "left", "full")),
@@ -36,19 +38,24 @@ _KILLED = (
 
 
 @pytest.mark.parametrize(("point", "how"), few(_KILLED))
-def test_a_batch_that_is_killed_gives_what_is_over_once(point: str, how: str, store: Store, tmp_path: Path) -> None:
+def test_a_batch_that_is_killed_gives_what_is_over_once(point: str, how: str, begun: Begun, tmp_path: Path) -> None:
+    store = begun.by(_begin, how)
+    joined = in_time(store, how)
     environment = os.environ | {"IN_TIME_STORE": store.root, "IN_TIME_HOW": how}
     words = ("run", "--runner", "local", _PIPELINE, "--store", store.root, "--docs", str(tmp_path))
-    arrived, joined = some(random.Random(7), 40), in_time(store, how)
-    joined.batch(arrived.clicks[:20], arrived.views[:20])
-    joined.batch(arrived.clicks[20:30], arrived.views[20:30], "tasks(2)")
-    joined.land(arrived.clicks[30:], arrived.views[30:])
     killed = coset(*words, environment=environment, first=partial(arm, point))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     done = coset(*words, environment=environment)
     assert done.returncode == 0, done.stderr
     joined.close()
-    assert joined.pairs() == rows_of(arrived, how)
+    assert joined.pairs() == rows_of(_ARRIVED, how)
+
+
+def _begin(how: str, store: Store) -> None:
+    joined = in_time(store, how)
+    joined.batch(_ARRIVED.clicks[:20], _ARRIVED.views[:20])
+    joined.batch(_ARRIVED.clicks[20:30], _ARRIVED.views[20:30], "tasks(2)")
+    joined.land(_ARRIVED.clicks[30:], _ARRIVED.views[30:])
 
 
 @pytest.mark.parametrize("how", [AS_OF, "left", "full"])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from bench.noticed import on_spark
 from bench.noticed.__main__ import of_each_fault, retried
 from bench.noticed.outcome import Outcome, Verdict
 from bench.noticed.page import PAGE, Part, of_tasks, of_topics, written
@@ -22,18 +24,35 @@ EXPECTED = {
     "coset": (RIGHT, NAMED, NAMED, REFUSED),
 }
 # They start servers.
-LONG = {
+STREAMS = {"kafka-streams": (RIGHT, WRONG, WRONG, WRONG)}
+SPARK = {
     "spark": (RIGHT, RIGHT, RIGHT, WRONG),
     "spark-buckets": (RIGHT, WRONG, WRONG, WRONG),
     "spark-streaming": (RIGHT, RIGHT, RIGHT, WRONG),
-    "kafka-streams": (RIGHT, WRONG, WRONG, WRONG),
 }
+Found = Callable[[str], Mapping[Fault, Outcome]]
 
 
-@pytest.mark.parametrize("system", [*EXPECTED, *(pytest.param(system, marks=pytest.mark.long) for system in LONG)])
-def test_each_fault_comes_out_as_the_page_says(system: str, tmp_path: Path) -> None:
-    found = of_each_fault(system, tmp_path)
-    assert tuple(outcome.verdict for outcome in found.values()) == (EXPECTED | LONG)[system]
+@pytest.fixture(scope="module")
+def found_by(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """What a system made of topics with each fault; it runs once."""
+    return cache(lambda system: of_each_fault(system, tmp_path_factory.mktemp(system)))
+
+
+@pytest.mark.parametrize("system", [*EXPECTED, *(pytest.param(system, marks=pytest.mark.long) for system in STREAMS)])
+def test_each_fault_comes_out_as_the_page_says(system: str, found_by: Found) -> None:
+    assert_on_the_page(system, (EXPECTED | STREAMS)[system], found_by(system))
+
+
+@pytest.mark.long
+def test_each_fault_comes_out_of_spark_as_the_page_says(found_by: Found) -> None:
+    with on_spark.session():
+        for system, expected in SPARK.items():
+            assert_on_the_page(system, expected, found_by(system))
+
+
+def assert_on_the_page(system: str, expected: tuple[Verdict, ...], found: Mapping[Fault, Outcome]) -> None:
+    assert tuple(outcome.verdict for outcome in found.values()) == expected, system
     assert on_the_page(Part.TOPICS)[SYSTEMS[system][0]] == [found[fault].shown for fault in Fault]
 
 
@@ -44,9 +63,8 @@ def test_a_retried_task_comes_out_as_the_page_says(system: str, verdict: Verdict
     assert on_the_page(Part.TASKS)[RETRIED[system][0]][0].startswith(verdict)
 
 
-def test_coset_gives_the_true_join_after_what_its_refusal_says(tmp_path: Path) -> None:
-    found = of_each_fault("coset", tmp_path)
-    refused = {fault: outcome for fault, outcome in found.items() if fault is not Fault.NONE}
+def test_coset_gives_the_true_join_after_what_its_refusal_says(found_by: Found) -> None:
+    refused = {fault: outcome for fault, outcome in found_by("coset").items() if fault is not Fault.NONE}
     assert [outcome.then for outcome in refused.values()] == [Outcome(RIGHT)] * 3
     assert 'declare hash="crc32"' in " ".join(refused[Fault.HASH].said)
     assert all(said.startswith("stream.gap: payments: ") for said in refused[Fault.LANDED].said)

@@ -22,6 +22,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
+from tests.begun import Begun
 from tests.examples import few
 from tests.forked import coset
 from tests.histories import Click
@@ -56,8 +57,9 @@ def test_the_same_records_give_the_same_windows_wherever_batches_are_cut(
     assert windowed.windows() == (sessions_of if late == "sessions" else windows_of)(both(arrived))
 
 
+# What drops late records does what corrects for them does, and less.
 @pytest.mark.long
-@pytest.mark.parametrize("late", LATES)
+@pytest.mark.parametrize("late", ["correct", "sessions"])
 def test_forty_batches_give_the_windows_that_one_gives(store: Store, late: str) -> None:
     chance = random.Random(40)
     arrived = some(chance, 60, LATE + KEEP if late == "correct" else LATE)
@@ -102,8 +104,7 @@ def _dropped(ref: BatchRef) -> tuple[int, int]:
     return sum(one.late for one in closed), sum(one.dropped for one in closed)
 
 
-def _closed(store: Store, late: str) -> Windowed:
-    """The window from minute 0 on was given, and those up to `END` are over."""
+def _close(late: str, store: Store) -> None:
     windowed = Windowed(store, late)
     windowed.batch([Click("a", 1, 0)], [Click("b", 2, 0)])
     last = [Click(key, 9, 45) for key in "abcdefgh"]
@@ -112,11 +113,15 @@ def _closed(store: Store, late: str) -> Windowed:
     assert ref is not None
     run_and_publish_unjudged(ref)
     assert windowed.windows() == [("a", 0, 1, 1), ("b", 0, 1, 2)]
-    return windowed
 
 
-def test_what_comes_after_its_window_was_given_is_dropped_and_counted(store: Store, tmp_path: Path) -> None:
-    windowed = _closed(store, "drop")
+def _closed(begun: Begun, late: str) -> Windowed:
+    """The window from minute 0 on was given, and those up to `END` are over."""
+    return Windowed(begun.by(_close, late), late)
+
+
+def test_what_comes_after_its_window_was_given_is_dropped_and_counted(begun: Begun, tmp_path: Path) -> None:
+    windowed = _closed(begun, "drop")
     windowed.land([Click("a", 3, 1), Click("a", 4, 46), Click("c", 5, _NEVER)], [])
     ref = windowed.plan()
     assert ref is not None
@@ -132,8 +137,8 @@ def test_what_comes_after_its_window_was_given_is_dropped_and_counted(store: Sto
     ]
 
 
-def test_a_window_is_given_again_with_what_comes_late_until_it_is_kept_no_more(store: Store, tmp_path: Path) -> None:
-    windowed = _closed(store, "correct")
+def test_a_window_is_given_again_with_what_comes_late_until_it_is_kept_no_more(begun: Begun, tmp_path: Path) -> None:
+    windowed = _closed(begun, "correct")
     windowed.land([Click("a", 3, 1)], [])
     ref = windowed.plan()
     assert ref is not None
@@ -232,8 +237,8 @@ def test_a_window_has_one_row_for_each_key() -> None:
         run(pipeline, {"clicks": [{"k": "a", "id": 1, "seen": "2026-01-01 12:00"}]})
 
 
-def test_what_comes_after_its_window_was_given_is_set_aside_and_proved(store: Store, tmp_path: Path) -> None:
-    windowed = _closed(store, "set aside")
+def test_what_comes_after_its_window_was_given_is_set_aside_and_proved(begun: Begun, tmp_path: Path) -> None:
+    windowed = _closed(begun, "set aside")
     windowed.land([Click("a", 3, 1), Click("a", 4, 46), Click("c", 5, _NEVER)], [Click("d", 6, 2)])
     ref = windowed.plan()
     assert ref is not None
@@ -286,9 +291,9 @@ _PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "windowed.py")
 
 @pytest.mark.parametrize(("point", "late"), few(KILLED))
 def test_a_batch_that_gives_windows_and_is_killed_gives_them_once(
-    point: str, late: str, store: Store, tmp_path: Path
+    point: str, late: str, begun: Begun, tmp_path: Path
 ) -> None:
-    assert _killed(point, late, store, tmp_path) == [
+    assert _killed(point, late, begun, tmp_path) == [
         ("a", 0, 1, 1),
         ("a", 30, 1, 4),
         ("a", 45, 3, 21),
@@ -297,8 +302,8 @@ def test_a_batch_that_gives_windows_and_is_killed_gives_them_once(
     ]
 
 
-def test_a_batch_that_gives_sessions_and_is_killed_gives_them_once(store: Store, tmp_path: Path) -> None:
-    assert _killed("verdict.after", "sessions", store, tmp_path) == [
+def test_a_batch_that_gives_sessions_and_is_killed_gives_them_once(begun: Begun, tmp_path: Path) -> None:
+    assert _killed("verdict.after", "sessions", begun, tmp_path) == [
         ("a", 0, 1, 1),
         ("a", 40, 4, 25),
         ("b", 0, 1, 2),
@@ -306,11 +311,11 @@ def test_a_batch_that_gives_sessions_and_is_killed_gives_them_once(store: Store,
     ]
 
 
-def _killed(point: str, late: str, store: Store, tmp_path: Path) -> list[Window]:
+def _killed(point: str, late: str, begun: Begun, tmp_path: Path) -> list[Window]:
     """The windows of two keys after a batch that was killed there and run again, and all that is over."""
-    environment = os.environ | {"WINDOWED_SOURCE": f"{store.root}/topics", "WINDOWED_LATE": late}
-    words = ("run", "--runner", "local", _PIPELINE, "--store", store.root, "--docs", str(tmp_path))
-    windowed = _closed(store, late)
+    windowed = _closed(begun, late)
+    environment = os.environ | {"WINDOWED_SOURCE": windowed.source, "WINDOWED_LATE": late}
+    words = ("run", "--runner", "local", _PIPELINE, "--store", windowed.store.root, "--docs", str(tmp_path))
     windowed.land([Click("a", 3, 46)], [Click("a", 4, 40)])
     killed = coset(*words, environment=environment, first=partial(arm, point))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -321,11 +326,11 @@ def _killed(point: str, late: str, store: Store, tmp_path: Path) -> list[Window]
 
 
 @pytest.mark.parametrize("late", ["drop", "correct", "sessions"])
-def test_a_backfill_gives_the_same_windows_by_the_same_watermarks(late: str, store: Store, tmp_path: Path) -> None:
-    windowed = _closed(store, late)
+def test_a_backfill_gives_the_same_windows_by_the_same_watermarks(late: str, begun: Begun, tmp_path: Path) -> None:
+    windowed = _closed(begun, late)
     windowed.batch([Click("a", 3, 1), Click("a", 4, 46)], [])
     windowed.close()
-    asked = Asked(0, None, Settings.parse(scheme="tasks(2)"))
+    asked, store = Asked(0, None, Settings.parse(scheme="tasks(2)")), windowed.store
     backfill = actions.begin(windowed.pipeline, store, asked)
     with Local(processes=1) as runner:
         actions.run(windowed.pipeline, store, backfill, runner, tmp_path, silently)
