@@ -37,7 +37,9 @@ class Results(Value, frozen=True):
             *(f"{table} is new" for table in self.added),
             *(f"{table} is no longer written" for table in self.removed),
         ]
-        provided = f" (provided that {', '.join(self.functions)} still do the same)" if self.functions else ""
+        provided = (
+            f" (provided that the functions of {', '.join(self.functions)} still do the same)" if self.functions else ""
+        )
         if not differences:
             return f"Results stay the same: each table comes from the same steps on the same keys{provided}."
         rest = f" The others stay the same: {', '.join(self.same)}{provided}." if self.same else ""

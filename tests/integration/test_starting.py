@@ -62,10 +62,12 @@ def test_the_commands_of_its_readme_say_what_it_has_landed(made: Path) -> None:
 
 
 def test_the_commands_of_the_guide_run_in_it(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "guide" / "own-repository.md").read_text()
+    page, *others = (
+        (ROOT / "docs" / "guide" / f"{name}.md").read_text() for name in ("own-repository", "upgrading", "own-pipeline")
+    )
     (scores,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    upgrade = (ROOT / "docs" / "guide" / "upgrading.md").read_text()
-    lines = "".join(re.findall(r"```sh\n(.*?)```", page + upgrade, re.DOTALL)).splitlines()
+    blocks = re.findall(r"```sh\n(.*?)```", "".join([page, *others]), re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines() if not line.startswith("export ")]
     assert lines[:3] == ["coset init shop", "cd shop", "python -m pytest"]
     folder, said = tmp_path, {}
     for line in (lines[0], *lines[3:]):
@@ -75,6 +77,8 @@ def test_the_commands_of_the_guide_run_in_it(tmp_path: Path) -> None:
         # The page adds it before it lists both.
         (folder / "dags" / "pipelines" / "scores.py").write_text(scores)
     assert re.search(r"ann +2 +8\n", said["coset rows spent"])
+    assert "Step parts: 3 rows" in said["coset show spent --step parts --limit 20"]
+    assert (folder / "plan.svg").is_file()
     assert re.search(r"ann +30\n", said["coset rows scores"])
 
 

@@ -320,7 +320,7 @@ def test_a_process_step_is_the_same_only_as_far_as_its_import_path_tells() -> No
     by_function = replace(last.steps[0], op="process", function="shop.scores:score")
     now = replace(plan, stages=(*before, replace(last, steps=(by_function,))))
     assert results(plan, now).changed == {"shares": ("function of shares",)}
-    assert str(results(now, now)).endswith("same keys (provided that shares still do the same).")
+    assert str(results(now, now)).endswith("same keys (provided that the functions of shares still do the same).")
 
 
 def test_the_code_of_a_function_is_compared_where_both_plans_note_it() -> None:
