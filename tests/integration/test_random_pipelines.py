@@ -6,6 +6,7 @@ import io
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +24,7 @@ from coset.batches.runners.local import Local
 from coset.batches.runners.spark_server import SparkServer
 from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.authoring.settings import PartitionerRef, Settings
+from partitioning.authoring.settings import DEFAULTS, PartitionerRef, Settings
 from partitioning.documents.document import canonical
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -155,7 +156,7 @@ def test_each_batch_gives_what_duckdb_makes_of_its_records(seed: int, tmp_path_f
     check_batches(random.Random(seed), store_at(str(tmp_path_factory.mktemp("random") / "store")), run_groups)
 
 
-@pytest.mark.parametrize("seed", few([40, 187, 204]))
+@pytest.mark.parametrize("seed", few([204, 187, 28]))
 def test_a_sample_runs_on_spark(seed: int, spark_server: SparkServer, store: Store) -> None:
     with Connect(spark_server.address, token=spark_server.token, master="nowhere") as runner:
 
@@ -172,39 +173,55 @@ def note(what: str) -> None:
         event(what)
 
 
+class NotPlanned(Exception):
+    """Planning refuses a batch, as a user would be told."""
+
+
+def next_batch(made: Made, store: Store, settings: Settings = DEFAULTS) -> BatchRef | None:
+    """Raises NotPlanned if there can be none."""
+    try:
+        return steps.plan(made.pipeline, store.root, settings)[0]
+    except Refused as refused:
+        note(f"refused: {refused.findings[0].what[:60]}")
+        raise NotPlanned from refused
+
+
 def check_batches(chance: random.Random, store: Store, run: Callable[[BatchRef], None]) -> int:
     """Run the batches of a random history, and compare each; how many there were."""
+    batches = 0
+    with suppress(NotPlanned):
+        for batches in _batches(chance, store, run):
+            assert batches < 15
+    return batches
+
+
+def _batches(chance: random.Random, store: Store, run: Callable[[BatchRef], None]) -> Iterator[int]:
+    """The number of batches, after each."""
     streams, steps_made, history = declarations(chance), moves(chance), list(rounds(chance))
-    topics, oracle, batches = Topics(store, streams), Oracle(), 0
+    topics, oracle, numbers = Topics(store, streams), Oracle(), itertools.count(1)
     counts = history[0].counts
     for round_ in history:
         # Kafka can only add partitions to a topic.
         counts = tuple(map(max, counts, round_.counts))
         topics.send(counts, round_.arriving, round_.seed)
         made = pipeline_of(topics.source, streams, counts, steps_made)
-        try:
-            planned = steps.plan(made.pipeline, store.root, settings_of(made.pipeline, round_))[0]
-        except Refused as refused:
-            note(f"refused: {refused.findings[0].what[:60]}")
-            return batches
+        planned = next_batch(made, store, settings_of(made.pipeline, round_))
         if planned is not None and round_.fate == "given up":
             run(planned)
             publication.abandon(Ledger(store, "p"), "by chance")
-            planned = steps.plan(made.pipeline, store.root)[0]
+            planned = next_batch(made, store)
         if planned is not None:
             check_batch(made, topics, oracle, planned, run, round_.fate)
-            batches += 1
+            yield next(numbers)
     if made.in_time:
         topics.end(counts)
-        while (planned := steps.plan(made.pipeline, store.root, settings_of(made.pipeline, round_))[0]) is not None:
+        while (planned := next_batch(made, store, settings_of(made.pipeline, round_))) is not None:
             check_batch(made, topics, oracle, planned, run, "")
-            batches += 1
-            assert batches < 12
+            yield next(numbers)
         for table, wanted in oracle.in_time(made):
             found = published(store, table, made.pipeline)
             note(f"rows in time: {min(len(wanted), 10) // 5 * 5}")
             assert found == wanted, (table, [row for row in wanted if row not in found])
-    return batches
 
 
 def check_batch(
