@@ -97,7 +97,8 @@ class Outer:
                 land_table(table_of(records), stream, self.source, key="k", partitions=PARTITIONS)
 
     def plan(self, scheme: str = "cogroup") -> BatchRef | None:
-        ref, _ = steps.plan(self.pipeline, self.store.root, Settings.parse(scheme=scheme))
+        # In one group, tasks read their inputs together.
+        ref, _ = steps.plan(self.pipeline, self.store.root, Settings.parse(scheme=scheme, groups=1))
         return ref
 
     def batch(self, clicks: Sequence[Click], views: Sequence[Click], scheme: str = "cogroup") -> BatchRef:

@@ -83,9 +83,12 @@ REQUESTS = [
     ("GET", LOG, "check"),
     ("HEAD", ROWS, "publish"),
 ]
+# The client that asks has been seen with each fault in another step.
+ALIKE = {("GET", LANDED, "plan"), ("GET", LOG, "check")}
 SPOILED = [
-    *((what, *request) for what in ("503 before storing", "answer lost") for request in REQUESTS),
-    *((CUT, *request) for request in REQUESTS if request[0] == "GET"),
+    *(("503 before storing", *request) for request in REQUESTS),
+    *(("answer lost", *request) for request in REQUESTS if request not in ALIKE),
+    *((CUT, *request) for request in REQUESTS if request[0] == "GET" and request not in ALIKE),
 ]
 
 
