@@ -31,7 +31,6 @@ from partitioning.commands import Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Finding, Refused
-from partitioning.kinds import Kind
 from partitioning.model.occasion import as_iso
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Commit, Verdict
@@ -86,15 +85,7 @@ def report(named: str, root: str, number: int | None, docs: Path, html: Path | N
     """
     store = store_at(root)
     ledger = Ledger(store, pipelines.load(named).name)
-    plan = ledger.standing().plan if number is None else plans.stored_plan(ledger, number)
-    if plan is None:
-        raise Refused.of(
-            Kind.BATCH_UNKNOWN,
-            f"{ledger.pipeline} has no batch yet",
-            ledger.uri(f"{ledger.pipeline}/plans/"),
-            ("make one: ", Run(ledger.pipeline)),
-            pipeline=ledger.pipeline,
-        )
+    plan = plans.of_batch(ledger, number)
     written = [] if html is None else [save_page(ledger, plan, html)]
     text = _reported(BatchRef.of(store, plan), docs, written)
     return Answer(partial(_outcome, ledger, plan), text, exit_code=steps.outcome(ledger, plan).exit_code)

@@ -25,7 +25,7 @@ from partitioning.sections import many
 _NUMBERS = ("partition", "offset")
 
 
-def offending(named: str, root: str, batch: int, asked: Asked, *, sql: bool) -> Answer:
+def offending(named: str, root: str, batch: int | None, asked: Asked, *, sql: bool) -> Answer:
     """The records and rows that do not meet an expectation of a batch's newest checked attempt, and the error of what
     could not be read; or the SQL that selects them."""
     ledger, plan, private = _planned(named, root, batch)
@@ -36,7 +36,7 @@ def offending(named: str, root: str, batch: int, asked: Asked, *, sql: bool) -> 
     for each in found:
         _hide([*(record for search in each.records for record in search.found), *each.rows], private)
     errors = [each.failed for each in found if each.failed is not None]
-    value = {"pipeline": plan.pipeline, "batch": batch, "attempt": attempt.number}
+    value = {"pipeline": plan.pipeline, "batch": plan.batch, "attempt": attempt.number}
     if sql:
         return _selected(value, _offenders_sql(plan, found, private), _failed(errors, private))
     unmet = (_plain_offenders(plan, each) for each in found)
@@ -77,13 +77,13 @@ def _offenders_sql(plan: Plan, found: Sequence[Offenders], private: Collection[s
             yield from records_sql.of_records(plan, search.found, private)
 
 
-def read(named: str, root: str, batch: int, asked: Asked, *, sql: bool) -> Answer:
+def read(named: str, root: str, batch: int | None, asked: Asked, *, sql: bool) -> Answer:
     """The records that a batch read: of a stream or all, of a key or the first; or the SQL that selects them."""
     ledger, plan, private = _planned(named, root, batch)
     if asked.stream is not None:
         _check_stream(plan, asked.stream)
-    verdict = ledger.published(batch)
-    attempt = Attempt(ledger, plan, verdict.attempt if verdict else ledger.attempt(batch))
+    verdict = ledger.published(plan.batch)
+    attempt = Attempt(ledger, plan, verdict.attempt if verdict else ledger.attempt(plan.batch))
     found, errors = list[Search](), list[CosetError]()
     for name in [asked.stream] if asked.stream else [stream.name for stream in plan.streams]:
         try:
@@ -94,7 +94,7 @@ def read(named: str, root: str, batch: int, asked: Asked, *, sql: bool) -> Answe
         except CosetError as error:
             errors.append(error)
     _hide([record for search in found for record in search.found], private)
-    value = {"pipeline": plan.pipeline, "batch": batch}
+    value = {"pipeline": plan.pipeline, "batch": plan.batch}
     if sql:
         lines = (line for search in found for line in records_sql.of_records(plan, search.found, private))
         return _selected(value, chain(records_sql.preamble(_files(found)), lines), _failed(errors, private))
@@ -102,7 +102,7 @@ def read(named: str, root: str, batch: int, asked: Asked, *, sql: bool) -> Answe
     return Answer(value | {"streams": streams}, map(_search, found), _failed(errors, private))
 
 
-def set_aside(named: str, root: str, batch: int, asked: Asked) -> Answer:
+def set_aside(named: str, root: str, batch: int | None, asked: Asked) -> Answer:
     """The records that a batch set aside, of a stream or all: of the attempt that is published, or the newest."""
     ledger, plan, _ = _planned(named, root, batch)
     if asked.stream is not None:
@@ -110,18 +110,18 @@ def set_aside(named: str, root: str, batch: int, asked: Asked) -> Answer:
     found = [each for each in set_aside_in(ledger, plan) if asked.stream in (None, each["stream"])]
     shown = [dict(each, raw=each["raw"].decode(errors="backslashreplace")) for each in found[: asked.most]]
     more = ", and there are more: --limit shows them" if len(found) > asked.most else ""
-    title = f"Batch {batch} of {plan.pipeline} set {many(len(found), 'record')} aside{more}"
+    title = f"Batch {plan.batch} of {plan.pipeline} set {many(len(found), 'record')} aside{more}"
     columns = ("stream", "partition", "offset", "step", "why", "raw", "file")
     rows = [tuple(_number(each[name]) if name in _NUMBERS else each[name] for name in columns) for each in shown]
-    value = {"pipeline": plan.pipeline, "batch": batch, "set_aside": len(found), "records": shown}
+    value = {"pipeline": plan.pipeline, "batch": plan.batch, "set_aside": len(found), "records": shown}
     return Answer(value, [Table(title, columns, rows)])
 
 
-def _planned(named: str, root: str, batch: int) -> tuple[Ledger, Plan, frozenset[str]]:
-    """The plan of a batch, and the columns that were private then or are now."""
+def _planned(named: str, root: str, batch: int | None) -> tuple[Ledger, Plan, frozenset[str]]:
+    """The plan of a batch, of the newest if none is given, and the columns that were private then or are now."""
     pipeline = pipelines.load(named)
     ledger = Ledger(store_at(root), pipeline.name)
-    plan = plans.stored_plan(ledger, batch)
+    plan = plans.of_batch(ledger, batch)
     return ledger, plan, plan.private | pipeline.private
 
 

@@ -13,7 +13,7 @@ from coset.cli import pipelines
 from coset.cli.local_files import writing
 from coset.cli.output import Answer, Block
 from partitioning.authoring.settings import Settings
-from partitioning.commands import Status
+from partitioning.commands import Run, Status
 from partitioning.documents.document import digest, plain
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
@@ -75,6 +75,22 @@ def stored_plan(ledger: Ledger, number: int) -> Plan:
             ledger.uri(ledger.key("plans", number)),
             (Status(ledger.pipeline), " shows which is the newest"),
             number=number,
+            pipeline=ledger.pipeline,
+        )
+    return plan
+
+
+def of_batch(ledger: Ledger, number: int | None) -> Plan:
+    """The plan of a batch, of the newest if no number is given. Raises Refused if there is none."""
+    if number is not None:
+        return stored_plan(ledger, number)
+    plan = ledger.standing().plan
+    if plan is None:
+        raise Refused.of(
+            Kind.BATCH_UNKNOWN,
+            f"{ledger.pipeline} has no batch yet",
+            ledger.uri(f"{ledger.pipeline}/plans/"),
+            ("make one: ", Run(ledger.pipeline)),
             pipeline=ledger.pipeline,
         )
     return plan

@@ -310,7 +310,7 @@ def test_the_command_line_shows_what_was_set_aside(
     assert answer.exit_code == 0, answer.output
     said = json.loads(answer.stdout)
     assert (said["set_aside"], said["records"][0]["offset"], said["records"][0]["raw"]) == (1, 1, "x\\xff")
-    shown = coset("records", str(file), "--batch", "0", "--set-aside")
+    shown = coset("records", str(file), "--set-aside")
     assert "Batch 0 of spent set 1 record aside" in shown.stdout
     assert coset("records", str(file), "--batch", "0", "--set-aside", "--offenders").exit_code != 0
     status = coset("status", str(file)).stdout

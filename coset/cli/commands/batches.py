@@ -263,7 +263,7 @@ def report(
 @command(Panel.LOOK)
 def records(
     pipeline: Named,
-    batch: Annotated[int, typer.Option("--batch", help="The number of a batch.")],
+    batch: BatchNumber = None,
     store: StoreRoot = None,
     of_offenders: Annotated[
         bool,
@@ -280,7 +280,7 @@ def records(
     most: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most N records of each.")] = 20,
     sql: Annotated[bool, typer.Option("--sql", help="Print SQL for DuckDB that selects the same.")] = False,
 ) -> Answer:
-    """Show records that a batch read, with file, partition and offset. Stores nothing."""
+    """Show records that a batch read, of --batch or of the newest, with file, partition and offset. Stores nothing."""
     if expectation is not None and not of_offenders:
         what, where = "these options do not say what to show", "--expectation"
         raise Refused.of(Kind.ARGUMENT, what, where, "add --offenders", options=where)
