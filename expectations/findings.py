@@ -25,6 +25,7 @@ from expectations.ready_made import FigureExpectation
 from partitioning.commands import BackfillAsking, Command, Records, Replan, Report, Run, backfill_of
 from partitioning.errors import About, Finding, about
 from partitioning.kinds import Kind
+from partitioning.model.composite_key import key_columns
 from partitioning.model.plan import Plan
 from partitioning.model.private import MASK, is_private
 from partitioning.model.receipt import Violation
@@ -222,7 +223,13 @@ def _offenders(
 
 def _row(question: Question, row: Mapping[str, Any], keys: pd.DataFrame) -> str:
     """The origin of a result row: its key, its lineage columns, and where the audit saw that key first."""
-    key = row[question.key or ""]
+    columns = key_columns(question.key or "")
+    # A key of several columns as records have it; values that JSON has not are written as they are shown.
+    key = (
+        row[columns[0]]
+        if len(columns) == 1
+        else json.dumps([row[name] for name in columns], ensure_ascii=False, separators=(",", ":"), default=str)
+    )
     lineage = [f"{name} {value}" for name, value in row.items() if name.startswith("_")]
     seen = keys[(keys["stage"] == question.stage) & (keys["key"] == str(key))]
     places = [f"{record.input}-{record.partition} at offset {record.offset:,}" for record in seen.itertuples()]

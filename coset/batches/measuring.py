@@ -27,6 +27,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import at_once
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.model.composite_key import key_columns
 from partitioning.model.graph import Mode, quote
 from partitioning.model.measures import Measure, Measured, MeasureKind, measures_of
 from partitioning.model.plan import Plan, PlannedWrite
@@ -169,9 +170,12 @@ def values(
                 yield measure, rows.count
             case MeasureKind.KEYS:
                 # By a query of its own: more keys than fit into memory go to disk.
-                key = quote(write.declared.key)
-                distinct = f"SELECT count(*) FROM (SELECT DISTINCT {key} FROM measured WHERE {key} IS NOT NULL)"
-                yield measure, int(_one(rows.select([write.declared.key]), distinct)[0])
+                columns = key_columns(write.declared.key)
+                keys = ", ".join(map(quote, columns))
+                # Of several columns null is a value like others.
+                known = "true" if len(columns) > 1 else f"{keys} IS NOT NULL"
+                distinct = f"SELECT count(*) FROM (SELECT DISTINCT {keys} FROM measured WHERE {known})"
+                yield measure, int(_one(rows.select(columns), distinct)[0])
             case MeasureKind.NULLS | MeasureKind.LATEST | MeasureKind.SUM:
                 streamed.append(measure)
             case _:
@@ -273,7 +277,7 @@ def _unfit(
     def finding(what: str, then: str) -> Finding:
         return Finding.of(Kind.EXPECTATION_FAILS, what, where, (f"{then}; {has}; then ", Repeat()), wrong=what)
 
-    if measure.kind is MeasureKind.KEYS and write.declared.key not in schema.names:
+    if measure.kind is MeasureKind.KEYS and not {*key_columns(write.declared.key)} <= {*schema.names}:
         yield finding("the rows of the table have no key", "count the distinct values of a column otherwise")
     if measure.kind in (MeasureKind.KEYS, MeasureKind.ROWS):
         return

@@ -20,11 +20,6 @@ from partitioning.model.streams import Column, Stream
 from partitioning.values import replace as with_values
 
 
-def key_columns(stream: Stream) -> tuple[str, ...]:
-    """The columns of a stream's records that make its key: several, or the key itself."""
-    return key_parts(stream.key) or (stream.key,)
-
-
 def without_made(stream: Stream, columns: Sequence[Column]) -> tuple[Column, ...]:
     """The columns that records have, without a key that is made of others."""
     made = stream.key if key_parts(stream.key) else None

@@ -12,7 +12,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from coset.sources.composite_keys import key_columns, with_made
+from coset.sources.composite_keys import with_made
 from coset.sources.evolution import Evolution
 from coset.sources.file_columns import UnknownType, type_named
 from coset.sources.files import Files
@@ -24,7 +24,7 @@ from coset.sources.s3 import AGAIN, is_denied, may_pass, store_error
 from partitioning.commands import Forget, Then
 from partitioning.errors import Finding, Refused, Unreachable
 from partitioning.kinds import Kind
-from partitioning.model.composite_key import bad_part, key_parts
+from partitioning.model.composite_key import bad_part, key_columns, key_parts
 from partitioning.model.gaps import Explained, explained, next_step
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.read_ends import NOTHING, Ends
@@ -286,7 +286,7 @@ class _Discovery:
         """The columns of all files with records. Adds findings for those that do not fit."""
         stream = self._stream
         known = self._known
-        fixed = frozenset((*key_columns(stream), stream.offset))
+        fixed = frozenset((*key_columns(stream.key), stream.offset))
         evolution = Evolution(known.columns, known.required, fixed, self._casts())
         in_order = [(file, facts) for file, facts in files if facts.rows] or files
         for file, facts in sorted(in_order, key=lambda read: (read[0].partition, read[0].start)):

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pyarrow as pa
 
-from coset.sources.composite_keys import key_columns
 from coset.sources.composite_keys import keys_of as made_of
 from coset.sources.formats.opening import open_landed
-from partitioning.model.composite_key import key_parts
+from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.streams import Stream
 
 
@@ -37,7 +36,7 @@ def keys_of(stream: Stream, lines: Sequence[bytes]) -> pa.ChunkedArray:
     """
     with pa.BufferReader(numbered(stream, lines, 0)) as source:
         file = open_landed(stream, source, 0)
-        facts, columns = file.facts(), key_columns(stream)
+        facts, columns = file.facts(), key_columns(stream.key)
         kind = pa.string() if key_parts(stream.key) else file.schema.field(stream.key).type
         read = list(file.batches([*columns, stream.offset], 0, len(lines)))
     assert facts.rows == len(lines), (facts, len(lines))
@@ -82,7 +81,7 @@ def why_not(stream: Stream, lines: Sequence[bytes]) -> str | None:
     objects = [known for line in lines if (known := _object(line)) is not None]
     if any(stream.offset in known for known in objects):
         return f"it has a column {stream.offset!r}, where offsets are to be written"
-    for name in key_columns(stream):
+    for name in key_columns(stream.key):
         if name not in (stream.columns or {}) or (objects and not any(name in known for known in objects)):
             return f"it has no column {name!r}, the key of stream {stream.name!r}"
     return None

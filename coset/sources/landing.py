@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from coset.sources import landed_lines
 from coset.sources.arrow_schema import arrow_schema
-from coset.sources.composite_keys import key_columns, keys_of
+from coset.sources.composite_keys import keys_of
 from coset.sources.evolution import Evolution
 from coset.sources.file_columns import FileColumns, UnknownType, columns_of
 from coset.sources.files import Files
@@ -30,7 +30,7 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Conflict, Finding, Refused
 from partitioning.hashes import hash_of
 from partitioning.kinds import Kind
-from partitioning.model.composite_key import key_parts
+from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import MURMUR2
 from partitioning.model.sources import KafkaSource
@@ -146,7 +146,7 @@ def _why_not(names: Sequence[str], stream: Stream) -> str | None:
         return f"it has a column {stream.offset!r}, where offsets are to be written"
     if _TAKEN in folded:
         return f"it has a column {_TAKEN!r}, which Coset adds"
-    if missing := next((name for name in key_columns(stream) if name not in names), None):
+    if missing := next((name for name in key_columns(stream.key) if name not in names), None):
         return f"it has no column {missing!r}, the key of stream {stream.name!r}"
     twice = next((name for name in names if folded.count(name.lower()) > 1), None)
     return None if twice is None else f"two of its columns are named {twice!r}"
@@ -196,7 +196,7 @@ def _unlandable(stream: Stream, schema: pa.Schema, named: str, landed: Iterable[
         return
     offset = columns_of(pa.schema([(stream.offset, pa.int64())]))
     columns = FileColumns((*columns.columns, *offset.columns), columns.required)
-    evolution = Evolution((), (), frozenset((*key_columns(stream), stream.offset)), stream.casts)
+    evolution = Evolution((), (), frozenset((*key_columns(stream.key), stream.offset)), stream.casts)
     for each in landed:
         if each.columns is not None:
             # What has landed is judged when it is planned.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from coset.sources.composite_keys import key_columns
 from coset.testing.likeness import alike
 from coset.testing.runs import Landed, Trial, run
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
+from partitioning.model.composite_key import key_columns
 from partitioning.model.graph import Op
 
 _SCHEMES = ("max", "cogroup", "elastic(2)", "tasks(1)", "tasks(2)", "tasks(7)")
@@ -38,7 +38,7 @@ class _Variation:
     twice: bool = False
 
     def tables(self, pipeline: Pipeline, records: Records) -> Tables:
-        keys = {stream.name: key_columns(stream) for stream in pipeline.streams}
+        keys = {stream.name: key_columns(stream.key) for stream in pipeline.streams}
         if self.by_key:
             records = sorted(records, key=lambda record: repr([record[1].get(name) for name in keys[record[0]]]))
         with Trial.made(pipeline) as place:

@@ -41,6 +41,15 @@ def key_parts(key: str) -> tuple[str, ...]:
     return tuple(key[1:-1].split(", ")) if key.startswith("(") and key.endswith(")") and ", " in key else ()
 
 
+def key_columns(key: str) -> tuple[str, ...]:
+    """The columns that records and rows of result tables have of a key: those that it is made of, or the key itself.
+
+    >>> key_columns("(customer, country)"), key_columns("customer")
+    (('customer', 'country'), ('customer',))
+    """
+    return key_parts(key) or (key,)
+
+
 def canonical(columns: Sequence[str]) -> str:
     """The SQL of the key: a JSON array of the values, without spaces. NULL is `null`, a value like others.
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coset import expect
 from coset.testing import run
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
@@ -178,3 +179,20 @@ def test_a_key_of_several_columns_is_named_by_columns_alone(key: tuple[str, ...]
     stream = Pipeline("p", source="s3://landing/topics").stream("s", key="k", partitions=2)
     with pytest.raises(Refused, match=what):
         stream.rekey(key, **more)
+
+
+def test_expectations_on_a_table_of_such_keys_count_them_and_name_the_offender() -> None:
+    def spent(*expected: Any) -> Pipeline:
+        pipeline = Pipeline("spent", source="s3://landing/topics")
+        parts = pipeline.stream("s", key="id", partitions=2).partial("sum(n)::BIGINT AS n", by=("x", "z"))
+        totals = parts.combine("sum(n)::BIGINT AS n", running=True, name="totals")
+        totals.write("totals", mode="upsert", expect=expected)
+        return pipeline
+
+    rows: list[dict[str, Any]] = [{"id": "1", "x": "ann", "z": 7, "n": 1}, {"id": "2", "x": "bob", "z": None, "n": -2}]
+    usual = expect.keys_as_usual()
+    assert len(run(spent(usual), {"s": rows}, {"s": rows})["totals"]) == 2
+    positive = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "n", "min_value": 0}}
+    with pytest.raises(Refused) as refused:
+        run(spent(positive), {"s": rows})
+    assert """-2 of key '["bob",null]' (its key is in""" in refused.value.findings[0].what
