@@ -37,7 +37,7 @@ from partitioning.model.outcome import Outcome, outcome_of_batch, outcome_of_che
 from partitioning.model.plan import Plan, TaskGroup
 from partitioning.model.receipt import TaskReceipt
 from partitioning.model.verdict import Commit, Decision, Verdict
-from partitioning.sections import Section, markdown, size
+from partitioning.sections import Section, many, markdown, size
 from partitioning.texts import in_markdown
 from spark_jobs.engine.occasions import now
 
@@ -150,7 +150,7 @@ def audit(batch: BatchRef) -> str:
     reported.done(ledger, planned, Part.AUDIT, began, attempt)
     coverage = tables.coverage
     return (
-        f"Batch {planned.batch}, attempt {attempt}, is audited: {planned.records:,} records planned, "
+        f"Batch {planned.batch}, attempt {attempt}, is audited: {many(planned.records, 'record')} planned, "
         f"{int(coverage['taken'].sum()):,} taken, {int(coverage['dropped'].sum()):,} dropped without a key, "
         f"{int(coverage['set_aside'].sum()):,} set aside, {len(tables.violations):,} violations"
     )
