@@ -157,7 +157,8 @@ def _followed(
         if not one.key or (other is None and move.op in TOGETHER):
             return None, [], []
         if move.op == "expired":
-            flow, in_time = random_times.expiring(one, move.second, name)
+            # What comes once its time is over may expire in its own batch, and be alive in none.
+            flow, in_time = random_times.expiring(one, move.second, name, may_upsert=one.step not in late)
             return flow, [one.step], in_time
         if other is None:
             flow, first = random_times.alone(one, move.op, move.second, name)

@@ -50,8 +50,8 @@ def alone(one: Flow, op: str, second: int, name: str) -> tuple[Flow, InTime]:
     return shown, InTime(made.step, op, (one.step,), (columns_of(one),), how)
 
 
-def expiring(one: Flow, second: int, name: str) -> tuple[Flow, list[InTime]]:
-    """What expires of a flow, counted or the latest of each key; by chance the others are upserted."""
+def expiring(one: Flow, second: int, name: str, *, may_upsert: bool) -> tuple[Flow, list[InTime]]:
+    """What expires of a flow, counted or the latest of each key; by chance the others are upserted, if they may be."""
     how = ("combine", "latest")[second % 2]
     said: dict[str, Any] = {"time": "t", "keep": LIFE * MINUTE, "name": f"{name}l"}
     columns = "min(a) AS a, max(b) AS b, sum(n)::BIGINT AS n, max(t) AS t"
@@ -59,7 +59,7 @@ def expiring(one: Flow, second: int, name: str) -> tuple[Flow, list[InTime]]:
     alive = one.combine(columns, running=True, **said) if how == "combine" else one.latest(newest, **said)
     ended = alive.expired(name=name)
     found = [InTime(ended.step, "expired", (one.step,), (columns_of(one),), how)]
-    if second // 2 % 2:
+    if may_upsert and second // 2 % 2:
         alive.write(f"t-{alive.step}", mode="upsert")
         found.append(InTime(alive.step, "alive", (one.step,), (columns_of(one),), how))
     return ended, found
