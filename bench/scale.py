@@ -88,6 +88,7 @@ def _run(server: Asked, docs: Path, tasks: int, groups: int, batch: int) -> None
     with row("plan"):
         ref, said = steps.plan(pipeline(tasks), STORE, Settings.parse(groups=groups))
     assert ref is not None, said
+    ref = ref.in_hand()
     with row("groups"), Local(processes=1) as runner:
         _, plan = ref.load()
         for group in plan.groups:

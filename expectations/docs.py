@@ -33,7 +33,7 @@ from partitioning.documents.document import digest
 from partitioning.environment_name import environment
 from partitioning.errors import Finding
 from partitioning.model.artefact import Role
-from partitioning.model.backfill import Comparison, StateComparison, TableComparison
+from partitioning.model.backfill import Comparison, StateComparison, TableComparison, pipeline_of
 from partitioning.model.figures import effort_of, figures_of, read_by_group
 from partitioning.model.journal import JournalEntry
 from partitioning.model.measures import Measure, MeasureKind
@@ -83,7 +83,8 @@ class Page:
 def publish(site: Site, plan: Plan, page: Page) -> str:
     """Write the page and the index to the store and the folder. Returns the page's path in the folder."""
     file, effort = page_name(plan.batch, page.attempt), effort_of(plan, page.receipts)
-    before = [each for each in listed(site.store, plan.pipeline, "index") if _is_before(each, plan.batch, page.attempt)]
+    rows = listed(site.store, plan.pipeline, "index")
+    before = [each for each in rows if _is_before(each, plan.batch, page.attempt)]
     pace = pace_of(before)
     row = {
         "batch": plan.batch,
@@ -101,7 +102,9 @@ def publish(site: Site, plan: Plan, page: Page) -> str:
     text = _page(plan, page, row, pace, list(batch_index.since(before, row)))
     written = site.write(plan.pipeline, file, text)
     site.store.put(f"{plan.pipeline}/docs/{file}", text.encode())
-    batch_index.add(site, plan.pipeline, row)
+    # Who publishes writes the pages of lists, moments later.
+    is_published_next = page.success and pipeline_of(plan.pipeline) is None
+    batch_index.add(site, plan.pipeline, row, rows, pages=not is_published_next)
     return str(written)
 
 

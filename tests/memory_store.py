@@ -30,8 +30,9 @@ class MemoryStore:
     def put_new(self, key: str, data: bytes) -> bytes:
         return self._objects.setdefault(key, data)
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: bytes) -> Entry:
         self._objects[key] = data
+        return Entry(key, len(data), _etag(data))
 
     def delete(self, key: str) -> None:
         self._objects.pop(key, None)

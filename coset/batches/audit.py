@@ -1,8 +1,8 @@
 """The audit: turns the receipts of a batch into small tables, which Great Expectations judges.
 
 `coverage` has a row for each partition of each input of a stage, `keys` the sampled keys and the tasks that took them,
-`violations` the first records that broke a rule, `produced` the output of tasks. All are stored as Parquet beside the
-batch.
+`violations` the first records that broke a rule, `produced` the output of tasks. All are stored beside the batch, as
+Parquet in one ZIP file.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
+from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import pandas as pd
 import pyarrow as pa
@@ -61,6 +62,7 @@ from partitioning.model.streams import NullKeys
 
 # Great Expectations judges small tables. Of more keys than this it gets the worst.
 KEYS_JUDGED = 50_000
+_ENDING = "/tables.zip"
 
 _TEXTS = {
     *("kind", "name", "step", "stage", "input", "key", "violation", "sentence", "null_keys"),
@@ -149,10 +151,7 @@ def audit_of(ledger: Ledger, plan: Plan, attempt: int, read: Iterable[Receipt]) 
         "migrated": pa.Table.from_pylist(list(migrated(plan, tasks.values())), _TABLES["migrated"]),
         "closed": pa.Table.from_pylist(list(closed(plan, tasks.values())), _TABLES["closed"]),
     }
-    for name, table in tables.items():
-        data = io.BytesIO()
-        pq.write_table(table, data, write_page_checksum=True)
-        ledger.store.put(_key(ledger, plan, attempt, name), data.getvalue())
+    ledger.store.put(_key(ledger, plan, attempt), _packed(tables))
     return Audit(**{name: table.to_pandas(use_threads=False) for name, table in tables.items()})
 
 
@@ -167,9 +166,8 @@ def load_some(ledger: Ledger, plan: Plan, attempt: int, *names: str) -> dict[str
     Raises Refused with all findings if one is missing, or has the columns of another version.
     """
     tables, findings = dict[str, pd.DataFrame](), []
-    for name in names:
-        schema, key = _TABLES[name], _key(ledger, plan, attempt, name)
-        data = ledger.store.get(key)
+    for name, (key, data) in _stored(ledger, plan, attempt, names).items():
+        schema = _TABLES[name]
         if data is None:
             findings.append(_audit_again(ledger, "the audit table is missing", key))
             continue
@@ -184,8 +182,39 @@ def load_some(ledger: Ledger, plan: Plan, attempt: int, *names: str) -> dict[str
     return tables
 
 
-def _key(ledger: Ledger, plan: Plan, attempt: int, table: str) -> str:
-    return f"{ledger.pipeline}/audits/{plan.batch}/attempt-{attempt}/{table}.parquet"
+def _stored(ledger: Ledger, plan: Plan, attempt: int, names: Sequence[str]) -> dict[str, tuple[str, bytes | None]]:
+    """The stored tables as Parquet, and where each lies. None of one that is not there.
+
+    Raises Refused if their file is damaged.
+    """
+    key = _key(ledger, plan, attempt)
+    packed = ledger.store.get(key)
+    if packed is None:
+        # Earlier versions have a file for each.
+        keys = [f"{key.removesuffix(_ENDING)}/{name}.parquet" for name in names]
+        return dict(zip(names, zip(keys, at_once(ledger.store.get, keys), strict=True), strict=True))
+    try:
+        with ZipFile(io.BytesIO(packed)) as file:
+            there = set(file.namelist())
+            return {name: (key, file.read(f"{name}.parquet") if f"{name}.parquet" in there else None) for name in names}
+    except (BadZipFile, OSError, EOFError) as error:
+        raise Refused(_audit_again(ledger, f"the audit tables cannot be read: {error}", key)) from error
+
+
+def _packed(tables: Mapping[str, pa.Table]) -> bytes:
+    """The tables as Parquet in one ZIP file: small files cost a request each."""
+    packed = io.BytesIO()
+    with ZipFile(packed, "w") as file:
+        for name, table in tables.items():
+            data = io.BytesIO()
+            pq.write_table(table, data, write_page_checksum=True)
+            # Without a time, equal tables are equal bytes.
+            file.writestr(ZipInfo(f"{name}.parquet"), data.getvalue())
+    return packed.getvalue()
+
+
+def _key(ledger: Ledger, plan: Plan, attempt: int) -> str:
+    return f"{ledger.pipeline}/audits/{plan.batch}/attempt-{attempt}{_ENDING}"
 
 
 def _audit_again(ledger: Ledger, what: str, key: str) -> Finding:

@@ -41,6 +41,7 @@ def run_batch(
     Raises the errors of the steps, and of a wave all findings of its groups.
     Raises Refused before anything runs if the folder `docs` cannot be written to.
     """
+    batch = batch.in_hand()
     ledger, plan = batch.load()
     if docs is not None:
         _check_docs(docs)

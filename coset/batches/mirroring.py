@@ -11,15 +11,19 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import CosetError
 from partitioning.model.offsets import StreamPartition
+from partitioning.model.plan import Plan
 from partitioning.model.read_ends import Ends
 from partitioning.model.sources import KafkaSource, LandedSource
 
 Offsets = dict[StreamPartition, int]
 
 
-def mirror(ledger: Ledger) -> str:
-    """Commit the ends of the last published batch to the pipeline's consumer group. Returns a clause about it, empty if
-    no stream is read from a broker. A failure is only mentioned: the next batch commits again."""
+def mirror(ledger: Ledger, planned: Plan) -> str:
+    """Commit the ends of the last published batch to the pipeline's consumer group, after the publication of a batch.
+    Returns a clause about it, empty if that reads no stream from a broker. A failure is only mentioned: the next batch
+    commits again."""
+    if not any(isinstance(stream.declared.origin, KafkaSource) for stream in planned.streams):
+        return ""
     published = ledger.standing().published
     by_cluster: dict[KafkaSource, Offsets] = defaultdict(dict)
     # Topics that are not read any more are left out: their brokers may be gone.

@@ -6,8 +6,10 @@ Any number of processes may run each function at any time: the stored documents 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from hashlib import sha256
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +24,7 @@ from coset.sources.s3 import may_pass, reaching, store_error
 from partitioning.commands import Repeat, Replan, Run, Status, Then
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import at_once
+from partitioning.documents.store import PAGE_KEYS, Entry, at_once
 from partitioning.errors import Conflict, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
@@ -36,6 +38,8 @@ from spark_jobs.tables.table_schema import folder, table_schema
 __all__ = ["abandon", "decide", "publish", "transaction_version"]
 
 _CHUNK = 1 << 22
+# How the folder of a task's run begins, below that of its batch.
+_ATTEMPT = "/attempt-"
 # So much of a file's end nearly always has its footer, which ends with its length and four letters.
 _TAIL, _LENGTH = 1 << 16, 8
 # Exchanges and results have served, and are not kept.
@@ -201,11 +205,22 @@ def check_files(ledger: Ledger, files: Sequence[Artefact], then: Then) -> None:
     A restored file may have another etag; then the content is compared.
     """
 
-    _check_each(ledger, files, lambda file: _differs(ledger, file), then)
+    listed = _listed(ledger, files)
+    _check_each(ledger, files, lambda file: _differs(ledger, file, listed), then)
 
 
-def _differs(ledger: Ledger, file: Artefact) -> str | None:
-    """How a file in the store differs from what its receipt says."""
+def _listed(ledger: Ledger, files: Sequence[Artefact]) -> set[Entry]:
+    """What listings show of the folders in which these files lie, where that takes no more requests than the files."""
+    folders = Counter(file.path.partition(_ATTEMPT)[0] + _ATTEMPT for file in files)
+    found = (ledger.store.list(folder, PAGE_KEYS * count) for folder, count in folders.items() if count > 1)
+    return set(chain.from_iterable(found))
+
+
+def _differs(ledger: Ledger, file: Artefact, listed: Collection[Entry] = ()) -> str | None:
+    """How a file in the store differs from what its receipt says. One that is `listed` as it says does not; of any
+    other the store is asked by its name."""
+    if Entry(file.path, file.size, file.etag) in listed:
+        return None
     entry = ledger.store.head(file.path)
     if entry is None:
         return "the file is missing"
@@ -232,10 +247,12 @@ def _check_contents(ledger: Ledger, plan: Plan, files: Sequence[Artefact]) -> No
     """Raise Refused with each file that is not as its receipt says, or lacks its table's columns or records."""
     wanted = {write.declared.table: table_schema(write) for write in plan.writes()}
     files_in_store, then = Files(), _restore_or_replan(plan)
+    # What a file of a table has is read in any case.
+    listed = _listed(ledger, [file for file in files if file.role is not Role.TABLE])
 
     def look(file: Artefact) -> str | None:
         if file.role is not Role.TABLE:
-            return _differs(ledger, file)
+            return _differs(ledger, file, listed)
         # The store gives it only of the object with this etag: one answer says that it is there, and what it has.
         end = ledger.store.get_part(file.path, max(0, file.size - _TAIL), file.size, file.etag)
         if end is None and (how := _differs(ledger, file)) is not None:

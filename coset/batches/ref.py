@@ -26,3 +26,21 @@ class BatchRef:
     def load(self) -> tuple[Ledger, Plan]:
         """The ledger and the plan. Raises Refused if the plan is missing or has another digest."""
         return open_plan(self.plan_uri, self.digest)
+
+    def in_hand(self) -> LoadedBatch:
+        """The same for several steps in one process, which load it once. Raises as `load`."""
+        return LoadedBatch(self.plan_uri, self.digest, *self.load())
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedBatch(BatchRef):
+    """A batch whose ledger and plan are loaded. What its ledger has read stays read."""
+
+    ledger: Ledger
+    plan: Plan
+
+    def load(self) -> tuple[Ledger, Plan]:
+        return self.ledger, self.plan
+
+    def in_hand(self) -> LoadedBatch:
+        return self

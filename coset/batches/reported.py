@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from spark_jobs.engine.occasions import now, occasion
 if TYPE_CHECKING:
     from coset.reports.timeliness import ScheduledRun
 
+_NONE_OPEN = {"open": None}
 _WAITS = "it waits for a decision: the checks of its last two attempts failed in the same way"
 
 
@@ -28,9 +29,9 @@ def done(ledger: Ledger, planned: Plan, part: Part, began: int, attempt: int | N
     return ledger.put_journal_entry(JournalEntry(digest(planned), planned.batch, part, occasion(began), attempt))
 
 
-def parts(ledger: Ledger, planned: Plan, attempt: int) -> tuple[JournalEntry, ...]:
-    """When the parts of an attempt were done, as far as that is known."""
-    return tuple(_parts(ledger, planned, attempt))
+def parts(ledger: Ledger, planned: Plan, attempt: int, asked: Iterable[Part] = Part) -> tuple[JournalEntry, ...]:
+    """When the parts of an attempt that are `asked` for were done, as far as that is known."""
+    return tuple(_parts(ledger, planned, attempt, asked))
 
 
 def opened(ledger: Ledger, planned: Plan, folder: Path | None = None) -> None:
@@ -43,7 +44,7 @@ def opened(ledger: Ledger, planned: Plan, folder: Path | None = None) -> None:
     made, attempt = ledger.journal_entry(planned.batch, Part.PLAN), ledger.attempt(planned.batch)
     since = as_time(made.at.ended) if made else ""
     failed = f"attempt {attempt - 1} failed; the next run makes another" if attempt else ""
-    why = _WAITS if waits_for(ledger, planned.batch) else failed
+    why = _WAITS if attempt and waits_for(ledger, planned.batch) else failed
     news = {"open": {"batch": planned.batch, "since": since, "waits": why}}
     if attempt:
         put_overview(Site(folder, ledger.store), ledger.pipeline, news)
@@ -63,7 +64,7 @@ def closed(ledger: Ledger, folder: Path | None) -> None:
     from coset.reports.overview import put_overview  # noqa: PLC0415
     from coset.reports.site import Site  # noqa: PLC0415
 
-    put_overview(Site.shown(folder, ledger.store, ledger.pipeline), ledger.pipeline, {"open": None})
+    put_overview(Site.shown(folder, ledger.store, ledger.pipeline), ledger.pipeline, _NONE_OPEN)
 
 
 def published(ledger: Ledger, planned: Plan, commit: Commit, began: int, folder: Path | None) -> None:
@@ -77,15 +78,15 @@ def published(ledger: Ledger, planned: Plan, commit: Commit, began: int, folder:
     verdict = ledger.verdict(planned.batch)
     if verdict is None:
         return
-    note(ledger.store, ledger.pipeline, {"open": None})
     if folder is None:
+        note(ledger.store, ledger.pipeline, _NONE_OPEN)
         return
     more = {**of_parts(parts(ledger, planned, verdict.attempt)), "published": made.at.ended}
-    batch_index.published(Site(folder, ledger.store), ledger.pipeline, verdict.attempt, commit, more)
+    batch_index.published(Site(folder, ledger.store), ledger.pipeline, verdict.attempt, commit, more, _NONE_OPEN)
 
 
-def _parts(ledger: Ledger, planned: Plan, attempt: int) -> Iterator[JournalEntry]:
-    for part in Part:
+def _parts(ledger: Ledger, planned: Plan, attempt: int, asked: Iterable[Part]) -> Iterator[JournalEntry]:
+    for part in asked:
         of_attempt = attempt if part in (Part.AUDIT, Part.CHECK) else None
         if (found := ledger.journal_entry(planned.batch, part, of_attempt)) is not None:
             yield found

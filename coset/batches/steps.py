@@ -26,6 +26,7 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Replan, Shown
 from partitioning.documents.document import canonical
 from partitioning.documents.ledger import Ledger
+from partitioning.documents.remembering_store import RememberingStore
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused, Unjudged
 from partitioning.explain.explain import explain
@@ -56,7 +57,7 @@ def plan(
     from coset.batches.planning import take_up  # noqa: PLC0415  Airflow imports this file when it parses DAGs
     from coset.batches.tables.table_base import settled  # noqa: PLC0415
 
-    store = settled(store_root)
+    store = RememberingStore(settled(store_root))
     taken = take_up(pipeline, store, settings, again=again)
     if taken.plan is not None:
         ledger = Ledger(store, taken.plan.pipeline)
@@ -193,7 +194,7 @@ def check(batch: BatchRef, docs_folder: Path | None, counting: Counting = uncoun
         attempt=attempt.number,
         site=None if docs_folder is None else Site(docs_folder, ledger.store),
         receipts=tuple(attempt.receipts.values()),
-        done=reported.parts(ledger, planned, attempt.number),
+        done=reported.parts(ledger, planned, attempt.number, (Part.PLAN, Part.AUDIT)),
         counting=counting,
     )
     report = canonical(judgement.results)
@@ -227,7 +228,7 @@ def publish(batch: BatchRef, docs_folder: Path | None = None) -> str:
     commit = publication.publish(ledger, planned)
     reported.published(ledger, planned, commit, began, docs_folder)
     emitting.tell_published(ledger, planned)
-    return f"{_published(commit)}{mirror(ledger)}{settled(ledger, planned.batch)}"
+    return f"{_published(commit)}{mirror(ledger, planned)}{settled(ledger, planned.batch)}"
 
 
 def report(batch: BatchRef, docs_folder: Path | None, shown: Shown = Shown()) -> str:  # noqa: B008  it is a value

@@ -146,10 +146,11 @@ def _run(
         if ref is None:
             watch.passed(published=False)
             break
-        with counted(len(ref.load()[1].groups), "task groups", "run group", "wait for group"):
-            run_batch(ref, runner, options.docs, step, show_page=_show_report, counting=counted)
+        batch = ref.in_hand()
+        with counted(len(batch.plan.groups), "task groups", "run group", "wait for group"):
+            run_batch(batch, runner, options.docs, step, show_page=_show_report, counting=counted)
         watch.passed(published=True)
-        done.append(_outcome(*ref.load()))
+        done.append(_outcome(*batch.load()))
     return {"sentence": sentence, "batches": done}
 
 

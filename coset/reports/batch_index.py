@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from coset.reports.marks import cells, marks
-from coset.reports.overview import of_rows, put_overview
+from coset.reports.overview import note, of_rows, put_overview
 from coset.reports.plots import DRAWN, HEIGHT, WIDTH, plots, unusual
 from coset.reports.site import AIRFLOW, Row, Site, listed, outcome
 from coset.reports.templates import template
@@ -38,9 +38,10 @@ _NAV = "<nav></nav>"
 _ANEW = {name: re.compile(rf'<section id="{name}".*?</section>', re.DOTALL) for name in ("now", "facts")}
 
 
-def add(site: Site, pipeline: str, row: Row) -> None:
-    """Add an attempt's row to the index, in place of an earlier one of the same attempt."""
-    rows = _by_attempt([*listed(site.store, pipeline, "index"), row])
+def add(site: Site, pipeline: str, row: Row, before: Iterable[Row] | None = None, *, pages: bool = True) -> None:
+    """Add an attempt's row to the index, in place of an earlier one of the same attempt. `before` are its rows, if they
+    were read. Without `pages` the page of the index and the overview are left to `published`."""
+    rows = _by_attempt([*(listed(site.store, pipeline, "index") if before is None else before), row])
     # What is usual at the first that is drawn is learned from those before it.
     newest = max(0, max(batch for batch, _ in rows) - BEFORE) // _LISTED
     for hundred in sorted({batch // _LISTED for batch, _ in rows if batch // _LISTED <= newest - _HUNDREDS}):
@@ -49,7 +50,11 @@ def add(site: Site, pipeline: str, row: Row) -> None:
         kept = _by_attempt([*listed(site.store, pipeline, name), *older])
         _put(site, pipeline, name, _newest_first(kept))
         rows = {which: each for which, each in rows.items() if which[0] // _LISTED != hundred}
-    _put(site, pipeline, "index", _newest_first(rows))
+    newest_first = _newest_first(rows)
+    if pages:
+        _put(site, pipeline, "index", newest_first)
+    else:
+        _put_rows(site, pipeline, "index", newest_first)
 
 
 def give_up(site: Site, pipeline: str, batch: int, attempt: int, why: str, when: str) -> None:
@@ -58,15 +63,16 @@ def give_up(site: Site, pipeline: str, batch: int, attempt: int, why: str, when:
     add(site, pipeline, {"batch": batch, "attempt": attempt, **what})
 
 
-def published(site: Site, pipeline: str, attempt: int, commit: Commit, more: Row) -> None:
-    """Say what was published, and the figures of that."""
+def published(site: Site, pipeline: str, attempt: int, commit: Commit, more: Row, news: Row | None = None) -> None:
+    """Say what was published, and the figures of that; in the overview also the `news` of the pipeline."""
     versions = {table.table: table.version for table in commit.tables}
 
     def with_versions(row: Row) -> Row:
         is_it = (row["batch"], row["attempt"]) == (commit.batch, attempt)
         return {**row, **more, "versions": versions} if is_it else row
 
-    _restate(site, pipeline, {commit.batch}, with_versions)
+    if not _restate(site, pipeline, {commit.batch}, with_versions, news=news) and news:
+        note(site.store, pipeline, news)
 
 
 def compare(site: Site, pipeline: str, row: Row, batches: Iterable[int]) -> None:
@@ -136,18 +142,28 @@ def made_anew(row: Row, pipeline: str) -> dict[str, str]:
 
 
 def _restate(
-    site: Site, pipeline: str, batches: Set[int], change: Callable[[Row], Row], *, always: bool = False
-) -> None:
-    """Change the rows of these batches, in the lists that have them and on their pages; the index `always`."""
-    older = sorted({batch // _LISTED for batch in batches})
+    site: Site,
+    pipeline: str,
+    batches: Set[int],
+    change: Callable[[Row], Row],
+    *,
+    always: bool = False,
+    news: Row | None = None,
+) -> bool:
+    """Change the rows of these batches, in the lists that have them and on their pages; the index `always`. Returns
+    whether the index was written, and with it the overview, which has the `news` too."""
+    newest, written = listed(site.store, pipeline, "index"), False
+    older = sorted({batch // _LISTED for batch in batches - {row["batch"] for row in newest}})
     for name in ("index", *map(_older, older)):
-        rows = listed(site.store, pipeline, name)
+        rows = newest if name == "index" else listed(site.store, pipeline, name)
         changed = [dict(change(row)) for row in rows]
         for before, row in zip(rows, changed, strict=True):
             if row != before and row["page"]:
                 _restate_page(site, pipeline, row)
         if changed != rows or (always and name == "index"):
-            _put(site, pipeline, name, changed)
+            _put(site, pipeline, name, changed, news)
+            written |= name == "index"
+    return written
 
 
 def _restate_page(site: Site, pipeline: str, row: Row) -> None:
@@ -168,13 +184,20 @@ def _exchanged(row: Row, now: Mapping[int, str]) -> Outcome:
     return Outcome.PROVED if outcome(row) is Outcome.BACKFILLED else outcome(row)
 
 
-def _put(site: Site, pipeline: str, name: str, rows: list[dict[str, Any]]) -> None:
-    """Write a list's rows and its page to the store and to the local folder, which may not have all pages."""
+def _put_rows(site: Site, pipeline: str, name: str, rows: list[dict[str, Any]]) -> None:
+    site.store.put(f"{pipeline}/docs/{name}.json", canonical(rows))
+
+
+def _put(site: Site, pipeline: str, name: str, rows: list[dict[str, Any]], news: Row | None = None) -> None:
+    """Write a list's rows and its page to the store and to the local folder, which may not have all pages; with the
+    index also the overview."""
     prefix, newest = f"{pipeline}/docs", name == "index"
-    site.store.put(f"{prefix}/{name}.json", canonical(rows))
+    _put_rows(site, pipeline, name, rows)
     shown: dict[str, Any] = {"which": "batches" if newest else _which(name), "rows": rows}
     if newest:
-        older = [_older(hundred) for hundred in _hundreds(site.store, pipeline)]
+        # The lists of earlier batches begin where the index ends.
+        all_there = any(row["batch"] == 0 for row in rows)
+        older = [] if all_there else [_older(hundred) for hundred in _hundreds(site.store, pipeline)]
         shown["others"] = [{"which": _which(each), "page": f"{each}.html"} for each in older]
         shown["backfills"] = listed(site.store, pipeline, "backfills")
     else:
@@ -187,7 +210,7 @@ def _put(site: Site, pipeline: str, name: str, rows: list[dict[str, Any]]) -> No
         here = {each for each in pages if each == "index.html" or site.has(pipeline, each)}
         site.write(pipeline, f"{name}.html", page.text(here, "../index.html" if live else ""))
     if newest and rows and live:
-        put_overview(site, pipeline, of_rows(rows))
+        put_overview(site, pipeline, {**of_rows(rows), **(news or {})})
 
 
 class _Page:

@@ -13,7 +13,7 @@ from coset.reports.site import Row, Site, outcome
 from coset.reports.templates import template
 from coset.reports.timeliness import ScheduledRun, after_run, timeliness
 from partitioning.documents.document import canonical
-from partitioning.documents.store import Store
+from partitioning.documents.store import Store, at_once
 from partitioning.model.occasion import as_time
 from partitioning.model.outcome import Outcome
 from partitioning.model.usual import usual_from
@@ -45,19 +45,22 @@ def put_overview(site: Site, pipeline: str, news: Row) -> None:
 
     Two pipelines may do this at once: the page of the later one may lack the other's news until the next.
     """
-    note(site.store, pipeline, news)
-    rows = rows_of(site.store, reported(site.store))
+    mine = note(site.store, pipeline, news)
+    others = [name for name in reported(site.store) if name != pipeline]
+    rows = _sorted([mine, *_known(site.store, others)])
     site.store.put("docs/index.html", _page(site.store, rows, _in_store).encode())
     here = {row["pipeline"]: "index.html" for row in rows if site.has(row["pipeline"], "index.html")}
     in_folder = {name: f"{name}/{page}" for name, page in here.items()}
     site.write(".", "index.html", _page(site.store, rows, in_folder.get))
 
 
-def note(store: Store, pipeline: str, news: Row) -> None:
-    """Write what is new of a pipeline; the page has it when it is written next."""
+def note(store: Store, pipeline: str, news: Row) -> Row:
+    """Write what is new of a pipeline, and return all that is known; the page has it when it is written next."""
     key = f"{_PREFIX}{pipeline}.json"
-    known = json.loads(store.get(key) or b"{}")
-    store.put(key, canonical({**known, **news, "pipeline": pipeline}))
+    data = canonical({**json.loads(store.get(key) or b"{}"), **news, "pipeline": pipeline})
+    store.put(key, data)
+    known: Row = json.loads(data)
+    return known
 
 
 def note_run(store: Store, pipeline: str, run: ScheduledRun, up_to_date: int | None) -> None:
@@ -87,17 +90,25 @@ def reported(store: Store) -> list[str]:
 
 def rows_of(store: Store, pipelines: Iterable[str]) -> list[dict[str, Any]]:
     """What is known of those of these pipelines that have a batch: what is not proved first, then the oldest."""
-    rows = [json.loads(store.get(f"{_PREFIX}{name}.json") or b"null") for name in pipelines]
+    return _sorted(_known(store, pipelines))
+
+
+def _known(store: Store, pipelines: Iterable[str]) -> list[Row | None]:
+    keys = [f"{_PREFIX}{name}.json" for name in pipelines]
+    return [json.loads(data or b"null") for data in at_once(store.get, keys)]
+
+
+def _sorted(rows: Iterable[Row | None]) -> list[dict[str, Any]]:
     begun = (_begun(row) for row in rows if row and (row.get("newest") or row.get("open")))
     return sorted(begun, key=_worst_first)
 
 
-def _begun(row: dict[str, Any]) -> dict[str, Any]:
+def _begun(row: Row) -> dict[str, Any]:
     """What is known of a pipeline; of one without an attempt that was checked, by its first batch, which is open."""
     if row.get("newest"):
-        return row
+        return dict(row)
     first, what = row["open"], {"outcome": Outcome.UNRUN, "success": False, "summary": "its first batch is planned"}
-    return row | {"newest": {"batch": first["batch"], "attempt": 0, "page": "", "began": "", **what}, "proved": None}
+    return {**row, "newest": {"batch": first["batch"], "attempt": 0, "page": "", "began": "", **what}, "proved": None}
 
 
 def _page(store: Store, rows: list[dict[str, Any]], link: Callable[[str], str | None]) -> str:

@@ -22,7 +22,7 @@ from coset.sources.known import KnownStream
 from coset.sources.new_files import LAND_AGAIN, NamedFile, NewFiles
 from coset.sources.s3 import AGAIN, is_denied, may_pass, store_error
 from partitioning.commands import Forget, Then
-from partitioning.errors import Finding, Refused, Unreachable
+from partitioning.errors import CosetError, Finding, Refused, Unreachable
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import bad_part, key_columns, key_parts
 from partitioning.model.gaps import Explained, explained, next_step
@@ -33,6 +33,8 @@ from partitioning.packed_rows import PackedRows
 from partitioning.values import replace
 
 _READ_AT_ONCE = 16
+# A file of at most so many bytes is fetched as a whole: so much of its end is fetched for a footer anyway.
+_FOOTER = 1 << 16
 
 _SAY_SPARSE = 'if its topic is compacted or transactional, declare offsets="sparse"'
 
@@ -168,12 +170,18 @@ class _Discovery:
 
     def _facts(self, file: NamedFile) -> FileFacts | None:
         """What a file holds. None and a finding if that cannot be found out."""
+        there = file.entry
         try:
-            with self._store.open(file.uri) as source:
+            small = self._store.whole(file.uri, there.size, there.etag, _FOOTER)
+            with small if small is not None else self._store.open(file.uri) as source:
                 facts = open_landed(self._stream, source, file.start).facts()
         except (pa.ArrowException, OSError, UnknownType, Unreadable) as error:
             self._unreadable.add(file.partition)
             self._unread(file.uri, error)
+            return None
+        except CosetError as error:
+            self._unreadable.add(file.partition)
+            (self._unreachable if isinstance(error, Unreachable) else self._findings).extend(error.findings)
             return None
         if facts.without_offset:
             self._unreadable.add(file.partition)

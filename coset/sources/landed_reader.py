@@ -29,6 +29,9 @@ from partitioning.model.plan import PlannedPartition
 from partitioning.model.streams import InputFile
 
 _UNREAD = "the file cannot be read"
+# A file of at most so many bytes is fetched as a whole when it is opened, as long as all of a task are together no more
+# than that.
+_SMALL, _TOGETHER = 1 << 20, 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class LandedReader:
         self._files = files
         self._anew = Replan(pipeline, repaired=True)
         self._restore = restore(self._anew)
+        self._room = _TOGETHER
         self._pinned = self._open(ordered.partitions)
 
     @property
@@ -174,6 +178,9 @@ class LandedReader:
             ) from error
 
     def _open_as_planned(self, file: InputFile) -> pa.NativeFile:
+        if (whole := self._files.whole(file.path, file.size, file.etag, min(_SMALL, self._room))) is not None:
+            self._room -= file.size
+            return whole
         try:
             with reaching("the file cannot be opened", file.path, self._restore):
                 handle = self._files.open(file.path)

@@ -72,10 +72,11 @@ class FolderStore:
                 raise
         return data
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: bytes) -> Entry:
         path = self._path(key)
         with self._errors(key), self._written(path, data) as unfinished:
             unfinished.replace(path)
+        return Entry(key, len(data), md5(data, usedforsecurity=False).hexdigest())
 
     def delete(self, key: str) -> None:
         with self._errors(key):

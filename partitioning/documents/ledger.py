@@ -14,6 +14,7 @@ from typing import TypeVar
 from partitioning.commands import Status
 from partitioning.documents.document import decode, digest, encode, pack, unpack
 from partitioning.documents.numbered import last_from, numbered
+from partitioning.documents.remembering_store import RememberingStore
 from partitioning.documents.store import Store, at_once
 from partitioning.documents.stores import store_at
 from partitioning.errors import Conflict, Refused
@@ -55,7 +56,7 @@ class Standing(Value, frozen=True):
 
 
 def open_plan(uri: str, expected: str) -> tuple[Ledger, Plan]:
-    """A plan by its URI, `<store root>/<pipeline>/plans/<N>.json.gz`, and the ledger it lies in.
+    """A plan by its URI, `<store root>/<pipeline>/plans/<N>.json.gz`, and the ledger it lies in, to work on that batch.
 
     Raises Refused if it is not there, or if its digest is not the `expected` one.
     """
@@ -65,7 +66,7 @@ def open_plan(uri: str, expected: str) -> tuple[Ledger, Plan]:
         raise Refused.of(
             Kind.BATCH_UNKNOWN, f"{uri!r} is no plan's URI", "plan", "use the one that planning gave", uri=uri
         )
-    ledger = Ledger(store_at(root), match[1])
+    ledger = Ledger(RememberingStore(store_at(root)), match[1])
     plan = ledger.plan(int(match[2]))
     if plan is None:
         raise Refused.of(Kind.BATCH_UNKNOWN, "there is no such plan", uri, "use the URI that planning gave", uri=uri)

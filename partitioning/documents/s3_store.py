@@ -119,11 +119,12 @@ class S3Store:
             key=key,
         )
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: bytes) -> Entry:
         # Browsers show a report only if they are told what it is.
         kind = mimetypes.guess_type(key)[0] or "application/octet-stream"
         with self._errors(key):
-            self._client.put_object(Bucket=self._bucket, Key=self._prefix + key, Body=data, ContentType=kind)
+            answer = self._client.put_object(Bucket=self._bucket, Key=self._prefix + key, Body=data, ContentType=kind)
+        return Entry(key, len(data), answer["ETag"].strip('"'))
 
     def delete(self, key: str) -> None:
         with self._errors(key):
@@ -140,8 +141,9 @@ class S3Store:
         return Entry(key, int(answer["ContentLength"]), answer["ETag"].strip('"'))
 
     def list(self, prefix: str, limit: int | None = None) -> Iterator[Entry]:
+        of_each = None if limit is None else min(limit, PAGE_KEYS)
         pages = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=self._prefix + prefix, PaginationConfig={"MaxItems": limit, "PageSize": limit}
+            Bucket=self._bucket, Prefix=self._prefix + prefix, PaginationConfig={"MaxItems": limit, "PageSize": of_each}
         )
         with self._errors(prefix):
             for page in pages:

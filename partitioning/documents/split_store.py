@@ -42,9 +42,9 @@ class SplitStore:
         store, inner = self._of(key)
         return store.put_new(inner, data)
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: bytes) -> Entry:
         store, inner = self._of(key)
-        store.put(inner, data)
+        return _named(store.put(inner, data), key, inner)
 
     def delete(self, key: str) -> None:
         store, inner = self._of(key)

@@ -69,8 +69,9 @@ class Store(Protocol):
     def put_new(self, key: str, data: bytes) -> bytes:
         """Store `data` if the key is free; return what is stored, ours or what another stored before."""
 
-    def put(self, key: str, data: bytes) -> None:
-        """Store `data`, replacing what was there: for reports, which decide nothing."""
+    def put(self, key: str, data: bytes) -> Entry:
+        """Store `data`, replacing what was there, and return its size and etag: for files whose key nobody else has,
+        and for reports, which decide nothing."""
 
     def delete(self, key: str) -> None:
         """Remove the object, if it is there."""
@@ -81,7 +82,8 @@ class Store(Protocol):
     def list(self, prefix: str, limit: int | None = None) -> Iterator[Entry]:
         """The objects whose keys start with `prefix`, by key; the first `limit` of them if there are more.
 
-        What was decided never rests on it: it is read by name. Discovery does, and refuses what has gaps.
+        What was decided never rests on it: it is read by name. Discovery does, and refuses what has gaps. It may
+        confirm that a file is as its receipt says; before one is refused, it is asked for by its name.
         """
 
     def page(self, prefix: str, after: str, limit: int | None = None) -> KeyPage:

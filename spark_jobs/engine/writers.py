@@ -9,7 +9,6 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from coset.sources.arrow_schema import arrow_schema
-from coset.sources.files import Files, version
+from coset.sources.files import Files, NewFile
 from coset.sources.parts_reader import left_schema
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.commands import Repeat
@@ -113,7 +112,7 @@ class Writers:
         order = self.order
         path = f"{order.pipeline}/left/{order.batch}/attempt-{order.attempt}-{self.run}/{name}"
 
-        def write(sink: _Hashed) -> int:
+        def write(sink: NewFile) -> int:
             records = 0
             with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as writer:
                 for batch in rows:
@@ -142,7 +141,7 @@ class Writers:
             return None
         path = f"{order.pipeline}/left/{order.batch}/attempt-{order.attempt}-{self.run}/{leaving.name}"
 
-        def write(sink: _Hashed) -> list[PartitionSlice]:
+        def write(sink: NewFile) -> list[PartitionSlice]:
             schema, written = left_schema(columns), []
             with pa.ipc.new_stream(sink, schema, options=_COMPRESSED) as writer:
                 # The schema is written with the first batch, before the first partition.
@@ -168,7 +167,7 @@ class Writers:
     def _partition(self, table: str, path: str, partition: int, rows: pa.Table) -> Artefact:
         """Write a partition of an upserted table. It may have no rows any more."""
 
-        def write(sink: _Hashed) -> list[PartitionSlice]:
+        def write(sink: NewFile) -> list[PartitionSlice]:
             pq.write_table(rows, sink, compression="zstd", write_page_checksum=True)
             return [PartitionSlice(partition, 0, sink.size, len(rows))]
 
@@ -181,7 +180,7 @@ class Writers:
         if first is None:
             return None
 
-        def write(sink: _Hashed) -> int:
+        def write(sink: NewFile) -> int:
             records = len(first)
             with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
                 writer.write_batch(first)
@@ -193,16 +192,12 @@ class Writers:
         return self._put(role, name, path, write)
 
     def _put(
-        self, role: Role, name: str, path: str, write: Callable[[_Hashed], int | list[PartitionSlice]]
+        self, role: Role, name: str, path: str, write: Callable[[NewFile], int | list[PartitionSlice]]
     ) -> Artefact:
         """Write a new file. `write` returns its number of records, or the slice of each partition."""
         uri = self.order.uri(path)
         with reaching("the file cannot be written", uri, AGAIN):
-            with self.files.create(uri) as stream:
-                sink = _Hashed(stream)
-                written = write(sink)
-            with self.files.open(uri) as file:
-                size, etag = version(uri, file)
+            written, sink, size, etag = self.files.written(uri, write)
         if size != sink.size:
             what = f"{sink.size} bytes were written, {size} bytes are there"
             raise OutcomeUnknown.of(Kind.STORE_UNKNOWN, what, uri, Repeat(), written=sink.size, found=size)
@@ -255,26 +250,3 @@ def _cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _positions(task: int, first: int, count: int) -> np.ndarray:
     """The positions of a task's rows in a partition, from row number `first` on."""
     return np.arange(first, first + count, dtype=np.int64) + task * POSITIONS
-
-
-class _Hashed:
-    """A sink that counts and digests the bytes."""
-
-    closed = False
-
-    def __init__(self, stream: pa.NativeFile) -> None:
-        self._stream = stream
-        self.digest = sha256()
-        self.size = 0
-
-    def write(self, data: bytes) -> int:
-        self.digest.update(data)
-        self.size += len(data)
-        self._stream.write(data)
-        return len(data)
-
-    def flush(self) -> None:
-        self._stream.flush()
-
-    def close(self) -> None:
-        """The stream's owner closes it."""

@@ -1,4 +1,4 @@
-"""Every store behaves alike: one suite over those in memory, in a folder and in S3."""
+"""Every store behaves alike: one suite over those in memory, in a folder and in S3, and over one that remembers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from pathlib import Path
 import pytest
 
 from coset.batches.sweeping import pipelines_in
+from partitioning.documents.remembering_store import RememberingStore
 from partitioning.documents.store import KeyPage, Store
 from partitioning.documents.stores import store_at
 from tests.memory_store import MemoryStore
 
 
-@pytest.fixture(params=["memory", "folder", "s3"])
+@pytest.fixture(params=["memory", "remembering", "folder", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     match request.param:
         case "memory":
             return MemoryStore()
+        case "remembering":
+            return RememberingStore(MemoryStore())
         case "folder":
             return store_at(str(tmp_path / "store"))
     request.getfixturevalue("s3")
@@ -41,8 +44,9 @@ def test_the_first_writer_of_a_new_object_wins_and_the_second_is_told_what_is_th
 
 def test_a_plain_put_replaces(store: Store) -> None:
     store.put("report.html", b"old")
-    store.put("report.html", b"new")
+    stored = store.put("report.html", b"new")
     assert store.get("report.html") == b"new"
+    assert store.head("report.html") == stored
 
 
 def test_what_is_deleted_is_gone_and_may_be_deleted_again(store: Store) -> None:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -283,15 +284,18 @@ def test_other_records_than_the_first_run_read_are_told(store: Store, tmp_path: 
     history = Batches(store, tmp_path, pipeline=appended)
     history.batch(0)
     backfill = history.backfilled(Asked(0, 0, Settings()))
-    key = f"{backfill.name}/audits/0/attempt-0/coverage.parquet"
-    audited = pq.read_table(io.BytesIO(store.get(key) or b""))
+    key = f"{backfill.name}/audits/0/attempt-0/tables.zip"
+    with ZipFile(io.BytesIO(store.get(key) or b"")) as tables:
+        audited = pq.read_table(io.BytesIO(tables.read("coverage.parquet")))
     digests = [
         f"{digest}0" if place == 2 else digest for place, digest in enumerate(audited["digest_found"].to_pylist())
     ]
     column = audited.schema.get_field_index("digest_found")
-    sink = io.BytesIO()
+    sink, packed = io.BytesIO(), io.BytesIO()
     pq.write_table(audited.set_column(column, audited.schema.field(column), [digests]), sink)
-    store.put(key, sink.getvalue())
+    with ZipFile(packed, "w") as tables:
+        tables.writestr("coverage.parquet", sink.getvalue())
+    store.put(key, packed.getvalue())
     with pytest.raises(CosetError, match="the backfill read other records of clicks-2 than the first run"):
         actions.comparison(store, backfill)
 

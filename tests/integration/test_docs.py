@@ -11,12 +11,15 @@ import pytest
 from coset.batches import steps
 from coset.batches.audit import audit, load
 from coset.batches.evidence import evidence
+from coset.reports.batch_index import published
 from coset.reports.site import Site
 from demo.s3_server import S3Server
 from expectations.checkpoint import judge
+from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
+from partitioning.model.verdict import Commit
 from tests.evidence import first_of_all
 from tests.reference import log, pipeline, planned, run
 from tests.reference import store as receipts
@@ -39,6 +42,8 @@ def docs(store: Store, tmp_path: Path) -> Store:
     audit(ledger, plan, 0)
     audited, before = load(ledger, plan, 0), first_of_all(plan)
     assert judge(plan, evidence(audited, before), {}, attempt=0, site=Site(tmp_path, store)).success
+    # The pages of lists are written by who publishes.
+    published(Site(tmp_path, store), plan.pipeline, 0, Commit(digest(plan), plan.batch, "", ()), {})
     return store
 
 

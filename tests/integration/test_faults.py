@@ -162,7 +162,7 @@ def test_a_table_whose_creation_is_not_answered_is_created_once(what: str, store
     assert rows(store.root) == expected(0)
 
 
-@pytest.mark.parametrize(("method", "key"), [("HEAD", "/data/"), ("GET", "/_delta_log"), ("GET", "/verdicts/0.json")])
+@pytest.mark.parametrize(("method", "key"), [("GET", "/data/"), ("GET", "/_delta_log"), ("GET", "/verdicts/0.json")])
 def test_a_store_that_stops_answering_reads_is_unreachable_and_publishes_nothing(
     method: str, key: str, store: Store, proxy: FaultProxy
 ) -> None:

@@ -72,11 +72,9 @@ def test_a_batch_ends_right_though_one_request_in_twenty_is_spoiled(
 
 # What is asked of the store, and the step of a batch that asks it.
 REQUESTS = [
-    ("HEAD", LANDED, "plan"),
     ("GET", LANDED, "plan"),
     ("GET", "list-type", "plan"),
     ("GET", LOG, "plan"),
-    ("HEAD", LANDED, "run"),
     ("GET", LANDED, "run"),
     ("PUT|POST", ROWS, "run"),
     ("GET", ROWS, "check"),

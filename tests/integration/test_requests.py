@@ -37,6 +37,7 @@ def test_a_batch_asks_what_the_page_reckons_with(s3_counted: Asked, tmp_path: Pa
     s3_counted.since()
     ref, said = steps.plan(scale.pipeline(TASKS), STORE, Settings.parse(groups=GROUPS))
     assert ref is not None, said
+    ref = ref.in_hand()
     with Local(processes=1) as runner:
         for group in range(GROUPS):
             runner.group(ref, group)

@@ -118,7 +118,7 @@ def test_the_report_says_what_was_read_decided_and_published(store: Store, tmp_p
     run_groups(ref)
     steps.audit(ref)
     steps.check(ref, tmp_path)
-    steps.publish(ref)
+    steps.publish(ref, tmp_path)
     text = steps.report(ref, tmp_path)
     (row,) = [line for line in text.splitlines() if line.startswith("| flights | flights")]
     assert [cell.strip() for cell in row.split("|")[3:-1]] == ["43", "41", "2", "0", "40"]

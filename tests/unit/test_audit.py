@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+from zipfile import ZipFile
+
+import pyarrow.parquet as pq
 import pytest
 
 from coset.batches import audit as audits
-from coset.batches.audit import audit, load
+from coset.batches.audit import audit, load, load_some
 from partitioning.documents.document import digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Refused
@@ -15,6 +19,8 @@ from partitioning.model.takes import Disposition
 from partitioning.values import replace
 from tests.reference import Seen, log, pipeline, planned, run, store
 
+# The columns of coverage that earlier versions do not have.
+ADDED = ["bad_records", "set_aside", "kept_aside", "digest_aside", "digest_kept"]
 TAILS = [f"N{number}" for number in range(40)]
 KEYS: dict[str, list[str | None]] = {"flights": [None, *TAILS, *TAILS[:25], None], "planes": [*TAILS]}
 
@@ -80,6 +86,36 @@ def test_what_was_stored_is_read_back() -> None:
     assert read.coverage.equals(made.coverage)
     assert read.keys.equals(made.keys)
     assert read.violations.equals(made.violations)
+
+
+def test_tables_of_earlier_versions_lie_in_files_of_their_own_and_lack_columns() -> None:
+    plan, seen = batch("refuse")
+    ledger = store(plan, seen)
+    made, key = audit(ledger, plan, 0), f"{plan.pipeline}/audits/{plan.batch}/attempt-0"
+    packed = ledger.store.get(f"{key}/tables.zip") or b""
+    ledger.store.delete(f"{key}/tables.zip")
+    with ZipFile(io.BytesIO(packed)) as tables:
+        for name in set(tables.namelist()) - {"closed.parquet"}:
+            table = pq.read_table(io.BytesIO(tables.read(name)))
+            older = table.drop_columns([each for each in ADDED if each in table.column_names])
+            pq.write_table(older, sink := io.BytesIO())
+            ledger.store.put(f"{key}/{name}", sink.getvalue())
+    found = load_some(ledger, plan, 0, "coverage", "violations")
+    assert list(found["coverage"].columns) == list(made.coverage.columns)
+    assert found["coverage"].drop(columns=ADDED).equals(made.coverage.drop(columns=ADDED))
+    assert found["violations"].equals(made.violations)
+    with pytest.raises(Refused, match=r"^the audit table is missing[^\n]*\n[^\n]*attempt-0/closed.parquet"):
+        load(ledger, plan, 0)
+
+
+def test_a_damaged_file_of_tables_is_to_be_made_again() -> None:
+    plan, seen = batch()
+    ledger = store(plan, seen)
+    audit(ledger, plan, 0)
+    key = f"{plan.pipeline}/audits/{plan.batch}/attempt-0/tables.zip"
+    ledger.store.put(key, (ledger.store.get(key) or b"")[:-30])
+    with pytest.raises(Refused, match=r"the audit tables cannot be read[\s\S]*tables.zip[\s\S]*coset run delays"):
+        load(ledger, plan, 0)
 
 
 def test_auditing_twice_gives_the_same_tables() -> None:

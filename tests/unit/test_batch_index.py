@@ -12,7 +12,7 @@ import pytest
 from coset.reports.batch_index import add, compare, exchange, give_up, made_anew, page_of, published, rows_since, since
 from coset.reports.plots import DRAWN
 from coset.reports.site import Site, listed, outcome
-from partitioning.documents.store import Store
+from partitioning.documents.store import Entry, Store
 from partitioning.model.outcome import Outcome
 from partitioning.model.usual import BEFORE
 from partitioning.model.verdict import Commit, TableVersion
@@ -209,9 +209,9 @@ class Counting(MemoryStore):
         self.moved.append(len(found or b""))
         return found
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: bytes) -> Entry:
         self.moved.append(len(data))
-        super().put(key, data)
+        return super().put(key, data)
 
 
 def test_rows_of_earlier_versions_only_say_whether_they_were_proved() -> None:

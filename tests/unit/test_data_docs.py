@@ -6,19 +6,29 @@ import json
 import re
 from pathlib import Path
 
+from coset.reports.batch_index import published
 from coset.reports.site import Site
-from expectations.checkpoint import judge
+from expectations.checkpoint import Evidence, judge
+from partitioning.documents.document import digest
+from partitioning.model.plan import Plan
+from partitioning.model.verdict import Commit
 from partitioning.values import replace
 from tests.evidence import batch, evidence, judged
 from tests.memory_store import MemoryStore
 from tests.reference import log, pipeline, planned, run
 
 
+def prove(plan: Plan, found: Evidence, site: Site, attempt: int = 0) -> None:
+    """Judge an attempt, and say that it was published: only then the pages of lists have it."""
+    judge(plan, found, {}, attempt=attempt, site=site)
+    published(site, plan.pipeline, attempt, Commit(digest(plan), plan.batch, "", ()), {})
+
+
 def test_pages_accumulate_and_the_index_lists_them_newest_first(tmp_path: Path) -> None:
     plan, seen = batch()
     site = Site(tmp_path, MemoryStore())
     for number in (0, 1, 2):
-        judge(replace(plan, batch=number), evidence(plan, seen), {}, attempt=0, site=site)
+        prove(replace(plan, batch=number), evidence(plan, seen), site)
     names = [f"batch-{number}-attempt-0.html" for number in (2, 1, 0)]
     for text in (
         (tmp_path / "delays" / "index.html").read_text(),
@@ -35,7 +45,7 @@ def test_a_fresh_machine_lists_earlier_pages_without_links_that_lead_nowhere(tmp
     plan, seen = batch()
     found, kept = evidence(plan, seen), MemoryStore()
     for number in (0, 1):
-        judge(replace(plan, batch=number), found, {}, attempt=0, site=Site(tmp_path / str(number), kept))
+        prove(replace(plan, batch=number), found, Site(tmp_path / str(number), kept))
     text = (tmp_path / "1" / "delays" / "index.html").read_text()
     assert 'href="batch-1-attempt-0.html"' in text
     assert 'href="batch-0-attempt-0.html"' not in text
@@ -55,13 +65,13 @@ def test_the_index_has_the_newest_batches_and_earlier_ones_have_lists_of_a_hundr
     def listed(name: str) -> list[tuple[int, int]]:
         return [(row["batch"], row["attempt"]) for row in json.loads(site.store.get(f"delays/docs/{name}.json") or b"")]
 
-    judge(replace(plan, batch=350), found, {}, attempt=0, site=site)
+    prove(replace(plan, batch=350), found, site)
     assert listed("index") == [(number, 0) for number in range(350, 99, -1)]
     assert listed("batches-0") == [(number, 0) for number in range(99, -1, -1)]
     assert 'href="index.html"' in (tmp_path / "delays" / "batches-0.html").read_text()
     # One of long ago is tried again.
-    judge(replace(plan, batch=7), found, {}, attempt=1, site=site)
-    judge(replace(plan, batch=430), found, {}, attempt=0, site=site)
+    prove(replace(plan, batch=7), found, site, attempt=1)
+    prove(replace(plan, batch=430), found, site)
     assert listed("index") == [(430, 0), *((number, 0) for number in range(350, 199, -1))]
     assert listed("batches-100") == [(number, 0) for number in range(199, 99, -1)]
     assert listed("batches-0") == sorted(

@@ -1,0 +1,58 @@
+"""A store for one piece of work, which fetches a document that stays as it was put only once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from partitioning.documents.store import Entry, KeyPage, Store
+
+# Documents that are put if absent, and neither changed nor removed: whoever has one has what counts.
+_STAYS = re.compile(r"store-id|[^/]+/(?:plans|receipts|verdicts|commits|journal)/[0-9]+[./].*")
+
+
+class RememberingStore:
+    """The same store, for one process that works on one batch. Take a new one for other work.
+
+    That there is no such document is never remembered: another process may put it at any time.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.root, self._store = store.root, store
+        self._known = dict[str, bytes]()
+
+    def get(self, key: str) -> bytes | None:
+        if key not in self._known and (found := self._store.get(key)) is not None:
+            return self._remembered(key, found)
+        return self._known.get(key)
+
+    def put_new(self, key: str, data: bytes) -> bytes:
+        return self._remembered(key, self._store.put_new(key, data))
+
+    def put(self, key: str, data: bytes) -> Entry:
+        self._known.pop(key, None)
+        return self._store.put(key, data)
+
+    def delete(self, key: str) -> None:
+        self._known.pop(key, None)
+        self._store.delete(key)
+
+    def uri(self, key: str) -> str:
+        return self._store.uri(key)
+
+    def get_part(self, key: str, start: int, end: int, etag: str) -> bytes | None:
+        return self._store.get_part(key, start, end, etag)
+
+    def head(self, key: str) -> Entry | None:
+        return self._store.head(key)
+
+    def list(self, prefix: str, limit: int | None = None) -> Iterator[Entry]:
+        return self._store.list(prefix, limit)
+
+    def page(self, prefix: str, after: str, limit: int | None = None) -> KeyPage:
+        return self._store.page(prefix, after, limit)
+
+    def _remembered(self, key: str, data: bytes) -> bytes:
+        if _STAYS.fullmatch(key):
+            self._known[key] = data
+        return data
