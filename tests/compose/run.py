@@ -25,8 +25,8 @@ PASSWORDS = "/airflow/simple_auth_manager_passwords.json.generated"
 WORK = "/tmp/spark-work"
 WORKERS = ("spark-worker-1", "spark-worker-2")
 EXECUTOR = "CoarseGrainedExecutorBackend"
-BEGUN_WITHIN_SECONDS = 240
-# As the limits in docker-compose.yml have it, on a machine that has little else to do.
+BEGUN_WITHIN_SECONDS = 600
+# When it has started: as the limits in docker-compose.yml have it.
 GOES_ON_WITHIN_SECONDS = 60
 # What each service's own process is called: it is the first of its container, so that the container ends with it.
 FIRST = {
@@ -162,11 +162,13 @@ def _run_dag_and_kill_airflow(compose: Compose, airflow: AirflowApi) -> None:
 
     compose("start", "airflow")
     _wait(compose, airflow)
+    started = time.monotonic() - begun
     with step(f"let Airflow go on with the run of {DAG}") as said:
         tries = [task["try_number"] for task in airflow.succeeded(DAG, run, look)]
         check(went_on, "no group was run again")
-        said.append(f"it ran a group again {went_on[0]:.0f} s after its start; up to {max(tries)} tries of a task")
-    check(went_on[0] < GOES_ON_WITHIN_SECONDS, f"it went on after {went_on[0]:.0f} s")
+        after = f"{went_on[0]:.0f} s after its start, which took {started:.0f} s"
+        said.append(f"it ran a group again {after}; up to {max(tries)} tries of a task")
+    check(went_on[0] < started + GOES_ON_WITHIN_SECONDS, f"it went on {after}")
 
 
 def _applications(compose: Compose) -> set[str]:
