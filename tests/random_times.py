@@ -53,13 +53,17 @@ def alone(one: Flow, op: str, second: int, name: str) -> tuple[Flow, InTime]:
 def expiring(one: Flow, second: int, name: str, *, may_upsert: bool) -> tuple[Flow, list[InTime]]:
     """What expires of a flow, counted or the latest of each key; by chance the others are upserted, if they may be."""
     how = ("combine", "latest")[second % 2]
+    upserts = may_upsert and second // 2 % 2
+    if upserts:
+        # What is upserted has a key.
+        one = one.filter(f"{quote(one.key)} IS NOT NULL", name=f"{name}f")
     said: dict[str, Any] = {"time": "t", "keep": LIFE * MINUTE, "name": f"{name}l"}
     columns = "min(a) AS a, max(b) AS b, sum(n)::BIGINT AS n, max(t) AS t"
     newest = "(t, coalesce(n, -1), coalesce(a, ''), coalesce(b, ''))"
     alive = one.combine(columns, running=True, **said) if how == "combine" else one.latest(newest, **said)
     ended = alive.expired(name=name)
     found = [InTime(ended.step, "expired", (one.step,), (columns_of(one),), how)]
-    if may_upsert and second // 2 % 2:
+    if upserts:
         alive.write(f"t-{alive.step}", mode="upsert")
         found.append(InTime(alive.step, "alive", (one.step,), (columns_of(one),), how))
     return ended, found
