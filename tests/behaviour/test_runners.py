@@ -176,10 +176,10 @@ def test_cancelling_ends_what_runs(kind: str, spark_server: SparkServer) -> None
         assert until(lambda: working(os.getpid()))
         runner.cancel()
         with pytest.raises(CosetError) as caught:
-            asked.result(timeout=10)
+            asked.result(timeout=60)
     assert type(caught.value) is CosetError
     assert batch.ledger.receipt(0, 0, 0) is None
-    assert until(lambda: not working(os.getpid()), within=10)
+    assert until(lambda: not working(os.getpid()), within=60)
 
 
 def test_cancelling_what_runs_in_this_process_begins_no_other_task() -> None:
