@@ -38,10 +38,8 @@ class KnownStream:
         if known is None:
             return cls()
         of_now = [end for end in known.ends if end.end and end.partition < stream.partitions]
-        ends, columns = (
-            {end.partition: end.end for end in of_now},
-            _still_declared(stream, without_made(stream, known.columns)),
-        )
+        ends = {end.partition: end.end for end in of_now}
+        columns = _still_declared(stream, without_made(stream, known.columns))
         whole, files = before.is_read_whole(stream), [file for end in of_now for file in end.files]
         last = {end.partition: end.files[-1] for end in of_now if end.files and not whole}
         last = {number: file for number, file in last.items() if isinstance(source_of(file.path), LandedSource)}
