@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from itertools import groupby
@@ -50,8 +51,6 @@ UNCHAINED = ("test_kafka_demo", "test_kafka_leaders", "test_kafka_secured")
 
 # Of a test in a file that takes so long, `make test` tries the first case, and the others are marked as long.
 MANY_SECONDS = 20
-# But these are commands that follow each other.
-WHOLE = ("test_readme",)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -74,7 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for test, cases in groupby(items, lambda item: item.nodeid.partition("[")[0]):
         short = [case for case in cases if case.get_closest_marker("long") is None]
         file = test.partition("::")[0]
-        if of_file[file] >= MANY_SECONDS and Path(file).stem not in WHOLE:
+        if of_file[file] >= MANY_SECONDS:
             for case in short[1:]:
                 case.add_marker(pytest.mark.long)
 
@@ -169,6 +168,12 @@ def _computed(process: str = "self") -> float:
     """Seconds of the processor that a process took, all that it started, and what of them has ended."""
     with suppress(FileNotFoundError, ProcessLookupError):
         stat = Path("/proc", process, "stat").read_text().rpartition(")")[2].split()
-        started = [Path(thread, "children").read_text().split() for thread in Path("/proc", process, "task").iterdir()]
-        return sum(map(int, stat[11:15])) / _TICKS + sum(_computed(each) for some in started for each in some)
+        return sum(map(int, stat[11:15])) / _TICKS + sum(map(_computed, _started(process)))
     return 0.0
+
+
+def _started(process: str) -> Iterator[str]:
+    """The processes that one has started and that it has not waited for; its threads may end meanwhile."""
+    for thread in Path("/proc", process, "task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            yield from Path(thread, "children").read_text().split()

@@ -103,6 +103,7 @@ def test_a_dag_that_fails_twice_and_then_finds_nothing_to_do_is_told_by_two_mess
     assert not any(SECRET.encode() in (store.get(entry.key) or b"") for entry in store.list("clicked/"))
 
 
+@pytest.mark.long
 def test_airflows_own_notifiers_and_a_connection_hear_each_message_once(
     dag: Callable[..., Any], root: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -156,6 +157,7 @@ def test_without_a_notifier_no_task_has_a_callback(dag: Callable[..., Any]) -> N
     assert all(task.on_failure_callback for task in dag().tasks)
 
 
+@pytest.mark.long
 def test_a_backfill_that_fails_has_incidents_of_its_own(
     dag: Callable[..., Any], root: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

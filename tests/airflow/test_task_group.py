@@ -92,6 +92,7 @@ def test_groups_that_share_a_task_run_one_after_the_other_and_once(connection, c
     assert "group 0 of batch 0" not in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_group_whose_server_is_gone_is_submitted_and_says_so(capsys):
     ref = planned()
     operator(ref, "spark_gone", "sea").execute({})

@@ -74,6 +74,7 @@ def test_waves_run_one_after_the_other(parsed, store_root):
     assert sorted(published(store_root, "airports", "dest", "flights", "origins")) == raw().execute(query).fetchall()
 
 
+@pytest.mark.long
 def test_more_groups_than_airflow_maps_a_task_to_share_its_copies(parsed, store_root, monkeypatch):
     monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "2")
     run = parsed("flights_by_route").test(run_conf={"groups": 5})

@@ -24,7 +24,9 @@ _ALL = "abcdefgh"
 
 @pytest.mark.parametrize(
     ("batches", "seed", "missing"),
-    few([(7, 0, "null"), (7, 1, "drop"), (7, 2, "null"), (7, 3, "drop"), (1, 0, "drop"), (1, 1, "null")]),
+    few(
+        [(3, 0, "null"), (7, 0, "null"), (7, 1, "drop"), (7, 2, "null"), (7, 3, "drop"), (1, 0, "drop"), (1, 1, "null")]
+    ),
 )
 def test_the_same_records_have_the_same_versions_wherever_batches_are_cut(
     store: Store, batches: int, seed: int, missing: str
@@ -67,6 +69,7 @@ def test_a_record_waits_for_a_version_that_comes_late_and_what_comes_later_still
     assert sum(one.versions.late for one in closed if one.versions) == 1
 
 
+@pytest.mark.long
 def test_a_version_that_is_older_than_what_is_kept_is_still_valid_until_another_follows_or_it_is_deleted(
     store: Store,
 ) -> None:

@@ -180,6 +180,7 @@ def test_of_a_replaced_table_readers_see_the_last_batch(store: Store, tmp_path: 
     assert history.seen() == before
 
 
+@pytest.mark.long
 def test_what_is_kept_must_be_what_later_batches_went_on_from(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)
     for number in range(3):
@@ -213,6 +214,7 @@ def test_what_is_kept_must_be_what_later_batches_went_on_from(store: Store, tmp_
         actions.undo(store, again, "")
 
 
+@pytest.mark.long
 def test_an_upserted_table_gets_all_rows_that_should_have_been(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)
     for minute, identities in enumerate([dict.fromkeys(range(20), 10), {1: 3}, {2: 30}, {3: 4, 4: 40}]):
@@ -224,6 +226,7 @@ def test_an_upserted_table_gets_all_rows_that_should_have_been(store: Store, tmp
     assert [row[:2] for row in history.seen("newest")] == sorted(wanted.items())
 
 
+@pytest.mark.long
 def test_what_was_removed_since_cannot_be_taken_back(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)
     for number in range(2):
@@ -362,6 +365,7 @@ def test_a_swap_that_stopped_is_finished_first(
     assert history.seen() == before
 
 
+@pytest.mark.long
 def test_compacted_batches_are_exchanged_unless_they_were_put_together(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path, pipeline=appended)
     for number in range(3):

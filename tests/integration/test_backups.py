@@ -96,6 +96,7 @@ def test_after_a_loss_the_backup_goes_on(lost: str, shop: Shop) -> None:
     shop.is_right()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", few(("delta.after", "plan.after", "group-0.after", "verdict.after", "commit.before")))
 def test_any_moment_is_one_to_back_up(point: str, shop: Shop) -> None:
     shop.publish()
@@ -135,6 +136,7 @@ def test_documents_older_than_the_tables_want_the_tables_of_their_backup(part: s
     shop.is_right()
 
 
+@pytest.mark.long
 def test_tables_older_than_the_documents_want_the_documents_of_their_backup(shop: Shop) -> None:
     shop.publish()
     shop.backed_up()

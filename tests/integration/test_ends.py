@@ -83,6 +83,7 @@ def test_counts_that_go_down_and_up_again_lose_and_repeat_nothing(world: World) 
         world.check()
 
 
+@pytest.mark.long
 def test_partitions_that_come_back_without_their_old_files_go_on_where_they_were(world: World) -> None:
     for count in (8, 4):
         world.recount("views", count)

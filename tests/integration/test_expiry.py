@@ -171,6 +171,7 @@ def test_keys_that_cannot_expire_are_refused() -> None:
         clicks.latest("seen").expired()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("point", few(("group-0.before", "group-0.after", "verdict.after", "delta.after")))
 def test_a_batch_in_which_keys_expire_and_that_is_killed_gives_them_once(
     point: str, expired: Expiring, tmp_path: Path
@@ -191,6 +192,7 @@ def test_a_batch_in_which_keys_expire_and_that_is_killed_gives_them_once(
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["combine", "latest"])
 def test_a_backfill_with_other_tasks_gives_the_same_keys_that_expired(how: str, store: Store, tmp_path: Path) -> None:
     expiring = Expiring(store, how)

@@ -147,6 +147,7 @@ def check_published(ref: BatchRef, store: Store, docs: Path) -> None:
     assert f"{WRITES * RECORDS:,} records" in steps.report(ref, docs)
 
 
+@pytest.mark.long
 def test_a_leader_that_moves_after_planning_makes_no_difference(brokers: Brokers, store: Store, tmp_path: Path) -> None:
     ref = planned(brokers, store)
     brokers.stop(2)

@@ -58,6 +58,7 @@ def _begin(how: str, store: Store) -> None:
     joined.land(_ARRIVED.clicks[30:], _ARRIVED.views[30:])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [AS_OF, "left", "full"])
 def test_a_backfill_with_other_tasks_gives_the_same_rows_by_the_same_watermarks(
     how: str, store: Store, tmp_path: Path

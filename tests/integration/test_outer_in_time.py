@@ -23,7 +23,9 @@ _NEVER = 5_000_000_000
 
 @pytest.mark.parametrize(
     ("batches", "seed", "how"),
-    few([(7, 0, "full"), (7, 1, "left"), (7, 2, "full"), (7, 3, "left"), (1, 0, "left"), (1, 1, "full")]),
+    few(
+        [(3, 0, "full"), (7, 0, "full"), (7, 1, "left"), (7, 2, "full"), (7, 3, "left"), (1, 0, "left"), (1, 1, "full")]
+    ),
 )
 def test_the_same_records_give_the_same_pairs_wherever_batches_are_cut(
     store: Store, batches: int, seed: int, how: str

@@ -95,11 +95,13 @@ def _rows(table: DeltaTable, names: list[str]) -> Iterator[Row]:
         yield tuple(value.minute if name == "seen" else value for name, value in row.items())
 
 
-@pytest.mark.parametrize("seed", few(range(3)))
-def test_tables_hold_what_one_process_makes_of_all_batches(seed: int, store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("batches", "seed"), few([(3, 0), *((6, seed) for seed in range(3))]))
+def test_tables_hold_what_one_process_makes_of_all_batches(
+    batches: int, seed: int, store: Store, tmp_path: Path
+) -> None:
     chosen = random.Random(seed)
     history, oracle, partitions = History(store, tmp_path, tables), Oracle(), 4
-    for _ in range(6):
+    for _ in range(batches):
         partitions = chosen.choice([partitions, partitions, 2 * partitions]) if partitions < 16 else partitions
         keys = chosen.sample(range(30), chosen.choice([1, 2, 10]))
         clicks = [Click(f"key-{number}", chosen.randrange(100), chosen.randrange(60)) for number in keys * 2]

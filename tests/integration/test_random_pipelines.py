@@ -157,6 +157,7 @@ def test_each_batch_gives_what_duckdb_makes_of_its_records(seed: int, tmp_path_f
     check_batches(random.Random(seed), store_at(str(tmp_path_factory.mktemp("random") / "store")), run_groups)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", few([204, 187, 28]))
 def test_a_sample_runs_on_spark(seed: int, spark_server: SparkServer, store: Store) -> None:
     with Connect(spark_server.address, token=spark_server.token, master="nowhere") as runner:

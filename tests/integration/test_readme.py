@@ -79,11 +79,13 @@ def test_the_trial_needs_no_server_and_no_java(folder: Path, monkeypatch: pytest
     assert "Plan sha256:" in run(f"{COSET} explain spent.py", environment, folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", [line for line in commands(README) if line.startswith(COSET) and line not in TRIAL])
 def test_the_command_runs(command: str, environment: dict[str, str], folder: Path) -> None:
     assert run(command, environment, folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", few(commands(RUNNERS)))
 def test_the_command_of_a_runner_publishes_a_batch(command: str, environment: dict[str, str], folder: Path) -> None:
     assert "at version" in run(command, environment | {"COSET_STORE": f"{STORE}/{uuid.uuid4().hex}"}, folder)
@@ -120,5 +122,6 @@ def test_make_has_the_targets_that_a_page_names(page: str, needed: set[str]) -> 
         subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, check=True)
 
 
+@pytest.mark.long
 def test_the_pipeline_of_the_example_is_published(environment: dict[str, str], folder: Path) -> None:
     assert store_at(STORE).get("late/commits/0.json") is not None

@@ -133,6 +133,7 @@ def test_an_upserted_table_is_judged_as_it_would_be_after_the_batch() -> None:
     assert found[6] == ("in 20 % of the rows of paid, late is null, and at most 10 % may be",)
 
 
+@pytest.mark.long
 def test_a_backfill_measures_an_upserted_table_as_its_batches_did(tmp_path: Path) -> None:
     trial = Trial(paid(*ALL, mode="upsert"), tmp_path)
     for batch in (orders(10), orders(2, amount=7), orders(3, 8, late=None), orders(1, 4, amount=6)):
@@ -232,6 +233,7 @@ def test_arguments_that_cannot_be_are_refused(stated: dict[str, Any], what: str)
         warned(paid(stated), orders(2))
 
 
+@pytest.mark.long
 def test_too_little_history_is_no_failure_and_too_many_rows_are_published_once_somebody_says_so(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ def test_an_open_batch_of_a_released_version_is_given_up_and_planned_anew(
     check(store, version, batches=2)
 
 
+@pytest.mark.long
 def test_batches_of_a_released_version_are_run_again_and_swapped(s3: object, tmp_path: Path) -> None:
     # Those of 0.1.0 cannot be compared: the digests of what they read were others.
     version = "0.2.0"

@@ -245,6 +245,7 @@ def test_a_step_that_fails_on_all_records_together_stops_the_batch(store: Store,
         ran(flow.pipeline, store, tmp_path)
 
 
+@pytest.mark.long
 def test_a_step_that_fails_on_very_many_records_stops_the_batch(store: Store, tmp_path: Path) -> None:
     land(store, home("ann"), 0, [line("ann", "much", offset) for offset in range(120)])
     with pytest.raises(Refused, match="so it is on more than 100 records, of which this is one"):

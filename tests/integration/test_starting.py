@@ -61,6 +61,7 @@ def test_the_commands_of_its_readme_say_what_it_has_landed(made: Path) -> None:
     assert said[3].startswith("## spent, batch 0: ✓ proved\n")
 
 
+@pytest.mark.long
 def test_the_commands_of_the_guide_run_in_it(tmp_path: Path) -> None:
     page, *others = (
         (ROOT / "docs" / "guide" / f"{name}.md").read_text() for name in ("own-repository", "upgrading", "own-pipeline")
@@ -103,6 +104,7 @@ def test_its_pipelines_are_listed_with_those_of_the_store(tmp_path: Path) -> Non
     assert (row["pipeline"], row["newest"]["outcome"], row["file"]) == ("spent", "proved", None)
 
 
+@pytest.mark.long
 def test_its_dags_are_some_that_airflow_loads(made: Path) -> None:
     program = (
         "import scheduled; print(sorted(scheduled.spent.task_ids)); scheduled.spent_backfill, scheduled.spent_undo"

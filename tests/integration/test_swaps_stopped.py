@@ -97,6 +97,7 @@ def test_is_said_to_be_half_by_whoever_may_not_write(
     assert (told["half"]["done"], told["half"]["missing"]) == (["counts"], ["newest"])
 
 
+@pytest.mark.long
 def test_is_finished_before_a_batch_is_published(
     two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +168,7 @@ def test_what_was_taken_back_is_not_put_in_place_by_a_cleared_task(
     assert seen(store)[1] == chosen(before[1])
 
 
+@pytest.mark.long
 def test_what_was_taken_back_is_not_put_in_place_by_going_on_with_it(two_batches: Store, tmp_path: Path) -> None:
     words = ("backfill", NEWEST, "--from", "0", "--cascade", "--scheme", "tasks(2)", "--runner", "local")
     assert "It is in place" in coset(*words).stdout

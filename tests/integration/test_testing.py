@@ -149,12 +149,17 @@ def late() -> tuple[Pipeline, Landed]:
     return pipeline, {"orders": ORDERS[1:12:5], "customers": changing}
 
 
+@pytest.mark.long
 def test_a_join_with_a_table_that_changes_is_named() -> None:
     pipeline, rows = late()
     with pytest.raises(AssertionError) as caught:
         assert_same_everywhere(pipeline, rows, batches=True)
     then = "if that is meant, give depends_on_batches=('late',)"
     assert f"table late comes from by_country, which joins: {then}" in str(caught.value)
+
+
+def test_batches_may_depend_only_on_tables_that_there_are() -> None:
+    pipeline, rows = late()
     with pytest.raises(Refused, match="the pipeline writes no table 'later'"):
         assert_same_everywhere(pipeline, rows, batches=True, depends_on_batches=("later",))
 

@@ -49,6 +49,7 @@ def test_what_is_run_can_be_run_where_it_is_installed(bare: Path) -> None:
     assert os.access(java, os.X_OK)
 
 
+@pytest.mark.long
 def test_a_trial_needs_no_extra(bare: Path, company: Path) -> None:
     assert [*bare.parent.rglob("pyspark"), *bare.parent.rglob("airflow"), *bare.parent.rglob("confluent_kafka")] == [
         *bare.parent.rglob("site-packages/coset/airflow")

@@ -45,7 +45,13 @@ KILLED = (
 
 @pytest.mark.parametrize(
     ("batches", "seed", "late"),
-    few([*((7, seed, late) for seed in range(2) for late in LATES), *zip((1, 1, 1), range(3), LATES, strict=True)]),
+    few(
+        [
+            (3, 0, "correct"),
+            *((7, seed, late) for seed in range(2) for late in LATES),
+            *zip((1, 1, 1), range(3), LATES, strict=True),
+        ]
+    ),
 )
 def test_the_same_records_give_the_same_windows_wherever_batches_are_cut(
     store: Store, batches: int, seed: int, late: str
@@ -137,6 +143,7 @@ def test_what_comes_after_its_window_was_given_is_dropped_and_counted(begun: Beg
     ]
 
 
+@pytest.mark.long
 def test_a_window_is_given_again_with_what_comes_late_until_it_is_kept_no_more(begun: Begun, tmp_path: Path) -> None:
     windowed = _closed(begun, "correct")
     windowed.land([Click("a", 3, 1)], [])
@@ -159,7 +166,7 @@ def test_a_window_is_given_again_with_what_comes_late_until_it_is_kept_no_more(b
     assert windowed.windows()[0] == ("a", 0, 3, 8)
 
 
-@pytest.mark.parametrize("cuts", [(0, 1, 2), (0, 2), (0, 1, 1, 2)])
+@pytest.mark.parametrize("cuts", [(0, 2), (0, 1, 2), (0, 1, 1, 2)])
 def test_what_a_join_gives_alone_is_in_its_window_wherever_batches_are_cut(cuts: tuple[int, ...]) -> None:
     pipeline = Pipeline("pairs", source="s3://landing/topics")
     time: dict[str, Any] = {"key": "k", "time": "seen::TIMESTAMP"}
@@ -237,6 +244,7 @@ def test_a_window_has_one_row_for_each_key() -> None:
         run(pipeline, {"clicks": [{"k": "a", "id": 1, "seen": "2026-01-01 12:00"}]})
 
 
+@pytest.mark.long
 def test_what_comes_after_its_window_was_given_is_set_aside_and_proved(begun: Begun, tmp_path: Path) -> None:
     windowed = _closed(begun, "set aside")
     windowed.land([Click("a", 3, 1), Click("a", 4, 46), Click("c", 5, _NEVER)], [Click("d", 6, 2)])
@@ -289,6 +297,7 @@ def test_a_session_closes_after_its_gap_and_nothing_that_is_late_becomes_a_part_
 _PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "windowed.py")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("point", "late"), few(KILLED))
 def test_a_batch_that_gives_windows_and_is_killed_gives_them_once(
     point: str, late: str, begun: Begun, tmp_path: Path
@@ -302,6 +311,7 @@ def test_a_batch_that_gives_windows_and_is_killed_gives_them_once(
     ]
 
 
+@pytest.mark.long
 def test_a_batch_that_gives_sessions_and_is_killed_gives_them_once(begun: Begun, tmp_path: Path) -> None:
     assert _killed("verdict.after", "sessions", begun, tmp_path) == [
         ("a", 0, 1, 1),
@@ -325,6 +335,7 @@ def _killed(point: str, late: str, begun: Begun, tmp_path: Path) -> list[Window]
     return [window for window in windowed.windows() if window[0] in {"a", "b"}]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("late", ["drop", "correct", "sessions"])
 def test_a_backfill_gives_the_same_windows_by_the_same_watermarks(late: str, begun: Begun, tmp_path: Path) -> None:
     windowed = _closed(begun, late)

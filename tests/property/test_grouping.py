@@ -276,7 +276,7 @@ def test_groups_hold_each_task_once_and_the_heaviest_is_near_the_best_possible(s
     assert max(group.bytes for group in made) <= Fraction(4, 3) * best
 
 
-@pytest.mark.parametrize("skew", few([True, False]))
+@pytest.mark.parametrize("skew", few([True, False], always=0))
 @pytest.mark.timeout(60)
 def test_a_hundred_thousand_tasks_in_a_thousand_groups_move_seldom(skew: bool) -> None:
     rnd = random.Random(5)

@@ -59,6 +59,7 @@ def archive(java: dict[str, str], jars: Path, tmp_path_factory: pytest.TempPathF
     return file
 
 
+@pytest.mark.long
 def test_the_archive_that_was_made_is_used(java: dict[str, str], archive: Path, jars: Path) -> None:
     option = archive_option(java, archive.parent)
     assert str(archive) in option
@@ -67,6 +68,7 @@ def test_the_archive_that_was_made_is_used(java: dict[str, str], archive: Path, 
     assert "shared objects file" in spark
 
 
+@pytest.mark.long
 def test_an_archive_that_does_not_fit_is_left_out_without_a_word(
     java: dict[str, str], archive: Path, tmp_path: Path
 ) -> None:

@@ -53,7 +53,7 @@ def test_spark_that_cannot_start_is_told_with_its_log(make: Callable[[str], Runn
         gc.collect()
 
 
-@pytest.mark.parametrize("kind", ["spark", "spark-submit", "connect"])
+@pytest.mark.parametrize("kind", ["connect", "spark", "spark-submit"])
 def test_a_job_that_fails_is_told_with_the_log_of_spark(kind: str, good: SmallBatch, spark_server: SparkServer) -> None:
     # DuckDB does not take it, which is no finding of a task's but a bug of whoever asks for it.
     memory = "a lot"
@@ -71,6 +71,7 @@ def test_a_job_that_fails_is_told_with_the_log_of_spark(kind: str, good: SmallBa
     assert _log_named_by(caught.value).exists()
 
 
+@pytest.mark.long
 def test_a_log_that_nobody_needs_is_not_left(s3: S3Server, logs: Path) -> None:
     batch = small_batch()
     runners: tuple[Runner, ...] = (Spark("local[1]"), SparkSubmit("local[1]"))
@@ -118,6 +119,7 @@ def test_a_machine_without_java_gets_the_one_from_pypi(monkeypatch: pytest.Monke
     assert "JAVA_HOME" not in environment()
 
 
+@pytest.mark.long
 def test_a_group_runs_on_the_java_from_pypi(good: SmallBatch, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in java_from_pypi().items():
         monkeypatch.setenv(name, value)

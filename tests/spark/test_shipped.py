@@ -88,6 +88,7 @@ def test_a_worker_without_the_package_says_so(shop: Path, spark_server: SparkSer
     assert refused.value.findings[0].where.endswith(", in the process that runs its tasks")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", RUNNERS)
 def test_what_is_shipped_runs_on_workers_that_do_not_have_it(
     kind: str, shop: Path, spark_server: SparkServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
