@@ -107,3 +107,52 @@ class Skewed:
                 connection.register("views", batch)
                 rows.extend(connection.execute(sql).fetchall())
         return sorted(rows, key=str)
+
+
+class Met:
+    """Views and clicks, both with the hot key, some keys on one side only, joined in full."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._source = f"{store.root}/topics"
+        self.pipeline = Pipeline("met", source=self._source)
+        views = self.pipeline.stream("views", key="k", partitions=8)
+        clicks = self.pipeline.stream("clicks", key="k", partitions=4)
+        views.join(clicks, "views.v AS v, clicks.c AS c", how="full", name="joined").write("met")
+        self.landed: list[tuple[pa.Table, pa.Table]] = []
+
+    def land(self, seed: int) -> None:
+        views = skewed(4_000, seed, others=1_000)
+        bot = pa.table({"k": [HOT], "c": pa.array([-seed], pa.int64())})
+        others = [f"key-{number}" for number in range(500, 1_500)]
+        clicks = pa.concat_tables([pa.table({"k": others, "c": pa.array(range(1_000), pa.int64())}), bot])
+        land_table(views, "views", self._source, key="k", partitions=8)
+        land_table(clicks, "clicks", self._source, key="k", partitions=4)
+        self.landed.append((views, clicks))
+
+    def planned(self) -> tuple[BatchRef, Plan]:
+        ref, _ = steps.plan(self.pipeline, self.store.root, Settings(hot_keys=HotKeys.OWN_TASK))
+        assert ref is not None
+        return ref, ref.load()[1]
+
+    def run(self, docs: Path | None) -> Plan:
+        ref, plan = self.planned()
+        if docs is None:
+            run_and_publish_unjudged(ref)
+        else:
+            run_and_publish(ref, docs)
+        return plan
+
+    def rows(self) -> list[str]:
+        table = DeltaTable(f"{self.store.root}/tables/met").to_pyarrow_table()
+        return sorted(map(str, zip(*table.select(["k", "v", "c"]).to_pydict().values(), strict=True)))
+
+    def direct(self) -> list[str]:
+        """What two dictionaries say."""
+        rows: list[tuple[object, object, object]] = []
+        for views, clicks in self.landed:
+            right = dict(zip(*clicks.to_pydict().values(), strict=True))
+            left = list(zip(*views.to_pydict().values(), strict=True))
+            rows += [(key, v, right.get(key)) for key, v in left]
+            rows += [(key, None, c) for key, c in right.items() if key not in {key for key, _ in left}]
+        return sorted(map(str, rows))

@@ -23,6 +23,7 @@ from partitioning.model.streams import Column, Discovered
 from partitioning.planning.planner import plan_batch
 from partitioning.sections import many
 from partitioning.sizing.footprint import Footprint, footprint
+from partitioning.sizing.hotown import HotOwn, hot_own
 from partitioning.sizing.hotpartitions import HotPartition, hot_partitions
 from partitioning.sizing.hotsplits import HotSplit, hot_splits
 from partitioning.sizing.proposal import Proposal, Targets, propose, with_scheme
@@ -71,12 +72,13 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Compared:
     """The rows of each stage, what is proposed, the hot partitions, each with the row of what spreads it, and what it
-    does to split hot keys."""
+    does to split hot keys, or to give them tasks of their own."""
 
     rows: Mapping[str, tuple[Row, ...]]
     proposal: Proposal
     hot: tuple[tuple[HotPartition, Row], ...]
     splits: tuple[HotSplit, ...] = ()
+    own: tuple[HotOwn, ...] = ()
 
 
 def basis(
@@ -122,15 +124,17 @@ def compare(basis: Basis, settings: Settings, texts: Sequence[str], targets: Tar
         stage.name: tuple(_rows(basis, settings, plan, stage, _candidates(stage, proposal, asked, hot, targets)))
         for stage in plan.stages
     }
-    return Compared(rows, proposal, hot, _splits(basis, settings))
+    left, split, own = (
+        _about_hot_keys(basis, settings, each) for each in (HotKeys.LEAVE, HotKeys.SPLIT, HotKeys.OWN_TASK)
+    )
+    return Compared(rows, proposal, hot, hot_splits(left, split), hot_own(own))
 
 
-def _splits(basis: Basis, settings: Settings) -> tuple[HotSplit, ...]:
-    """What it does, or would do, to split hot keys."""
-    left, split = (basis.plan(changed(settings, hot_keys=hot_keys)) for hot_keys in (HotKeys.LEAVE, HotKeys.SPLIT))
-    assert left is not None
-    assert split is not None
-    return hot_splits(left, split)
+def _about_hot_keys(basis: Basis, settings: Settings, hot_keys: HotKeys) -> Plan:
+    """The plan that does this about hot keys, whatever the settings say."""
+    plan = basis.plan(changed(settings, hot_keys=hot_keys))
+    assert plan is not None
+    return plan
 
 
 def _spread(basis: Basis, settings: Settings, plan: Plan) -> Iterator[tuple[HotPartition, Row]]:

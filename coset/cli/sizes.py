@@ -30,6 +30,7 @@ from partitioning.model.statistics import Statistics
 from partitioning.sections import many, percent, size
 from partitioning.sizing.footprint import Footprint
 from partitioning.sizing.hotkeys import HotKey, hot_keys
+from partitioning.sizing.hotown import HotOwn
 from partitioning.sizing.hotpartitions import HotPartition
 from partitioning.sizing.hotsplits import HotSplit
 from partitioning.sizing.proposal import Proposal, Targets
@@ -60,7 +61,13 @@ def schemes(named: str, root: str, settings: Settings, asked: Asked) -> Answer:
     compared_on = basis(pipeline, standing, known_after(ledger, standing.published).ends, past, settings)
     if compared_on is None:
         sentence = "Nothing to compare: no records have arrived yet"
-        nothing: dict[str, Any] = {"stages": [], "hot_partitions": [], "hot_keys": None, "hot_splits": []}
+        nothing: dict[str, Any] = {
+            "stages": [],
+            "hot_partitions": [],
+            "hot_keys": None,
+            "hot_splits": [],
+            "hot_own": [],
+        }
         return Answer({"sentence": sentence, **nothing}, [sentence])
     compared = compare(compared_on, settings, asked.schemes, targets)
     hot = _hot(standing.published, past, targets)
@@ -105,6 +112,8 @@ def told(compared_on: Basis, compared: Compared, hot: tuple[HotKey, ...] | None)
     yield _hot_keys(hot)
     if compared.splits:
         yield _hot_splits(compared.splits)
+    if compared.own:
+        yield _hot_own(compared.own)
 
 
 _NO_HISTORY = "No batch was published yet, so the proposal goes by bytes only."
@@ -192,6 +201,24 @@ def _hot_splits(splits: Sequence[HotSplit]) -> Table:
     return Table("Hot keys, split", columns, rows, notes)
 
 
+def _hot_own(keys: Sequence[HotOwn]) -> Table:
+    columns = ("key", "stage", "has", "is in task", "would have task", "longest task", "reads again at most")
+    rows = [
+        (
+            own.key,
+            own.stage,
+            percent(own.of_stage),
+            str(own.beside),
+            str(own.task),
+            f"−{percent(max(Fraction(0), 1 - own.longest))}",
+            f"+{size(own.reads_again)}",
+        )
+        for own in keys[:_MOST_HOT]
+    ]
+    notes = ['`hot_keys = "own task"` in a settings file plans the next batch so.', *_heaviest(len(keys))]
+    return Table("Hot keys, each in a task of its own", columns, rows, notes)
+
+
 def _heaviest(count: int) -> list[str]:
     return [f"The heaviest {_MOST_HOT} of {count}."] if count > _MOST_HOT else []
 
@@ -248,6 +275,7 @@ def _document(compared_on: Basis, compared: Compared, hot: tuple[HotKey, ...] | 
         "hot_partitions": [_hot_partition_plain(partition, row) for partition, row in compared.hot],
         "hot_keys": None if hot is None else [_hot_plain(key) for key in hot],
         "hot_splits": [_split_plain(split) for split in compared.splits],
+        "hot_own": [_own_plain(own) for own in compared.own],
     }
 
 
@@ -309,6 +337,18 @@ def _split_plain(split: HotSplit) -> dict[str, Any]:
         "tasks": split.tasks,
         "longest_beside_now": float(split.longest),
         "moves_at_most": split.moves,
+    }
+
+
+def _own_plain(own: HotOwn) -> dict[str, Any]:
+    return {
+        "stage": own.stage,
+        "key": own.key,
+        "key_of_stage": float(own.of_stage),
+        "is_in_task": own.beside,
+        "task": own.task,
+        "longest_beside_now": float(own.longest),
+        "reads_again_at_most": own.reads_again,
     }
 
 

@@ -16,7 +16,7 @@ from partitioning.cosets.ranges import assign_ranges
 from partitioning.documents.stored_columns import from_columns, to_columns
 from partitioning.model.plan import Input, Plan, PlannedPartition, PlannedStream, Stage
 from partitioning.model.read_ends import End, StreamProgress
-from partitioning.model.reasons import AllTogether, Dealt, HotRanges, InRanges, TaskCountReason
+from partitioning.model.reasons import AllTogether, Dealt, HotRanges, InRanges, OwnTasks, TaskCountReason
 from partitioning.model.schemes import Scheme
 from partitioning.model.takes import Task
 from partitioning.values import Value, replace
@@ -92,9 +92,14 @@ def _stage_by_rule(stored: dict[str, Any], read: _Partitions) -> tuple[Task, ...
 def _ruled(
     inputs: Sequence[Input], scheme: Scheme, cosets: int, why: TaskCountReason, read: _Partitions
 ) -> tuple[Task, ...]:
-    owners = [(residue,) for residue in range(cosets)] if scheme.keeps_keys and not isinstance(why, Dealt) else None
-    tasks = stage_tasks(inputs, cosets, owners, gathered=isinstance(why, AllTogether))
+    tasks = stage_tasks(inputs, cosets, _owners(scheme, cosets, why), gathered=isinstance(why, AllTogether))
     return assign_ranges(tasks, read, why.records) if isinstance(why, InRanges | HotRanges) else tasks
+
+
+def _owners(scheme: Scheme, cosets: int, why: TaskCountReason) -> Sequence[tuple[int, ...]] | None:
+    if isinstance(why, OwnTasks):
+        return why.owners(cosets)
+    return [(residue,) for residue in range(cosets)] if scheme.keeps_keys and not isinstance(why, Dealt) else None
 
 
 def _exceptions(ruled: Sequence[Task], tasks: Sequence[Task]) -> dict[str, Any]:

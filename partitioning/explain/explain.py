@@ -28,6 +28,7 @@ from partitioning.model.plan import (
     TaskGroup,
     TaskRef,
 )
+from partitioning.model.reasons import OwnTasks
 from partitioning.model.statistics import Statistics
 from partitioning.model.takes import Task
 from partitioning.sections import MOST_ROWS, Section, cut, many, runs, section, size
@@ -174,7 +175,8 @@ def _stage(plan: Plan, stage: Stage, groups: Mapping[TaskRef, int]) -> Section:
 
 
 def _stage_notes(plan: Plan, stage: Stage) -> Iterator[str]:
-    cosets = many(stage.cosets, "coset" if stage.partitioner else "task")
+    count = sum(1 for task in stage.tasks if task.owns) if isinstance(stage.why, OwnTasks) else stage.cosets
+    cosets = many(count, "coset" if stage.partitioner else "task")
     yield f"Scheme {stage.scheme}, {cosets}: {stage_reason(stage)}."
     yield "Steps: " + (", ".join(step.name for step in stage.steps) or "none") + "."
     yield from (note for source in stage.inputs if (note := _input(source)))

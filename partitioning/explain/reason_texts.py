@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from typing import assert_never
 
 from partitioning.model.placement import OPAQUE, KeyHash, Placement
@@ -35,9 +36,12 @@ from partitioning.model.reasons import (
     MovesAlong,
     OnePerPartition,
     OtherWave,
+    OwnTask,
+    OwnTasks,
     PlacedOtherwise,
     PutBy,
     Said,
+    SplitPartition,
     Unifying,
     Unplaced,
 )
@@ -185,7 +189,7 @@ def _last_location(last: LastLocation) -> str:
 
 
 def _task_count(stage: Stage) -> str:
-    match stage.why:
+    match why := stage.why:
         case OnePerPartition():
             return f"one task per stream partition, {stage.cosets} in all"
         case InRanges(partitions, records):
@@ -195,36 +199,46 @@ def _task_count(stage: Stage) -> str:
             return "one task per stream partition"
         case AllTogether(steps):
             return f"one task, as {' and '.join(steps)} {_verb(steps, 'needs', 'need')} all records together"
-        case AsAsked(cosets):
-            return f"{cosets} as asked"
+        case AsAsked() | GcdOf():
+            return _by_scheme(stage, why)
         case Dealt(partitions, cosets):
             return f"{many(cosets, 'task')} for {partitions:,} partitions, as no step needs keys together"
         case Unifying():
-            level = f"level {stage.why.level} of {stage.why.levels} before {stage.why.combine}"
-            return f"{level}: {many(stage.why.unifiers, 'unifier')} for each partition"
+            level = f"level {why.level} of {why.levels} before {why.combine}"
+            return f"{level}: {many(why.unifiers, 'unifier')} for each partition"
         case HotRanges(stage_name, records, partitions):
-            keys = [
-                f"partition {split.partition} in {split.tasks}, as {split.key!r} has {split.percent} % of the records"
-                for split in partitions
-            ]
             most = many(records, "record")
-            return f"ranges of at most {most} for {stage_name}: {listed(keys)}"
-        case GcdOf(counts, cosets):
-            feeding = "the most cosets of a stage that feeds it (without elastic)"
-            source = f"gcd({', '.join(map(str, counts))})" if counts else feeding
-            factor = "" if stage.scheme.number is None else f"{stage.scheme.number} × "
-            only = cosets == 1 and max(counts, default=1) > 1
-            hint = ": ONE task is all there is, choose elastic(F) or tasks(L) for more" if only else ""
-            return f"{factor}{source} = {cosets}{hint}"
+            return f"ranges of at most {most} for {stage_name}: {listed(map(_split, partitions))}"
+        case OwnTasks(of, keys):
+            return "; ".join([_by_scheme(stage, of), *map(_own, keys, count(of.cosets))])
         case _:
-            assert_never(stage.why)
+            assert_never(why)
+
+
+def _by_scheme(stage: Stage, why: AsAsked | GcdOf) -> str:
+    if isinstance(why, AsAsked):
+        return f"{why.cosets} as asked"
+    feeding = "the most cosets of a stage that feeds it (without elastic)"
+    source = f"gcd({', '.join(map(str, why.counts))})" if why.counts else feeding
+    factor = "" if stage.scheme.number is None else f"{stage.scheme.number} × "
+    only = why.cosets == 1 and max(why.counts, default=1) > 1
+    hint = ": ONE task is all there is, choose elastic(F) or tasks(L) for more" if only else ""
+    return f"{factor}{source} = {why.cosets}{hint}"
+
+
+def _split(split: SplitPartition) -> str:
+    return f"partition {split.partition} in {split.tasks}, as {split.key!r} has {split.percent} % of the records"
+
+
+def _own(own: OwnTask, task: int) -> str:
+    return f"{own.key!r} has task {task} for itself, as it has {own.percent} % of the records"
 
 
 def _choice(stage: Stage) -> Iterator[str]:
     """Who chose the scheme, unless the number of tasks says so."""
     if not stage.given:
         yield "default where none meet" if stage.scheme == MAX else "default where keys must meet"
-    elif not isinstance(stage.why, AsAsked):
+    elif not isinstance(stage.why.of if isinstance(stage.why, OwnTasks) else stage.why, AsAsked):
         yield "as given"
 
 

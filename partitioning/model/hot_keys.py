@@ -8,8 +8,10 @@ from enum import StrEnum
 class HotKeys(StrEnum):
     """`split`: several tasks read ranges of the stream partitions that hold hot keys, where all steps allow it.
 
-    `leave`: all records of a key are in one task, whatever the key weighs.
+    `own task`: each hot key has a task for itself, beside those of the other keys, whatever the steps do. `leave`: all
+    records of a key are in one task, whatever the key weighs.
     """
 
     SPLIT = "split"
+    OWN_TASK = "own task"
     LEAVE = "leave"

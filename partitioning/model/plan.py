@@ -21,7 +21,15 @@ from partitioning.model.offsets import OffsetRange, Span, StreamPartition
 from partitioning.model.placement import Placement
 from partitioning.model.private import private_names
 from partitioning.model.read_ends import Ends, Forgotten, StreamProgress
-from partitioning.model.reasons import CountChange, ExchangeReason, HotRanges, MoveReason, TaskCountReason, Unifying
+from partitioning.model.reasons import (
+    CountChange,
+    ExchangeReason,
+    HotRanges,
+    MoveReason,
+    OwnTasks,
+    TaskCountReason,
+    Unifying,
+)
 from partitioning.model.schemes import Scheme
 from partitioning.model.streams import Column, InputFile, NullKeys, Stream
 from partitioning.model.takes import Task
@@ -299,6 +307,11 @@ class Stage(Value, frozen=True):
     def streams(self) -> tuple[StreamInput, ...]:
         """The streams it reads, in declared order."""
         return tuple(read for read in self.inputs if isinstance(read, StreamInput))
+
+    @property
+    def by_scheme(self) -> int:
+        """How many cosets it has by its scheme. Those with hot keys may be cut finer, so that these have own tasks."""
+        return self.why.of.cosets if isinstance(self.why, OwnTasks) else self.cosets
 
     @property
     def unifies(self) -> bool:

@@ -49,6 +49,34 @@ class GcdOf(Value, frozen=True, tag="gcd", tag_field="reason"):
     cosets: int
 
 
+class OwnTask(Value, frozen=True):
+    """A task for one `key` and its `residue`. The key had `percent` of its stage's records in the last batch."""
+
+    key: str
+    residue: int
+    percent: int
+
+
+class OwnTasks(Value, frozen=True, tag="own tasks", tag_field="reason"):
+    """As many tasks as `of` says, for all keys but a few that make a task heavy; then one for each of these `keys`."""
+
+    of: AsAsked | GcdOf
+    keys: tuple[OwnTask, ...]
+
+    def owners(self, cosets: int) -> tuple[tuple[int, ...], ...]:
+        """The residues, modulo a multiple `cosets` of the cosets without these keys, that each task owns.
+
+        >>> OwnTasks(AsAsked(2), (OwnTask("bot", 3, 40),)).owners(8)
+        ((0, 2, 4, 6), (1, 5, 7), (3,))
+        """
+        apart = [own.residue for own in self.keys]
+        others = (range(first, cosets, self.of.cosets) for first in range(self.of.cosets))
+        return (
+            *(tuple(residue for residue in owned if residue not in apart) for owned in others),
+            *((residue,) for residue in apart),
+        )
+
+
 class BeforeMoving(Value, frozen=True, tag="before moving", tag_field="reason"):
     """Each partition that holds records of both partition counts has a task, which only reads what must move."""
 
@@ -87,7 +115,7 @@ class HotRanges(Value, frozen=True, tag="hot ranges", tag_field="reason"):
 
 
 TaskCountReason = (
-    OnePerPartition | InRanges | AllTogether | AsAsked | Dealt | GcdOf | BeforeMoving | Unifying | HotRanges
+    OnePerPartition | InRanges | AllTogether | AsAsked | Dealt | GcdOf | OwnTasks | BeforeMoving | Unifying | HotRanges
 )
 
 

@@ -82,7 +82,7 @@ def statistics_of(plan: Plan, receipts: Iterable[Receipt]) -> Statistics:
         plan.batch,
         _read(tasks) | _written(plan, tasks),
         {task.task: _figures(plan, task) for task in tasks},
-        {stage.name: stage.cosets for stage in plan.stages},
+        {stage.name: stage.by_scheme for stage in plan.stages},
         most_groups(plan),
         tuple(key for task in tasks for key in _keys(task)),
         tuple(_heavy(tasks)),

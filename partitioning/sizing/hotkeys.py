@@ -105,8 +105,8 @@ def _remedy(
     if MASK in hot:
         return NOTHING, None, "keys are private, so which number of tasks parts them cannot be said"
     rest = task - key.total
-    for tasks in range(2 * stage.cosets, max_tasks + 1, stage.cosets):
-        beside = Fraction(rest * stage.cosets, tasks)
+    for tasks in range(2 * stage.by_scheme, max_tasks + 1, stage.by_scheme):
+        beside = Fraction(rest * stage.by_scheme, tasks)
         if key.total + beside <= enough and _alone(inputs[0], key.key, hot, tasks):
             why = f"in one of {tasks} tasks it shares with about {round(beside):,} records instead of {rest:,}"
             return ISOLATE, scheme_of(tasks), why

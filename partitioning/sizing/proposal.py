@@ -149,13 +149,13 @@ class _Candidate(Value, frozen=True):
 def _stage(plan: Plan, stage: Stage, history: Sequence[Statistics], targets: Targets) -> Sized:
     steps = tuple(step.name for step in stage.steps)
     if fixed := _fixed(plan, stage):
-        return Sized(stage.name, steps, None, len(stage.tasks), stage.cosets, fixed)
+        return Sized(stage.name, steps, None, len(stage.tasks), stage.by_scheme, fixed)
     workload = Workload.of(plan, stage)
     target, unit = _target(stage, history, targets)
     candidates = _candidates(workload, targets)
     best, why = _best(candidates, target, unit, targets)
     past = [batch.cosets[stage.name] for batch in history if stage.name in batch.cosets]
-    before = past[-1] if past else stage.cosets
+    before = past[-1] if past else stage.by_scheme
     present = next((candidate for candidate in candidates if candidate.tasks == before), None)
     if present is not None and present is not best:
         if (age := _age(past)) is not None and age < targets.cooldown:
@@ -169,17 +169,17 @@ def _stage(plan: Plan, stage: Stage, history: Sequence[Statistics], targets: Tar
 def _fixed(plan: Plan, stage: Stage) -> str:
     """Why the number of tasks is not for sizing to choose; empty if it is."""
     if stage.partitioner is not None:
-        return f"stays at {stage.cosets}: its partitioner {stage.partitioner} chooses"
+        return f"stays at {stage.by_scheme}: its partitioner {stage.partitioner} chooses"
     if stage.scheme.most_records is not None:
         return f"stays at {stage.scheme}: its tasks go by the records of each batch"
     if isinstance(stage.why, Unifying):
-        return f"stays at {stage.cosets}: the fan-in of {stage.why.combine} says how many unifiers it needs"
+        return f"stays at {stage.by_scheme}: the fan-in of {stage.why.combine} says how many unifiers it needs"
     if together := [step.name for step in stage.steps if gathers(step)]:
-        return f"stays at {stage.cosets}: {', '.join(together)} must have all records together"
+        return f"stays at {stage.by_scheme}: {', '.join(together)} must have all records together"
     sized = {exchange.name for exchange in plan.exchanges if traffic(plan, exchange).bytes is not None}
     unsized = (read for read in stage.inputs if not isinstance(read, StreamInput | StateInput))
     if unknown := [read.name for read in unsized if read.name not in sized]:
-        return f"stays at {stage.cosets}: the size of {', '.join(unknown)} is known only once it is written"
+        return f"stays at {stage.by_scheme}: the size of {', '.join(unknown)} is known only once it is written"
     return ""
 
 

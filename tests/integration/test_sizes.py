@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,14 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
+from partitioning.hashes import placement_hash
+from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import TaskRef
 from partitioning.model.statistics import HeavyShare, KeyFigures, Statistics, TaskFigures
 from partitioning.sizing.hotkeys import hot_keys
 from partitioning.sizing.hotpartitions import hot_partitions
 from partitioning.sizing.proposal import Targets
+from partitioning.values import replace as replace_value
 from tests.commands import coset
 from tests.goldens import expect_golden
 from tests.landed import land_table
@@ -118,6 +122,33 @@ def test_a_hot_key_that_could_be_split_is_shown_with_what_that_saves_and_costs(
     assert "flights-1   flights      1   75.0 %   N1    67.0 %          9   −88.9 %        +9.7 kB" in shown
     assert '`hot_keys = "split"` in a settings file plans the next batch so.' in shown
     assert "split    hot_keys = 'split' gives ranges of its stream partition to several tasks" in shown
+
+
+def test_a_hot_key_that_could_have_a_task_of_its_own_is_shown_with_what_that_saves_and_costs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = tuple(tails_found(25_000, 10_000))
+    counts = enumerate([170_000, 70_000, 70_000, 70_000])
+    took = {TaskRef(STAGE, task): TaskFigures(count, 10 * count) for task, count in counts}
+    key = KeyFigures(TaskRef(STAGE, 0), "N1", {"flights": 95_000})
+    past = Statistics(0, tasks=took, cosets={STAGE: 4}, keys=(key,))
+    basis = Basis(tails(), found, {"tail_activity": COLUMNS}, 0, None, None, (past,), "")
+    result = compare(basis, Settings(), [], Targets())
+    (own,) = result.own
+    task = placement_hash("N1") % 4
+    assert (own.stage, own.key, own.of_stage, own.beside, own.task) == (STAGE, "N1", Fraction(1, 4), task, 4)
+    # A quarter of the stage and a sixteenth of a task, beside a quarter and a task.
+    assert own.longest == (Fraction(1, 4) + Fraction(3, 16) / 16) / (Fraction(1, 4) + Fraction(3, 16))
+    # A partition of flights in three, as 12 of them share 4 with 64, and one of planes in 8.
+    assert own.reads_again == 10 * (3 * 25_000 + 10_000)
+    show(*told(basis, result, None))
+    shown = capsys.readouterr().out
+    assert f"N1    flights+planes   25.0 %            {task}                 4   −40.2 %" in shown
+    assert '`hot_keys = "own task"` in a settings file plans the next batch so.' in shown
+    # What is proposed goes by the number of tasks without it.
+    with_own = replace(basis, history=(replace_value(past, cosets={}),))
+    sized = compare(with_own, Settings(hot_keys=HotKeys.OWN_TASK), [], Targets()).proposal.stages[0]
+    assert sized.before == 4
 
 
 def test_unifiers_follow_the_stage_before_them_whatever_is_compared() -> None:

@@ -9,9 +9,10 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.documents.document import decode, encode
 from partitioning.errors import Refused
-from partitioning.model.plan import Plan, Stage, StateInput
+from partitioning.model.hot_keys import HotKeys
+from partitioning.model.plan import Plan, Stage, StateInput, TaskRef
 from partitioning.model.schemes import Scheme
-from partitioning.model.statistics import Statistics
+from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
 from partitioning.planning.changeover import changeovers
 from partitioning.planning.planner import plan_batch
 from partitioning.planning.stages.bounds import most_waves
@@ -30,7 +31,8 @@ schemes = st.one_of(
 
 
 class Round(Value, frozen=True):
-    """What happens before a batch and how it is planned. An abandoned batch is not published."""
+    """What happens before a batch and how it is planned. An abandoned batch is not published. Keys that are `hot` get a
+    task of their own in each stage that can tell them apart."""
 
     counts: tuple[int, ...]
     keys: tuple[tuple[int, int | None], ...]
@@ -39,6 +41,7 @@ class Round(Value, frozen=True):
     dealt: tuple[int, ...]
     limit: int | None
     abandoned: bool
+    hot: tuple[str, ...] = ()
 
 
 rounds = st.builds(
@@ -50,6 +53,8 @@ rounds = st.builds(
     st.lists(st.integers(0, 3), max_size=2).map(tuple),
     st.one_of(st.none(), st.none(), st.integers(1, 4)),
     st.sampled_from([False, False, False, True]),
+    # Texts of any key format.
+    st.lists(st.sampled_from(["01", "02", "03"]), max_size=2, unique=True).map(tuple),
 )
 
 
@@ -64,6 +69,21 @@ def settings_of(pipeline: Pipeline, chosen: Round) -> Settings:
         {name: PartitionerRef("tests.runner:Uneven", {"tasks": tasks}) for name, tasks in dealt if tasks},
         groups=3,
         limit=chosen.limit,
+        hot_keys=HotKeys.OWN_TASK if chosen.hot else HotKeys.LEAVE,
+    )
+
+
+def with_hot(known: Statistics, plan: Plan, hot: tuple[str, ...]) -> Statistics:
+    """Figures by which these keys make a task of each stage heavy."""
+    tasks = [(stage, TaskRef(stage.name, task.task)) for stage in plan.stages for task in stage.tasks]
+    return replace(
+        known,
+        tasks={task: TaskFigures(10_000, 1) for _, task in tasks},
+        keys=tuple(
+            KeyFigures(TaskRef(stage.name, 0), key, {stage.inputs[0].name: 9_000})
+            for stage in plan.stages
+            for key in hot
+        ),
     )
 
 
@@ -116,6 +136,9 @@ def test_records_and_state_reach_their_tasks_whatever_the_pipeline_and_however_i
         asked = settings_of(pipeline, chosen)
         try:
             plan = planned(pipeline, landing, batch, before, asked, known)
+            if plan is not None and chosen.hot:
+                plan = planned(pipeline, landing, batch, before, asked, with_hot(known, plan, chosen.hot))
+                assert plan is not None
         except Refused as refusal:
             unknown = [finding for finding in refusal.findings if not any(said in finding.what for said in FITS)]
             if unknown:
@@ -132,7 +155,7 @@ def test_records_and_state_reach_their_tasks_whatever_the_pipeline_and_however_i
             by_plan.held, direct.states = held, states
         else:
             published = plan
-        if before is not None and not changeovers(pipeline.streams, before.ends):
+        if before is not None and not chosen.hot and not changeovers(pipeline.streams, before.ends):
             fresh = planned(pipeline, landing, 0, None, asked, known)
             assert fresh is not None
             assert [timeless(stage) for stage in plan.stages] == [timeless(stage) for stage in fresh.stages]

@@ -11,6 +11,7 @@ from partitioning.model.placement import OPAQUE
 from partitioning.model.schemes import SchemeKind
 from partitioning.model.unifiers import levels
 from partitioning.planning.exchanges.derived_placements import derive_placements, places, target
+from partitioning.planning.stages.own_tasks import MOST_KEYS
 from partitioning.planning.stages.scheme_choice import chosen_schemes
 from partitioning.planning.stages.task_counts import MOST_OF_COMMON
 
@@ -55,7 +56,8 @@ def most_waves(pipeline: Pipeline, settings: Settings = DEFAULTS) -> int:
 def most_tasks(pipeline: Pipeline, settings: Settings = DEFAULTS) -> int:
     """More tasks than any stage has under the schemes that are named, unless a partitioner makes more.
 
-    A stage has as many as the largest number that is named, times a factor, or one for each partition that it reads.
+    A stage has as many as the largest number that is named, times a factor, or one for each partition that it reads;
+    and a few more for hot keys.
     """
     schemes = chosen_schemes(pipeline, settings)
     moved = [step.partitions or 0 for step in pipeline.steps if step.op is Op.REPARTITION]
@@ -63,4 +65,5 @@ def most_tasks(pipeline: Pipeline, settings: Settings = DEFAULTS) -> int:
     ranges = [MOST_RANGES for scheme in schemes if scheme.most_records is not None]
     largest = max([sum(stream.partitions for stream in pipeline.streams), *moved, *asked, *ranges], default=1)
     factor = max((scheme.factor for scheme in schemes), default=1)
-    return MOST_OF_COMMON * factor * largest * max(1, len(moved))
+    own = MOST_KEYS if settings.hot_keys is HotKeys.OWN_TASK else 0
+    return MOST_OF_COMMON * factor * largest * max(1, len(moved)) + own

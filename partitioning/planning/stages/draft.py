@@ -9,7 +9,15 @@ from partitioning.authoring.settings import PartitionerRef
 from partitioning.model.graph import Step
 from partitioning.model.placement import MURMUR2, Placement
 from partitioning.model.plan import Input, PlannedWrite, Stage
-from partitioning.model.reasons import AllTogether, CountChange, Dealt, InRanges, OnePerPartition, TaskCountReason
+from partitioning.model.reasons import (
+    AllTogether,
+    CountChange,
+    Dealt,
+    InRanges,
+    OnePerPartition,
+    OwnTasks,
+    TaskCountReason,
+)
 from partitioning.model.schemes import MAX, Scheme
 from partitioning.model.takes import Task
 from partitioning.planning.stages.derived_hashes import KeyHashes
@@ -55,6 +63,11 @@ class TaskCount(Value, frozen=True):
         if isinstance(self.why, InRanges):
             return self.why.partitions
         return max(1, self.cosets // self.scheme.factor)
+
+    @property
+    def by_scheme(self) -> int:
+        """L before hot keys were given tasks of their own."""
+        return self.why.of.cosets if isinstance(self.why, OwnTasks) else self.cosets
 
     @property
     def gathered(self) -> bool:

@@ -86,7 +86,7 @@ class Inputs:
 
     def _state(self, draft: StageDraft, step: Step) -> tuple[StateInput | None, Step]:
         read = step.inputs[0]
-        return self._states.of(step, self._keys[read].key, draft.key_hashes[read], draft.cosets)
+        return self._states.of(step, self._keys[read].key, draft.key_hashes[read], draft.count.by_scheme)
 
     def findings(self, draft: StageDraft) -> Iterator[Finding]:
         """Findings for a draft whose tasks would not bring equal keys together, or could not read their inputs."""

@@ -7,6 +7,7 @@ from typing import ParamSpec, TypeVar
 
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.model.hot_keys import HotKeys
 from partitioning.model.placement import Placement
 from partitioning.model.reasons import AllTogether, OnePerPartition
 from partitioning.model.schemes import MAX, Scheme
@@ -17,6 +18,7 @@ from partitioning.planning.partitioners.partitioners import Shares, assign_share
 from partitioning.planning.stages.context import StageContext
 from partitioning.planning.stages.derived_hashes import derive_hashes, keys_of
 from partitioning.planning.stages.draft import ReadKind, StageDraft, StageRead, TaskCount
+from partitioning.planning.stages.own_tasks import OwnTasksOf
 from partitioning.planning.stages.record_ranges import count_ranges
 from partitioning.planning.stages.scheme_choice import default_scheme
 from partitioning.planning.stages.task_counts import dealt, task_count
@@ -28,19 +30,28 @@ T = TypeVar("T")
 
 
 def with_cosets(
-    waves: Waves, context: StageContext, changed: Mapping[str, Changeover], findings: list[Finding]
+    waves: Waves,
+    context: StageContext,
+    changed: Mapping[str, Changeover],
+    hot_keys: HotKeys,
+    findings: list[Finding],
 ) -> tuple[StageDraft, ...]:
     """The drafts with their cosets. A stage may depend on the cosets of the stages before it.
 
     `changed` has the streams whose partition count changed. Refusals go to `findings`; the stage then has one coset.
     """
-    counter = _Counter(waves, context, changed, findings)
+    counter = _Counter(waves, context, changed, hot_keys, findings)
     return tuple(map(counter.counted, waves.drafts))
 
 
 class _Counter:
     def __init__(
-        self, waves: Waves, context: StageContext, changed: Mapping[str, Changeover], findings: list[Finding]
+        self,
+        waves: Waves,
+        context: StageContext,
+        changed: Mapping[str, Changeover],
+        hot_keys: HotKeys,
+        findings: list[Finding],
     ) -> None:
         self._keys = keys_of(waves.graph)
         self._streams = {stream.name: stream for stream in waves.graph.streams}
@@ -48,6 +59,7 @@ class _Counter:
         self._batch = context.batch
         self._planned = context.planned
         self._changed = changed
+        self._own_tasks = OwnTasksOf(context) if hot_keys is HotKeys.OWN_TASK else None
         self._findings = findings
         self._homes: dict[str, StageDraft] = {}
         self._leaving = {read.step for draft in waves.drafts for read in draft.reads if read.kind is ReadKind.RESULT}
@@ -81,6 +93,8 @@ class _Counter:
             wants=count.cosets if recounted or count.scheme.keeps_keys else max(feeding, default=1),
             natural=count.cosets if recounted else count.natural,
         )
+        if self._own_tasks and not self._changed.keys() & set(draft.streams):
+            counted = self._own_tasks.given(counted, list(placements.values()))
         for name in (*(step.name for step in draft.steps), *draft.streams):
             self._homes.setdefault(name, counted)
         return counted

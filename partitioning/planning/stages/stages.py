@@ -73,7 +73,7 @@ def cut(
         context.day_end,
     )
     changed = changeovers(graph.streams, context.ends)
-    counted = with_cosets(replace(in_waves, drafts=chosen), context, changed, findings)
+    counted = with_cosets(replace(in_waves, drafts=chosen), context, changed, settings.hot_keys, findings)
     inputs = Inputs(graph, in_waves.cuts, counted, changed, states)
     placed = [inputs.read_by(draft) for draft in counted]
     placed, ranges = _split(placed, graph, in_waves.cuts, settings, context)
@@ -116,7 +116,7 @@ def _split(
     drafts: Sequence[StageDraft], graph: Graph, cuts: Mapping[str, Cut], settings: Settings, context: StageContext
 ) -> tuple[list[StageDraft], list[Split]]:
     """The drafts, and what reads ranges of hot keys for some of them, if that is asked for."""
-    if settings.hot_keys is HotKeys.LEAVE:
+    if settings.hot_keys is not HotKeys.SPLIT:
         return list(drafts), []
     moved = {cut.source for cut in cuts.values()}
     splits = [
