@@ -337,7 +337,8 @@ class _Check:
             what, then = f"there is no column {key!r}", f"correct the name{listed}"
         elif kind not in key_format.column_types:
             what = f"key column {key!r} is {kind}, not {wanted} under key format {key_format.value!r}"
-            then = "cast it, or name the key format that fits"
+            fitting = " or ".join(f"key_format={each.value!r}" for each in KeyFormat if kind in each.column_types)
+            then = f"cast it, or declare {fitting}" if fitting else "cast it"
         else:
             return True
         self._findings.append(

@@ -110,6 +110,14 @@ def test_a_rekey_to_a_missing_column_names_those_there_are() -> None:
     assert finding.then == "correct the name; flights has tailnum, dep_delay, hops, place, _offset, _partition"
 
 
+def test_a_key_is_of_the_format_that_its_refusal_names() -> None:
+    (finding,) = findings(lambda flights, _: flights.rekey("dep_delay").write("t"))
+    assert finding.then == "cast it, or declare key_format='int'"
+    check_sql(pipeline(lambda flights, _: flights.rekey("dep_delay", key_format="int").write("t")), [FLIGHTS, PLANES])
+    (finding,) = findings(lambda flights, _: flights.rekey("hops").write("t"))
+    assert finding.then == "cast it"
+
+
 def test_a_new_key_of_each_format_can_be_made() -> None:
     def build(flights: Flow, planes: Flow) -> None:
         for key_format in KeyFormat:
