@@ -52,12 +52,12 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         row["pipeline"],
         outcome(newest).shown if newest else "never run",
-        str(newest["batch"]) if newest else "–",
-        (newest.get("began") if newest else "") or "–",
-        f"batch {proved['batch']}, {proved.get('began') or '–'}" if proved else "–",
+        str(newest["batch"]) if newest else "",
+        (newest.get("began") if newest else "") or "",
+        f"batch {proved['batch']}, {proved.get('began') or '–'}" if proved else "",
         _due(row),
-        f"{behind['lag_records']:,}, {duration(behind['lag_seconds'])}" if behind else "–",
-        f"{waiting['batch']}{', waits' if waiting['waits'] else ''}" if waiting else "–",
+        f"{behind['lag_records']:,}, {duration(behind['lag_seconds'])}" if behind else "",
+        f"{waiting['batch']}{', waits' if waiting['waits'] else ''}" if waiting else "",
         row["file"] or "not in this project",
     )
 
@@ -65,4 +65,4 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 def _due(row: Mapping[str, Any]) -> str:
     """When the next publication is due, if a schedule says it, and whether it is late."""
     due = "" if row["due"] is None else as_time(row["due"])
-    return " ".join(filter(None, ("✗ late" if row["late"] else "", due))) or "–"
+    return " ".join(filter(None, ("✗ late" if row["late"] else "", due)))

@@ -154,7 +154,7 @@ def _spark_server() -> Iterator[Check]:
     from spark_jobs.on_connect import run_orders  # noqa: PLC0415
     from spark_jobs.worker_code import Code, installed, told  # noqa: PLC0415
 
-    what, then = "Spark server", "start it, or let SPARK_MASTER name another: `coset serve` keeps one running"
+    what, then = "Spark server", "start it, or let SPARK_MASTER name another, or local[*], which needs none"
     try:
         with connected(address, os.environ.get(TOKEN)) as spark:
             (answer,) = run_orders(spark, [b""], told)

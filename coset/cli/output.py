@@ -174,7 +174,8 @@ def _show_table(table: Table) -> None:
 
 
 def _one_by_one(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Drawn:
-    """Rows below each other, a line for each cell: of a table whose words are too long to stand side by side."""
+    """Rows below each other, a line for each cell that says something: of a table whose words are too long to stand
+    side by side."""
     drawn = Drawn(box=None, show_header=False, pad_edge=False)
     drawn.add_column()
     drawn.add_column(overflow="fold")
@@ -182,7 +183,8 @@ def _one_by_one(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Drawn:
         if number:
             drawn.add_row()
         for name, cell in zip(columns, row, strict=True):
-            drawn.add_row(escape(visible(name, MOST_IN_A_CELL)), escape(visible(cell, MOST_IN_A_CELL)))
+            if cell:
+                drawn.add_row(escape(visible(name, MOST_IN_A_CELL)), escape(visible(cell, MOST_IN_A_CELL)))
     return drawn
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import pkgutil
 import sys
 import traceback
@@ -32,8 +33,9 @@ def places(project: Project) -> tuple[str, ...]:
 
 
 def names(project: Project) -> list[str]:
-    """How the project's pipelines can be named, by their places: nothing is loaded for it. Raises as `places`."""
-    return sorted(map(_short, places(project)))
+    """How the project's pipelines can be named, by their places, without files that name no `pipeline`: nothing is
+    loaded for it. Raises as `places`."""
+    return sorted(_short(place) for place in places(project) if not place.endswith(".py") or _names_one(Path(place)))
 
 
 def load(here: Here, named: str) -> Pipeline:
@@ -97,6 +99,19 @@ def _in(project: Project, named: str) -> Iterator[str]:
     elif named != USUAL:
         what, then = f"there is no folder and no module {named!r}", f"correct `pipelines` in {FILE}"
         raise Refused.of(Kind.PIPELINE_UNKNOWN, what, str(project.folder / FILE), then, named=named)
+
+
+def _names_one(path: Path) -> bool:
+    """Whether the code of a file names `pipeline`; of one that is no Python, nobody knows."""
+    try:
+        nodes = ast.walk(ast.parse(path.read_bytes()))
+    except (SyntaxError, ValueError):
+        return True
+    return any(
+        (isinstance(node, ast.Name) and node.id == "pipeline")
+        or (isinstance(node, ast.alias) and "pipeline" in {node.name, node.asname})
+        for node in nodes
+    )
 
 
 def _short(place: str) -> str:

@@ -153,9 +153,15 @@ def _row(found: Surprise) -> tuple[str, str, str]:
             )
             return f"step {found.step}", what, then
         case NeverLate():
-            what = f"it gives what is over once, and by declaration no record of {' and '.join(found.streams)} is late: "
+            what = (
+                f"it gives what is over once, and by declaration no record of {' and '.join(found.streams)} is late: "
+            )
             then = "declare by how much records may be late: late="
-            return f"step {found.step}", f"{what}one that comes after a later one of its partition may come too late", then
+            return (
+                f"step {found.step}",
+                f"{what}one that comes after a later one of its partition may come too late",
+                then,
+            )
         case OnlyGrows():
             rows = "" if not found.rows else f", {many(found.rows, 'row')} by now"
             what = f"it keeps a row for each key that it ever saw{rows}, and removes none"

@@ -231,6 +231,20 @@ def test_a_pipeline_is_found_by_its_file_and_by_its_own_name(tmp_path: Path) -> 
     assert caught.value.findings[1].where == f"{tmp_path}/shop/broken.py:1"
 
 
+def test_a_shell_completes_no_file_that_has_no_pipeline(tmp_path: Path) -> None:
+    project = project_of(written(tmp_path, 'pipelines = ["shop"]'))
+    (tmp_path / "shop").mkdir()
+    texts = {
+        "spent": PIPELINE,
+        "given": "from shop.made import pipeline\n",
+        "broken": "pipeline =\n",
+        "inputs": "KEY = 1\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / "shop" / f"{name}.py").write_text(f'"""The pipeline {name}."""\n{text}')
+    assert names(project) == ["broken", "given", "spent"]
+
+
 def test_modules_can_be_named_in_place_of_folders(tmp_path: Path) -> None:
     named = written(tmp_path, 'pipelines = ["tests.pipelines.views", "dags.pipelines"]')
     assert "tests.pipelines.views" in find(project_of(named), "views")
