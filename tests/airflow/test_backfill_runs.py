@@ -225,6 +225,7 @@ def test_other_rows_are_shown_and_swapped_only_if_somebody_approves_them(parsed,
     assert seen(store_root, "late", "tailnum", "n") == before
 
 
+@pytest.mark.long
 def test_nobody_is_asked_to_approve_what_would_be_refused(parsed, store_root, tmp_path, capsys, monkeypatch):
     from airflow.sdk.exceptions import AirflowFailException
 

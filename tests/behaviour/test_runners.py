@@ -168,6 +168,7 @@ def test_a_group_without_records_leaves_its_receipt(runner: Runner) -> None:
     assert tuple(task.task for task in receipt.tasks) == empty.tasks
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", few([kind for kind in RUNNERS if kind != IN_THIS_PROCESS]))
 def test_cancelling_ends_what_runs(kind: str, spark_server: SparkServer) -> None:
     batch = small_batch(ENDLESS)

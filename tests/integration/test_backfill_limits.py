@@ -284,6 +284,7 @@ def test_what_readers_saw_is_not_cancelled(history: Batches) -> None:
         before = stored(store)
 
 
+@pytest.mark.long
 def test_who_is_killed_once_a_backfill_is_cancelled_leaves_it_cancelled(
     history: Batches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,6 +310,7 @@ def test_who_is_killed_once_a_backfill_is_cancelled_leaves_it_cancelled(
     assert {file.path for file in _rows(store, request)}.isdisjoint(stored(store))
 
 
+@pytest.mark.long
 def test_of_a_swap_and_a_cancellation_at_once_one_is_decided(history: Batches) -> None:
     store, before = history.store, history.seen()
     pipeline = appended(5)(f"{store.root}/topics", 4)

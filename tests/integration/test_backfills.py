@@ -318,6 +318,7 @@ def test_what_was_compared_with_rows_that_do_not_count_any_more_is_compared_agai
     assert len(history.seen()) == 5
 
 
+@pytest.mark.long
 def test_of_those_who_swap_at_once_one_decides(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path, pipeline=appended)
     for number in range(2):
@@ -395,6 +396,7 @@ def test_compacted_batches_are_exchanged_unless_they_were_put_together(store: St
     history.batch(3)
 
 
+@pytest.mark.long
 def test_cleaning_leaves_what_a_backfill_has_run_and_what_it_took_away(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)
     for number in range(2):

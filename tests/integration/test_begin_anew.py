@@ -92,6 +92,7 @@ def test_a_comparison_with_the_next_plan_may_take_away_what_is_named(shop: Shop)
     )
 
 
+@pytest.mark.long
 def test_a_filter_that_is_corrected_is_seen_and_gone_on_with_by_name(shop: Shop) -> None:
     refused = plain(shop.typed("run", condition="amount >= 0"))
     assert "changed from filter amount > 0 to filter amount >= 0" in refused
@@ -101,6 +102,7 @@ def test_a_filter_that_is_corrected_is_seen_and_gone_on_with_by_name(shop: Shop)
     assert shop.worth() == {f"c{number}": 20 if number == 1 else 10 for number in range(40)}
 
 
+@pytest.mark.long
 def test_all_batches_may_be_made_anew_with_what_was_changed_by_a_backfill(shop: Shop) -> None:
     assert shop.typed("run").exit_code == 0
     made = shop.typed("backfill", "--from", "0", "--cascade", condition="amount > 100")

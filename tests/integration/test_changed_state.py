@@ -163,6 +163,7 @@ def test_a_step_keeps_what_it_kept_under_another_name(history: Changing) -> None
     assert (history.written, history.kept("sums")) == (3, wanted | {KEYS[3]: (2,)})
 
 
+@pytest.mark.long
 def test_columns_in_another_order_are_not_mixed_up(history: Changing) -> None:
     def newest(columns: str) -> Build:
         return lambda _, flow: flow.select(columns).latest("seen", name="totals").write("made")
@@ -204,6 +205,7 @@ def tallied(function: str = "") -> Build:
     return build
 
 
+@pytest.mark.long
 def test_all_rows_are_written_again_once_by_a_function(history: Changing) -> None:
     history.batch(tallied(), clicks(*range(12)))
     plan = history.batch(tallied("with_twice"), clicks(1), "tasks(3)")
@@ -360,6 +362,7 @@ def test_any_history_of_changes_keeps_what_one_process_keeps(seed: int, history:
         assert history.kept(rule.name) == rule.batch(records), f"batch {batch}"
 
 
+@pytest.mark.long
 def test_records_that_are_kept_for_a_time_get_and_lose_columns_and_another_name(history: Changing) -> None:
     minutes: dict[str, Any] = {"within": timedelta(minutes=5), "keep": timedelta(minutes=50)}
 

@@ -95,6 +95,7 @@ def test_partitions_that_come_back_without_their_old_files_go_on_where_they_were
     world.check()
 
 
+@pytest.mark.long
 def test_a_stream_that_comes_back_under_another_count_is_read_by_both(world: World) -> None:
     world.read = ["clicks"]
     world.send("clicks", 5)
@@ -158,6 +159,7 @@ def test_a_topic_that_was_made_anew_with_fewer_records_is_refused(world: World) 
     assert {finding.what.partition(",")[0] for finding in refused(world)} == {"offsets end at 1"}
 
 
+@pytest.mark.long
 def test_a_topic_that_was_made_anew_is_seen_in_a_partition_that_was_quiet_too(world: World) -> None:
     for _ in range(3):
         world.send("views", 40)
@@ -200,6 +202,7 @@ def test_files_that_expired_after_they_were_read_are_none_of_it(world: World) ->
     world.check()
 
 
+@pytest.mark.long
 def test_a_partition_that_comes_back_with_other_files_is_refused(world: World) -> None:
     for count in (8, 4):
         world.recount("views", count)
@@ -221,6 +224,7 @@ def forgotten(world: World, stream: str, partition: int | None = None, what: Wha
     return forget(Ledger(world.store, "changing"), stream, partition, what, "made anew")
 
 
+@pytest.mark.long
 def test_a_topic_that_was_made_anew_is_read_from_its_beginning_once_it_is_forgotten(world: World) -> None:
     remade(world, "clicks", 30)
     made = forgotten(world, "clicks")
@@ -290,6 +294,7 @@ def test_nothing_is_forgotten_while_a_batch_is_open_and_nothing_that_is_not_know
 # ---- plans of before
 
 
+@pytest.mark.long
 def test_plans_that_remember_nothing_are_made_good_for_by_those_before_them(world: World) -> None:
     def as_before(plan: Plan) -> Plan:
         return replace(plan, remembered=UNSET)
@@ -306,6 +311,7 @@ def test_plans_that_remember_nothing_are_made_good_for_by_those_before_them(worl
     world.check()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_undone", [False, True])
 def test_what_a_backfill_has_read_may_be_remembered_of_its_files(is_undone: bool, world: World, tmp_path: Path) -> None:
     """Whose files count can change between a plan and its check."""

@@ -81,11 +81,13 @@ def test_in_a_terminal_upkeep_says_how_far_it_is(file: Path) -> None:
     assert "folders listed: clean …" in forked.coset("clean", str(file), environment=terminal).stderr
 
 
+@pytest.mark.long
 def test_a_batch_is_run_again_beside_and_the_same(file: Path) -> None:
     done("run", str(file), *LOCAL)
     assert "identical" in done("backfill", str(file), "--from", "0", "--why", "to see", *LOCAL)
 
 
+@pytest.mark.long
 def test_a_lost_object_of_state_is_made_again(file: Path) -> None:
     done("run", str(file), *LOCAL)
     (lost, *_) = sorted((file.parent / ".coset/store/views/left").rglob("*.arrow"))

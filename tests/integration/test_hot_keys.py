@@ -50,6 +50,7 @@ def test_a_hot_key_is_split_and_the_table_is_as_duckdb_says(store: Store, tmp_pa
     assert skew.rows() == skew.direct(COUNTED)
 
 
+@pytest.mark.long
 def test_a_running_result_is_continued_by_its_owner_whether_its_key_is_split_or_not(store: Store) -> None:
     skew = Skewed(store, counted_on)
     for number, (hot_keys, scheme) in enumerate(

@@ -148,6 +148,7 @@ def test_input_that_cannot_be_read_is_told_and_its_end_too_though_nothing_is_new
     assert recorder.messages[1]["message"].startswith("It has ended: nothing is wrong any more.\n")
 
 
+@pytest.mark.long
 def test_a_process_that_is_killed_between_writing_and_telling_leaves_it_to_the_next(
     file: Path, recorder: Recorder
 ) -> None:
@@ -194,6 +195,7 @@ def test_incidents_that_cannot_be_written_change_nothing_of_the_run(
     assert "nobody could be told" in run(file, 0).stderr
 
 
+@pytest.mark.long
 def test_of_processes_that_fail_at_once_one_tells_and_each_failure_counts(store: Store) -> None:
     told = forked.at_once(4, partial(failing, store.root, 5))
     assert sorted(told) == [0, 0, 0, 1]

@@ -224,6 +224,7 @@ def test_a_secured_broker_that_is_restarted_in_the_middle_is_waited_for(
     assert [row[:2] for row in rows(store.root, "counted")] == sorted((tail, 21) for tail in TAILS)
 
 
+@pytest.mark.long
 def test_who_has_a_certificate_needs_no_password(
     secured: Secured, topic: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +250,7 @@ def test_who_has_a_certificate_needs_no_password(
     assert [row[:2] for row in rows(store.root, "counted")] == sorted((tail, 1) for tail in TAILS)
 
 
+@pytest.mark.long
 def test_a_broker_whose_certificate_is_for_another_host_is_refused(secured: Secured, topic: str, store: Store) -> None:
     named = KafkaServer(secured.seen.folder, secured.seen.address.replace("127.0.0.1", "localhost"))
     with pytest.raises(Refused, match="the broker's certificate, or that of who asks, is not accepted") as refused:

@@ -81,6 +81,7 @@ def result(store: Store, columns: int) -> list[tuple[object, ...]]:
     return [row[:columns] for row in rows(store.root, "rows")]
 
 
+@pytest.mark.long
 def test_landed_files_and_the_broker_give_the_same_rows(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
     tails = [f"N{number}" for number in range(20)]
     table = pa.table(

@@ -160,6 +160,7 @@ def test_a_table_that_is_read_whole_deletes_too(store: Store) -> None:
     assert read_of_planes(ref) == 4
 
 
+@pytest.mark.long
 def test_a_table_may_be_kept_from_some_batch_on_and_again_later(store: Store) -> None:
     fleet, read = Fleet(store), []
     for number, kept in enumerate([False, True, True, False, True, True]):
@@ -198,6 +199,7 @@ def test_records_that_expired_before_they_were_read_are_lost(store: Store) -> No
         fleet.plan()
 
 
+@pytest.mark.long
 def test_a_kept_table_that_is_not_kept_and_kept_again_has_all_its_records(store: Store) -> None:
     fleet = Fleet(store)
     fleet.land(TAILS[:4], {"N1": 1, "N2": 2})

@@ -39,7 +39,7 @@ def airports() -> list[tuple[str | None, int, int]]:
     return queried(query)
 
 
-@pytest.mark.parametrize("point", few(_POINTS))
+@pytest.mark.parametrize("point", few(_POINTS, always=0))
 def test_a_run_killed_at(point: str, source: str, store: Store, airports: list[tuple[str | None, int, int]]) -> None:
     environment = os.environ | {"FLIGHTS_SOURCE": source}
     words = ("run", "--runner", "local", _PIPELINE, "--store", store.root, "--groups", "1")

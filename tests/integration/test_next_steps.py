@@ -93,6 +93,7 @@ def nexts(kind: Kind, *words: str) -> str:
     return "\n".join(finding["next"] for finding in findings)
 
 
+@pytest.mark.long
 def test_a_backfill_that_fails_is_given_up_and_asked_for_again_and_the_live_batch_stays(
     store: Store, file: str
 ) -> None:
@@ -122,6 +123,7 @@ def test_a_backfill_that_fails_is_given_up_and_asked_for_again_and_the_live_batc
     assert store.get(key) is not None
 
 
+@pytest.mark.long
 def test_a_file_that_lands_in_a_gap_of_a_batch_is_read_by_a_backfill_with_repaired_input(
     store: Store, file: str
 ) -> None:
@@ -146,6 +148,7 @@ def test_a_file_that_lands_in_a_gap_of_a_batch_is_read_by_a_backfill_with_repair
     assert done.exit_code == 0, done.output
 
 
+@pytest.mark.long
 def test_files_that_are_gone_are_landed_again_and_the_backfill_reads_those_that_there_are(
     store: Store, file: str
 ) -> None:
@@ -159,6 +162,7 @@ def test_files_that_are_gone_are_landed_again_and_the_backfill_reads_those_that_
     assert done.exit_code == 0, done.output
 
 
+@pytest.mark.long
 def test_a_batch_from_before_a_column_says_from_where_a_backfill_can_begin(store: Store, file: str) -> None:
     clicks = table_of(_clicks()).append_column("price", pa.array(range(10), pa.int64()))
     land_table(clicks, "clicks", f"{store.root}/topics", key="k", partitions=2)
@@ -195,6 +199,7 @@ def test_a_batch_that_waits_is_planned_anew_or_tried_again(again: bool, store: S
     assert coset("run", file, *LOCAL).exit_code == 0
 
 
+@pytest.mark.long
 def test_a_backfill_that_was_paused_cancelled_or_put_in_place_says_how_to_go_on(store: Store, file: str) -> None:
     assert coset("backfill", file, "--from", "0", *LOCAL, "--scheme", "tasks(4)").exit_code == 0
     (undo,) = commands(nexts(Kind.BACKFILL_TURN, "backfill", file, "--cancel", "0"))

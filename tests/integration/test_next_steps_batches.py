@@ -91,6 +91,7 @@ LOST = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LOST)
 def test_what_is_gone_is_restored_from_a_backup(name: str, shop: Shop) -> None:
     kind, pattern, instead = LOST[name]
@@ -123,6 +124,7 @@ def test_what_others_did_is_accepted_by_name(shop: Shop) -> None:
     found.again()
 
 
+@pytest.mark.long
 def test_tables_that_are_to_lie_elsewhere_are_copied_and_moved(
     shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +233,7 @@ def test_a_store_that_answers_again_is_asked_again(shop: Shop, proxy: FaultProxy
     found.again()
 
 
+@pytest.mark.long
 def test_a_write_whose_end_nobody_knows_is_settled_by_the_same_command(shop: Shop, proxy: FaultProxy) -> None:
     file = shop.published()
     proxy.spoil("503 before storing", "PUT", "plans/1", None)

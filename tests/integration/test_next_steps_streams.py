@@ -172,6 +172,7 @@ def test_a_topic_that_was_made_anew_with_fewer_records_is_begun_anew(views: View
     found.again()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_topic_that_was_made_anew_is_begun_anew_or_gone_on_with(which: int, views: Views) -> None:
     views.published([0, 1, 2, 3])
@@ -227,6 +228,7 @@ def gone(views: Views) -> Callable[[], object]:
     return lambda: views.store.put(views.key(0), data)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "spoil"), [(Kind.FILE_CHANGED, spoiled), (Kind.FILE_GONE, gone)])
 @pytest.mark.parametrize("restored", [True, False])
 def test_a_planned_file_is_put_back_or_planned_anew(

@@ -321,6 +321,7 @@ def test_rows_that_are_not_one_for_each_key_are_refused(
     assert set(delta(store, "clicks").to_pyarrow_table(columns=["id"])["id"].to_pylist()) - {1} == {0}
 
 
+@pytest.mark.long
 def test_a_table_that_comes_later_has_all_rows(store: Store, tmp_path: Path) -> None:
     def and_more(*more: str) -> Tables:
         def pipeline(source: str, partitions: int) -> Pipeline:

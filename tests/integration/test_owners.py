@@ -181,6 +181,7 @@ def kinds(plan: Callable[[], object]) -> set[Kind]:
     return {finding.kind for finding in caught.value.findings}
 
 
+@pytest.mark.long
 def test_a_table_that_is_handed_over_and_back_has_the_rows_of_both(store: Store, tmp_path: Path) -> None:
     late.arrive(store, 0, 10)
     late.published(store)
@@ -278,6 +279,7 @@ def test_rows_that_another_owner_upserted_do_not_go_in_silence(totals: Totals) -
     assert totals.rows() == dict.fromkeys(TAILS, 1) | {"N2": 2, "N3": 2}
 
 
+@pytest.mark.long
 def test_rows_that_another_owner_upserted_stay_if_that_is_asked_for(totals: Totals) -> None:
     totals.publish("two", Settings(begin_anew=("totals",)))
     handed_over(totals.store, "two", "one", "totals")

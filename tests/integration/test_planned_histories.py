@@ -86,6 +86,7 @@ def few_are_paid(pipeline: Pipeline) -> None:
     paid.aggregate("count(*) AS n", name="counted").write("t")
 
 
+@pytest.mark.long
 def test_exchanges_of_placed_records_too_where_few_are_left(store: Store) -> None:
     plans = [ran(store, few_are_paid, batch=number) for number in range(2)]
     assert [[exchange.name for exchange in plan.exchanges] for plan in plans] == [["of_b.exchange"], ["paid.exchange"]]
@@ -110,6 +111,7 @@ class OneApart:
 PARTITIONERS = "partitioning.planning.partitioners"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("partitioner", "arguments", "tasks"),
     [

@@ -188,6 +188,7 @@ def test_a_function_that_ends_its_process_is_told_from_memory_that_ran_out(name:
             assert finding.where == f"group {group} of batch 0 of scores, with the functions tests.functions:{name}"
 
 
+@pytest.mark.long
 def test_a_group_after_one_whose_process_ended_is_run(store: Store) -> None:
     def on_one_key(views: Flow) -> Flow:
         columns = {"k": "VARCHAR", "v": "BIGINT"}

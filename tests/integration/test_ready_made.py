@@ -122,6 +122,7 @@ def test_a_replaced_table_is_held_against_what_it_was_after_the_batch_before() -
     assert fallen == ("sum(amount) of paid would be 21; after batch 1 it was 24",)
 
 
+@pytest.mark.long
 def test_an_upserted_table_is_judged_as_it_would_be_after_the_batch() -> None:
     # Ten customers, in several files; then one changes at a time.
     changes = [orders(1, number, amount=6) for number in range(4)]

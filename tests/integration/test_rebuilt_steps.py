@@ -129,6 +129,7 @@ def test_what_is_taken_back_is_gone_on_from_as_it_was(shop: Shop) -> None:
     assert shop.rows() == expected(*BATCHES, range(1), counted=False)
 
 
+@pytest.mark.long
 def test_a_step_that_has_only_another_name_is_rebuilt_without_a_difference(shop: Shop) -> None:
     shop.edit(WORTH, "sums")
     shown = shop.done("backfill", "--from", "0", "--cascade")
@@ -147,6 +148,7 @@ def test_a_new_step_goes_nowhere_unless_all_later_batches_have_it(shop: Shop) ->
     assert "--from 0 --cascade`" in plain(refused)
 
 
+@pytest.mark.long
 def test_a_table_that_was_left_out_of_a_batch_is_whole_again_when_it_comes_back(shop: Shop) -> None:
     shop.leave_out()
     shop.order(range(30))

@@ -122,6 +122,7 @@ def test_a_topic_whose_partition_count_changes_between_two_batches(
     assert in_order(rows(store.root, "activity")) == direct(JOINED, *batches)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("before", "now", "scheme"), [(6, 9, "cogroup"), (6, 9, "tasks(9)"), (4, 8, "tasks(8)"), (4, 8, "max")]
 )
@@ -180,6 +181,7 @@ def test_a_stream_of_which_equal_keys_meet_beside_one_of_which_they_do_not(store
     assert in_order(rows(store.root, "counts")) == direct("SELECT k, count(*) FROM views GROUP BY k", batch)
 
 
+@pytest.mark.long
 def test_cosets_that_are_dealt_to_few_tasks_and_then_to_more(store: Store, tmp_path: Path) -> None:
     batches = [{"views": views(n * 1000, 400), "clicks": clicks(n * 1000, 300)} for n in range(2)]
     made = activity(store, 8, 12)
@@ -237,6 +239,7 @@ def test_records_without_a_key_in_a_task_of_their_own(store: Store, tmp_path: Pa
     assert in_order(rows(store.root, "activity")) == expected
 
 
+@pytest.mark.long
 def test_a_table_that_is_left_out_for_a_batch_and_then_written_again(store: Store, tmp_path: Path) -> None:
     def writing(*tables: str) -> Pipeline:
         made = Pipeline("activity", source=f"{store.root}/topics")

@@ -252,6 +252,7 @@ def test_a_step_that_fails_on_very_many_records_stops_the_batch(store: Store, tm
         ran(cast_in("aggregate", store), store, tmp_path)
 
 
+@pytest.mark.long
 def test_a_record_that_one_of_two_stages_cannot_use_is_set_aside_by_both_in_the_next_attempt(
     store: Store, tmp_path: Path
 ) -> None:

@@ -101,6 +101,7 @@ def streaks(source: str, partitions: int) -> Pipeline:
     return totals(source, partitions, streak)
 
 
+@pytest.mark.long
 def test_a_key_that_was_dropped_stays_so_when_its_run_is_merged(store: Store, tmp_path: Path) -> None:
     history = History(store, tmp_path, streaks)
     # Every fifth minute what is kept of a key is dropped.
@@ -162,6 +163,7 @@ def test_what_was_kept_in_other_types_is_not_gone_on_from_though_it_is_asked_for
     assert history.now() == {"key-1": 1}
 
 
+@pytest.mark.long
 def test_what_no_kept_batch_goes_on_from_is_swept(store: Store, tmp_path: Path) -> None:
     history = Totals(store, tmp_path)
     for _ in range(STATES_KEPT + 4):

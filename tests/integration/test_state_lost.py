@@ -87,6 +87,7 @@ def test_are_made_anew_as_they_were(damaged: bool, store: Store, tmp_path: Path)
     assert {one.number for one in backfills(store, "kept")} == cancelled(store, "kept").keys()
 
 
+@pytest.mark.long
 def test_are_made_anew_from_what_was_lost_as_well(store: Store, tmp_path: Path) -> None:
     """What the lost object was made from is gone too: it is made first."""
     history = Batches(store, tmp_path)
@@ -184,6 +185,7 @@ def test_are_refused_wherever_they_are_read(three_batches: Store, monkeypatch: p
     assert coset(*words).exit_code == 0
 
 
+@pytest.mark.long
 def test_are_no_reason_for_a_traceback_in_a_comparison(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path, counted)
     for number in range(2):

@@ -124,6 +124,7 @@ def test_no_swap_overwrites_what_others_did_before_that_is_accepted(
     assert seen(store)[1] == chosen(sorted({f"key-{key}": 10 * (key >= 3) + key for key in range(10)}.items()))
 
 
+@pytest.mark.long
 def test_batches_go_on_after_a_half_swap_was_turned_back(
     two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ def test_is_finished_by_whoever_comes_next(
     assert json.loads(coset("backfills", NEWEST, "--json").stdout)["half"] is None
 
 
+@pytest.mark.long
 def test_is_said_to_be_half_by_whoever_may_not_write(
     two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: FaultProxy
 ) -> None:

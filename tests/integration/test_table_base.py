@@ -52,6 +52,7 @@ def seen(store: Store) -> tuple[list[tuple[object, ...]], ...]:
     return tuple(sorted(row[:2] for row in rows(store_at(store.root).root, table)) for table in ("counts", "newest"))
 
 
+@pytest.mark.long
 def test_all_that_is_done_to_tables_happens_where_they_lie(
     placed: tuple[Store, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,7 @@ def test_a_part_that_a_unifier_does_not_read_is_missed(
     return refusal(wrong_at_a_level(store, monkeypatch, lambda parts: parts[1:]), tmp_path)
 
 
+@pytest.mark.long
 @caught_by(COVERED)
 def test_a_part_that_a_unifier_reads_twice_is_seen(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -138,6 +139,7 @@ def test_a_part_that_a_unifier_reads_twice_is_seen(
     return refusal(wrong_at_a_level(store, monkeypatch, lambda parts: (*parts, parts[0])), tmp_path)
 
 
+@pytest.mark.long
 def test_the_coverage_of_each_level_is_all_that_was_written_for_it(store: Store) -> None:
     ref, plan = planned(store, "by key", 2, "tasks(5)")
     run_groups(ref)
@@ -167,6 +169,7 @@ def misplaced(store: Store, patch: pytest.MonkeyPatch, to: Callable[[np.ndarray]
     return ref
 
 
+@pytest.mark.long
 def test_rows_that_are_left_for_a_unifier_of_another_partition_are_seen(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

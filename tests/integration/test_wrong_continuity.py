@@ -53,6 +53,7 @@ def test_a_plan_that_takes_records_once_more_is_refused(published: Store, tmp_pa
     return said
 
 
+@pytest.mark.long
 @caught_by(CONTINUES)
 def test_a_plan_that_says_itself_that_the_last_batch_ended_elsewhere_is_refused_all_the_same(
     published: Store, tmp_path: Path
@@ -154,6 +155,7 @@ def left_out(store: Store, tmp_path: Path) -> World:
     return world
 
 
+@pytest.mark.long
 @caught_by(REMEMBERED)
 def test_a_plan_that_forgets_what_it_does_not_read_is_refused(left_out: World, tmp_path: Path) -> Refusal:
     end = left_out.topics["clicks"].ends[2]
@@ -165,6 +167,7 @@ def test_a_plan_that_forgets_what_it_does_not_read_is_refused(left_out: World, t
     return said
 
 
+@pytest.mark.long
 @caught_by(REMEMBERED)
 def test_a_plan_that_remembers_another_end_is_refused(left_out: World, tmp_path: Path) -> Refusal:
     def lying(plan: Plan) -> Plan:
@@ -191,6 +194,7 @@ def with_ends(read: StreamProgress, partition: int, **changes: object) -> Stream
     return replace(read, ends=tuple(ends))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("told", WRONG)
 @caught_by(REMEMBERED)
 def test_a_plan_that_remembers_of_what_it_was_read_otherwise_is_refused(
@@ -290,6 +294,7 @@ def test_a_table_that_was_rolled_back_is_refused(published: Store, tmp_path: Pat
     return said
 
 
+@pytest.mark.long
 @caught_by(HOLD)
 def test_a_table_that_was_rolled_back_while_no_batch_wrote_to_it_is_refused(store: Store, tmp_path: Path) -> Refusal:
     def writing(*tables: str) -> Pipeline:
@@ -325,6 +330,7 @@ def test_a_table_that_holds_the_batch_of_another_plan_is_refused(published: Stor
     return said
 
 
+@pytest.mark.long
 def test_a_table_that_holds_a_batch_which_the_ledger_does_not_know_is_refused(published: Store, tmp_path: Path) -> None:
     ref = next_batch(published)
     erase(published.root, "delays/verdicts/0.json", "delays/commits/0.json")

@@ -160,6 +160,7 @@ def test_a_record_that_neither_of_two_ranges_takes_is_missed(
     return ran(split, tmp_path)
 
 
+@pytest.mark.long
 @caught_by(COVERED)
 def test_a_range_that_is_taken_in_place_of_another_is_seen(
     split: BatchRef, tmp_path: Path, monkeypatch: Patch
@@ -168,6 +169,7 @@ def test_a_range_that_is_taken_in_place_of_another_is_seen(
     return ran(split, tmp_path)
 
 
+@pytest.mark.long
 @caught_by(COVERED)
 def test_a_range_that_is_taken_beside_its_own_is_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
     take_as(split, monkeypatch, lambda _, whole: Span(whole.start, whole.end))
@@ -195,6 +197,7 @@ def test_a_part_that_is_combined_twice_is_seen(split: BatchRef, tmp_path: Path, 
     return ran(split, tmp_path)
 
 
+@pytest.mark.long
 @caught_by(COVERED)
 def test_a_part_that_is_combined_in_place_of_another_is_seen(
     split: BatchRef, tmp_path: Path, monkeypatch: Patch
@@ -216,6 +219,7 @@ def test_rows_that_the_owner_does_not_take_are_missed(split: BatchRef, tmp_path:
     return ran(split, tmp_path)
 
 
+@pytest.mark.long
 def test_rows_that_are_left_for_another_owner_are_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> None:
     def wrong(leaving: Leaving, task: int, rows: pa.RecordBatch) -> np.ndarray:
         right = destinations(leaving, task, rows)
@@ -233,6 +237,7 @@ def test_a_row_that_is_lost_when_a_part_is_written_is_seen(
     return ran(split, tmp_path)
 
 
+@pytest.mark.long
 @caught_by(PRODUCED)
 def test_a_row_that_is_doubled_when_a_part_is_written_is_seen(
     split: BatchRef, tmp_path: Path, monkeypatch: Patch

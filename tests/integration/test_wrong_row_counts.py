@@ -117,6 +117,7 @@ def test_an_upserted_table_that_is_left_out_and_comes_back_keeps_its_rows_until_
     assert count(store, "last") == 2
 
 
+@pytest.mark.long
 def test_a_table_below_a_renamed_step_keeps_its_rows_until_they_are_asked_for(clicks: Clicks, store: Store) -> None:
     clicks.batch(range(200), totals)
     clicks.arrive([1])
@@ -198,6 +199,7 @@ def test_a_batch_that_takes_half_of_the_rows_is_published(clicks: Clicks, store:
     assert (count(store, "now"), count(store, "living")) == (1, 100)
 
 
+@pytest.mark.long
 def test_the_next_step_of_a_batch_that_was_refused_when_it_had_run_works(
     clicks: Clicks, store: Store, tmp_path: Path
 ) -> None:

@@ -127,6 +127,7 @@ def test_a_group_runs_on_the_java_from_pypi(good: SmallBatch, monkeypatch: pytes
         assert "tasks read" in started.group(small_batch("count(*) AS n").ref, 0)
 
 
+@pytest.mark.long
 def test_while_groups_run_nothing_is_added_to_the_environment(
     good: SmallBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
