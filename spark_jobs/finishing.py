@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from coset.sources.arrow_schema import arrow_schema
 from coset.sources.files import Files
+from coset.sources.utf8 import columns_not_utf8
 from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
@@ -23,7 +24,7 @@ from partitioning.model.private import without_values
 from partitioning.model.receipt import TaskReceipt
 from partitioning.values import Value
 from spark_jobs.engine.arrays import mask
-from spark_jobs.engine.functions import returned_strange_key, wrong_types
+from spark_jobs.engine.functions import returned_no_text, returned_strange_key, wrong_types
 from spark_jobs.engine.occasions import Stopwatch
 from spark_jobs.engine.relations import Relations
 from spark_jobs.engine.tally import Tally
@@ -146,9 +147,12 @@ def _are_rows(batch: pa.RecordBatch) -> pa.Array:
 def _typed(rows: pa.Table, step: Step, order: Order) -> pa.Table:
     schema = arrow_schema(step.columns)
     try:
-        return rows.cast(schema)
+        typed = rows.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise _refused(wrong_types(step, error), step, order) from None if order.private else error
+    for name in columns_not_utf8(typed):
+        raise _refused(returned_no_text(step, name), step, order)
+    return typed
 
 
 def _check_known(asked: Finishing, step: Step, connection: duckdb.DuckDBPyConnection, relations: Relations) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -108,22 +109,26 @@ def run_group(
 
 
 def failed_records(ledger: Ledger, plan: Plan, attempt: int) -> Sequence[FailedRecord]:
-    """The records on which a step failed in earlier attempts of the plan, and which were set aside then."""
+    """The records that a stage set aside in earlier attempts of the plan and another may take: a step failed on them,
+    or they have text that only some stages read."""
     if not attempt or not any(stream.declared.sets_aside for stream in plan.streams):
         return ()
     from coset.sources.unusable import rows_in  # noqa: PLC0415  few batches need it
 
     numbers = [group.group for group in plan.groups]
     receipts = chain.from_iterable(ledger.receipts(plan.batch, before, numbers).values() for before in range(attempt))
-    files = [file for receipt in receipts for task in receipt.tasks for file in task.left(Role.SET_ASIDE)]
+    tasks = [task for receipt in receipts for task in receipt.tasks]
+    stages = Counter(read.name for stage in plan.stages for read in stage.streams)
     found: dict[tuple[str, int, int], FailedRecord] = {}
-    for file in files:
+    seen: dict[tuple[str, int, int], set[str]] = {}
+    for stage, file in ((task.task.stage, file) for task in tasks for file in task.left(Role.SET_ASIDE)):
         data = ledger.store.get(file.path)
         for row in rows_in(data) if data is not None else ():
-            if row["step"]:
-                record = FailedRecord(row["stream"], row["partition"], row["offset"], row["step"], row["why"])
-                found.setdefault((record.stream, record.partition, record.offset), record)
-    return sorted(found.values())
+            record = FailedRecord(row["stream"], row["partition"], row["offset"], row["step"], row["why"])
+            place = record.stream, record.partition, record.offset
+            found.setdefault(place, record)
+            seen.setdefault(place, set()).add(stage)
+    return sorted(each for place, each in found.items() if each.step or len(seen[place]) < stages[each.stream])
 
 
 def group_name(plan: Plan, number: int) -> str:

@@ -67,6 +67,11 @@ def _checked(v):
     return v
 
 
+def in_latin_1(views: DataFrame) -> DataFrame:
+    """Text that its writer did not make UTF-8."""
+    return views.withColumn("k", f.unhex(f.lit("e9")).cast("string"))
+
+
 def dividing(views: DataFrame) -> DataFrame:
     """Fails on one record, in Spark itself."""
     return views.withColumn("v", (1 / (f.col("v") - 213)).cast("int"))

@@ -181,3 +181,8 @@ def as_numbers(table: pa.Table) -> pa.Table:
     """Amounts as numbers. It raises ValueError for one that is none."""
     amounts = [float(amount) for amount in table["amount"].to_pylist()]
     return pa.table({"customer": table["customer"], "amount": pa.array(amounts, pa.float64())})
+
+
+def in_latin_1(table: pa.Table) -> pa.Table:
+    """Text that its writer did not make UTF-8."""
+    return table.append_column("x", pa.array([b"\xe9"] * len(table), pa.binary()).view(pa.string()))

@@ -13,6 +13,7 @@ from coset.batches.attempt import Attempt
 from coset.sources.copies import Copies
 from coset.sources.files import Files
 from coset.sources.reader import Batch
+from coset.sources.utf8 import legible, values_of
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of, read_key
 from partitioning.kinds import Kind
@@ -89,13 +90,16 @@ def first_of(plan: Plan, stream: str, most: int) -> Search:
 def batches_of(
     plan: Plan, planned: PlannedStream, partitions: Sequence[PlannedPartition], columns: Sequence[str]
 ) -> Iterator[Batch]:
-    """The records of these partitions, as tasks read them. Raises Refused or Unreachable if a file cannot be read."""
+    """The records of these partitions, as tasks read them, but with text as it is.
+
+    Raises Refused or Unreachable if a file cannot be read.
+    """
     declared = planned.declared
     placement = Placement(declared.key, declared.key_format, declared.hash, declared.partitions)
     read = StreamInput(declared.name, placement, declared.partitions, declared.null_keys)
     ordered = OrderedStream(read, declared, planned.columns, tuple(partitions))
     try:
-        reader = stream_reader(plan.pipeline, ordered, TaskEnvironment(Files(), Copies(None)))
+        reader = stream_reader(plan.pipeline, ordered, TaskEnvironment(Files(), Copies(None)), shown=True)
         if not reader.empty:
             yield from reader.batches(columns)
     except Refused as refusal:
@@ -112,7 +116,7 @@ def offsets_of(planned: PlannedStream, batch: Batch) -> np.ndarray:
 
 def plain_rows(rows: pa.Table) -> list[dict[str, Any]]:
     """Rows for people and programs, as `Record` has them."""
-    numbered = rows.rename_columns([f"c{number}" for number in range(rows.num_columns)])
+    numbered = legible(rows.rename_columns([f"c{number}" for number in range(rows.num_columns)]))
     columns = ", ".join(
         quote(field.name) if any(is_plain(field.type) for is_plain in _PLAIN) else f"{quote(field.name)}::VARCHAR"
         for field in numbered.schema
@@ -147,7 +151,7 @@ def _with_keys(planned: PlannedStream, keys: Collection[str]) -> Wanted:
 
     def wanted(batch: Batch) -> np.ndarray:
         texts = key_texts(one_of_equals(batch.records.column(declared.key)), declared.key_format)
-        return np.array([text in known for text in texts.to_pylist()], np.bool_)
+        return np.array([text in known for text in values_of(texts)], np.bool_)
 
     return wanted
 

@@ -13,6 +13,7 @@ from coset.batches.offenders import Asked, Offenders, ResultRow, judged, offende
 from coset.batches.records import Record, Search, first_of, of_keys
 from coset.cli import pipelines, plans
 from coset.cli.output import Answer, Block, Table
+from coset.sources.reader import RAW, WHY
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Refused
@@ -129,7 +130,9 @@ def _hide(found: Iterable[Record | ResultRow], private: Collection[str]) -> None
     """Mask the values of private columns."""
     for each in found:
         for name, value in each.columns.items():
-            if value is not None and is_private(name, private):
+            # Why a record cannot be used, and its bytes, quote all of its columns.
+            told = bool(private) and name in (WHY.name, RAW.name)
+            if value is not None and (told or is_private(name, private)):
                 each.columns[name] = MASK
 
 
@@ -152,9 +155,10 @@ def _search(search: Search) -> Table:
     looked = f"looked at {many(search.looked, 'record')}"
     more = ", and there are more: --limit shows them" if search.more else ""
     title = f"{search.stream}: {many(len(search.found), 'record')}, {looked}{more}"
-    columns = list(search.found[0].columns) if search.found else []
+    # Not all records say why they cannot be used.
+    columns = list(dict.fromkeys(name for record in search.found for name in record.columns))
     rows = [
-        (_number(record.partition), _number(record.offset), *record.columns.values(), record.file)
+        (_number(record.partition), _number(record.offset), *map(record.columns.get, columns), record.file)
         for record in search.found
     ]
     return Table(title, ("partition", "offset", *columns, "file"), rows)

@@ -14,6 +14,7 @@ from coset.cli import pipelines
 from coset.cli.local_files import writing
 from coset.cli.output import Answer, Table
 from coset.cli.output import step as step_shown
+from coset.sources.utf8 import legible
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.explain.watermarks import event_time
@@ -35,7 +36,7 @@ def kept(named: str, root: str, step: str | None, batch: int | None, key: str | 
             count = _write(rows, parquet)
         return Answer({"file": str(parquet), "rows": count}, [f"{many(count, 'row')} written to {parquet}"])
     with rows_kept(ledger, state, key, _SHOWN, pipeline.private) as rows:
-        first = rows.read_all()
+        first = legible(rows.read_all())
     of_key = "" if key is None else f" of key {key!r}"
     title = f"The first {_SHOWN} rows{of_key}" if len(first) == _SHOWN else f"The rows{of_key}"
     columns = [in_words(name, of_life=state.keeps.of_lives) for name in first.column_names]

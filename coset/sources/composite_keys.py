@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coset.sources.reader import WHY, Batch, Reader
-from coset.sources.unusable import without_values
-from partitioning.errors import Refused
-from partitioning.kinds import Kind
 from partitioning.model.composite_key import canonical, key_parts
 from partitioning.model.order import OrderedStream
 from partitioning.model.streams import Column, Stream
@@ -37,26 +35,27 @@ def as_landed(ordered: OrderedStream) -> OrderedStream:
     return with_values(ordered, columns=without_made(ordered.declared, ordered.columns))
 
 
-def keys_of(records: pa.RecordBatch | pa.Table, columns: Sequence[str]) -> pa.Array:
-    """The key of each record, from these columns; null for one that cannot be used. A text that is not UTF-8 must not
-    be in them."""
+@contextmanager
+def making_keys(columns: Sequence[str]) -> Iterator[Callable[[pa.RecordBatch | pa.Table], pa.Array]]:
+    """What makes the key of each record of these columns, whose text is UTF-8; null for one that cannot be used."""
     names = [f"part{number}" for number in range(len(columns))]
-    parts = pa.table([records.column(name) for name in columns], names)
     with duckdb.connect(config={"threads": 1}) as connection:
         # Times with a time zone are written in it.
-        connection.execute("SET TimeZone = 'UTC'").register("parts", parts)
-        made: Any = connection.execute(f"SELECT {canonical(names)} AS key FROM parts").to_arrow_table()
-    keys = made["key"].combine_chunks() if len(parts) else pa.array([], pa.string())
-    if WHY.name not in records.schema.names:
-        return keys
-    return pc.if_else(records.column(WHY.name).is_valid(), pa.scalar(None, keys.type), keys)
+        connection.execute("SET TimeZone = 'UTC'")
+
+        def keys_of(records: pa.RecordBatch | pa.Table) -> pa.Array:
+            connection.register("parts", pa.table([records.column(name) for name in columns], names))
+            made: Any = connection.execute(f"SELECT {canonical(names)} AS key FROM parts").to_arrow_table()
+            keys = made["key"].combine_chunks() if len(records) else pa.array([], pa.string())
+            if WHY.name not in records.schema.names:
+                return keys
+            return pc.if_else(records.column(WHY.name).is_valid(), pa.scalar(None, keys.type), keys)
+
+        yield keys_of
 
 
 class CompositeKeys:
-    """Reads a stream of landed files whose key has several columns.
-
-    Raises Refused as its reader does, and if a text of a key is not UTF-8, unless such records are set aside.
-    """
+    """Reads a stream of landed files whose key has several columns. Raises Refused as its reader does."""
 
     def __init__(self, reader: Reader, stream: Stream) -> None:
         self._reader = reader
@@ -74,32 +73,7 @@ class CompositeKeys:
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         landed = [name for name in columns if name != self._stream.key]
-        for batch in self._reader.batches([*landed, *self._parts, self._stream.offset]):
-            yield replace(batch, records=self._with_key(batch))
-
-    def _with_key(self, batch: Batch) -> pa.RecordBatch:
-        records = batch.records
-        if wrong := self._not_text(records):
-            if not self._stream.sets_aside:
-                row = min(wrong)
-                what = f"the key at offset {records.column(self._stream.offset)[row]}: {wrong[row]}"
-                then = 'land these records again, or declare bad_records="set aside"'
-                raise Refused.of(Kind.KEY, what, batch.where, then, row=row)
-            records = without_values(records, wrong, self._stream.offset)
         key = pa.field(self._stream.key, pa.string())
-        return records.append_column(key, keys_of(records, self._parts))
-
-    def _not_text(self, records: pa.RecordBatch) -> dict[int, str]:
-        """The rows in which a part of the key is not UTF-8, and what is said of it."""
-        wrong: dict[int, str] = {}
-        for name in self._parts:
-            column = records.column(name)
-            try:
-                column.validate(full=True)
-            except pa.ArrowInvalid:
-                for row in range(len(column)):
-                    try:
-                        column.slice(row, 1).validate(full=True)
-                    except pa.ArrowInvalid:
-                        wrong.setdefault(row, f"column {name!r} is not UTF-8")
-        return wrong
+        with making_keys(self._parts) as keys_of:
+            for batch in self._reader.batches([*landed, *self._parts, self._stream.offset]):
+                yield replace(batch, records=batch.records.append_column(key, keys_of(batch.records)))

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from coset.sources.formats.json_types import declared_schema
 from coset.sources.landed_lines import lines_of, split
+from coset.sources.utf8 import columns_not_utf8
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
@@ -46,11 +47,18 @@ def rows_in(file: Path, stream: Stream, landed: Kinds) -> pa.Table:
             case ending if ending in _JSON_LINES:
                 return _of_text(lambda kinds: _json_lines(file, kinds), landed)
             case ".parquet":
-                return pq.read_table(file)
+                return checked(pq.read_table(file), str(file))
             case _:
                 raise unreadable(str(file), f"its name ends in {file.suffix or 'nothing'}")
     except (OSError, pa.ArrowException) as error:
         raise unreadable(str(file), str(error).splitlines()[0]) from error
+
+
+def checked(rows: pa.Table, named: str) -> pa.Table:
+    """The rows. Raises Refused if a text in them is not UTF-8."""
+    for column in columns_not_utf8(rows):
+        raise unreadable(named, f"column {column!r} has text that is not UTF-8", "write it as UTF-8, or as bytes")
+    return rows
 
 
 def lines_in(file: Path, stream: Stream) -> list[bytes]:

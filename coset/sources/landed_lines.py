@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pyarrow as pa
 
-from coset.sources.composite_keys import keys_of as made_of
+from coset.sources.composite_keys import making_keys
 from coset.sources.formats.opening import open_landed
 from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.streams import Stream
@@ -40,8 +40,10 @@ def keys_of(stream: Stream, lines: Sequence[bytes]) -> pa.ChunkedArray:
         kind = pa.string() if key_parts(stream.key) else file.schema.field(stream.key).type
         read = list(file.batches([*columns, stream.offset], 0, len(lines)))
     assert facts.rows == len(lines), (facts, len(lines))
-    keys = (made_of(each, columns) if key_parts(stream.key) else each.column(stream.key) for each in read)
-    return pa.chunked_array(list(keys), kind)
+    if not key_parts(stream.key):
+        return pa.chunked_array([each.column(stream.key) for each in read], kind)
+    with making_keys(columns) as made_of:
+        return pa.chunked_array(map(made_of, read), kind)
 
 
 def numbered(stream: Stream, lines: Sequence[bytes], start: int, **more: str) -> bytes:

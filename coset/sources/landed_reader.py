@@ -21,9 +21,11 @@ from coset.sources.pinned import changed, gone, restore
 from coset.sources.reader import RAW, WHY, Batch
 from coset.sources.s3 import reaching
 from coset.sources.unusable import uncastable, without_values
+from coset.sources.utf8 import not_utf8
 from partitioning.commands import Replan
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.order import OrderedStream
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.streams import InputFile
@@ -43,15 +45,17 @@ class _Pinned:
 
 
 class LandedReader:
-    """Reads the landed files of a stream that an order names.
+    """Reads the landed files of a stream that an order names. All text is UTF-8, unless it is read to be `shown`.
 
-    Raises Refused, with all findings, if a file changed since planning, and Unreachable if the store does not answer.
+    Raises Refused, with all findings, if a file changed since planning, or holds a record that cannot be used and is
+    not to be set aside; and Unreachable if the store does not answer.
     """
 
-    def __init__(self, ordered: OrderedStream, files: Files, pipeline: str) -> None:
+    def __init__(self, ordered: OrderedStream, files: Files, pipeline: str, *, shown: bool = False) -> None:
         self._declared = ordered.declared
         self._columns = {column.name: column for column in ordered.columns}
         self._files = files
+        self._shown = shown
         self._anew = Replan(pipeline, repaired=True)
         self._restore = restore(self._anew)
         self._room = _TOGETHER
@@ -87,7 +91,7 @@ class LandedReader:
             for opened in pinned:
                 for landed in self._records(planned, opened, self._looked_at(opened, wanted)):
                     file = opened.file
-                    records = self._evolved(landed, types, file)
+                    records = self._texts(self._evolved(landed, types, file), file)
                     yield Batch(planned.partition, file.start, file.end, file.path, records)
 
     def _open(self, partitions: Sequence[PlannedPartition]) -> list[tuple[PlannedPartition, list[_Pinned]]]:
@@ -137,6 +141,30 @@ class LandedReader:
         beside = [field.name for field in (WHY, RAW) if field.name in records.schema.names]
         columns += [records.column(name) for name in beside]
         return pa.RecordBatch.from_arrays(columns, names=[*types.names, *beside])
+
+    def _texts(self, records: pa.RecordBatch, file: InputFile) -> pa.RecordBatch:
+        """The records, of which those with text that is not UTF-8 have nulls, and say why."""
+        why: dict[int, str] = {}
+        for name in () if self._shown else records.schema.names:
+            for row in not_utf8(records.column(name)):
+                if not self._declared.sets_aside:
+                    raise Refused(self._no_text(name, records.column(self._declared.offset)[row].as_py(), file))
+                why.setdefault(row, f"column {name!r} is not UTF-8")
+        # Their bytes are told of all columns or not at all.
+        whole = self._columns.keys() <= set(records.schema.names)
+        return without_values(records, why, self._declared.offset, told=whole) if why else records
+
+    def _no_text(self, name: str, offset: int, file: InputFile) -> Finding:
+        if name == self._declared.key:
+            then = "land it with a column of bytes and declare key_format='bytes'"
+        elif name in key_parts(self._declared.key) or self._columns[name].type != "VARCHAR":
+            then = "land it as UTF-8, or declare bad_records='set aside'"
+        else:
+            as_bytes = {name: "BLOB"}
+            then = f"declare cast={as_bytes!r} to read it as bytes, or bad_records='set aside'"
+        kind = Kind.KEY if name in key_columns(self._declared.key) else Kind.RECORD
+        what = f"column {name!r} at offset {offset:,} is not UTF-8"
+        return Finding.of(kind, what, file.path, (f"{then}; then ", self._anew), column=name, offset=offset)
 
     def _looked_at(self, pinned: _Pinned, wanted: Sequence[str]) -> Sequence[str]:
         """The columns to read of a file: all, if a record may have to be set aside for a value of any of them."""

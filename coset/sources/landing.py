@@ -18,13 +18,13 @@ import pyarrow.parquet as pq
 
 from coset.sources import landed_lines
 from coset.sources.arrow_schema import arrow_schema
-from coset.sources.composite_keys import keys_of
+from coset.sources.composite_keys import making_keys
 from coset.sources.evolution import Evolution
 from coset.sources.file_columns import FileColumns, UnknownType, columns_of
 from coset.sources.files import Files
 from coset.sources.formats.landed_file import Unreadable
 from coset.sources.formats.opening import open_landed, undeclared
-from coset.sources.given_rows import KEY_TYPES, Kinds, lines_in, rows_in, unreadable
+from coset.sources.given_rows import KEY_TYPES, Kinds, checked, lines_in, rows_in, unreadable
 from coset.sources.layouts import Folders, folders_of
 from partitioning.documents.stores import store_at
 from partitioning.errors import Conflict, Finding, Refused
@@ -86,15 +86,14 @@ def land(stream: Stream, file: Path, through: Through = iter) -> Sequence[Offset
 def land_rows(stream: Stream, rows: pa.Table, named: str, through: Through = iter) -> Sequence[OffsetRange]:
     """The same for rows that errors call as they are `named`."""
     _check_stream(stream)
-    return _land(stream, rows, named, _all_landed(stream), through)
+    return _land(stream, checked(rows, named), named, _all_landed(stream), through)
 
 
 def _land(
     stream: Stream, rows: pa.Table, named: str, there: Mapping[int, _Landed], through: Through
 ) -> Sequence[OffsetRange]:
     rows = _with_key(rows, stream, named)
-    keys = pa.chunked_array([keys_of(rows, parts)]) if (parts := key_parts(stream.key)) else rows[stream.key]
-    partitions = _partitions(keys, stream)
+    partitions = _partitions(_keys(rows, stream), stream)
     new = {int(number): rows.filter(pa.array(partitions == number)) for number in np.unique(partitions)}
     if findings := tuple(_unlandable(stream, rows.schema, named, there.values())):
         raise Refused(*findings)
@@ -107,6 +106,13 @@ def _written(
 ) -> Sequence[OffsetRange]:
     folders = folders_of(stream)
     return [_append(stream, folders, mine, there[number]) for number, mine in through(list(new.items()))]
+
+
+def _keys(rows: pa.Table, stream: Stream) -> pa.ChunkedArray:
+    if not (parts := key_parts(stream.key)):
+        return rows[stream.key]
+    with making_keys(parts) as keys_of:
+        return pa.chunked_array([keys_of(rows)])
 
 
 def _partitions(keys: pa.ChunkedArray, stream: Stream) -> np.ndarray:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from coset.sources.reader import RAW, WHY
+from coset.sources.utf8 import values_of
 
 
 def uncastable(column: pa.Array, kind: pa.DataType) -> Iterator[tuple[int, str]]:
@@ -29,10 +30,13 @@ def uncastable(column: pa.Array, kind: pa.DataType) -> Iterator[tuple[int, str]]
                 spans += [(start + half, count - half), (start, half)]
 
 
-def without_values(records: pa.RecordBatch, why: Mapping[int, str], offset: str) -> pa.RecordBatch:
-    """The records, of which those in the rows of `why` cannot be used: they keep nothing but their offset."""
+def without_values(
+    records: pa.RecordBatch, why: Mapping[int, str], offset: str, *, told: bool = True
+) -> pa.RecordBatch:
+    """The records, of which those in the rows of `why` cannot be used: they keep nothing but their offset. What they
+    held is `told` beside it, or not."""
     said = pa.array([why.get(row) for row in range(len(records))], WHY.type)
-    rows = {row: as_json(records.slice(row, 1)) for row in why}
+    rows = {row: as_json(records.slice(row, 1)) for row in why if told}
     raw = pa.array([rows.get(row) for row in range(len(records))], RAW.type)
     if WHY.name in records.schema.names:
         said = pc.coalesce(records.column(WHY.name), said)
@@ -60,11 +64,9 @@ def rows_in(data: bytes) -> list[dict[str, Any]]:
 
 
 def _value(column: pa.Array) -> object:
-    """The only value; text that is no UTF-8 as bytes, a time that Python does not know as text."""
+    """The only value; a time that Python does not know as text."""
     try:
-        return column[0].as_py()
-    except UnicodeDecodeError:
-        return column.cast(pa.binary())[0].as_py()
+        return values_of(column)[0]
     except (OverflowError, ValueError):
         return column.cast(pa.string())[0].as_py()
 

@@ -126,7 +126,7 @@ Ordered = OrderedStream | OrderedParts
 
 
 class FailedRecord(Value, frozen=True, order=True):
-    """A record of a stream on which a step failed in an earlier attempt, and why."""
+    """A record of a stream that was set aside in an earlier attempt, why, and the step that failed on it, if any."""
 
     stream: str
     partition: int

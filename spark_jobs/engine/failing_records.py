@@ -34,7 +34,7 @@ _Spans = Sequence[tuple[int, Span]]
 
 
 def failed_before(order: Order) -> Failed:
-    """The records on which a step failed in earlier attempts, of that stage or of another."""
+    """The records that were set aside in earlier attempts, of that stage or of another."""
     failed: dict[tuple[str, int], dict[int, Unusable]] = {}
     for record in order.failed or ():
         unusable = Unusable(record.why, record.step)

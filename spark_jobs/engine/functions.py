@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coset.sources.arrow_schema import arrow_schema
+from coset.sources.utf8 import columns_not_utf8
 from partitioning.commands import Repeat
 from partitioning.errors import Refused
 from partitioning.imports import failed, imported, line_of
@@ -139,9 +140,12 @@ class FunctionStep:
             what = f"the result of {self._step.function} has no column {', '.join(missing)}"
             raise self._refused(f"{what}; it has {listed}")
         try:
-            return made.select(schema.names).cast(schema)
+            typed = made.select(schema.names).cast(schema)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise self._refused(wrong_types(self._step, error)) from error
+        for name in columns_not_utf8(typed):
+            raise self._refused(returned_no_text(self._step, name))
+        return typed
 
     def _refused(self, what: str, first: int = 0, records: pa.Table | None = None, line: str = "") -> Refused:
         where = f"{line}{self._where}"
@@ -159,6 +163,11 @@ def returned_strange_key(step: Step, key: object) -> str:
     """The sentence on a function without `key=` that returned a key which its input does not have."""
     what = f"the function {step.function} returned the key {key!r}, which is not in its input"
     return f"{what}; the step declares that keys stay as they are: name key= if they change"
+
+
+def returned_no_text(step: Step, column: str) -> str:
+    """The sentence on a function whose result has text that is not UTF-8."""
+    return f"the function {step.function} returned text in column {column!r} that is not UTF-8"
 
 
 def wrong_types(step: Step, error: Exception) -> str:

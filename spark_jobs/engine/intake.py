@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
@@ -12,8 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from coset.sources.reader import Batch, Reader
-from partitioning.errors import Finding, Refused
-from partitioning.kinds import Kind
 from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.plan import PlannedPartition
@@ -26,7 +24,7 @@ from spark_jobs.engine.hashing import one_of_equals
 from spark_jobs.engine.partition_claims import Claims
 from spark_jobs.engine.proof import Proof
 from spark_jobs.engine.set_aside import SetAsideRecord, set_aside_of
-from spark_jobs.engine.take import TAKEN, Take, Taken, Unbroken, Unusable
+from spark_jobs.engine.take import TAKEN, Take, Unusable
 from spark_jobs.sql.column_check import PARTITION
 from spark_jobs.sql.needed_columns import columns_needed, functions_see_all
 
@@ -75,10 +73,9 @@ class Proved:
         self.keys = self._proof.keys
 
     def records(self, batch: Batch) -> pa.RecordBatch:
-        """The records of a batch that the task takes. Raises Refused as `Take.look` does, and if a key is not UTF-8."""
+        """The records of a batch that the task takes. Raises Refused as `Take.look` does."""
         unbroken = self._take.unbroken(batch)
-        with _text_keys(batch, unbroken):
-            as_claimed = unbroken is not None and self._proof.note_unbroken(batch, unbroken)
+        as_claimed = unbroken is not None and self._proof.note_unbroken(batch, unbroken)
         records = of_rows(batch.records, unbroken.rows) if unbroken and as_claimed else self._looked_at(batch)
         if self._times:
             self._times.note(records)
@@ -87,8 +84,7 @@ class Proved:
     def _looked_at(self, batch: Batch) -> pa.RecordBatch:
         """The records of a batch of which each has to be looked at."""
         seen = self._take.look(batch)
-        with _text_keys(batch, seen):
-            self._proof.note(batch, seen)
+        self._proof.note(batch, seen)
         if seen.unusable:
             self._set_aside.extend(set_aside_of(batch, seen, private=self._private))
         taken = np.flatnonzero(seen.dispositions == TAKEN)
@@ -106,37 +102,6 @@ class Proved:
 def of_rows(records: pa.RecordBatch, rows: np.ndarray | None) -> pa.RecordBatch:
     """The records of these rows, all if it is None."""
     return records if rows is None else records.take(numbers(rows))
-
-
-@contextmanager
-def _text_keys(batch: Batch, seen: Taken | Unbroken | None) -> Iterator[None]:
-    """Raises Refused with the first key that is not UTF-8."""
-    try:
-        yield
-    except UnicodeDecodeError as error:
-        assert seen is not None
-        raise Refused(_not_text(batch, seen)) from error
-
-
-def _not_text(batch: Batch, seen: Taken | Unbroken) -> Finding:
-    """A finding on the first text key that is not UTF-8. Writers of Parquet need not check that."""
-
-    def is_text(row: int) -> bool:
-        try:
-            seen.keys[row].as_py()
-        except UnicodeDecodeError:
-            return False
-        return True
-
-    row = next(row for row in range(len(seen.keys)) if not is_text(row))
-    what = f"the key at offset {seen.offsets[row]:,} is not UTF-8"
-    return Finding.of(
-        Kind.KEY,
-        what,
-        batch.where,
-        "land it with a column of bytes, and declare key_format='bytes'",
-        offset=seen.offsets[row],
-    )
 
 
 class Intake:

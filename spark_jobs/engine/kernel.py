@@ -231,13 +231,14 @@ def reader(order: Order, ordered: Ordered, environment: TaskEnvironment) -> Read
             assert_never(ordered)
 
 
-def stream_reader(pipeline: str, ordered: OrderedStream, environment: TaskEnvironment) -> Reader:
-    """The reader of a stream, by its source."""
+def stream_reader(
+    pipeline: str, ordered: OrderedStream, environment: TaskEnvironment, *, shown: bool = False
+) -> Reader:
+    """The reader of a stream, by its source. What is only to be `shown` may have text that is not UTF-8."""
     match ordered.declared.origin:
         case LandedSource():
-            if not key_parts(ordered.declared.key):
-                return LandedReader(ordered, environment.files, pipeline)
-            return CompositeKeys(LandedReader(as_landed(ordered), environment.files, pipeline), ordered.declared)
+            landed = LandedReader(as_landed(ordered), environment.files, pipeline, shown=shown)
+            return CompositeKeys(landed, ordered.declared) if key_parts(ordered.declared.key) else landed
         case KafkaSource() as source:
             from coset.sources.kafka.topic_reader import KafkaReader  # noqa: PLC0415  few streams are read from a broker
 

@@ -64,7 +64,9 @@ def with_bytes(
             offsets = batch.records.column(ordered.offset).to_pylist()
             for row, offset in enumerate(offsets):
                 if (batch.partition, offset) in wanted:
-                    found[batch.partition, offset] = as_json(batch.records.slice(row, 1))
+                    record = batch.records.slice(row, 1)
+                    told = record.column(RAW.name)[0].as_py() if RAW.name in record.schema.names else None
+                    found[batch.partition, offset] = told or as_json(record)
     for each in records:
         yield each if each.raw is not None else replace(each, raw=found.get((each.partition, each.offset), b""))
 

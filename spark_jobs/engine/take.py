@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numba import njit
 
 from coset.sources.reader import WHY, Batch
+from partitioning.commands import Replan
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
+from partitioning.model.composite_key import key_parts
 from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.placement import MURMUR2, OPAQUE
@@ -105,6 +108,7 @@ class Take:
         self._unread = _NUMBERS[disposition(*rule, usable=False)]
         self._sets_aside = isinstance(ordered, OrderedStream) and ordered.declared.sets_aside
         self._failed = failed or {}
+        self._anew = Replan(order.pipeline)
 
     def unbroken(self, batch: Batch) -> Unbroken | None:
         """What the task takes of an unbroken batch, without a look at each of its records; None for other batches.
@@ -175,15 +179,18 @@ class Take:
                 offset=self._offset,
                 null_count=offsets.null_count,
             )
+        # So DuckDB writes each key with text that is not UTF-8, which an expression can make.
+        if key_parts(self._key) and (empty := pc.sum(pc.equal(pc.binary_length(keys), 0)).as_py()):
+            what = f"{empty:,} keys {self._key} have text that is not UTF-8, and cannot be told from each other"
+            then = ("correct the expression that makes the text, then ", self._anew)
+            raise Refused.of(Kind.KEY, what, batch.where, then, key=self._key)
         unread = {}
         if WHY.name in batch.records.schema.names:
             said = batch.records.column(WHY.name)
             unread = {row: Unusable(why) for row, why in enumerate(said.to_pylist()) if why is not None}
         try:
-            if self._sets_aside:
-                keys.validate(full=True)
             hashes = placement_hashes(keys, self._key_format, self._hash)
-        except (Refused, pa.ArrowInvalid):
+        except Refused:
             if not self._sets_aside:
                 raise
             wrong = self._wrong_keys(keys)
@@ -200,14 +207,12 @@ class Take:
             start, count = spans.pop()
             some = keys.slice(start, count)
             try:
-                some.validate(full=True)
                 placement_hashes(some, self._key_format, self._hash)
-            except (Refused, pa.ArrowInvalid) as error:
+            except Refused as error:
                 if count > 1:
                     spans += [(start, count // 2), (start + count // 2, count - count // 2)]
                 else:
-                    said = error.findings[0].what if isinstance(error, Refused) else "it is not UTF-8"
-                    wrong[start] = Unusable(f"the key cannot be used: {said}")
+                    wrong[start] = Unusable(f"the key cannot be used: {error.findings[0].what}")
         return wrong
 
 

@@ -48,7 +48,7 @@ def test_a_key_that_is_no_text_is_named_by_its_file_and_offset(store: Store) -> 
     with pytest.raises(Refused) as caught:
         run_groups(planned(counts(store, hash="opaque"), store))
     (finding,) = caught.value.findings
-    assert finding.what == "the key at offset 1 is not UTF-8"
+    assert finding.what == "column 'user' at offset 1 is not UTF-8"
     assert finding.where.endswith("views+0+0000000000.parquet")
 
 

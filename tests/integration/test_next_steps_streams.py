@@ -153,10 +153,22 @@ def test_a_key_has_the_format_that_is_declared(views: Views) -> None:
     table = pa.table({"ad": pa.array([b"a", b"\xff"]).view(pa.string()), "n": pa.array([1, 2], pa.int64())})
     land_file(table, "views", f"{views.store.root}/topics", 0, 0)
     found = told(Kind.KEY, "run", views.written(), *LOCAL)
-    assert "land it with a column of bytes, and declare key_format='bytes'" in found.next
+    assert "land it with a column of bytes and declare key_format='bytes'" in found.next
     land_file(table.set_column(0, "ad", pa.array([b"a", b"\xff"])), "views", f"{views.store.root}/topics", 0, 0)
     views.written(", key_format='bytes'")
     done("replan", str(views.file), "--why", "the key is bytes")
+    found.again()
+
+
+@pytest.mark.parametrize("declared", [r"cast=\{[^}]*\}", "bad_records='set aside'"])
+def test_text_that_is_not_utf8_is_read_as_bytes_or_set_aside_as_it_is_said(views: Views, declared: str) -> None:
+    columns = {"ad": ["a", "b"], "n": pa.array([1, 2], pa.int64()), "x": pa.array([b"a", b"\xff"]).view(pa.string())}
+    land_file(pa.table(columns), "views", f"{views.store.root}/topics", 0, 0)
+    reading = 'views.filter("x IS NOT NULL")'
+    found = told(Kind.RECORD, "run", views.written(then=reading), *LOCAL)
+    (said,) = re.findall(declared, found.next)
+    views.written(f", {said}", then=reading)
+    done("replan", str(views.file), "--why", "its text is no UTF-8")
     found.again()
 
 

@@ -80,6 +80,7 @@ WRONG: Mapping[str, tuple[str, str]] = {
     "without_key": ("returned no column k; it has page, v, _offset, _partition", GROUP),
     "twice_the_key": ("returned more than one column k; it has k, k, v", GROUP),
     "in_words": ("does not have the declared types: Failed to parse string: 'many'", TASK),
+    "in_latin_1": ("returned text in column 'k' that is not UTF-8", TASK),
     "lower_keys": ("returned the key 'KEY-1", TASK),
 }
 

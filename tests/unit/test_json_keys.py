@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coset.sources.composite_keys import keys_of
+from coset.sources.composite_keys import making_keys
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of, json_object
@@ -29,7 +29,8 @@ WIDE: Any = ("customer", "country")
 def canonical(rows: list[tuple[Any, ...]], kinds: tuple[pa.DataType, ...]) -> pa.Array:
     names = [f"c{number}" for number in range(len(kinds))]
     columns = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
-    return keys_of(pa.table(columns, names), names)
+    with making_keys(names) as keys_of:
+        return keys_of(pa.table(columns, names))
 
 
 def test_keys_are_written_and_hashed_as_kafka_connect_and_flink_do() -> None:

@@ -74,5 +74,5 @@ def test_a_key_that_a_function_made_is_not_quoted() -> None:
     what = "the function f returned the key 'it\\'s \"Ann\"', which is not in its input"
     hidden = without_values(Finding.of(Kind.FUNCTION, what, "step 'a'", "correct it"))
     assert hidden.what == "the function f returned the key •••, which is not in its input"
-    offset = Finding.of(Kind.KEY, "the key at offset 5 is not UTF-8", "s3://a", "land it again")
+    offset = Finding.of(Kind.KEY, "column 'name' at offset 5 is not UTF-8", "s3://a", "land it again")
     assert without_values(offset).what == offset.what

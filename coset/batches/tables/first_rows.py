@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from coset.batches.tables.logs import opened_whole
+from coset.sources.utf8 import legible
 from partitioning.documents.store import Store
 from partitioning.model.graph import quote
 from partitioning.model.private import is_private, masked
@@ -46,7 +47,7 @@ def in_order(held: ds.Dataset, most: int, private: Collection[str]) -> pa.Table:
     columns = ", ".join(_shown(field, private) for field in held.schema if field.name != RESIDUE)
     with connect() as connection:
         connection.register("held", held)
-        return connection.sql(f"SELECT {columns} FROM held ORDER BY ALL LIMIT {most:d}").to_arrow_table()
+        return legible(connection.sql(f"SELECT {columns} FROM held ORDER BY ALL LIMIT {most:d}").to_arrow_table())
 
 
 def _shown(field: pa.Field, private: Collection[str]) -> str:

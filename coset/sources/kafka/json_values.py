@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from coset.sources.kafka.wrong import Wrong, first_wrong
 
-_ERRORS = (msgspec.MsgspecError, pa.ArrowException, OverflowError)
+_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, pa.ArrowException, OverflowError)
 
 
 class JsonValues:
