@@ -17,6 +17,8 @@ COPY expectations expectations
 COPY partitioning partitioning
 COPY spark_jobs spark_jobs
 RUN pip install --no-cache-dir --no-deps . && rm -rf /coset/*
+# Kubernetes runs the pod of an executor by this one word.
+RUN printf '#!/bin/sh\nexec python -m spark_jobs.executor_pod\n' > /usr/local/bin/executor && chmod +x /usr/local/bin/executor
 WORKDIR /
 
 FROM needs AS mounted

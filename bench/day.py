@@ -63,16 +63,16 @@ class Day:
     row_group: float = 128e6
 
 
-# The first batch of `python -m bench.scale --tasks … --groups … --batches 1`, on 2026-11-25.
+# The first batch of `python -m bench.scale --tasks … --groups … --batches 1`, on 2026-11-25 and 26.
 COUNTED = (
-    Counted(100, 10, Requests(467, 240, 14)),
-    Counted(200, 20, Requests(897, 460, 17)),
     Counted(40, 40, Requests(317, 180, 14)),
+    Counted(100, 10, Requests(467, 240, 14)),
+    Counted(10_000, 1_000, Requests(43_037, 22_020, 59)),
 )
 # CPU seconds: of the work with its proof, for each byte of landed files (15 million records of `make bench`); what a
-# task costs beside that, in its process and in the driver (`bench.scale`, 200 tasks less 100); what submitting an
+# task costs beside that, in its process and in the driver (`bench.scale` with 10,000 tasks); what submitting an
 # application of Spark's costs.
-WORK, TASK, DRIVER, SUBMIT = 5.45 / 346e6, 0.07, 0.018, 10.0
+WORK, TASK, DRIVER, SUBMIT = 5.45 / 346e6, 0.048, 0.012, 10.0
 
 
 # So many more reads a landed file of more than 1 MiB takes, with one row group: its size and etag, twice, and the

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import tempfile
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -26,6 +25,7 @@ from pyspark.sql import functions as f
 
 from bench.changed_state import changes
 from bench.measure import Cost, measured
+from bench.page_figures import put
 from bench.state import session
 from coset.batches.interpreter import run_batch
 from coset.batches.runners.local import Local
@@ -41,7 +41,6 @@ _ALONE = 100
 _MINUTE = timedelta(minutes=1)
 _NOON = datetime.fromisoformat("2026-01-05 12:00")
 _LAST = 10_000
-_BEGIN, _END = "<!-- figures of python -m bench.in_time -->", "<!-- end -->"
 Row = tuple[str, float, float, int]
 
 
@@ -60,9 +59,7 @@ def main() -> int:
         load = f"{os.getloadavg()[2]:.0f}"
         said = f"{asked.keys:,} keys, {os.cpu_count()} cores with a load of {load} while it ran:"
         head = ("| | CPU s | wall s | written |", "| --- | --: | --: | --: |")
-        text = "\n".join((_BEGIN, "", said, "", *head, *map(_line, rows), "", _END))
-        page = asked.page.read_text()
-        asked.page.write_text(re.sub(f"{re.escape(_BEGIN)}.*{re.escape(_END)}", lambda _: text, page, flags=re.S))
+        put(asked.page, "python -m bench.in_time", (said, "", *head, *map(_line, rows)))
     return 0
 
 

@@ -31,7 +31,7 @@ def measured(since_start: bool = False) -> Iterator[Cost]:
     yield cost
     cost.wall = time.monotonic() - started
     cost.cpu = _cpu() - before
-    cost.memory = sum(_status(pid, "VmHWM") * 1024 for pid in _tree())
+    cost.memory = sum(_status(pid, "VmHWM") * 1024 for pid in _tree(os.getpid()))
 
 
 def cpu_of(pid: int) -> float:
@@ -41,8 +41,13 @@ def cpu_of(pid: int) -> float:
     return sum(int(field) for field in fields[11:15]) / _TICK
 
 
+def cpu_of_all(root: int) -> float:
+    """Processor seconds of a process and all that it started."""
+    return sum(cpu_of(pid) for pid in _tree(root))
+
+
 def _cpu() -> float:
-    return sum(cpu_of(pid) for pid in _tree())
+    return cpu_of_all(os.getpid())
 
 
 def _started() -> float:
@@ -51,8 +56,8 @@ def _started() -> float:
     return time.monotonic() - (since_boot - int(fields[19]) / _TICK)
 
 
-def _tree() -> list[int]:
-    """This process and its descendants."""
+def _tree(root: int) -> list[int]:
+    """A process and its descendants."""
     parents: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -60,7 +65,7 @@ def _tree() -> list[int]:
                 parents.setdefault(_status(int(folder.name), "PPid"), []).append(int(folder.name))
             except (FileNotFoundError, ProcessLookupError):
                 continue
-    family, new = [], [os.getpid()]
+    family, new = [], [root]
     while new:
         family += new
         new = [child for pid in new for child in parents.get(pid, ())]
@@ -68,7 +73,7 @@ def _tree() -> list[int]:
 
 
 def _forget_peaks() -> None:
-    for pid in _tree():
+    for pid in _tree(os.getpid()):
         Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 

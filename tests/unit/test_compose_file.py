@@ -109,6 +109,8 @@ def test_the_image_with_coset_has_all_packages_of_the_wheel_and_compose_builds_t
     assert all((ROOT / name).exists() for name in files)
     sent = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert {f"!{name}" for name in (*copied, *files, "requirements.txt")} <= set(sent)
+    (written,) = re.findall(r"printf '(.*)' > /usr/local/bin/executor ", stages[2])
+    assert written == r"#!/bin/sh\nexec python -m spark_jobs.executor_pod\n", "as Kubernetes calls it"
 
 
 def test_manifests_of_the_guide_are_yaml_with_kinds_and_no_secret_in_them() -> None:
