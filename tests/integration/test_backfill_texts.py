@@ -85,6 +85,7 @@ def test_the_preview_of_the_dag_names_what_is_built_on_the_batches(three_batches
     )
 
 
+@pytest.mark.long
 def test_what_a_step_keeps_under_another_scheme_needs_no_approval(three_batches: Store) -> None:
     result = coset("backfill", NEWEST, "--from", "0", "--to", "1", "--scheme", "tasks(6)", "--runner", "local")
     assert result.exit_code == 0, result.output

@@ -279,6 +279,7 @@ def test_lines_are_landed_by_their_keys_and_one_that_is_no_json_is_set_aside(sto
     assert sum(partition.set_aside for task in task_receipts(ref) for partition in task.partitions) == 1
 
 
+@pytest.mark.long
 def test_what_a_pipeline_publishes_is_the_same_everywhere() -> None:
     pipeline = three(store_at("/nowhere"), (4, 3, 2))
     rows = {

@@ -200,6 +200,7 @@ def test_a_type_that_no_step_could_read_is_refused(tmp_path: Path) -> None:
     assert not Path("landing").exists()
 
 
+@pytest.mark.long
 def test_rows_that_are_landed_at_once_all_land_also_if_they_are_alike(tmp_path: Path) -> None:
     file = pipeline(f"{tmp_path}/landing")
     for number in range(4):
@@ -327,6 +328,7 @@ def test_lines_that_cannot_be_read_are_refused_and_land_where_they_are_set_aside
     assert {line for each in lines().values() for line in each} >= {'{"customer": "cid", "n"', "[1]"}
 
 
+@pytest.mark.long
 def test_what_is_set_aside_is_tried_as_the_page_says(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs/guide/bad-records.md").read_text()
     (made, *_), (commands, *_) = (re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("python", "sh"))

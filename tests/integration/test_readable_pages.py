@@ -40,6 +40,7 @@ def test_axe_core_finds_nothing(pages: Path, browser: Browser, width: int, colou
     assert found == {name: ([], 0) for name in PAGES}
 
 
+@pytest.mark.long
 def test_a_printed_page_is_light_and_nothing_of_it_lies_beside_the_paper(pages: Path, browser: Browser) -> None:
     # What A4 leaves between its margins, in the pixels of CSS.
     for name in PAGES:

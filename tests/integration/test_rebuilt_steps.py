@@ -140,6 +140,7 @@ def test_a_step_that_has_only_another_name_is_rebuilt_without_a_difference(shop:
     assert shop.rows() == expected(*BATCHES, range(1), counted=False)
 
 
+@pytest.mark.long
 def test_a_new_step_goes_nowhere_unless_all_later_batches_have_it(shop: Shop) -> None:
     shop.edit(COUNTED, "sums")
     refused = shop.typed("backfill", "--from", "0")

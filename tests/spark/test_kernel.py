@@ -203,6 +203,7 @@ def test_an_expression_that_fails_on_the_data_names_table_and_task(source: str, 
     assert caught.value.findings[0].where == "table 'numbers', task views/0 of batch 0"
 
 
+@pytest.mark.long
 def test_what_does_not_fit_into_memory_is_spilled(source: str, store: Store) -> None:
     count = 400_000
     keys = [f"a-key-that-takes-some-memory-{n * 7919 % count:030}" for n in range(count)]
