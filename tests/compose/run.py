@@ -26,7 +26,8 @@ WORK = "/tmp/spark-work"
 WORKERS = ("spark-worker-1", "spark-worker-2")
 EXECUTOR = "CoarseGrainedExecutorBackend"
 BEGUN_WITHIN_SECONDS = 600
-# When it has started: as the limits in docker-compose.yml have it.
+# When it has started: as the limits in docker-compose.yml have it. On a machine that is at its limit, a run that is
+# not disturbed may take longer than that to begin its first group: then it is that long.
 GOES_ON_WITHIN_SECONDS = 60
 # What each service's own process is called: it is the first of its container, so that the container ends with it.
 FIRST = {
@@ -149,11 +150,13 @@ def _run_dag(compose: Compose, airflow: AirflowApi) -> None:
 def _run_dag_and_kill_airflow(compose: Compose, airflow: AirflowApi) -> None:
     """Run the DAG, kill Airflow's container while a group runs, and start it again: it goes on with the same run."""
     airflow.pause(DAG, paused=False)
+    asked = time.monotonic()
     run = airflow.start(DAG)
     with step("kill Airflow while a group runs") as said:
         deadline = time.monotonic() + BEGUN_WITHIN_SECONDS
         while not (before := _applications(compose)):
             check(time.monotonic() < deadline, f"no group of run {run} has begun within {BEGUN_WITHIN_SECONDS} seconds")
+        within = max(GOES_ON_WITHIN_SECONDS, time.monotonic() - asked)
         compose("kill", "airflow")
         said.append(f"{', '.join(sorted(before))} had begun")
     begun, went_on = time.monotonic(), list[float]()
@@ -170,7 +173,7 @@ def _run_dag_and_kill_airflow(compose: Compose, airflow: AirflowApi) -> None:
         check(went_on, "no group was run again")
         after = f"{went_on[0]:.0f} s after its start, which took {started:.0f} s"
         said.append(f"it ran a group again {after}; up to {max(tries)} tries of a task")
-    check(went_on[0] < started + GOES_ON_WITHIN_SECONDS, f"it went on {after}")
+    check(went_on[0] < started + within, f"it went on {after}, and may take {within:.0f} s more than that")
 
 
 def _applications(compose: Compose) -> set[str]:
