@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 from great_expectations.core.expectation_validation_result import (
     ExpectationSuiteValidationResult,
     ExpectationValidationResult,
@@ -17,6 +16,7 @@ from great_expectations.core.expectation_validation_result import (
 from great_expectations.core.result_format import ResultFormat
 from great_expectations.exceptions.exceptions import GreatExpectationsError
 from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
+from great_expectations.expectations.expectation import Expectation
 from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.registry import get_expectation_impl
@@ -25,7 +25,7 @@ from msgspec import to_builtins
 
 from coset.reports.site import Site
 from coset.sources.counting import Counting, uncounted
-from coset.sources.rows import BLOCK, Rows
+from coset.sources.rows import BLOCK, Rows, each_row
 from expectations.by_block import is_of_each_row, seen_by, together
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
 from expectations.continuity import (
@@ -46,6 +46,7 @@ from expectations.coverage import (
 from expectations.docs import JudgedTable, Page, publish
 from expectations.findings import Question, finding, is_error
 from expectations.hiding import hide
+from expectations.judging import TableExpectation
 from expectations.misplaced import fitting
 from expectations.notes import not_proved
 from expectations.production import ExpectKeysToBeMigratedOnce, ExpectRowsToBeWrittenAsTheyWereMade
@@ -205,27 +206,27 @@ def user_expectations(pipeline: str, writes: Sequence[PlannedWrite]) -> dict[str
 def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
     # A refused record is taken by no task, so the cause comes first.
     covered = [ExpectRecordsToHaveKeys(), ExpectOffsetsToBeCoveredExactlyOnce()]
-    yield Question("Coverage", _rows(evidence.coverage), covered)
+    yield Question("Coverage", evidence.coverage, covered)
     if any(stream.declared.sets_aside for stream in plan.streams):
         few, kept = ExpectFewRecordsToBeSetAside(), ExpectSetAsideRecordsToBeKept()
         none = ExpectNoRecordToBeSetAside(severity=FailureSeverity.WARNING)
-        yield Question("Set aside", _rows(evidence.coverage), [few, kept, none])
-    yield Question("Continuity", _rows(evidence.ends), [ExpectBatchToContinueThePrevious(), ExpectGapsToBeExplained()])
-    yield Question("Gaps", _rows(evidence.gaps), [ExpectGapsToBeEmpty()])
-    yield Question("Remembered", _rows(evidence.remembered), [ExpectEndsToBeRemembered()])
+        yield Question("Set aside", evidence.coverage, [few, kept, none])
+    yield Question("Continuity", evidence.ends, [ExpectBatchToContinueThePrevious(), ExpectGapsToBeExplained()])
+    yield Question("Gaps", evidence.gaps, [ExpectGapsToBeEmpty()])
+    yield Question("Remembered", evidence.remembered, [ExpectEndsToBeRemembered()])
     if len(evidence.watermarks):
-        yield Question("Watermarks", _rows(evidence.watermarks), [ExpectWatermarksToFollow()])
+        yield Question("Watermarks", evidence.watermarks, [ExpectWatermarksToFollow()])
     if len(evidence.tables):
-        yield Question("Tables", _rows(evidence.tables), [ExpectTablesToHoldThePreviousBatch()])
+        yield Question("Tables", evidence.tables, [ExpectTablesToHoldThePreviousBatch()])
     if evidence.rows:
         yield _about_rows(plan, pd.DataFrame(evidence.rows))
-    yield Question("Placement", _rows(evidence.coverage), [ExpectRecordsToLieWhereTheirKeysHash()])
+    yield Question("Placement", evidence.coverage, [ExpectRecordsToLieWhereTheirKeysHash()])
     if len(evidence.produced):
-        yield Question("Production", _rows(evidence.produced), [ExpectRowsToBeWrittenAsTheyWereMade()])
+        yield Question("Production", evidence.produced, [ExpectRowsToBeWrittenAsTheyWereMade()])
     if len(evidence.migrated):
-        yield Question("Migration", _rows(evidence.migrated), [ExpectKeysToBeMigratedOnce()])
+        yield Question("Migration", evidence.migrated, [ExpectKeysToBeMigratedOnce()])
     if len(evidence.closed):
-        yield Question("Over in time", _rows(evidence.closed), [ExpectWhatIsOverToBeGivenOnce()])
+        yield Question("Over in time", evidence.closed, [ExpectWhatIsOverToBeGivenOnce()])
     yield from _about_keys(plan, evidence)
 
 
@@ -241,7 +242,7 @@ def _about_keys(plan: Plan, evidence: Evidence) -> Iterator[Question]:
             keys = {read.placement.key for read in stage.inputs if read.name in inputs}
             yield Question(
                 f"Keys of stage {stage.name}{which}",
-                _rows(compared[compared["input"].isin(inputs)]),
+                compared[compared["input"].isin(inputs)],
                 [meet],
                 private=_KEY if any(is_private(key, plan.private) for key in keys) else (),
             )
@@ -259,14 +260,14 @@ def _about_keys(plan: Plan, evidence: Evidence) -> Iterator[Question]:
                 )
                 private = _KEY if is_private(read.placement.key, plan.private) else ()
                 title = f"Keys of {read.name} in stage {stage.name}"
-                yield Question(title, _rows(typed), [placed], private=private, input=read.name)
+                yield Question(title, typed, [placed], private=private, input=read.name)
 
 
 def _about_rows(plan: Plan, rows: pd.DataFrame) -> Question:
     allowed = plan.allowed
     keep = ExpectTablesToKeepTheirRows(rows=allowed.rows, percent=allowed.percent)
-    much = [row.table for row in rows.itertuples() if allowed.is_too_much(row.before, row.after)]
-    return Question("Rows of tables", _rows(rows), [keep], then=Replan(plan.pipeline, take_away=tuple(much)))
+    much = [row.table for row in each_row(rows) if allowed.is_too_much(row.before, row.after)]
+    return Question("Rows of tables", rows, [keep], then=Replan(plan.pipeline, take_away=tuple(much)))
 
 
 def _meeting(stage: Stage) -> list[tuple[str, ...]]:
@@ -312,22 +313,22 @@ def _about_the_results(
                     yield Question(title, outputs[table], of_rows, stage.name, key, plan.private)
                 if of_figures:
                     of_table = pd.DataFrame([row for row in figures if row["table"] == table])
-                    yield Question(f"{title}, figures", _rows(of_table.astype({"as_of": "Int64"})), of_figures)
-
-
-def _rows(frame: pd.DataFrame) -> Rows:
-    return Rows.of(pa.Table.from_pandas(frame, preserve_index=False))
+                    yield Question(f"{title}, figures", of_table.astype({"as_of": "Int64"}), of_figures)
 
 
 def _answers(questions: Sequence[Question], counting: Counting) -> list[ExpectationSuiteValidationResult]:
     """The answers to all questions, in their order. Tables of more than a block are judged in parts, and counted."""
-    total = sum(question.rows.count * _times_read(question) for question in questions if _is_large(question))
+    total = sum(_count(question) * _times_read(question) for question in questions if _is_large(question))
     with (counting if total else uncounted)(total, "rows judged") as done:
         return [_ask_in_parts(question, done) if _is_large(question) else _ask(question) for question in questions]
 
 
 def _is_large(question: Question) -> bool:
-    return question.rows.count > BLOCK
+    return _count(question) > BLOCK
+
+
+def _count(question: Question) -> int:
+    return question.rows.count if isinstance(question.rows, Rows) else len(question.rows)
 
 
 def _times_read(question: Question) -> int:
@@ -336,11 +337,13 @@ def _times_read(question: Question) -> int:
 
 
 def _ask_in_parts(question: Question, done: Callable[[int], None]) -> ExpectationSuiteValidationResult:
-    """The answer on a large table: row expectations by block, the rest on the columns that they name."""
-    by_row = [expectation for expectation in question.expectations if is_of_each_row(expectation)]
+    """The answer on a large table: row expectations by block, the rest on the columns that they name. A data frame is
+    judged as it is."""
+    asked, rows = question.expectations, question.rows
+    by_row = [expectation for expectation in asked if isinstance(rows, Rows) and is_of_each_row(expectation)]
     parts: dict[str, dict[int, ExpectationValidationResult]] = {}
     start = 0
-    for block in seen_by(by_row, question.rows).blocks(BLOCK) if by_row else ():
+    for block in seen_by(by_row, rows).blocks(BLOCK) if by_row and isinstance(rows, Rows) else ():
         answer = _ask(replace(question, rows=block, expectations=by_row))
         for result in answer.results:
             parts.setdefault(_asked(result), {})[start] = result
@@ -349,12 +352,11 @@ def _ask_in_parts(question: Question, done: Callable[[int], None]) -> Expectatio
         # Great Expectations' objects of a block refer to it in a cycle.
         gc.collect()
     results = [together(blocks) for blocks in parts.values()]
-    for expectation in question.expectations:
+    for expectation in asked:
         if expectation not in by_row:
-            rows = seen_by([expectation], question.rows)
-            answer = _ask(replace(question, rows=rows, expectations=[expectation]))
-            results.extend(answer.results)
-            done(question.rows.count)
+            seen = seen_by([expectation], rows) if isinstance(rows, Rows) else rows
+            results.extend(_ask(replace(question, rows=seen, expectations=[expectation])).results)
+            done(_count(question))
     return _answer(question, results)
 
 
@@ -376,10 +378,20 @@ def _ask(question: Question) -> ExpectationSuiteValidationResult:
     Nobody asks for these rows or this suite again, so neither is in a data source or store of Great Expectations: to
     fingerprint and keep them, and to check there for changes, takes longer than judging.
     """
-    validator = Validator(PandasExecutionEngine(batch_data_dict={question.title: question.rows.frame()}))
+    frame = question.rows.frame() if isinstance(question.rows, Rows) else question.rows
+    ours = [one.answer(question.title, frame) for one in question.expectations if isinstance(one, TableExpectation)]
+    others = [one for one in question.expectations if not isinstance(one, TableExpectation)]
+    return _answer(question, [*ours, *(_answers_of_others(question.title, frame, others) if others else ())])
+
+
+def _answers_of_others(
+    title: str, frame: pd.DataFrame, others: Sequence[Expectation]
+) -> list[ExpectationValidationResult]:
+    """The answers to Great Expectations' own expectations."""
+    validator = Validator(PandasExecutionEngine(batch_data_dict={title: frame}))
     validator.metrics_calculator.show_progress_bars = False
-    asked = [expectation.configuration for expectation in question.expectations]
-    results = validator.graph_validate(
+    asked = [expectation.configuration for expectation in others]
+    results: list[ExpectationValidationResult] = validator.graph_validate(
         validator.process_expectations_for_validation(asked), {"result_format": ResultFormat.SUMMARY.value}
     )
     for result in results:
@@ -387,7 +399,7 @@ def _ask(question: Question) -> ExpectationSuiteValidationResult:
         plain: Any = result.to_json_dict()
         result.result = plain["result"]
         _config(result).kwargs = plain["expectation_config"]["kwargs"]
-    return _answer(question, results)
+    return results
 
 
 def _answer(question: Question, results: list[ExpectationValidationResult]) -> ExpectationSuiteValidationResult:

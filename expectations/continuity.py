@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from coset.sources.rows import each_row
 from expectations.judging import TableExpectation
 from partitioning.explain.missing import doubts
 from partitioning.sections import many
@@ -27,7 +28,7 @@ class ExpectBatchToContinueThePrevious(TableExpectation):
         return ["stream", "partition", "whole", "beginning", "start", "published", "asked", "found"]
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
-        wrongs = [(row, _wrong(row)) for row in frame.itertuples()]
+        wrongs = [(row, _wrong(row)) for row in each_row(frame)]
         bad = [f"{row.stream}-{row.partition}: {wrong}" for row, wrong in wrongs if wrong]
         return f"{many(len(frame), 'stream partition')}, {_seen(frame)}", len(frame), len(bad), bad
 
@@ -72,7 +73,7 @@ class ExpectEndsToBeRemembered(TableExpectation):
         return ["stream", "partition", "plan_end", "plan_batch", "ledger_end", "ledger_batch", "differs"]
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
-        rows = list(frame.itertuples())
+        rows = list(each_row(frame))
         bad = [f"{_of(row)}: {wrong}" for row in rows if (wrong := _misremembered(row))]
         return many(int(frame["partition"].count()), "stream partition"), len(frame), len(bad), bad
 
@@ -107,7 +108,7 @@ class ExpectGapsToBeExplained(TableExpectation):
         return ["stream", "partition", "missing", "lack", "declared", "unexplained", "gap"]
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
-        wrongs = [(row, _unexplained(row)) for row in frame.itertuples()]
+        wrongs = [(row, _unexplained(row)) for row in each_row(frame)]
         bad = [f"{row.stream}-{row.partition}: {wrong}" for row, wrong in wrongs if wrong]
         observed = f"{many(len(frame), 'stream partition')}, {many(int(frame['lack'].sum()), 'offset')} missing"
         if declared := int(frame["declared"].sum()):
@@ -139,7 +140,7 @@ class ExpectGapsToBeEmpty(TableExpectation):
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         bad = frame[frame["found"] > 0]
-        told = (f"{row.stream}-{row.partition}: {_there_is(row)}" for row in bad.itertuples())
+        told = (f"{row.stream}-{row.partition}: {_there_is(row)}" for row in each_row(bad))
         looked, gaps = int(frame["looked"].sum()), int(frame["gaps"].sum())
         seen = [f"{many(gaps, 'gap')} in {many(len(frame), 'stream partition')}"]
         if looked < gaps:
@@ -166,7 +167,7 @@ class ExpectTablesToHoldThePreviousBatch(TableExpectation):
         return ["table", "log_batch", "log_plan", "ledger_batch", "ledger_plan"]
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
-        wrongs = [(row, _differs(row)) for row in frame.itertuples()]
+        wrongs = [(row, _differs(row)) for row in each_row(frame)]
         bad = [f"{row.table}: {wrong}" for row, wrong in wrongs if wrong]
         return many(len(frame), "result table"), len(frame), len(bad), bad
 

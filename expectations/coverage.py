@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
+from coset.sources.rows import each_row
 from expectations.judging import TableExpectation
 from partitioning.model.bad_records import limit
 from partitioning.model.offsets import OffsetRange, StreamPartition
@@ -36,7 +37,7 @@ class CoverageExpectation(TableExpectation):
         raise NotImplementedError
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
-        judged = [(row, list(self._wrongs(row))) for row in frame.itertuples()]
+        judged = [(row, list(self._wrongs(row))) for row in each_row(frame)]
         bad = [f"{_range(row)}: {'; '.join(wrongs)}" for row, wrongs in judged if wrongs]
         return f"{many(len(frame), 'stream partition')}, {self._seen(frame)}", len(frame), len(bad), bad
 
@@ -161,7 +162,7 @@ class ExpectFewRecordsToBeSetAside(CoverageExpectation):
         bad = [
             f"{row.input}: {many(int(row.set_aside), 'record')} of {int(row.planned):,} set aside, "
             f"beyond: {row.bad_records}"
-            for row in streams.reset_index().itertuples()
+            for row in each_row(streams.reset_index())
             if not limit(row.bad_records).allows(int(row.set_aside), int(row.planned))
         ]
         return self._seen(frame), len(streams), len(bad), dict.fromkeys(bad)

@@ -15,7 +15,7 @@ from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.registry import get_expectation_impl
 from great_expectations.render.renderer.inline_renderer import InlineRenderer
 
-from coset.sources.rows import Rows
+from coset.sources.rows import Rows, each_row
 from expectations import misplaced
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
 from expectations.continuity import ExpectGapsToBeEmpty
@@ -34,11 +34,12 @@ from partitioning.model.streams import Stream
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A table, expectations on it, the stage and key of its rows, its private columns, a further next step if one is
-    not met, and the input that its rows are of, if it is one."""
+    """A table, as rows that are read or as a data frame that is there, expectations on it, the stage and key of its
+    rows, its private columns, a further next step if one is not met, and the input that its rows are of, if it is one.
+    """
 
     title: str
-    rows: Rows
+    rows: Rows | pd.DataFrame
     expectations: Sequence[Any]
     stage: str | None = None
     key: str | None = None
@@ -216,6 +217,8 @@ def _offenders(
         return [f"observed: {seen['observed_value']}"]
     rows = seen.get("partial_unexpected_index_list") or []
     values = seen.get("partial_unexpected_list") or []
+    # Only rows of result tables are judged by others' expectations.
+    assert isinstance(question.rows, Rows)
     there = question.rows.at(rows[:most])
     shown = list(zip(rows, values, strict=False))[:most]
     return [f"{value!r} {_row(question, there[row], keys)}" for row, value in shown]
@@ -232,7 +235,7 @@ def _row(question: Question, row: Mapping[str, Any], keys: pd.DataFrame) -> str:
     )
     lineage = [f"{name} {value}" for name, value in row.items() if name.startswith("_")]
     seen = keys[(keys["stage"] == question.stage) & (keys["key"] == str(key))]
-    places = [f"{record.input}-{record.partition} at offset {record.offset:,}" for record in seen.itertuples()]
+    places = [f"{record.input}-{record.partition} at offset {record.offset:,}" for record in each_row(seen)]
     known = "; ".join([", ".join(lineage)] * bool(lineage) + [f"its key is in {', '.join(places[:3])}"] * bool(places))
     said = MASK if is_private(question.key or "", question.private) else repr(key)
     return f"of key {said}" + f" ({known})" * bool(known)

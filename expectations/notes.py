@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from coset.sources.rows import each_row
 from partitioning.model.plan import Plan
 from partitioning.model.shared_reads import read_together
 from partitioning.sections import many
@@ -21,7 +22,7 @@ def not_proved(plan: Plan, tables: pd.DataFrame, gaps: pd.DataFrame, produced: p
             f"Whether {', '.join(unseen)} held the batch before was not looked at: it holds this very batch already "
             "or, if this is a backfill, later ones."
         )
-    for row in gaps.itertuples():
+    for row in each_row(gaps):
         name = f"{row.stream}-{row.partition}"
         if pd.isna(row.gaps):
             yield f"Where {name} has no records is not known: a task of an earlier version has read it."

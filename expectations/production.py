@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from coset.sources.rows import each_row
 from expectations.judging import TableExpectation
 from partitioning.sections import many
 
@@ -37,7 +38,7 @@ class ExpectRowsToBeWrittenAsTheyWereMade(TableExpectation):
             seen.append(f"{moved:,} held against what was taken as well")
         if missing := int((~counted).sum()):
             seen.append(f"{missing:,} were written by an earlier version, which did not count what was made")
-        return "; ".join(seen), len(frame), len(bad), (_sentence(row) for row in bad.itertuples())
+        return "; ".join(seen), len(frame), len(bad), (_sentence(row) for row in each_row(bad))
 
 
 class ExpectKeysToBeMigratedOnce(TableExpectation):
@@ -58,7 +59,7 @@ class ExpectKeysToBeMigratedOnce(TableExpectation):
         bad = frame[~same]
         steps, tasks = many(frame["step"].nunique(), "step"), many(len(frame), "task")
         seen = f"{many(int(rows[0].sum()), 'row')} of {steps} in {tasks}"
-        return seen, len(frame), len(bad), (_migration(row) for row in bad.itertuples())
+        return seen, len(frame), len(bad), (_migration(row) for row in each_row(bad))
 
 
 def _migration(row: Any) -> str:

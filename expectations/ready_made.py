@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import pandas as pd
 from great_expectations.compatibility.pydantic import validator
 
+from coset.sources.rows import each_row
 from expectations.judging import TableExpectation, TableRecords
 from partitioning.model.measures import NOT_JUDGED, READY_MADE, Measure, microseconds
 from partitioning.model.occasion import as_time
@@ -53,7 +54,7 @@ class FigureExpectation(TableExpectation):
 
     def _seen(self, frame: pd.DataFrame) -> tuple[str, str, str]:
         """What was seen, why it cannot be judged, and what is wrong with it; the last two are empty if it is not so."""
-        (row,) = frame[frame["figure"] == str(self.measure)].itertuples()
+        (row,) = each_row(frame[frame["figure"] == str(self.measure)])
         value, before = json.loads(row.value), [(batch, known) for batch, known in json.loads(row.before)]
         seen = f"{self.measure} is {'unknown' if value is None else self._shown(value)}"
         if row.failed:

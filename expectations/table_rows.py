@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
+from coset.sources.rows import each_row
 from expectations.judging import TableExpectation
 from partitioning.model.allowance import Allowance
 from partitioning.sections import many
@@ -33,7 +34,7 @@ class ExpectTablesToKeepTheirRows(TableExpectation):
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         bad = [
             f"{row.table}: it has {many(row.before, 'row')}, and would have {row.after:,} after the batch"
-            for row in frame.itertuples()
+            for row in each_row(frame)
             if self._is_bad(row)
         ]
         figures = f"{int(frame['before'].sum()):,} before, {int(frame['after'].sum()):,} after"

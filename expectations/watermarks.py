@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from coset.sources.rows import each_row
 from expectations.judging import TableExpectation
 from partitioning.explain.watermarks import event_time
 from partitioning.model.receipt import MODULUS
@@ -29,10 +30,10 @@ class ExpectWatermarksToFollow(TableExpectation):
         same = (frame["by_plan"] == frame["by_ledger"]).fillna(False)
         bad = frame[~(same | (frame["by_plan"].isna() & frame["by_ledger"].isna()))]
         marks = frame[(frame["which"] == "watermark") & frame["by_plan"].notna()]
-        seen = [f"{row.of} up to {event_time(int(row.by_plan))}" for row in marks.itertuples()]
+        seen = [f"{row.of} up to {event_time(int(row.by_plan))}" for row in each_row(marks)]
         shown = "; ".join(seen[:_SHOWN]) + ("; …" if len(seen) > _SHOWN else "")
         observed = f"{many(len(frame), 'time')}: {shown or 'no watermark is known yet'}"
-        return observed, len(frame), len(bad), (_sentence(row) for row in bad.itertuples())
+        return observed, len(frame), len(bad), (_sentence(row) for row in each_row(bad))
 
 
 class ExpectWhatIsOverToBeGivenOnce(TableExpectation):
@@ -58,7 +59,7 @@ class ExpectWhatIsOverToBeGivenOnce(TableExpectation):
         return ["stage", "task", "step", *parts, "late", "dropped", "late_versions", "of_keys"]
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
-        wrongs = [(row, _not_once(row)) for row in frame.itertuples()]
+        wrongs = [(row, _not_once(row)) for row in each_row(frame)]
         bad = [f"task {row.stage}/{row.task}, step {row.step}: {wrong}" for row, wrong in wrongs if wrong]
         late, dropped, versions = (int(frame[name].sum()) for name in ("late", "dropped", "late_versions"))
         observed = "; ".join(_over(frame))

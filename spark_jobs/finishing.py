@@ -28,11 +28,11 @@ from spark_jobs.engine.functions import returned_no_text, returned_strange_key, 
 from spark_jobs.engine.occasions import Stopwatch
 from spark_jobs.engine.relations import Relations
 from spark_jobs.engine.tally import Tally
+from spark_jobs.engine.task_database import connect
 from spark_jobs.engine.task_folder import task_folder
 from spark_jobs.engine.writers import Writers
 from spark_jobs.given import PLACE, Given, keys_given
 from spark_jobs.row_routing import COUNT, MARKS, ORDER
-from spark_jobs.sql.database import connect
 
 ANSWERS = pa.schema([(PLACE, pa.int32()), ("answer", pa.binary())])
 # The table with the keys of the function's input rows.
@@ -118,7 +118,7 @@ def finish(asked: Finishing, made: _Made, memory: str, temp: Path) -> TaskReceip
         )
     writers, tally = Writers.of(order, Files()), Tally()
     left: list[Artefact | None] = []
-    with connect(memory, temp) as connection:
+    with connect(memory) as connection:
         relations, where = Relations(connection, order), f"step {step.name!r}"
         relations.relate(step.name, _typed(made.table(), step, order), step.columns, where)
         if step.key and not step.rekeys:

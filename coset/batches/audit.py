@@ -382,7 +382,7 @@ def _keys(ledger: Ledger, tasks: Iterable[TaskReceipt]) -> pa.Table:
             )
             continue
         table = _task_keys(task.task, _table(data, where, then))
-        counted = table.group_by(["input", "partition"]).aggregate([([], "count_all")]).to_pydict()
+        counted = table.group_by(["input", "partition"], use_threads=False).aggregate([([], "count_all")]).to_pydict()
         places = zip(counted["input"], counted["partition"], strict=True)
         if dict(zip(places, counted["count_all"], strict=True)) != expected:
             what = f"task {task.task} sampled {sum(expected.values()):,} keys, its file holds {len(table):,} others"
@@ -396,7 +396,7 @@ def _keys(ledger: Ledger, tasks: Iterable[TaskReceipt]) -> pa.Table:
 def _table(data: bytes, where: str, then: Then) -> pa.Table:
     """The content of a Parquet file. Raises Refused if it is damaged."""
     with reaching("the file cannot be read", where, then):
-        return pq.read_table(io.BytesIO(data), page_checksum_verification=True, use_threads=False)
+        return pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True).read(use_threads=False)
 
 
 def _task_keys(task: TaskRef, file: pa.Table) -> pa.Table:
@@ -412,12 +412,12 @@ def _task_keys(task: TaskRef, file: pa.Table) -> pa.Table:
 
 def _worst_first(sampled: pa.Table) -> pa.Table:
     of_key = ["stage", "key"]
-    taken = sampled.group_by(of_key).aggregate([("task", "min"), ("task", "max")])
+    taken = sampled.group_by(of_key, use_threads=False).aggregate([("task", "min"), ("task", "max")])
     by_one = pc.equal(taken["task_min"], taken["task_max"])
-    marked = sampled.join(taken.select(of_key).append_column("by one", by_one), of_key)
+    marked = sampled.join(taken.select(of_key).append_column("by one", by_one), of_key, use_threads=False)
     order = ("by one", *of_key, "task", "input", "partition")
-    ordered = marked.sort_by([(name, "ascending") for name in order])
-    return ordered[:KEYS_JUDGED].select(_TABLES["keys"].names).cast(_TABLES["keys"])
+    places = pc.sort_indices(marked, [(name, "ascending") for name in order])
+    return marked.take(places[:KEYS_JUDGED]).select(_TABLES["keys"].names).cast(_TABLES["keys"])
 
 
 def _moved(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, object]]:

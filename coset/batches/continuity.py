@@ -16,6 +16,7 @@ from coset.batches.ends import ends_before
 from coset.batches.tables.delta import Held, held
 from coset.batches.watermarks import followed
 from coset.sources.log_starts import earlier
+from coset.sources.rows import frame_of
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Finding, Refused, about
@@ -85,8 +86,8 @@ def _ends(ledger: Ledger, plan: Plan, published: Plan | None, before: Ends) -> p
         for stream in plan.streams
         for partition in stream.partitions
     ]
-    numbers = {"published": "Int64", "asked": "Int64", "found": "Int64"}
-    return pd.DataFrame(rows).astype(numbers | {"gap": "string"})
+    known = {"published": "Int64", "asked": "Int64", "found": "Int64", "gap": "string"}
+    return frame_of(rows, {name: known.get(name) for name in rows[0]})
 
 
 def _earlier(stream: PlannedStream, before: Ends) -> Mapping[int, int]:
@@ -151,8 +152,7 @@ def _remembered(ledger: Ledger, plan: Plan, before: Ends) -> pd.DataFrame:
         for stream, number in sorted(by_plan.keys() | by_ledger.keys())
     ]
     numbers = dict.fromkeys(("partition", "plan_end", "plan_batch", "ledger_end", "ledger_batch"), "Int64")
-    columns = ["stream", *numbers, "differs"]
-    frame = pd.DataFrame(rows, columns=columns).astype(numbers | {"stream": "string", "differs": "string"})
+    frame = frame_of(rows, {"stream": "string", **numbers, "differs": "string"})
     return frame.assign(partition=frame["partition"].replace(_ALL, pd.NA))
 
 
@@ -222,9 +222,8 @@ def gap_figures(plan: Plan, partition: StreamPartition) -> dict[str, object]:
 def _tables(ledger: Ledger, plan: Plan, published: Plan | None) -> pd.DataFrame:
     # During a backfill the tables hold later batches.
     rows = [] if ledger.original else list(_table_rows(ledger, plan, published))
-    columns = {"table": "string", "log_batch": "Int64", "log_plan": "string"}
-    names = [*columns, "ledger_batch", "ledger_plan"]
-    return pd.DataFrame(rows, columns=names).astype(columns | {"ledger_batch": "Int64", "ledger_plan": "string"})
+    known = {"log_batch": "Int64", "log_plan": "string", "ledger_batch": "Int64", "ledger_plan": "string"}
+    return frame_of(rows, {"table": "string", **known})
 
 
 def _table_rows(ledger: Ledger, plan: Plan, published: Plan | None) -> Iterator[dict[str, object]]:

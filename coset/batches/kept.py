@@ -31,7 +31,7 @@ from partitioning.values import Value
 from spark_jobs.engine.older_rows import Versions
 from spark_jobs.engine.relations import RESULT_ROWS
 from spark_jobs.engine.states import all_kept
-from spark_jobs.sql.database import connect
+from spark_jobs.engine.task_database import connect
 
 
 class KeptState(Value, frozen=True):

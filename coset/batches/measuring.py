@@ -20,6 +20,7 @@ from coset.batches.backfills.swap.effects import rows_beside
 from coset.batches.backfills.swap.swaps import in_force
 from coset.batches.result_rows import rows_of_files, table_files
 from coset.batches.tables.table_rows import rows_left
+from coset.sources.databases import connect_to_ask
 from coset.sources.rows import Rows
 from partitioning.commands import Repeat
 from partitioning.documents.document import canonical
@@ -34,8 +35,7 @@ from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.private import mentions
 from partitioning.model.usual import BEFORE
 from partitioning.model.verdict import Verdict
-from spark_jobs.engine.task_folder import task_folder
-from spark_jobs.sql.database import connect, connect_to_ask
+from spark_jobs.engine.task_database import connect
 from spark_jobs.sql.expressions import Rules, columns_named, nodes, parse
 from spark_jobs.tables.table_schema import table_schema
 
@@ -208,7 +208,7 @@ def _one(rows: Rows, select: str) -> Sequence[Any]:
         for batch in rows.read(rows.schema.names):
             yield from pa.Table.from_batches([batch]).cast(rows.schema).to_batches()
 
-    with task_folder() as temp, connect(temp=temp) as connection:
+    with connect() as connection:
         connection.register("measured", pa.RecordBatchReader.from_batches(rows.schema, batches()))
         row: Sequence[Any] | None = connection.execute(select).fetchone()
     assert row is not None

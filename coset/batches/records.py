@@ -25,7 +25,7 @@ from partitioning.values import replace
 from spark_jobs.engine.arrays import mask
 from spark_jobs.engine.hashing import key_texts, one_of_equals
 from spark_jobs.engine.kernel import TaskEnvironment, stream_reader
-from spark_jobs.sql.database import connect
+from spark_jobs.engine.task_database import connect
 
 _PLAIN = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from coset.batches.backfills.swap.swaps import state_ledger
+from coset.sources.rows import frame_of
 from partitioning.documents.ledger import Ledger
 from partitioning.model.graph import Graph
 from partitioning.model.offsets import StreamPartition
@@ -38,8 +39,7 @@ def followed(ledger: Ledger, plan: Plan) -> pd.DataFrame:
             {"of": of, "which": which, "by_plan": by_plan.get((of, which)), "by_ledger": by_ledger.get((of, which))}
             for of, which in dict.fromkeys((*by_plan, *by_ledger))
         ]
-    columns = {"of": "string", "which": "string", "by_plan": "Int64", "by_ledger": "Int64"}
-    return pd.DataFrame(rows, columns=[*columns]).astype(columns)
+    return frame_of(rows, {"of": "string", "which": "string", "by_plan": "Int64", "by_ledger": "Int64"})
 
 
 _Time = tuple[tuple[str, str], int | None]

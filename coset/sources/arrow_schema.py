@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
-import duckdb
 import pyarrow as pa
 
+from coset.sources.databases import connect_to_ask
 from partitioning.model.streams import Column
 
 
@@ -16,7 +16,7 @@ def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
     if not columns:
         return pa.schema([])
     nulls = ", ".join(f"NULL::{column.type}" for column in columns)
-    with duckdb.connect() as connection:
+    with connect_to_ask() as connection:
         kinds = connection.sql(f"SELECT {nulls}").to_arrow_table().schema.types
     return pa.schema([pa.field(column.name, _plain(kind)) for column, kind in zip(columns, kinds, strict=True)])
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coset.sources.databases import connect_to_ask
 from coset.sources.reader import WHY, Batch, Reader
 from partitioning.model.composite_key import canonical, key_parts
 from partitioning.model.order import OrderedStream
@@ -39,9 +39,7 @@ def as_landed(ordered: OrderedStream) -> OrderedStream:
 def making_keys(columns: Sequence[str]) -> Iterator[Callable[[pa.RecordBatch | pa.Table], pa.Array]]:
     """What makes the key of each record of these columns, whose text is UTF-8; null for one that cannot be used."""
     names = [f"part{number}" for number in range(len(columns))]
-    with duckdb.connect(config={"threads": 1}) as connection:
-        # Times with a time zone are written in it.
-        connection.execute("SET TimeZone = 'UTC'")
+    with connect_to_ask() as connection:
 
         def keys_of(records: pa.RecordBatch | pa.Table) -> pa.Array:
             connection.register("parts", pa.table([records.column(name) for name in columns], names))

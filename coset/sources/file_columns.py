@@ -9,6 +9,7 @@ from functools import lru_cache
 import duckdb
 import pyarrow as pa
 
+from coset.sources.databases import connect_to_ask
 from partitioning.model.streams import Column
 
 
@@ -31,7 +32,7 @@ class UnknownType(Exception):
 def columns_of(schema: pa.Schema) -> FileColumns:
     """The columns of an Arrow schema. Raises UnknownType."""
     required = frozenset(field.name for field in schema if not field.nullable)
-    with duckdb.connect() as connection:
+    with connect_to_ask() as connection:
         try:
             relation = connection.from_arrow(schema.empty_table())
         except duckdb.Error as error:
@@ -44,7 +45,7 @@ def columns_of(schema: pa.Schema) -> FileColumns:
 @lru_cache(maxsize=64)
 def type_named(text: str) -> str | None:
     """DuckDB's name of a type that is given by any of its names. None if there is no such type."""
-    with duckdb.connect() as connection:
+    with connect_to_ask() as connection:
         try:
             return str(connection.sql(f"SELECT NULL::{text} AS value").types[0])
         except duckdb.Error:

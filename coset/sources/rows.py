@@ -1,9 +1,11 @@
-"""Rows of a table, read again each time, batch by batch, never all at once."""
+"""Rows of a table: read again each time, batch by batch, never all at once; or in a small data frame."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import namedtuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pandas as pd
@@ -11,6 +13,33 @@ import pyarrow as pa
 
 # Large enough to make Great Expectations' overhead negligible, small enough for memory.
 BLOCK = 250_000
+
+
+def frame_of(rows: Sequence[Mapping[str, object]], types: Mapping[str, str | None]) -> pd.DataFrame:
+    """Rows as a data frame with these columns. A column without a type has that of its values.
+
+    >>> frame_of([{"batch": 3, "of": None}], {"batch": None, "of": "Int64"}).dtypes.astype(str).to_dict()
+    {'batch': 'int64', 'of': 'Int64'}
+    """
+    columns = {name: [row[name] for row in rows] for name in types}
+    return pd.DataFrame(
+        {name: pd.array(column, types[name]) if types[name] else column for name, column in columns.items()}
+    )
+
+
+def each_row(frame: pd.DataFrame) -> Iterator[Any]:
+    """The rows of a data frame by the names of its columns, as `itertuples` gives them in far more time.
+
+    >>> [row.batch + 1 for row in each_row(pd.DataFrame({"batch": [3, 4]}))]
+    [4, 5]
+    """
+    columns = (frame[name].tolist() for name in frame.columns)
+    return map(_row(tuple(frame.columns))._make, zip(*columns, strict=True))
+
+
+@lru_cache(maxsize=64)
+def _row(columns: tuple[str, ...]) -> Any:
+    return namedtuple("Row", columns)
 
 
 @dataclass(frozen=True, slots=True)

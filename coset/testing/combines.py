@@ -34,7 +34,7 @@ def check_combine(
     import pyarrow as pa  # noqa: PLC0415
 
     from coset.testing.samples import CombineTrial  # noqa: PLC0415
-    from spark_jobs.sql.database import connect  # noqa: PLC0415
+    from spark_jobs.engine.task_database import connect  # noqa: PLC0415
 
     combine, partial = _steps(flow)
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist([dict(row) for row in rows])

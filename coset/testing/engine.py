@@ -27,7 +27,7 @@ from partitioning.model.graph import quote
 from partitioning.model.placement import MURMUR2, OPAQUE
 from partitioning.model.streams import Stream
 from partitioning.values import replace
-from spark_jobs.sql.database import connect
+from spark_jobs.engine.task_database import connect
 
 # Of the columns that no stream declares, by stream and name.
 Types = dict[tuple[str, str], pa.DataType]

@@ -7,6 +7,7 @@ rule, or from the ranges that a scheme assigns.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -73,9 +74,14 @@ def _fields(value: Value) -> dict[str, Any]:
     """The fields that are stored: those that are set, and differ from their default if such are left out."""
     fields = msgspec.structs.asdict(value)
     if value.__struct_config__.omit_defaults:
-        kept = {field.name: field.default for field in msgspec.structs.fields(value)}
+        kept = _defaults(type(value))
         return {name: held for name, held in fields.items() if held is not kept[name] and held != kept[name]}
     return {name: held for name, held in fields.items() if held is not msgspec.UNSET}
+
+
+@cache
+def _defaults(kind: type[Value]) -> dict[str, Any]:
+    return {field.name: field.default for field in msgspec.structs.fields(kind)}
 
 
 def _by_rule(stage: Stage, read: _Partitions) -> tuple[Task, ...]:

@@ -6,13 +6,13 @@ from functools import lru_cache
 
 import pyarrow as pa
 
+from coset.sources.databases import connect_to_ask
 from partitioning.authoring.state_sql import time_that_counts
 from partitioning.model.graph import quote
 from partitioning.model.leaving import DAY_END
 from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.streams import Column
 from partitioning.model.watermarks import EventTime
-from spark_jobs.sql.database import connect_to_ask
 from spark_jobs.sql.expressions import columns_named, parse
 
 

@@ -18,7 +18,7 @@ from partitioning.values import replace
 from spark_jobs.engine.intake import Intake
 from spark_jobs.engine.order_steps import Steps
 from spark_jobs.engine.take import Unusable
-from spark_jobs.sql.database import connect
+from spark_jobs.engine.task_database import connect
 
 # If a step fails on more records than this of a task, the step is wrong, and not the records.
 MOST_FOUND = 100
@@ -116,7 +116,7 @@ class _Search:
         order = self._narrowed()
         if steps is not None:
             order = replace(order, steps=order.steps[:steps], writes=(), leaves=())
-        with TemporaryDirectory(prefix="coset-trial-") as folder, connect(self._memory, Path(folder)) as connection:
+        with TemporaryDirectory(prefix="coset-trial-") as folder, connect(self._memory) as connection:
             try:
                 made = Steps(connection, order, self._intakes(order, Path(folder), self._failed), Path(folder))
                 if steps is None:

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import assert_never
 
-import duckdb
 import pyarrow as pa
 
 from coset.sources.composite_keys import CompositeKeys, as_landed
@@ -39,9 +38,9 @@ from spark_jobs.engine.older_rows import Versions
 from spark_jobs.engine.order_steps import Steps
 from spark_jobs.engine.set_aside import SET_ASIDE_COLUMNS, rows_of, with_bytes
 from spark_jobs.engine.tally import Tally
+from spark_jobs.engine.task_database import connect
 from spark_jobs.engine.task_folder import task_folder
 from spark_jobs.engine.writers import Writers
-from spark_jobs.sql.database import connect
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +111,7 @@ def _run_once(
     orders: Sequence[Order], memory: str, inspect: Inspect, environment: TaskEnvironment
 ) -> list[TaskReceipt]:
     watch, failing = Stopwatch(), list[Order]()
-    # A new database is slow: all orders share one. What an order makes is temporary, and of its own connection only.
-    with task_folder() as temp, connect(memory, temp) as database:
+    with task_folder() as temp:
         inputs = [_intakes(orders, number, environment, inspect, temp) for number in range(len(orders[0].inputs))]
         elapsed, cpu = watch.elapsed / len(orders), watch.cpu / len(orders)
         receipts, errors = list[TaskReceipt](), list[CosetError]()
@@ -123,7 +121,7 @@ def _run_once(
             folder.mkdir()
             try:
                 intakes = [each[number] for each in inputs]
-                receipts.append(_run(order, intakes, environment.files, database, folder, watch))
+                receipts.append(_run(order, intakes, environment.files, memory, folder, watch))
             except CosetError as error:
                 errors.append(error)
                 if may_be_of_records(order, error):
@@ -165,12 +163,12 @@ def _run(
     order: Order,
     intakes: Sequence[Intake],
     files: Files,
-    database: duckdb.DuckDBPyConnection,
+    memory: str,
     temp: Path,
     watch: Stopwatch,
 ) -> TaskReceipt:
     writers, tally = Writers.of(order, files), Tally()
-    with database.cursor() as connection:
+    with connect(memory) as connection:
         steps = Steps(connection, order, intakes, temp)
         # Steps on DataFrames run after this.
         later = {step.name for step in order.steps if step.on_dataframes}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import duckdb
 import pyarrow as pa
 
+from coset.sources.databases import connect_to_ask
 from partitioning.commands import Replan
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import quote
 from partitioning.model.order import POSITION
 from partitioning.model.plan import StateInput
-from spark_jobs.sql.database import connect_to_ask
 
 
 class Versions:

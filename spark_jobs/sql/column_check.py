@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from coset.sources.databases import connect_to_ask
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.state_sql import MARKS
 from partitioning.errors import Finding, Refused
@@ -17,7 +18,7 @@ from partitioning.model.graph import Mode, Op, Step, Write, quote, waiting
 from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import Column, Discovered, Stream
 from partitioning.model.watermarks import EventTime
-from spark_jobs.sql.database import connect_to_ask, create_state, create_views, null_columns
+from spark_jobs.sql.database import create_state, create_views, null_columns
 from spark_jobs.sql.expressions import Rules, Tree, columns_named, names_made, parse
 from spark_jobs.tables.table_schema import RESIDUE
 

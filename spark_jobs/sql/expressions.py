@@ -14,9 +14,9 @@ from typing import Any
 
 import duckdb
 
+from coset.sources.databases import connect_to_ask
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from spark_jobs.sql.database import connect_to_ask
 
 Tree = Mapping[str, Any]
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import duckdb
 
+from coset.sources.databases import connect_to_ask
 from coset.sources.evolution import common_type
 from partitioning.errors import Finding, Refused
 from partitioning.imports import imported
@@ -16,7 +17,6 @@ from partitioning.model.leaving import BATCH, GONE, TIME, state_columns
 from partitioning.model.plan import StateInput
 from partitioning.model.streams import Column
 from partitioning.values import replace
-from spark_jobs.sql.database import connect_to_ask
 from spark_jobs.sql.expressions import Rules, parse
 
 Columns = tuple[Column, ...]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from coset.sources.databases import connect_to_ask
 from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import Op, Step
 from partitioning.model.streams import Column
-from spark_jobs.sql.database import connect_to_ask
 from spark_jobs.sql.expressions import Tree, columns_named, nodes, parse
 
 # These steps have the columns of their input.

@@ -21,7 +21,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.errors import Refused
 from partitioning.model.composite_key import canonical
-from spark_jobs.sql.database import connect
+from spark_jobs.engine.task_database import connect
 from tests.checked_sql import findings
 from tests.examples import examples
 

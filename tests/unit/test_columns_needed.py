@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from partitioning.authoring.flow import Flow
-from spark_jobs.sql.database import connect, create_views
+from spark_jobs.engine.task_database import connect
+from spark_jobs.sql.database import create_views
 from tests.checked_sql import FLIGHTS, PLANES, needed, pipeline
 
 
@@ -92,7 +93,7 @@ def test_what_a_filter_passes_on_to_a_table_is_needed() -> None:
 def test_the_columns_needed_are_enough_to_make_the_views() -> None:
     made = pipeline(lambda flights, planes: flights.filter("dep_delay > 0").join(planes, "seats").write("t"))
     with connect() as connection:
-        connection.execute("CREATE TABLE flights AS SELECT 'N1' AS tailnum, 5 AS dep_delay")
-        connection.execute("CREATE TABLE planes AS SELECT 'N1' AS tailnum, 100 AS seats")
+        connection.execute("CREATE TEMP TABLE flights AS SELECT 'N1' AS tailnum, 5 AS dep_delay")
+        connection.execute("CREATE TEMP TABLE planes AS SELECT 'N1' AS tailnum, 100 AS seats")
         create_views(connection, made.steps)
         assert connection.execute('FROM "flights.filter.join"').fetchall() == [("N1", 100)]

@@ -3,7 +3,7 @@
 import pytest
 
 from partitioning.errors import Refused
-from spark_jobs.sql.database import connect
+from spark_jobs.engine.task_database import connect
 from spark_jobs.sql.expressions import Rules, Tree, parse
 
 _LISTS = [

@@ -13,7 +13,7 @@ from coset.sources.utf8 import legible
 from partitioning.documents.store import Store
 from partitioning.model.graph import quote
 from partitioning.model.private import is_private, masked
-from spark_jobs.sql.database import connect
+from spark_jobs.engine.task_database import connect
 from spark_jobs.tables.table_schema import RESIDUE, folder
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ class ParquetRows:
             return FileFacts(columns, rows)
         if bounds := _statistics(parquet, self._offset):
             return FileFacts(columns, rows, *bounds)
-        offsets = parquet.read(columns=[self._offset]).column(0)
+        offsets = parquet.read(columns=[self._offset], use_threads=False).column(0)
         if offsets.null_count:
             return FileFacts(columns, rows, without_offset=offsets.null_count)
         bounds = pc.min_max(offsets)

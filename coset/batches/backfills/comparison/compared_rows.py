@@ -19,8 +19,7 @@ from coset.sources.s3 import AGAIN, reaching
 from partitioning.model.backfill import Difference
 from partitioning.model.graph import quote
 from partitioning.model.private import is_private
-from spark_jobs.engine.task_folder import task_folder
-from spark_jobs.sql.database import connect
+from spark_jobs.engine.task_database import connect
 
 _FIRST = 5
 _NOW = quote("@now")
@@ -35,7 +34,7 @@ def compared(
     memory: str = "1GB",
 ) -> Difference:
     """Compare rows by key. Without a `key`, each row is its own key. Rows with `private` columns are not listed."""
-    with task_folder() as temp, connect(memory, temp) as connection:
+    with connect(memory) as connection:
         columns = _both(connection, before, now)
         sides = [_digested(connection, columns, side) for side in ("NOT " + _NOW, _NOW)]
         (rows_before, digest_before), (rows_now, digest_now) = sides

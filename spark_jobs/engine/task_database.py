@@ -1,0 +1,46 @@
+"""The DuckDB database in which a process runs the SQL of tasks."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from functools import cache
+
+import duckdb
+
+from coset.sources.databases import new_database
+from spark_jobs.engine.task_folder import KeptFolder
+
+
+def connect(memory: str = "1GB") -> duckdb.DuckDBPyConnection:
+    """A connection to run SQL. Data beyond `memory` is spilled to a folder for temporary files.
+
+    All connections of a process with the same memory share one database, because a new one is slow. Use temporary
+    objects only: each connection has its own.
+    """
+    asked = os.getpid(), tempfile.gettempdir(), memory
+    if not _database(*asked).works():
+        _database.cache_clear()
+    return _database(*asked).connection.cursor()
+
+
+class _Database:
+    """A database and the folder that it spills to."""
+
+    def __init__(self, memory: str) -> None:
+        self._folder = KeptFolder()
+        self.connection = new_database(memory, self._folder.path)
+
+    def works(self) -> bool:
+        """Whether it still answers, which it does not after some errors, and still has its folder."""
+        try:
+            self.connection.cursor().execute("SELECT 1").close()
+        except duckdb.Error:
+            return False
+        return self._folder.path.exists()
+
+
+@cache
+def _database(process: int, folder: str, memory: str) -> _Database:
+    """The database of a process. A forked process must not use its parent's."""
+    return _Database(memory)
