@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from string import Template
 from typing import Any
 
+import duckdb
 import pandas as pd
 from great_expectations.core.expectation_validation_result import ExpectationValidationResult
 from great_expectations.expectations.expectation import Expectation
@@ -25,7 +26,7 @@ from expectations.ready_made import FigureExpectation
 from partitioning.commands import BackfillAsking, Command, Records, Replan, Report, Run, backfill_of
 from partitioning.errors import About, Finding, about
 from partitioning.kinds import Kind
-from partitioning.model.composite_key import key_columns
+from partitioning.model.composite_key import canonical, key_columns
 from partitioning.model.plan import Plan
 from partitioning.model.private import MASK, is_private
 from partitioning.model.receipt import Violation
@@ -227,15 +228,20 @@ def _offenders(
 def _row(question: Question, row: Mapping[str, Any], keys: pd.DataFrame) -> str:
     """The origin of a result row: its key, its lineage columns, and where the audit saw that key first."""
     columns = key_columns(question.key or "")
-    # A key of several columns as records have it; values that JSON has not are written as they are shown.
-    key = (
-        row[columns[0]]
-        if len(columns) == 1
-        else json.dumps([row[name] for name in columns], ensure_ascii=False, separators=(",", ":"), default=str)
-    )
+    key = row[columns[0]] if len(columns) == 1 else _canonical([row[name] for name in columns])
     lineage = [f"{name} {value}" for name, value in row.items() if name.startswith("_")]
     seen = keys[(keys["stage"] == question.stage) & (keys["key"] == str(key))]
     places = [f"{record.input}-{record.partition} at offset {record.offset:,}" for record in each_row(seen)]
     known = "; ".join([", ".join(lineage)] * bool(lineage) + [f"its key is in {', '.join(places[:3])}"] * bool(places))
     said = MASK if is_private(question.key or "", question.private) else repr(key)
     return f"of key {said}" + f" ({known})" * bool(known)
+
+
+def _canonical(values: Sequence[Any]) -> str:
+    """The key of several columns with these values, as audit tables write it."""
+    names = [f"part{number}" for number in range(len(values))]
+    given = ", ".join(f"? AS {name}" for name in names)
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        made: Any = connection.execute(f"SELECT {canonical(names)} FROM (SELECT {given})", values).fetchone()
+    return str(made[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -165,12 +166,22 @@ class _Check:
                 wrong["a cogroup has one row for each key, and this would make more"] = "aggregate it"
             elif step.op is Op.AGGREGATE and waiting(step, {each.name: each for each in self._pipeline.steps}):
                 wrong["there is one row for each key and window, and this would make more"] = "aggregate it"
+        for name in self._hiding_rows(step):
+            what = f"column {name!r} is called as its flow, so which of two equal records is the latest is open"
+            wrong[what] = "name the flow otherwise before: filter('true', name='…')"
         for name in self._lost(inputs, tree):
             wrong[f"{name!r} is not in all flows that were merged"] = "select it in each of them before"
         self._findings.extend(
             Finding.of(Kind.SQL, what, f"{_where(step)}: {text}", then, wrong=what) for what, then in wrong.items()
         )
         return None if wrong else tree
+
+    def _hiding_rows(self, step: Step) -> Iterator[str]:
+        """The columns that hide the rows by which a step orders equal records: SQL calls a row as its flow."""
+        if step.op in {Op.LATEST, Op.JOIN} and (relation := self._relations.get(step.inputs[-1])):
+            for name in sorted(relation.names):
+                if re.search(f"(?:, |ORDER BY ){re.escape(quote(name))} DESC\\) = 1", step.sql, re.IGNORECASE):
+                    yield name
 
     def _selected(self, step: Step, trees: Sequence[Tree]) -> tuple[Column, ...] | None:
         """The columns of a step's SELECT, as DuckDB describes it. Each side of a cogroup is described alone first."""

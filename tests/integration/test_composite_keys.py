@@ -196,3 +196,17 @@ def test_expectations_on_a_table_of_such_keys_count_them_and_name_the_offender()
     with pytest.raises(Refused) as refused:
         run(spent(positive), {"s": rows})
     assert """-2 of key '["bob",null]' (its key is in""" in refused.value.findings[0].what
+
+
+def test_the_offender_is_named_by_its_key_as_the_audit_writes_it() -> None:
+    pipeline = Pipeline("spent", source="s3://landing/topics")
+    days = pipeline.stream("s", key="id", partitions=2).select(
+        "d::DATE AS d, (p / 100)::DECIMAL(9, 2) AS p, n", name="days"
+    )
+    parts = days.partial("sum(n)::BIGINT AS n", by=("d", "p"))
+    positive = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "n", "min_value": 0}}
+    totals = parts.combine("sum(n)::BIGINT AS n", running=True, name="totals")
+    totals.write("totals", mode="upsert", expect=(positive,))
+    with pytest.raises(Refused) as refused:
+        run(pipeline, {"s": [{"id": "1", "d": "2013-01-31", "p": 150, "n": -2}]})
+    assert """-2 of key '["2013-01-31",1.5]' (its key is in""" in refused.value.findings[0].what

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -201,3 +202,28 @@ def test_a_merge_of_other_types_is_refused_beside_a_null_too() -> None:
 
     (finding,) = findings(build)
     assert finding.what == "column 'word' is VARCHAR in a, INTEGER in c"
+
+
+@pytest.mark.parametrize("how", ["latest", "keep", "as of"])
+def test_a_column_called_as_its_flow_would_hide_the_rows_that_are_ordered(how: str) -> None:
+    def checked(*, renamed: bool) -> None:
+        made = Pipeline("p", source="s3://landing/topics")
+        declared: Any = {"partitions": 8, "key": "tailnum", "time": "make_timestamp(dep_delay)"}
+        flights = made.stream("flights", **declared)
+        delays = flights.select("dep_delay", name="dep_delay")
+        delays = delays.filter("true", name="delays") if renamed else delays
+        if how == "as of":
+            hour = timedelta(hours=1)
+            times = ("make_timestamp(flights.dep_delay)", f"make_timestamp({delays.alias}.dep_delay)")
+            flights.join_as_of(delays, "1 AS n", times=times, keep=hour, wait=hour, name="at").write("t")
+        else:
+            life: Any = {"time": "make_timestamp(dep_delay)", "keep": timedelta(hours=1)} if how == "keep" else {}
+            delays.latest("dep_delay", name="newest", **life).write("t", mode="upsert")
+        check_sql(made, [FLIGHTS])
+
+    with pytest.raises(Refused) as refused:
+        checked(renamed=False)
+    finding = refused.value.findings[0]
+    assert "column 'dep_delay' is called as its flow, so which of two equal records is the latest" in finding.what
+    assert finding.then == "name the flow otherwise before: filter('true', name='…')"
+    checked(renamed=True)
