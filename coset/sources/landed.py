@@ -21,7 +21,7 @@ from coset.sources.formats.opening import open_landed, undeclared
 from coset.sources.known import KnownStream
 from coset.sources.new_files import LAND_AGAIN, NamedFile, NewFiles
 from coset.sources.s3 import AGAIN, is_denied, may_pass, store_error
-from partitioning.commands import Forget, Then
+from partitioning.commands import BackfillAsking, Forget, Then
 from partitioning.errors import CosetError, Finding, Refused, Unreachable
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import bad_part, key_columns, key_parts
@@ -250,6 +250,8 @@ class _Discovery:
             Forget(self._known.pipeline, partition.stream, number),
             "; if it has the same records, go on behind them: ",
             Forget(self._known.pipeline, partition.stream, number, keep_offsets=True),
+            "; if records of it were corrected, run their batch again, then swap it in: ",
+            BackfillAsking(self._known.pipeline, None, repaired=True),
         )
         for file in files:
             if max(file.start, last.start) < min(file.end, last.end) and _content(file) != _content(last):

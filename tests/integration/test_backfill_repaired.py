@@ -184,8 +184,10 @@ def test_a_request_keeps_in_mind_that_its_input_was_repaired(two_batches: Store,
 def test_the_file_that_was_read_last_may_be_repaired_by_a_backfill(two_batches: Store, tmp_path: Path) -> None:
     values(two_batches, [12, 13, 14, 15], 100)
     land(two_batches, [16, 17])
-    with pytest.raises(Refused, match="another file has the last of these offsets now"):
+    with pytest.raises(Refused, match="another file has the last of these offsets now") as refused:
         plan(counted(two_batches, "dense"), two_batches.root)
+    (finding,) = refused.value.findings
+    assert "`coset backfill counted --from N --input repaired`" in finding.then
     request = backfilled(two_batches, tmp_path, 1)
     actions.swap(two_batches, request, digest(actions.comparison(two_batches, request)), "")
     ref, _ = plan(counted(two_batches, "dense"), two_batches.root)

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
 from coset.batches.kept import kept_state, rows_kept
 from coset.batches.publication import abandon
 from coset.batches.ref import BatchRef
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.authoring.settings import Settings
+from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.diff.kept_states import kept_sentences
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -161,6 +163,15 @@ def test_a_step_keeps_what_it_kept_under_another_name(history: Changing) -> None
         ("totals.state", False),
     ]
     assert (history.written, history.kept("sums")) == (3, wanted | {KEYS[3]: (2,)})
+
+
+def test_a_step_under_another_name_is_rebuilt_by_a_backfill_with_a_further_column(history: Changing) -> None:
+    history.batch(total(N), clicks(*range(12)))
+    history.batch(total(N), clicks(1))
+    renamed = then(total(f"{N}, {SUM}", name="sums"), "sums", was="totals")
+    made = pipeline(f"{history.store.root}/topics", 4, renamed)
+    # Batch 1 goes on from what the backfill's own batch 0 is going to keep, and not from what totals kept.
+    assert [reads_of(now) for _, now in actions.preview(made, history.store, Asked(0, 1, DEFAULTS))] == [[], []]
 
 
 @pytest.mark.long

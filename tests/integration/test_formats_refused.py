@@ -81,14 +81,14 @@ CASES = [
     ),
     Case(
         "line 3 is no JSON object",
-        "land it again",
+        "land the file again with that line corrected; or let the stream set such records aside",
         JSON,
         {f"{FIRST}.json": LINES + b'{"member":"c","n"'},
         landed_again={f"{FIRST}.json": LINES},
     ),
     Case(
         "line 1 is no JSON object: a line has to hold one object",
-        "land it again",
+        "land the file again with that line corrected; or let the stream set such records aside",
         JSON,
         {f"{FIRST}.json": LINES.replace(b"\n", b" ")},
         landed_again={f"{FIRST}.json": LINES},

@@ -80,6 +80,18 @@ def test_a_line_that_cannot_be_read_is_set_aside_and_the_others_count(store: Sto
     assert "set aside" in steps.report(ref, tmp_path)
 
 
+@pytest.mark.parametrize("bad", BAD)
+def test_a_line_that_is_refused_is_set_aside_as_the_refusal_says(store: Store, tmp_path: Path, bad: bytes) -> None:
+    land(store, home("ann"), 0, [line("ann", 1, 0), bad, line("ann", 2, 2)])
+    with pytest.raises(Refused) as refused:
+        planned(totals(store, bad_records="refuse"), store)
+    (finding,) = refused.value.findings
+    assert finding.then.startswith("land the file again with that line corrected")
+    declared = finding.then.partition("set such records aside: bad_records=")[2].strip('"')
+    ref = ran(totals(store, bad_records=declared), store, tmp_path)
+    assert [record["raw"] for record in set_aside(ref)] == [bad]
+
+
 def test_a_limit_that_is_passed_stops_the_batch_and_shows_the_first(store: Store, tmp_path: Path) -> None:
     partition = home("ann")
     land(store, partition, 0, [b"x", line("ann", 1, 1), b"y"])

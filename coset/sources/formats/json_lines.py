@@ -18,7 +18,9 @@ from coset.sources.formats.json_types import converted, written_type
 from coset.sources.formats.landed_file import FileFacts, Unreadable, has_offsets
 
 _LAND_AGAIN = "remove the file and land it again"
-_CORRECT = "land the file again with that line corrected, or declare the column as it is written"
+_CORRECT = "land the file again with that line corrected"
+_DECLARE = f"{_CORRECT}, or declare the column as it is written"
+_SET_ASIDE = '; or let the stream set such records aside: bad_records="set aside up to 10"'
 # How many bytes are fetched and parsed at once.
 _BLOCK = 4 << 20
 _LONGEST_LINE = 64 << 20
@@ -61,7 +63,8 @@ class JsonRows:
             try:
                 records = parsed(block, wanted)
             except (pa.ArrowException, ValueError) as error:
-                raise unreadable(block, wanted, line, error) from error
+                found = unreadable(block, wanted, line, error)
+                raise Unreadable(str(found), f"{found.then}{_SET_ASIDE}") from error
             if len(records):
                 yield records
             line += block.count(b"\n")
@@ -120,12 +123,12 @@ def unreadable(block: bytes, schema: pa.Schema, line: int, error: Exception) -> 
         else:
             lines = half
     if (said := _said(lines[0], _NO_COLUMN)) is not None:
-        return Unreadable(f"line {line:,} is no JSON object: {said}", _LAND_AGAIN)
+        return Unreadable(f"line {line:,} is no JSON object: {said}", _CORRECT)
     for field in schema:
         if (said := _said(lines[0], pa.schema([field]))) is not None:
             kind = columns_of(pa.schema([field])).columns[0].type
-            return Unreadable(f"line {line:,}: column {field.name!r} is not {kind}: {said}", _CORRECT)
-    return Unreadable(f"line {line:,}: {error}", _LAND_AGAIN)
+            return Unreadable(f"line {line:,}: column {field.name!r} is not {kind}: {said}", _DECLARE)
+    return Unreadable(f"line {line:,}: {error}", _CORRECT)
 
 
 def _said(line: bytes, schema: pa.Schema) -> str | None:

@@ -72,6 +72,7 @@ class States:
         self._batch = published.batch if published else 0
         self._kept = kept
         stages = published.stages if published else ()
+        self._anew = frozenset(anew)
         self._asked = asked
         self._steps = {
             step.name: (step, step.state)
@@ -104,7 +105,7 @@ class States:
 
     def findings(self, step: Step, now: KeyHashes, cosets: int) -> Iterator[Finding]:
         """Why the step, in a stage of this many cosets, cannot continue from its state."""
-        if not step.state or not (name := kept_before(step, self._steps)):
+        if not step.state or not (name := self._before(step)):
             return
         if self._lies_otherwise(step, now, cosets) and step.name not in self._asked:
             lies = _placement(self._steps[name][1])
@@ -117,15 +118,19 @@ class States:
                 listed=listed,
             )
 
+    def _before(self, step: Step) -> str:
+        """The name of the step whose state it continues from; empty if there is none, or if it begins anew."""
+        return "" if step.name in self._anew else kept_before(step, self._steps)
+
     def _lies_otherwise(self, step: Step, now: KeyHashes, cosets: int) -> bool:
         """Whether what a step kept lies by another hash than its records do."""
-        if not (name := kept_before(step, self._steps)):
+        if not (name := self._before(step)):
             return False
         lies = _placement(self._steps[name][1])
         return min(lies.partitions, cosets) > 1 and now != {lies.key_hash}
 
     def _input(self, step: Step, keeps: StateSpec, anew: Placement) -> StateInput | None:
-        if not (name := kept_before(step, self._steps)):
+        if not (name := self._before(step)):
             return None
         was, state = self._steps[name]
         lies = _placement(state)
