@@ -44,6 +44,16 @@ def test_keys_that_meet_are_told_from_keys_that_do_not(expectation: Any) -> None
     assert bad["result"]["partial_unexpected_list"] == ["'N1' is in _task 0 and in _task 2"]
 
 
+@pytest.mark.parametrize("frame", [KEPT, SPLIT, SPLIT[["leg"]]], ids=["good", "bad", "without the key"])
+def test_great_expectations_validator_answers_as_the_expectation_itself(frame: pd.DataFrame) -> None:
+    meet = expectations.ExpectKeysToMeetInOneTask(key_columns=["tailnum"])
+    itself: Any = meet.answer("mine", frame).to_json_dict()
+    (asked,) = validated(frame, meet)
+    assert itself["success"] is asked["success"]
+    assert itself["result"] == asked["result"]
+    assert itself["exception_info"]["raised_exception"] is asked["exception_info"]["raised_exception"]
+
+
 def test_a_key_of_several_columns_is_compared_as_a_whole() -> None:
     both = expectations.ExpectKeysToMeetInOneTask(key_columns=["tailnum", "leg"])
     assert validated(SPLIT, both)[0]["success"]
