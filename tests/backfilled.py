@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 from deltalake import DeltaTable
@@ -12,6 +13,7 @@ from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.runners.local import Local
 from coset.sources.s3 import storage_options
+from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
@@ -22,18 +24,51 @@ from tests.histories import Click, History
 from tests.running import silently
 
 Rows = list[tuple[object, ...]]
+# How many minutes a window is long, and a key lives on.
+EVERY, LIFE = 4, 5
+COLUMNS = {
+    "counts": ["k", "n", "total", "_batch"],
+    "newest": ["k", "id", "seen"],
+    "windows": ["k", "n", "total", "window_start", "_batch"],
+    "alive": ["k", "id", "seen", "_batch"],
+    "ended": ["k", "id", "seen", "_batch"],
+}
 
 
 def counted(threshold: int) -> Callable[[str, int], Pipeline]:
     def pipeline(source: str, partitions: int) -> Pipeline:
         one = Pipeline("kept", source=source)
-        clicks = one.stream("clicks", key="k", partitions=partitions)
-        chosen = clicks.filter(f"id >= {threshold}", name="chosen")
-        chosen.aggregate("count(*) AS n, sum(id)::BIGINT AS total", name="counts").write("counts", lineage=True)
-        chosen.latest("seen", name="newest").write("newest", mode="upsert")
+        _counted(one.stream("clicks", key="k", partitions=partitions), threshold)
         return one
 
     return pipeline
+
+
+def timed(threshold: int) -> Callable[[str, int], Pipeline]:
+    """Those of `counted`, and windows that are given when they close, the latest of keys until they expire, and what
+    expired."""
+
+    def pipeline(source: str, partitions: int) -> Pipeline:
+        one = Pipeline("kept", source=source)
+        clicks = one.stream("clicks", key="k", partitions=partitions, time="seen")
+        chosen = _counted(clicks, threshold)
+        columns = "count(*) AS n, sum(id)::BIGINT AS total"
+        chosen.windows(columns, time="seen", every=timedelta(minutes=EVERY), name="windows").write(
+            "windows", lineage=True
+        )
+        lives = chosen.latest("seen", time="seen", keep=timedelta(minutes=LIFE), name="alive")
+        lives.write("alive", lineage=True)
+        lives.expired(name="ended").write("ended", lineage=True)
+        return one
+
+    return pipeline
+
+
+def _counted(clicks: Flow, threshold: int) -> Flow:
+    chosen = clicks.filter(f"id >= {threshold}", name="chosen")
+    chosen.aggregate("count(*) AS n, sum(id)::BIGINT AS total", name="counts").write("counts", lineage=True)
+    chosen.latest("seen", name="newest").write("newest", mode="upsert")
+    return chosen
 
 
 class Batches(History):
@@ -63,7 +98,7 @@ class Batches(History):
 
     def seen(self, table: str = "counts") -> Rows:
         delta = DeltaTable(folder(self.store, table), storage_options=storage_options())
-        columns = {"counts": ["k", "n", "total", "_batch"], "newest": ["k", "id", "seen"]}[table]
+        columns = COLUMNS[table]
         return sorted((tuple(row.values()) for row in delta.to_pyarrow_table(columns=columns).to_pylist()), key=repr)
 
 

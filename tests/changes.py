@@ -10,7 +10,7 @@ import random
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -23,16 +23,19 @@ from deltalake import DeltaTable
 from coset.batches import ends, publication, steps
 from coset.batches.planning import preview
 from coset.batches.ref import BatchRef
+from coset.batches.runners.local import Local
 from coset.batches.tables.handing_over import hand_over
 from coset.sources.s3 import storage_options
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.documents.document import canonical
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.model.allowance import Allowance
 from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import What
@@ -42,7 +45,8 @@ from spark_jobs.tables.table_schema import folder
 from tests.branches import MINUTE, TIME, Branch, Wanted
 from tests.changing import NAMES, World, key_of, partition_in
 from tests.landed import land_file
-from tests.running import run_and_publish_unjudged
+from tests.meetings import AS_OF, Meeting, Met, Pair
+from tests.running import run_and_publish_unjudged, run_groups
 from tests.stream_marks import LATE, Marks
 
 PIPELINE, OTHER = "changing", "other"
@@ -58,9 +62,13 @@ class Changing(World):
         self.branches = list[Branch]()
         self.left_out = list[Branch]()
         self.wanted = Wanted()
+        self.meetings = list[Meeting]()
+        self.met = Met()
         self.marks = Marks()
         # Whether steps go on with what they kept, where it may be asked that they do.
         self.goes_on = True
+        # What becomes of the next batch before it is published.
+        self.fate = ""
         # The streams of which it is known up to where they were read.
         self.known = set[str]()
         self.batches = 0
@@ -77,6 +85,16 @@ class Changing(World):
             if branch.stream == name:
                 branch.add_to(stream)
 
+    def pipeline(self) -> Pipeline:
+        made = super().pipeline()
+        for meeting in self.planned_meetings():
+            meeting.add_to(made)
+        return made
+
+    def planned_meetings(self) -> list[Meeting]:
+        """The meetings of which both streams are read."""
+        return [meeting for meeting in self.meetings if set(meeting.streams) <= set(self.read)]
+
     def planned(self) -> list[Branch]:
         """The branches of streams that are read."""
         return [branch for branch in self.branches if branch.stream in self.read]
@@ -87,7 +105,11 @@ class Changing(World):
 
     def plan(self, settings: Settings = DEFAULTS) -> BatchRef | None:
         """The next batch; none if there is nothing to do. What has to be asked for by name is refused, then asked."""
-        ref = super().plan(self._asking(settings))
+        asked = self._asking(settings)
+        try:
+            ref = super().plan(asked)
+        except Refused as refused:
+            ref = super().plan(with_values(asked, allowance=Allowance(named=self._gone(refused.findings))))
         assert ref is not None or not self.unread(), self.unread()
         return ref
 
@@ -99,7 +121,7 @@ class Changing(World):
 
     def _asking(self, settings: Settings) -> Settings:
         """These settings, with what they have to name: that it is refused otherwise is looked at."""
-        refusals = self.wanted.refusals(self.planned())
+        refusals = self._refusals()
         if not refusals:
             return settings
         if self.unread():
@@ -111,17 +133,26 @@ class Changing(World):
         anew = tuple(step for step in refusals if step not in on)
         return with_values(settings, go_on=on, begin_anew=anew)
 
+    def _gone(self, findings: Iterable[Finding]) -> tuple[str, ...]:
+        """The steps that these are about, of which there is none any more."""
+        assert {finding.kind for finding in findings} == {Kind.ROWS_TAKEN}, findings
+        gone = tuple(str(dict(finding.about)["step"]) for finding in findings)
+        assert not {*gone} & {step.name for step in self.pipeline().steps}, findings
+        return gone
+
+    def _refusals(self) -> Mapping[str, Kind]:
+        return {**self.wanted.refusals(self.planned()), **self.met.refusals(self.planned_meetings())}
+
     def _going_on(self, refusals: Mapping[str, Kind]) -> tuple[str, ...]:
         """The steps that go on with what they kept, of those for which it may be asked."""
-        return tuple(
-            branch.keeps
-            for branch in self.planned()
-            if branch.keeps in refusals and self.goes_on and self.wanted.can_go_on(branch)
-        )
+        able = {branch.keeps for branch in self.planned() if self.wanted.can_go_on(branch)}
+        # Of a meeting, only what comes before its steps ever changes.
+        able |= {step for meeting in self.planned_meetings() for step in meeting.keeps if step in self.met.meant}
+        return tuple(step for step in refusals if step in able and self.goes_on)
 
     def batch(self, settings: Settings = DEFAULTS) -> Plan | None:
         """What a batch does is compared with what it had to do."""
-        refusals = self.wanted.refusals(self.planned())
+        refusals = self._refusals()
         anew = [step for step in refusals if step not in self._going_on(refusals)]
         before = {name: self.rows(name) for name in self.read}
         plan = super().batch(settings)
@@ -134,11 +165,25 @@ class Changing(World):
         topics = [self.topics[name] for name in self.read]
         marks = self.marks.now(topics)
         self.wanted.after(self.planned(), read, anew, marks)
+        self.met.after(self.planned_meetings(), read, anew, marks)
         self.marks = marks.after(topics, read)
         for branch, table in ((one, table) for one in self.planned() for table in one.tables):
             there, wanted = Counter(self.counted(branch, table)), Counter(self.wanted.tables[table])
             assert there == wanted, (branch, table, {"too many": there - wanted, "missing": wanted - there})
+        for meeting in self.planned_meetings():
+            met, expected = Counter(self.pairs(meeting)), Counter(self.met.tables[meeting.table])
+            assert met == expected, (meeting, {"too many": met - expected, "missing": expected - met})
         return plan
+
+    def begun(self, ref: BatchRef) -> None:
+        """Who ran its first group was seen no more, or all of it has to run again."""
+        ledger, plan = ref.load()
+        if self.fate == "killed":
+            with Local(processes=1) as runner:
+                runner.group(ref, plan.groups[0].group)
+        if self.fate == "run again":
+            run_groups(ref)
+            ledger.close_attempt(plan.batch, 0, canonical({"findings": []}))
 
     def _newly_read(self, name: str, before: list[int], limit: int | None) -> list[int]:
         """What a batch has read of a stream: without a limit all that nobody had read, and nothing else."""
@@ -172,6 +217,12 @@ class Changing(World):
         made = Pipeline(OTHER, source=f"{self.store.root}/others")
         made.stream(f"others_{table}", key="k", partitions=1).select("number", name="given").write(table)
         return made
+
+    def pairs(self, meeting: Meeting) -> list[Pair]:
+        """The rows in the table of a meeting."""
+        log = DeltaTable(folder(self.store, meeting.table), storage_options=storage_options())
+        columns = log.to_pyarrow_table(columns=["k", "n", "total"])
+        return list(zip(*(columns[name].to_pylist() for name in columns.column_names), strict=True))
 
     def counted(self, branch: Branch, table: str) -> list[tuple[str, int, int]]:
         """The rows in a table of a branch."""
@@ -281,6 +332,20 @@ def brings_a_branch_back(world: Changing, chance: random.Random) -> None:
             world.branches.append(branch)
 
 
+def adds_a_meeting(world: Changing, chance: random.Random) -> None:
+    if len(world.read) > 1 and len(world.meetings) < 2:
+        streams, made = chance.sample(world.read, 2), (world.next_name("t"), world.next_name("s"))
+        world.meetings.append(Meeting(streams[0], streams[1], *made, chance.choice(("left", "full", AS_OF))))
+
+
+def changes_a_meeting(world: Changing, chance: random.Random) -> None:
+    """It has other records or another name, or is left out."""
+    if world.meetings:
+        world.meetings.remove(meeting := chance.choice(world.meetings))
+        changed = chance.choice(({"every": chance.choice((1, 2, 3))}, {"step": world.next_name("s")}, {}))
+        world.meetings += [replace(meeting, **changed)] if changed else []
+
+
 BY = "'five-' || (number % 5)", "'seven-' || (number % 7)", "'long-' || k"
 WHERE = "true", "number % 2 = 0", "number % 3 = 1", "k <> 'key-7'"
 
@@ -380,6 +445,8 @@ CHANGES: Sequence[Change] = (
     expires,
     forgets,
     adds_a_branch,
+    adds_a_meeting,
+    changes_a_meeting,
     leaves_a_branch_out,
     brings_a_branch_back,
     renames_a_step,
@@ -390,6 +457,7 @@ CHANGES: Sequence[Change] = (
     hands_over,
     hands_an_upserted_table_over,
 )
+FATES = ("", "", "", "", "killed", "run again")
 SCHEMES = (None, None, "tasks(2)", "tasks(3)", "elastic(2)")
 
 
@@ -399,6 +467,7 @@ def history(world: Changing, chance: random.Random, batches: int) -> Iterator[st
         world.send(name, 7)
     for _ in range(2):
         adds_a_branch(world, chance)
+    adds_a_meeting(world, chance)
     for batch in range(batches):
         changes = chance.choices(CHANGES, k=chance.choice((1, 1, 2)))
         for change in changes:
@@ -412,8 +481,11 @@ def history(world: Changing, chance: random.Random, batches: int) -> Iterator[st
         world.goes_on = chance.random() < 0.5
         counts = ", ".join(f"{name} in {world.topics[name].count}" for name in world.read)
         named = " and ".join(change.__name__ for change in changes)
-        yield f"{batch}: {named}; {counts}; {world.planned()}; at most {limit}, {scheme}"
+        world.fate = chance.choice(FATES)
+        made = [*world.planned(), *world.planned_meetings()]
+        yield f"{batch}: {named}; {counts}; {made}; at most {limit}, {scheme} {world.fate}"
         world.batch(Settings(limit=limit, scheme=Scheme.parse(scheme) if scheme else None))
+        world.fate = ""
     for name in NAMES:
         world.send(name, 7)
     world.read = list(NAMES)

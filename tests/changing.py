@@ -121,11 +121,15 @@ class World:
         ref = self.plan(settings)
         if ref is None:
             return None
+        self.begun(ref)
         if self._is_judged:
             run_and_publish(ref, self.docs)
         else:
             run_and_publish_unjudged(ref)
         return ref.load()[1]
+
+    def begun(self, ref: BatchRef) -> None:
+        """What becomes of a batch before it is published: nothing."""
 
     def rows(self, name: str) -> list[int]:
         """The numbers in the table of a stream."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,24 +16,25 @@ from typing import Any
 
 import pytest
 
+from coset.batches import steps
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.backfills.swap import swaps
 from coset.batches.kept import kept_states
-from coset.batches.planning import take_up
 from coset.batches.restoring import restore
 from coset.batches.runners.local import Local
 from coset.batches.sweeping import left_over
 from coset.batches.tables.compaction import compact
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.authoring.settings import Settings
+from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Conflict, Refused
+from partitioning.hashes import placement_hash
 from partitioning.model.backfill import Backfill
 from partitioning.values import Value
-from tests.backfilled import Batches, counted
+from tests.backfilled import EVERY, LIFE, Batches, goes_on, timed
 from tests.examples import few
 from tests.histories import Click
 from tests.running import silently
@@ -41,7 +43,73 @@ from tests.running import silently
 HISTORIES = int(os.environ.get("COSET_HISTORIES", "3"))
 SCHEMES = ("cogroup", "elastic(2)", "tasks(3)", "tasks(1)", "tasks(9)")
 EPOCH, MINUTE = datetime.fromisoformat("1970-01-01"), timedelta(minutes=1)
+PARTITIONS = 4
 Rows = list[tuple[object, ...]]
+
+
+class Timed(Value, frozen=True):
+    """What is kept of what goes by time: the records of open windows, and those of each life that is not over."""
+
+    open: list[Click]
+    lives: list[list[Click]]
+
+
+class Given(Value, frozen=True):
+    """What a batch gives of what goes by time, and what is kept then."""
+
+    windows: Rows
+    alive: Rows
+    ended: Rows
+    kept: Timed
+
+
+def shown(click: Click) -> tuple[object, ...]:
+    return click.key, click.identity, EPOCH + click.minute * MINUTE
+
+
+def timed_of(batches: Sequence[Sequence[Click]], watermarks: Sequence[int | None]) -> Iterator[Given]:
+    """What batches give that have these records, each by its watermark."""
+    known, before = Timed([], []), None
+    for clicks, now in zip(batches, watermarks, strict=False):
+        windows = defaultdict[tuple[str | None, int], list[Click]](list)
+        for click in [*known.open, *(each for each in clicks if before is None or end_of(each) > before)]:
+            windows[click.key, end_of(click)].append(click)
+        closed = {window for window in windows if now is not None and window[1] <= now}
+        lives = list(lives_of([click for life in known.lives for click in life] + list(clicks)))
+        over = [life for life in lives if now is not None and life[-1].minute < now - LIFE]
+        there = [life for life in lives if life not in over]
+        touched = {life[0].key: life for life in there if life[0].key in {click.key for click in clicks}}
+        known = Timed(
+            sorted(click for window, mine in windows.items() if window not in closed for click in mine), there
+        )
+        yield Given(
+            [
+                (key, len(mine), sum(click.identity for click in mine), EPOCH + (end - EVERY) * MINUTE)
+                for (key, end), mine in windows.items()
+                if (key, end) in closed
+            ],
+            [shown(life[-1]) for life in touched.values()],
+            [shown(life[-1]) for life in over],
+            known,
+        )
+        before = now
+
+
+def end_of(click: Click) -> int:
+    """When its window ends."""
+    return click.minute - click.minute % EVERY + EVERY
+
+
+def lives_of(clicks: Iterable[Click]) -> Iterator[list[Click]]:
+    """The records of each life of a key, those of a key in their order."""
+    life = list[Click]()
+    for click in sorted(clicks, key=lambda each: (each.key or "", each.minute, each.identity)):
+        if life and (life[-1].key != click.key or click.minute - life[-1].minute > LIFE):
+            yield life
+            life = []
+        life.append(click)
+    if life:
+        yield life
 
 
 class Run(Value, frozen=True):
@@ -49,7 +117,7 @@ class Run(Value, frozen=True):
 
     backfill: Backfill
     threshold: int
-    kept_before: Rows
+    kept_before: tuple[Rows, Timed]
 
     @property
     def batches(self) -> Sequence[int]:
@@ -79,14 +147,39 @@ class Oracle:
             chosen.append([click for click in self.records[batch] if click.identity >= mine])
         return chosen
 
-    def kept(self, upto: int, otherwise: Run | None = None) -> Rows:
+    def kept(self, upto: int, otherwise: Run | None = None) -> tuple[Rows, Timed]:
+        """What there is after a batch of each step that goes on from it."""
+        chosen = self.chosen(upto, otherwise)
+        return self.newest(upto, otherwise), list(timed_of(chosen, self.watermarks))[-1].kept
+
+    @property
+    def watermarks(self) -> list[int | None]:
+        """The minute before which no record is expected in each batch, whatever thresholds there are."""
+        times, latest = list[int | None](), dict[int, int]()
+        for clicks in self.records:
+            reached = min(latest.values()) if len(latest) == PARTITIONS else None
+            times.append(reached)
+            for click in clicks:
+                home = placement_hash(click.key or "") % PARTITIONS
+                latest[home] = max(latest.get(home, 0), click.minute)
+        return times
+
+    def given(self) -> dict[str, Rows]:
+        """What all batches gave of what goes by time."""
+        found: dict[str, Rows] = {"windows": [], "alive": [], "ended": []}
+        for batch, each in enumerate(timed_of(self.chosen(len(self.records) - 1), self.watermarks)):
+            for table, rows in (("windows", each.windows), ("alive", each.alive), ("ended", each.ended)):
+                found[table] += [(*row, batch) for row in rows]
+        return {table: sorted(rows, key=repr) for table, rows in found.items()}
+
+    def newest(self, upto: int, otherwise: Run | None = None) -> Rows:
         """The newest record of each key, with when it was: of two with the same identity one may be gone."""
         newest: dict[str | None, Click] = {}
         for click in (click for batch in self.chosen(upto, otherwise) for click in batch):
             before = newest.get(click.key)
             if before is None or (click.minute, click.identity) > (before.minute, before.identity):
                 newest[click.key] = click
-        return sorted((click.key, click.identity, EPOCH + click.minute * MINUTE) for click in newest.values())
+        return sorted(map(shown, newest.values()))
 
     def counts(self) -> Rows:
         rows: Rows = []
@@ -111,7 +204,7 @@ class Story:
     """A history and its oracle, side by side."""
 
     def __init__(self, chosen: random.Random, store: Store, docs: Path, patch: pytest.MonkeyPatch) -> None:
-        self.history, self.oracle, self._store = Batches(store, docs), Oracle(), store
+        self.history, self.oracle, self._store = Batches(store, docs, timed), Oracle(), store
         self._random, self._patch = chosen, patch
         # Of its own, so that what is cancelled in between changes nothing else of the story.
         self._cancels = random.Random(repr(chosen.getstate()))
@@ -132,15 +225,20 @@ class Story:
         if self._upkeep.random() < 0.5:
             self.done.append(self._upkeep.choice([self.compacted, self.lost])())
         counts, newest = self.history.seen(), self.history.seen("newest")
-        assert (counts, newest) == (self.oracle.counts(), self.oracle.kept(self.newest)), self.done
+        assert (counts, newest) == (self.oracle.counts(), self.oracle.newest(self.newest)), self.done
+        for table, rows in self.oracle.given().items():
+            assert self.history.seen(table) == rows, (table, self.done)
 
     def batch(self) -> str:
-        number, keys = self.newest + 1, self._random.sample(range(12), self._random.choice([1, 4, 8]))
-        clicks = [Click(f"key-{key}", self._random.randrange(40), number) for key in keys]
-        self.history.land(clicks, [], 4)
+        # Until each partition has had records nothing is over.
+        number, many = self.newest + 1, self._random.choice([1, 4, 8])
+        keys = self._random.sample(range(12), many if self.oracle.records else 12)
+        minutes = [max(0, 4 * number - self._random.choice([0, 0, 0, 1, 3, 7])) for _ in keys]
+        clicks = [Click(f"key-{key}", self._random.randrange(40), at) for key, at in zip(keys, minutes, strict=True)]
+        self.history.land(clicks, [], PARTITIONS)
         # Whatever threshold counted before, the step goes on from what it kept.
-        settings = Settings.parse(scheme=self._random.choice(SCHEMES), go_on=["newest"])
-        self.history.publish(self.history.plan(settings, 4), judged=False)
+        settings = goes_on(self._pipeline(), Settings.parse(scheme=self._random.choice(SCHEMES)))
+        self.history.publish(self.history.plan(settings, PARTITIONS), judged=False)
         self.oracle.batch(clicks)
         return f"batch {number}"
 
@@ -228,7 +326,7 @@ class Story:
         return f"{len(before)} objects of state were lost"
 
     def _pipeline(self) -> Pipeline:
-        return counted(0)(f"{self._store.root}/topics", 4)
+        return timed(0)(f"{self._store.root}/topics", PARTITIONS)
 
     def _turned(self, how: str, turn: Callable[[], object]) -> None:
         """Swap or undo: at once, by several, or by one who is killed and another who finishes it."""
@@ -257,7 +355,12 @@ class Story:
             case 0:
                 swaps.finish(self._store, "kept")
             case 1:
-                assert take_up(self._pipeline(), self._store).plan is None
+                pipeline = self._pipeline()
+                ref, _ = steps.plan(pipeline, self._store.root, goes_on(pipeline, DEFAULTS))
+                # Without new records there is a batch if more is over by now.
+                if ref is not None:
+                    self.history.publish(ref, judged=False)
+                    self.oracle.batch([])
             case _:
                 compact(self._pipeline(), self._store, timedelta(days=7))
         assert swaps.half(self._store, "kept") is None
