@@ -82,7 +82,7 @@ def run_group(
     left = left_for(ledger, plan, attempt, group)
     on_dataframes = [step.name for step in steps_on_dataframes(plan, group)]
     if on_dataframes and dataframes is None:
-        raise _without_spark(on_dataframes, name)
+        raise without_spark(on_dataframes, name)
     failed, tables = failed_records(ledger, plan, attempt), ledger.uri(TABLES).rstrip("/")
     orders = orders_of(plan, group, attempt, ledger.store.root, left, failed, tables)
     called = {step.function for step in steps_of(plan, group) if step.function}
@@ -257,7 +257,8 @@ def _of_state(answers: Sequence[Done]) -> str:
     return f"; {size(fetched + found)} of state were read{cached}"
 
 
-def _without_spark(steps: Sequence[str], name: str) -> Refused:
+def without_spark(steps: Sequence[str], name: str) -> Refused:
+    """What to raise if these steps are functions on Spark's DataFrames and the runner has none."""
     listed, verb = " and ".join(steps), "is a function" if len(steps) == 1 else "are functions"
     what = f"{listed} {verb} on Spark's DataFrames, and this runner has no Spark"
     return Refused.of(Kind.RUNNER, what, name, "choose --runner spark, spark-submit or connect", listed=listed)

@@ -121,8 +121,7 @@ def _newest(ledger: Ledger, standing: Standing) -> tuple[str, list[str], str | N
     if plan is None:
         return "No batch was planned yet.", [], f"Next: {pipelines.shown().line(Run(ledger.pipeline))}"
     if not standing.open:
-        decision = standing.verdict.decision if standing.verdict else ""
-        return f"Batch {plan.batch} is closed ({decision}).", [], None
+        return f"Batch {plan.batch} {'is published' if standing.commit else 'was given up'}.", [], None
     if standing.verdict is None and (wrong := waits_for(ledger, plan.batch)):
         needs = [
             "It waits: the checks of its last two attempts failed in the same way.",

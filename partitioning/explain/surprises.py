@@ -67,7 +67,7 @@ def surprises(plan: Plan, last: Statistics | None = None) -> tuple[Surprise, ...
     tables = {stream.name for stream in plan.streams if stream.declared.table}
     joins = [found for step in steps.values() if step.op is Op.JOIN if (found := _join(step, steps, tables))]
     growing = (step for step in steps.values() if _grows(step))
-    grown = (OnlyGrows(step.name, step.op, kept.get(step.name)) for step in growing)
+    grown = (OnlyGrows(_as_written(step.name, steps), step.op, kept.get(step.name)) for step in growing)
     return (*joins, *_never_late(plan, steps), *grown, *_one_key(plan, last))
 
 
@@ -85,8 +85,10 @@ def _join(step: Step, steps: Mapping[str, Step], tables: set[str]) -> Surprise |
     if any(steps[name].op is Op.RECENT for name in step.inputs if name in steps) or not streams:
         return None
     if len(set(streams)) > 1:
-        return JoinsInABatch(step.name, tuple(dict.fromkeys(name for names in streams for name in names)))
-    return JoinsATable(step.name, whole) if whole else None
+        return JoinsInABatch(
+            _as_written(step.name, steps), tuple(dict.fromkeys(name for names in streams for name in names))
+        )
+    return JoinsATable(_as_written(step.name, steps), whole) if whole else None
 
 
 def _never_late(plan: Plan, steps: Mapping[str, Step]) -> Iterator[NeverLate]:
@@ -97,7 +99,21 @@ def _never_late(plan: Plan, steps: Mapping[str, Step]) -> Iterator[NeverLate]:
             names, _ = _origin(step.name, steps, set())
             found = [(name, times.get(name)) for name in names]
             if strict := tuple(name for name, time in found if isinstance(time, EventTime) and not time.late):
-                yield NeverLate(step.name, strict)
+                yield NeverLate(_as_written(step.name, steps), strict)
+
+
+def _as_written(name: str, steps: Mapping[str, Step]) -> str:
+    """The step that the pipeline declares, if this is one of those of which windows and joins in time consist: its
+    name begins with theirs, and they come from it."""
+    dots = (place for place, letter in enumerate(name) if letter == ".")
+    outer = (name[:dot] for dot in dots)
+    return next((each for each in outer if each in steps and _comes_from(each, name, steps)), name)
+
+
+def _comes_from(name: str, origin: str, steps: Mapping[str, Step]) -> bool:
+    return name == origin or any(
+        _comes_from(each, origin, steps) for each in (steps[name].inputs if name in steps else ())
+    )
 
 
 def _origin(name: str, steps: Mapping[str, Step], tables: set[str]) -> tuple[tuple[str, ...], bool]:

@@ -53,6 +53,18 @@ pipeline = Pipeline("large", source="s3://elsewhere/topics")
 orders = pipeline.stream("orders", key="customer", partitions=2)
 orders.process(large, {"customer": "VARCHAR", "amount": "BIGINT"}, name="large").write("large_orders")
 """
+FRAMED = """
+from coset import Pipeline
+
+
+def same(orders):
+    return orders
+
+
+pipeline = Pipeline("framed", source="s3://elsewhere/topics")
+orders = pipeline.stream("orders", key="customer", partitions=2)
+orders.spark(same, {"customer": "VARCHAR", "amount": "BIGINT"}, name="same").write("framed")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +99,7 @@ def test_all_pipelines_of_a_project_run_and_stand_somewhere(project: Path) -> No
     assert "Pipeline spent\n" in ran.stdout
     standing = json.loads(said(project, "status", "--all", "--json").stdout)
     assert [(each["pipeline"], each["published"]) for each in standing] == [("large", 0), ("spent", 0)]
+    assert "Batch 0 is published.\n" in said(project, "status", "spent").stdout
     tables = json.loads(said(project, "rows", "large", "--json").stdout)
     assert [row["customer"] for row in tables[0]["first"]] == ["bob"]
     shown = [page.read_text() for page in project.rglob("*.html")]
@@ -111,6 +124,19 @@ def test_a_pipeline_under_another_name_is_not_left_out_without_a_word(project: P
     assert "add: pipeline = Pipeline" in ran.stderr
     file.unlink()
     said(project, "run", "--all")
+
+
+def test_a_pipeline_that_the_runner_cannot_run_is_refused_before_anything_is_stored_and_the_others_run(
+    project: Path,
+) -> None:
+    file = project / "dags/pipelines/framed.py"
+    file.write_text(FRAMED)
+    ran = said(project, "run", "--all", code=3)
+    assert "same is a function on Spark's DataFrames, and this runner has no Spark" in ran.stderr
+    assert "choose --runner spark, spark-submit or connect" in ran.stderr
+    assert "Pipeline spent\n" in ran.stdout
+    assert not list((project / "stores/dev").glob("framed/plans/*"))
+    file.unlink()
 
 
 def test_an_environment_has_its_own_store_and_sources_and_each_output_says_which(project: Path) -> None:

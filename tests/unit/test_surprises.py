@@ -68,7 +68,7 @@ def test_a_join_as_of_a_time_does_not_depend_on_batches_and_keeps_a_version_of_e
         pipeline.stream(name, key="k", partitions=2, time="dep_delay", late=hour) for name in ("views", "prices")
     )
     views.join_as_of(prices, "1 AS one", times=("dep_delay", "dep_delay"), keep=hour, name="priced").write("priced")
-    assert told(pipeline) == (OnlyGrows("priced.prices", Op.RECENT, None),)
+    assert told(pipeline) == (OnlyGrows("priced", Op.RECENT, None),)
 
 
 def test_a_stream_with_one_key_is_told_by_the_last_receipts_or_by_where_its_records_lie() -> None:
@@ -92,4 +92,4 @@ def test_what_is_over_of_a_stream_for_which_no_record_is_late_is_told() -> None:
     views.select("dep_delay", name="v").merge(clicks.select("dep_delay", name="c"), name="both").windows(
         "count(*) AS n", name="merged", **counted
     ).write("c")
-    assert told(pipeline) == (NeverLate("strict.counted", ("views",)), NeverLate("merged.counted", ("views",)))
+    assert told(pipeline) == (NeverLate("strict", ("views",)), NeverLate("merged", ("views",)))

@@ -14,6 +14,7 @@ from partitioning.numbers import MEMORY
 
 if TYPE_CHECKING:  # every command imports this module
     from coset.batches.runners.runner import Runner, TellOf
+    from partitioning.authoring.pipeline import Pipeline
 
 # The address of a Spark server begins with this. Anything else is a master.
 SERVER = "sc://"
@@ -75,6 +76,14 @@ def runner(
             return Local(memory=memory)
         case _:
             assert_never(kind)
+
+
+def check_runs(pipeline: Pipeline, kind: RunnerKind) -> None:
+    """Raise Refused if steps of a pipeline need Spark and this kind of runner has none."""
+    if kind is RunnerKind.LOCAL and (steps := [step.name for step in pipeline.steps if step.on_dataframes]):
+        from spark_jobs.group import without_spark  # noqa: PLC0415
+
+        raise without_spark(steps, pipeline.name)
 
 
 def _master(kind: RunnerKind, master: str) -> str:

@@ -103,12 +103,14 @@ def _promised(before: Plan, now: Plan) -> str:
 
 
 def _results(found: Comparison, batch: int) -> str:
-    """How the tables of a batch differ from before."""
+    """How the tables of a batch differ from before, and after the last one what steps keep."""
     differ = [
         f"{many(table.keys, 'key')} of {table.table} differ"
         for table in found.tables
         if table.batch == batch and not table.same
     ]
+    if batch == found.plans[-1][0]:
+        differ += [f"{many(state.keys, 'key')} of {state} differ" for state in found.states if not state.same]
     return "; ".join(differ) or "The same"
 
 
