@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,8 @@ _TYPES = [("k", pa.string()), ("a", pa.string()), ("b", pa.string()), ("n", pa.i
 COLUMNS = pa.schema(_TYPES)
 # As they land: a number is text, and may be none.
 LANDED = pa.schema([(name, pa.string() if name == "n" else type) for name, type in _TYPES])
+# The columns of a key in JSON, if it is. Their names are no values' names, so that both are there.
+FIELDS = ((), (), ("r", "j"), ("g", "h"))
 Row = tuple[str | None, str | None, str | None, int | None, datetime]
 # By how many minutes a record may be later than others of its partition.
 LATE = 5
@@ -40,11 +43,20 @@ LAST = EPOCH + (END - 1440) * MINUTE
 
 class Declared(Value, frozen=True):
     """How a stream is declared: the hash by which its producers place keys, what becomes of missing ones, and whether
-    a record that cannot be used is set aside; none comes otherwise."""
+    a record that cannot be used is set aside; none comes otherwise. If it has `fields`, its key is a JSON object of
+    these columns: of what is `k` elsewhere, and of what is in `b` too."""
 
     hash: str
     null_keys: NullKeys
     sets_aside: bool
+    fields: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What is said of its key."""
+        if self.fields:
+            return {"key": self.fields, "key_format": "json", "hash": OPAQUE if self.hash == OPAQUE else MURMUR2}
+        return {"key": "k", "hash": self.hash, "null_keys": self.null_keys}
 
 
 class Move(Value, frozen=True):
@@ -87,8 +99,10 @@ class Made:
 def declarations(chance: random.Random) -> list[Declared]:
     """One to three streams."""
     hashes, policies = (MURMUR2, MURMUR2, MURMUR2, JAVA, OPAQUE), (NullKeys.DROP, NullKeys.OWN_TASK)
+    # Of its own, so that nothing else of a history depends on it.
+    fields = random.Random(f"{chance.getstate()} in JSON")
     return [
-        Declared(chance.choice(hashes), chance.choice(policies), chance.random() < 0.5)
+        Declared(chance.choice(hashes), chance.choice(policies), chance.random() < 0.5, fields.choice(FIELDS))
         for _ in range(chance.randint(1, 3))
     ]
 
@@ -103,14 +117,13 @@ def pipeline_of(
 ) -> Made:
     """The steps on what is there, as far as they can follow; what nothing follows is written."""
     made = Made(pipeline := Pipeline(name, source=source))
-    said: dict[str, Any] = {"key": "k", "cast": {"n": "BIGINT"}, "time": "t", "late": LATE * MINUTE}
+    said: dict[str, Any] = {"cast": {"n": "BIGINT"}, "time": "t", "late": LATE * MINUTE}
     flows = [
         pipeline.stream(
             f"s{n}",
             partitions=count,
-            hash=stream.hash,
-            null_keys=stream.null_keys,
             bad_records="set aside" if stream.sets_aside else "refuse",
+            **stream.key,
             **said,
         )
         for n, (stream, count) in enumerate(zip(streams, counts, strict=False))
@@ -255,13 +268,17 @@ def rows(seed: int, count: int, clock: Iterator[int], *, unusable: bool) -> list
 
 def last_rows(declared: Declared, count: int) -> list[Row]:
     """A record long after all others for each partition."""
-    names = [f"e{number}" for number in range(20 * count)]
-    by_place = {place(declared, name, 0, count): name for name in names}
-    return [(by_place[number], "a1", "b1", 1, EPOCH + END * MINUTE) for number in range(count)]
+    rows: list[Row] = [(f"e{number}", "a1", "b1", 1, EPOCH + END * MINUTE) for number in range(20 * count)]
+    by_place = {place(declared, row, 0, count): row for row in rows}
+    return [by_place[number] for number in range(count)]
 
 
-def place(declared: Declared, key: str | None, turn: int, count: int) -> int:
+def place(declared: Declared, row: Row, turn: int, count: int) -> int:
     """The partition in which a producer puts a record."""
+    key: str | None = row[0]
+    if declared.fields:
+        key = json.dumps(dict(zip(declared.fields, (row[0], row[2]), strict=True)), separators=(",", ":"))
+        return (zlib.crc32(key.encode()) if declared.hash == OPAQUE else placement_hash(key, "string")) % count
     if key is None:
         return turn % count
     if declared.hash == OPAQUE:
@@ -284,6 +301,10 @@ class Oracle:
             for stream in pipeline.streams:
                 taken = [row for row in read[stream.name] if row[0] is not None or stream.null_keys != NullKeys.DROP]
                 _create(connection, stream.name, table_of(taken))
+                if parts := key_parts(stream.key):
+                    key = f"k AS {parts[0]}, b AS {parts[1]}, json_array(k, b)::VARCHAR AS {quote(stream.key)}"
+                    connection.execute(f"ALTER TABLE {stream.name} RENAME TO {stream.name}k")
+                    connection.execute(f"CREATE VIEW {stream.name} AS SELECT {key}, {VALUES} FROM {stream.name}k")
             for step in (step for step in pipeline.steps if step.name not in made.late):
                 if step.state:
                     key = pipeline.flow(step.inputs[0]).key
@@ -345,11 +366,14 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=COLUMNS)
 
 
-def landed_of(rows: Sequence[Row]) -> pa.Table:
+def landed_of(declared: Declared, rows: Sequence[Row]) -> pa.Table:
     """The records as they land."""
     meant = table_of(rows)
     numbers = pa.array(["none" if row[3] is None else str(row[3]) for row in rows], pa.string())
-    return meant.set_column(COLUMNS.get_field_index("n"), LANDED.field("n"), numbers)
+    landed = meant.set_column(COLUMNS.get_field_index("n"), LANDED.field("n"), numbers)
+    if not declared.fields:
+        return landed
+    return landed.rename_columns({"k": declared.fields[0]}).append_column(declared.fields[1], landed["b"])
 
 
 def _goes_on(connection: duckdb.DuckDBPyConnection, step: Step, key: str, kept: pa.Table | None) -> pa.Table:
