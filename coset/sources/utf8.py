@@ -41,7 +41,7 @@ def not_utf8(column: pa.Array) -> Iterator[int]:
 def columns_not_utf8(rows: pa.Table) -> Iterator[str]:
     """The columns with text that is not UTF-8.
 
-    >>> list(columns_not_utf8(pa.table({"name": pa.array([b"\xff"]).view(pa.string()), "n": [1]})))
+    >>> list(columns_not_utf8(pa.table({"name": pa.array([bytes([255])]).view(pa.string()), "n": [1]})))
     ['name']
     """
     for name, column in zip(rows.schema.names, rows.columns, strict=True):

@@ -152,13 +152,13 @@ def test_each_task_opens_the_files_that_meet_its_range(store: Store, monkeypatch
     opened: list[tuple[int, int, list[int]]] = []
 
     class Watched(LandedReader):
-        def __init__(self, ordered: OrderedStream, *more: object) -> None:
+        def __init__(self, ordered: OrderedStream, *more: object, **named: object) -> None:
             opened.extend(
                 (part.start, part.end, [file.start for file in part.files])
                 for part in ordered.partitions
                 if part.partition == HOT
             )
-            super().__init__(ordered, *more)  # type: ignore[arg-type]
+            super().__init__(ordered, *more, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(kernel, "LandedReader", Watched)
     ref, _ = planned(store, lambda views: views.filter("v >= 0"), "views=records(200)")
