@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from string import Template
 from typing import Any
 
-import duckdb
 import pandas as pd
 from great_expectations.core.expectation_validation_result import ExpectationValidationResult
 from great_expectations.expectations.expectation import Expectation
@@ -16,6 +15,7 @@ from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.registry import get_expectation_impl
 from great_expectations.render.renderer.inline_renderer import InlineRenderer
 
+from coset.sources.databases import connect_to_ask
 from coset.sources.rows import Rows, each_row
 from expectations import misplaced
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
@@ -241,7 +241,6 @@ def _canonical(values: Sequence[Any]) -> str:
     """The key of several columns with these values, as audit tables write it."""
     names = [f"part{number}" for number in range(len(values))]
     given = ", ".join(f"? AS {name}" for name in names)
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
+    with connect_to_ask() as connection:
         made: Any = connection.execute(f"SELECT {canonical(names)} FROM (SELECT {given})", values).fetchone()
     return str(made[0])

@@ -15,7 +15,18 @@ def connect_to_ask() -> duckdb.DuckDBPyConnection:
     All such connections share one database, because a new one is slow. Use temporary objects only: each connection has
     its own.
     """
+    if not answers(_database_to_ask(os.getpid())):
+        _database_to_ask.cache_clear()
     return _database_to_ask(os.getpid()).cursor()
+
+
+def answers(database: duckdb.DuckDBPyConnection) -> bool:
+    """Whether a database still answers, which it does not after some errors."""
+    try:
+        database.cursor().execute("SELECT 1").close()
+    except duckdb.Error:
+        return False
+    return True
 
 
 @lru_cache(maxsize=1)

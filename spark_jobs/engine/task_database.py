@@ -8,7 +8,7 @@ from functools import cache
 
 import duckdb
 
-from coset.sources.databases import new_database
+from coset.sources.databases import answers, new_database
 from spark_jobs.engine.task_folder import KeptFolder
 
 
@@ -32,12 +32,8 @@ class _Database:
         self.connection = new_database(memory, self._folder.path)
 
     def works(self) -> bool:
-        """Whether it still answers, which it does not after some errors, and still has its folder."""
-        try:
-            self.connection.cursor().execute("SELECT 1").close()
-        except duckdb.Error:
-            return False
-        return self._folder.path.exists()
+        """Whether it still answers and has its folder."""
+        return answers(self.connection) and self._folder.path.exists()
 
 
 @cache

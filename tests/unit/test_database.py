@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 from coset.sources.databases import connect_to_ask, new_database
@@ -96,6 +97,19 @@ def test_a_database_that_does_not_answer_or_has_lost_its_folder_is_made_anew(
             assert connection.execute("SELECT 1").fetchone() == (1,)
     _database(os.getpid(), str(tmp_path), "1GB").connection.close()
     with connect() as later:
+        assert later.execute("SELECT 1").fetchone() == (1,)
+
+
+@WAYS
+def test_a_database_that_failed_on_text_that_is_not_utf8_is_made_anew(
+    way: Callable[[], duckdb.DuckDBPyConnection],
+) -> None:
+    text = pa.table({"name": pa.array([bytes([255])]).view(pa.string())})
+    with way() as connection:
+        connection.register("text", text)
+        with pytest.raises(duckdb.Error):
+            connection.execute("SELECT upper(name) FROM text")
+    with way() as later:
         assert later.execute("SELECT 1").fetchone() == (1,)
 
 
