@@ -125,7 +125,8 @@ def compare(basis: Basis, settings: Settings, texts: Sequence[str], targets: Tar
         for stage in plan.stages
     }
     left, split, own = (
-        _about_hot_keys(basis, settings, each) for each in (HotKeys.LEAVE, HotKeys.SPLIT, HotKeys.OWN_TASK)
+        plan if settings.hot_keys is each else _about_hot_keys(basis, settings, each)
+        for each in (HotKeys.LEAVE, HotKeys.SPLIT, HotKeys.OWN_TASK)
     )
     return Compared(rows, proposal, hot, hot_splits(left, split), hot_own(own))
 
