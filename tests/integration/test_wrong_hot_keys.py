@@ -26,10 +26,10 @@ from spark_jobs.engine.destinations import destinations
 from spark_jobs.engine.kernel import TaskEnvironment
 from spark_jobs.engine.take import LEFT, Take, Taken
 from tests.hot import Skewed, counted, skewed
-from tests.judged import COVERED, IN_PLACE, PRODUCED, Refusal, caught_by, refusal
+from tests.judged import COVERED, IN_PLACE, PRODUCED, Refusal, caught_by, ran
 from tests.misread import read_otherwise
 from tests.real_batches import spoil_kernel, spoil_takes
-from tests.running import run_and_publish, run_groups
+from tests.running import run_and_publish
 
 Parts = tuple[LeftPart, ...]
 Patch = pytest.MonkeyPatch
@@ -125,11 +125,6 @@ def write_part(patch: Patch, change: Callable[[pa.Table], pa.Table]) -> None:
         return write(self, leaving, rows, temp)
 
     patch.setattr(writers.Writers, "left", wrong)
-
-
-def ran(ref: BatchRef, docs: Path) -> Refusal:
-    run_groups(ref)
-    return refusal(ref, docs)
 
 
 # ---- each offset of the key in exactly one part

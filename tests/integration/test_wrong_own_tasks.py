@@ -24,7 +24,7 @@ from spark_jobs.engine import kernel, writers
 from spark_jobs.engine.kernel import TaskEnvironment
 from spark_jobs.engine.take import LEFT, TAKEN, Take, Taken
 from tests.hot import HOT, Met
-from tests.judged import COVERED, IN_PLACE, MEET, PRODUCED, Refusal, caught_by, refusal
+from tests.judged import COVERED, IN_PLACE, MEET, PRODUCED, Refusal, caught_by, ran, refusal
 from tests.real_batches import spoil_takes
 from tests.running import run_and_publish, run_groups
 
@@ -128,11 +128,6 @@ def write_rows(patch: Patch, change: Callable[[pa.Table], pa.Table]) -> None:
         return write(self, written, rows)
 
     patch.setattr(writers.Writers, "table", wrong)
-
-
-def ran(ref: BatchRef, docs: Path) -> Refusal:
-    run_groups(ref)
-    return refusal(ref, docs)
 
 
 # ---- each record of the key in its task
