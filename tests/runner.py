@@ -16,7 +16,7 @@ from partitioning.model.graph import Graph, Op, Step, quote
 from partitioning.model.offsets import Span
 from partitioning.model.placement import JAVA, MURMUR2, Placement
 from partitioning.model.plan import Exchange, Input, Plan, ResultInput, Stage, StateInput, StreamInput
-from partitioning.model.reasons import Unifying
+from partitioning.model.reasons import OwnTasks, Unifying
 from partitioning.model.streams import NullKeys
 from partitioning.model.takes import Task
 from partitioning.planning.partitioners.key_shares import Share
@@ -184,19 +184,20 @@ class ByPlan:
     def _left(
         stage: Stage, step: Step, left: Sequence[Mapping[str, Sequence[Row]]], h: Callable[[str], int] | None
     ) -> list[list[Row]]:
-        """What a step leaves, by residue; where it cannot lie so, by task."""
-        placed: list[list[Row]] = [[] for _ in range(stage.cosets)]
+        """What a step leaves, by residue, where hot keys move nothing; by task where it cannot lie so."""
+        count = stage.why.of.cosets if isinstance(stage.why, OwnTasks) else stage.cosets
+        placed: list[list[Row]] = [[] for _ in range(count)]
         for task, given in zip(stage.tasks, left, strict=True):
             for row in given[step.name]:
                 if row[0] is None or task.null_keys:
                     residue = 0
                 elif not stage.scheme.keeps_keys:
-                    residue = task.task
+                    residue = task.task % count
                 elif h is None or stage.cosets == 1:
-                    residue = task.owns[0]
+                    residue = task.owns[0] % count
                 else:
-                    residue = h(row[0]) % stage.cosets
-                    assert residue in task.owns
+                    assert h(row[0]) % stage.cosets in task.owns
+                    residue = h(row[0]) % count
                 placed[residue].append(row)
         return placed
 

@@ -17,6 +17,8 @@ from tests.released import shop
 
 ROOT = Path(__file__).parents[1]
 UV = Path(sys.executable).with_name("uv")
+# Variables that tests, and a Spark session in their process, set.
+OF_TESTS = ("AIRFLOW", "AWS_", "COSET_", "PYSPARK_", "SPARK_")
 # Names that a company's own repository has.
 OWN = ("batches", "bench", "cli", "dags", "demo", "plugins", "sources", "tests")
 PIPELINE = '''"""How often each user looked."""
@@ -111,7 +113,7 @@ def files() -> list[str]:
 
 
 def run(words: list[object], folder: Path, **variables: str) -> str:
-    left = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "AWS_", "COSET_"))}
+    left = {name: value for name, value in os.environ.items() if not name.startswith(OF_TESTS)}
     environment = left | {"PYTHONPATH": str(folder)} | variables
     done = subprocess.run([*map(str, words)], cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

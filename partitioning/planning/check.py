@@ -208,8 +208,8 @@ class _Handed:
         home = self._homes.get(read.step)
         if home is None or home.wave >= stage.wave:
             return f"{read.step} is not there before wave {stage.wave}"
-        if home.cosets != read.placement.partitions:
-            return f"{read.step} is left in {home.cosets} partitions, not {read.placement.partitions}"
+        if home.by_scheme != read.placement.partitions:
+            return f"{read.step} is left in {home.by_scheme} partitions, not {read.placement.partitions}"
         return None
 
     def _no_state(self, stage: Stage, read: StateInput) -> str | None:

@@ -7,14 +7,17 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from coset.batches import steps
 from coset.batches.ref import BatchRef
 from coset.batches.runners.connect import Connect
+from coset.batches.runners.connection import connected
 from coset.batches.runners.runner import Runner
 from coset.batches.runners.shipped import Shipped
 from coset.batches.runners.spark import Spark
@@ -98,6 +101,31 @@ def test_what_is_shipped_runs_on_workers_that_do_not_have_it(
     groups = 1 if kind == "spark-submit" else 2
     run_and_publish(planned(store, groups), tmp_path, RUNNERS[kind](spark_server))
     assert sums(store) == [3 * sum(range(500))] * 2
+
+
+def test_clients_send_what_a_session_does_not_have(
+    shop: Path, spark_server: SparkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COSET_SHIP", "shop")
+    (shop / "rates.py").write_text("RATE = 7\n")
+
+    def archives(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rate = importlib.import_module("shop.rates").RATE
+        for _ in batches:
+            there = sum(place.endswith(".zip") and "coset-shipped-" in place for place in sys.path)
+            yield pa.RecordBatch.from_pylist([{"rate": rate, "archives": there}])
+
+    def asked(_: int) -> tuple[int, int]:
+        with connected(spark_server.address, spark_server.token) as spark:
+            ((rate, there),) = spark.range(1).mapInArrow(archives, "rate bigint, archives bigint").collect()
+            return rate, there
+
+    with ThreadPoolExecutor(4) as pool:
+        at_once = list(pool.map(asked, range(4)))
+    assert {rate for rate, _ in at_once} == {7}
+    most = max(there for _, there in at_once)
+    assert 1 <= most <= 4
+    assert asked(4) == (7, most)
 
 
 @pytest.mark.long

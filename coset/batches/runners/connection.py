@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from itertools import count
-from uuid import NAMESPACE_URL, uuid5
+from pathlib import Path
+from uuid import NAMESPACE_URL, uuid4, uuid5
 
 import grpc
 from pyspark.errors import PySparkException
@@ -109,19 +111,21 @@ def _session(address: str, token: str | None, session: str) -> SparkSession:
 
 
 def _ship(spark: SparkSession, shipped: Shipped) -> None:
-    """Send the archive of shipped code, if there is one. A server that has it keeps its own.
+    """Send the archive of shipped code, if there is one and the session does not have it.
 
-    Sending fails while another client sends the same archive, so it is tried again.
+    Spark's server takes an archive for sent once its file is there, before tasks can import it. Clients that come at
+    the same time therefore send files of different names, and each marks the session after its own.
     """
-    if archive := shipped.archive():
-        for last in (False, False, True):
-            try:
-                spark.addArtifacts(archive, pyfile=True)
-            except PySparkException as error:
-                if last or is_gone(error):
-                    raise
-            else:
-                return
+    if (archive := shipped.archive()) and not spark.client._artifact_manager.is_cached_artifact(_mark(shipped)):
+        own = Path(archive).with_suffix(f".{uuid4().hex}.zip")
+        own.hardlink_to(archive)
+        spark.addArtifacts(str(own), pyfile=True)
+        spark.client.cache_artifact(shipped.digest.encode())
+
+
+def _mark(shipped: Shipped) -> str:
+    """The name by which Spark's client caches the digest of shipped code in a session."""
+    return sha256(shipped.digest.encode()).hexdigest()
 
 
 def _channel(address: str, token: str | None) -> _Channel:

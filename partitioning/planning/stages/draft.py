@@ -120,14 +120,15 @@ class StageDraft(Value, frozen=True):
         return self.count.cosets
 
     def left(self, step: str) -> Placement:
-        """Where the rows that a step leaves lie: partition r holds those of coset r, under `max` those of task r."""
+        """Where the rows that a step leaves lie: partition r holds those of coset r, under `max` those of task r. A hot
+        key with its own task moves nothing."""
         key, key_format = next((own.key, own.key_format) for own in self.steps if own.name == step)
         if self.count.gathered:
             return Placement(key, key_format, MURMUR2, 1)
         (key_hash, *others) = self.key_hashes[step]
         if key_hash is None or others or not self.count.keeps_keys:
-            return Placement("", key_format, MURMUR2, self.cosets)
-        return Placement(key, key_hash.key_format, key_hash.hash, self.cosets)
+            return Placement("", key_format, MURMUR2, self.count.by_scheme)
+        return Placement(key, key_hash.key_format, key_hash.hash, self.count.by_scheme)
 
     def stage(self) -> Stage:
         """The stage, once all passes are done."""
