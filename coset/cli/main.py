@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import gc
 import signal
@@ -27,6 +28,8 @@ def main() -> None:
     """The entry point of the `coset` command."""
     # Importing makes many objects that stay: to look for garbage among them, at Python's usual pace, takes a second.
     gc.set_threshold(50_000, 20, 100)
+    # At its end Python would look through all of them twice more.
+    atexit.register(gc.freeze)
     streams.take_over()
     # A crash in C code says in which line of Python it was.
     faulthandler.enable(2)

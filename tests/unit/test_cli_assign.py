@@ -141,3 +141,14 @@ def test_nothing_heavy_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == "[]\n"
+
+
+def test_a_command_does_not_look_for_garbage_when_it_ends() -> None:
+    program = (
+        "import atexit, gc, sys; sys.argv = ['coset', 'assign', '--stream', 'views=8']\n"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 10_000, file=sys.stderr))\n"
+        "from coset.cli.main import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == "True\n"
