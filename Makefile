@@ -11,7 +11,7 @@ SITE ?= .coset/site
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka kafka serve test test-all test-failed durations explore check format bench bench-plan compose-test airflow docs requirements clean
+.PHONY: help setup demo demo-kafka kafka serve test test-all test-failed durations explore check format bench bench-latency bench-plan compose-test airflow docs requirements clean
 
 help: ## Show these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ format: $(READY) ## Format the code and repair what can be repaired
 
 bench: $(READY) ## Compare with plain PySpark and with DuckDB alone
 	@$(BIN)/python -m bench
+
+bench-latency: $(READY) ## Show where each second of a small batch goes, from the command to published
+	@$(BIN)/python -m bench.latency
 
 bench-plan: $(READY) ## Plan up to a million stream partitions: time, memory, size of the document
 	@$(BIN)/python -m bench.planning

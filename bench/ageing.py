@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,16 +19,16 @@ import pyarrow.parquet as pq
 
 from bench.asked import SOURCE, STORE, SUBJECTS, Asked, Request, by_subject, counted, in_words
 from bench.measure import cpu_of
+from bench.running_totals import PARTITIONS, pipeline
 from coset.batches import steps
 from coset.batches.interpreter import run_batch
 from coset.batches.runners.local import Local
 from coset.cli.output import Table, show
 from coset.sources.s3 import s3_filesystem, split
-from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.stores import store_at
 from partitioning.hashes import placement_hash
+from tests.running import silently
 
-PARTITIONS = 4
 RECORDS = 400
 SHOWN = (1, 2, 5, 10, 20, 21, 50, 100, 200, 300, 400, 500, 1000)
 # Figures are means over this many batches, because single ones differ: one writes a checkpoint, another does not.
@@ -47,28 +45,17 @@ class Figures:
     requests: Counter[Request]
 
 
-def pipeline() -> Pipeline:
-    """A pipeline with running totals that are upserted, and rows that are appended."""
-    made = Pipeline("ageing", source=SOURCE)
-    views = made.stream("views", key="member", partitions=PARTITIONS)
-    counted = views.aggregate("count(*) AS views")
-    counted.write("by_batch")
-    totals = counted.combine("sum(views)::BIGINT AS views", running=True, name="totals")
-    totals.write("totals", mode="upsert")
-    return made
-
-
 def batch(number: int, s3: Asked, docs: Path) -> Figures:
     """Land some records and publish them."""
-    _land(number)
+    land(number)
     s3.since()
     server = s3.server.process.pid
     before, begun = cpu_of(server), cpu_of(os.getpid())
-    ref, said = steps.plan(pipeline(), STORE)
+    ref, said = steps.plan(pipeline, STORE)
     assert ref is not None, said
     planned = cpu_of(os.getpid())
     with Local(processes=1) as runner:
-        run_batch(ref, runner, docs, _silently)
+        run_batch(ref, runner, docs, silently)
     return Figures(planned - begun, cpu_of(os.getpid()) - planned, cpu_of(server) - before, s3.since())
 
 
@@ -97,8 +84,9 @@ def _compare(batches: int, s3: Asked, docs: Path) -> None:
     show(Table(f"Requests of the last batch: {in_words(of)}", SUBJECTS, by_subject(of)))
 
 
-def _land(number: int) -> None:
-    members = [f"m-{member}" for member in range(RECORDS)]
+def land(number: int, records: int = RECORDS) -> None:
+    """Land the files of a batch, each member's record in the partition of its key."""
+    members = [f"m-{member}" for member in range(records)]
     store, (bucket, prefix) = s3_filesystem(), split(SOURCE)
     for partition in range(PARTITIONS):
         mine = [member for member in members if placement_hash(member, "string") % PARTITIONS == partition]
@@ -107,11 +95,6 @@ def _land(number: int) -> None:
         name = f"views/partition={partition}/views+{partition}+{first:010}.parquet"
         with store.open_output_stream(f"{bucket}/{prefix}/{name}") as sink:
             pq.write_table(pa.table({"member": mine, "_offset": offsets}), sink)
-
-
-@contextmanager
-def _silently(_: str) -> Iterator[list[str]]:
-    yield []
 
 
 if __name__ == "__main__":
