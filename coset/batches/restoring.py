@@ -17,6 +17,7 @@ from coset.batches.backfills.swap import swaps
 from coset.batches.interpreter import Show
 from coset.batches.kept import kept_states
 from coset.batches.ref import BatchRef
+from coset.batches.runners.choice import check_runs
 from coset.batches.runners.runner import Runner
 from coset.sources.files import Files
 from coset.sources.pinned import not_as_planned
@@ -80,11 +81,15 @@ def lost(ledger: Ledger) -> dict[Left, tuple[Artefact, ...]]:
 def restore(pipeline: str, store: Store, runner: Runner, show: Show) -> tuple[Artefact, ...]:
     """Make all lost state again, and return its files. Any process may repeat this after an interruption.
 
-    Raises Refused with all findings before anything runs if input of the batches is gone or changed, and later if the
-    new state differs from the lost one. Raises the errors of running a group.
+    Raises Refused with all findings before anything runs if input of the batches is gone or changed, or if their steps
+    need Spark and the runner has none, and later if the new state differs from the lost one. Raises the errors of running a group.
     """
     found = lost(Ledger(store, pipeline))
     plans = {left: left.plan(store) for left in found}
+    for left, plan in plans.items():
+        check_runs(
+            (step for stage in plan.stages for step in stage.steps), f"batch {left.batch} of {left.name}", runner
+        )
     if findings := [_without_input(finding, pipeline, found) for finding in _changed_input(plans, pipeline)]:
         raise Refused(*findings)
     for left, files in found.items():

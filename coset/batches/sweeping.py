@@ -2,21 +2,24 @@
 
 A file counts once a verdict names it. All other files of a decided batch are left over, from runs that were interrupted
 or came second, and from failed attempts. Files of open batches stay, and so do files that a damaged document may name.
-State counts while one of the last published batches wrote or read it. No file of a cancelled backfill counts.
+State counts while one of the last published batches wrote or read it, or a backfill that can be put in place. No file
+of a cancelled backfill counts.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 
 from coset.batches.backfills.request import backfills, comparison_key
-from coset.batches.backfills.swap.swaps import cancelled
+from coset.batches.backfills.swap.swaps import cancelled, in_force
 from coset.batches.swept import put_swept, swept
 from coset.sources.counting import Counting, each_counted, uncounted
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
+from partitioning.documents.remembering_store import RememberingStore
 from partitioning.documents.store import Entry, Store, at_once
 from partitioning.errors import Finding, Refused
 from partitioning.model.artefact import Artefact, Role
@@ -65,11 +68,13 @@ def left_over(
     It looks at the batches since the last sweep, and at those of which that kept something, or at `everything`. What
     it goes through is `counting`.
     """
+    store = RememberingStore(store)
     return _looked(pipeline, store, _newest(pipeline, store), counting, everything=everything)[0]
 
 
 def sweep(pipeline: Pipeline, store: Store, *, everything: bool = False, counting: Counting = uncounted) -> LeftOver:
     """Remove what is left over, and return it. Batches may run meanwhile."""
+    store = RememberingStore(store)
     newest = _newest(pipeline, store)
     removed, kept = _looked(pipeline, store, newest, counting, everything=everything)
     with counting(len(removed.files), "files removed") as done:
@@ -93,8 +98,8 @@ def _looked(
         if match := _BATCH.search(entry.key):
             batch = int(next(filter(None, match.groups())))
             by_place.setdefault((entry.key[: match.start()], batch), []).append(entry)
-    ledgers = [Ledger(store, name) for name in pipelines_in(store) if not _is_cancelled(store, name)]
-    states = _states(Ledger(store, pipeline.name)) | _states_at_work(store, pipeline.name)
+    ledgers = list(_ledgers(store))
+    states = _states(store, pipeline.name) | _states_of_backfills(store, pipeline.name)
     files, undecided, damaged = list[Entry](), set[int](), dict[Finding, None]()
     kept = {batch for batch, _ in states}
     with counting(len(by_place), "batches looked at") as done:
@@ -148,14 +153,16 @@ def pipelines_in(store: Store) -> list[str]:
     return names
 
 
-def _is_cancelled(store: Store, name: str) -> bool:
-    """Whether this is a cancelled backfill."""
-    pipeline = pipeline_of(name)
-    try:
-        return pipeline is not None and name in {name_of(pipeline, number) for number in cancelled(store, pipeline)}
-    except Refused:
-        # If the decisions of a pipeline are damaged, all files count.
-        return False
+def _ledgers(store: Store) -> Iterator[tuple[Ledger, Collection[int] | None]]:
+    """The ledgers whose verdicts may name files, and the batches of those of backfills."""
+    names = pipelines_in(store)
+    asked, over = dict[str, Collection[int]](), set[str]()
+    for pipeline in {pipeline for name in names if (pipeline := pipeline_of(name))}:
+        # If the decisions or the requests of a pipeline are damaged, all files count.
+        with suppress(Refused):
+            over |= {name_of(pipeline, number) for number in cancelled(store, pipeline)}
+            asked |= {again.name: again.batches for again in backfills(store, pipeline)}
+    yield from ((Ledger(store, name), asked.get(name)) for name in names if name not in over)
 
 
 def _over(file: Artefact, batch: int, states: Collection[tuple[int, str]]) -> bool:
@@ -163,44 +170,56 @@ def _over(file: Artefact, batch: int, states: Collection[tuple[int, str]]) -> bo
     return file.role is Role.STATE and (batch, file.name) not in states
 
 
-def _states(ledger: Ledger) -> set[tuple[int, str]]:
-    """The kept state, as (batch that wrote it, name): that which the last published batches wrote or read."""
-    kept = set[tuple[int, str]]()
+def _states(store: Store, pipeline: str) -> set[tuple[int, str]]:
+    """The kept state, as (batch that wrote it, name): that which the last published batches wrote or read, in their
+    first runs and in the backfills that are in place."""
+    ledger, layers, kept = Ledger(store, pipeline), in_force(store, pipeline), set[tuple[int, str]]()
     plan = ledger.standing().published
     for _ in range(STATES_KEPT):
         if plan is None:
             break
-        for stage in plan.stages:
-            kept.update((plan.batch, state_of(step.name)) for step in stage.steps)
-            reads = (read for read in stage.inputs if isinstance(read, StateInput))
-            kept.update((run.batch, read.written_as(run)) for read in reads for run in read.runs)
+        for name in layers.names(plan.batch):
+            again = plan if name == pipeline else Ledger(store, name).plan(plan.batch)
+            kept.update(_states_in(again, (plan.batch,)))
         plan = ledger.published_before(plan.batch)
     return kept
 
 
-def _states_at_work(store: Store, pipeline: str) -> set[tuple[int, str]]:
-    """The state that unfinished backfills need, as (batch that wrote it, name): that which their batches write or
-    read."""
-    kept = set[tuple[int, str]]()
+def _states_of_backfills(store: Store, pipeline: str) -> set[tuple[int, str]]:
+    """The same for backfills that are not compared yet, or whose state the next batch continues from once they are put
+    in place: no batch was published after theirs."""
+    published, kept = Ledger(store, pipeline).standing().published, set[tuple[int, str]]()
     over = cancelled(store, pipeline)
     for again in (again for again in backfills(store, pipeline) if again.number not in over):
-        if store.head(comparison_key(again)) is None:
-            plans = (Ledger(store, again.name).plan(batch) for batch in again.batches)
-            for stage in (stage for plan in plans if plan for stage in plan.stages):
-                kept.update((batch, state_of(step.name)) for step in stage.steps for batch in again.batches)
-                reads = (read for read in stage.inputs if isinstance(read, StateInput))
-                kept.update((run.batch, read.written_as(run)) for read in reads for run in read.runs)
+        newest = published is not None and again.batches[-1] >= published.batch
+        if newest or store.head(comparison_key(again)) is None:
+            for batch in again.batches:
+                kept.update(_states_in(Ledger(store, again.name).plan(batch), again.batches))
     return kept
 
 
-def _named(ledgers: Sequence[Ledger], place: str, batch: int) -> dict[str, Artefact] | None:
+def _states_in(plan: Plan | None, batches: Collection[int]) -> Iterator[tuple[int, str]]:
+    """The state that these batches write under a plan, and that which it reads."""
+    for stage in plan.stages if plan else ():
+        yield from ((batch, state_of(step.name)) for step in stage.steps for batch in batches)
+        reads = (read for read in stage.inputs if isinstance(read, StateInput))
+        yield from ((run.batch, read.written_as(run)) for read in reads for run in read.runs)
+
+
+def _named(
+    ledgers: Sequence[tuple[Ledger, Collection[int] | None]], place: str, batch: int
+) -> dict[str, Artefact] | None:
     """The files of a batch in a place that verdicts name. None if an open batch with this number writes there.
 
     A place belongs to a pipeline or a backfill, or is a table's, which several may write. Raises Refused if a document
     that may name files there is damaged.
     """
     table, named = place.removeprefix(TABLES) if place.startswith(TABLES) else None, dict[str, Artefact]()
-    asked = [ledger for ledger in ledgers if table is not None or ledger.pipeline == place]
+    asked = [
+        ledger
+        for ledger, batches in ledgers
+        if (table is not None or ledger.pipeline == place) and (batches is None or batch in batches)
+    ]
     verdicts = at_once(lambda ledger: ledger.verdict(batch), asked)
     for ledger, verdict in zip(asked, verdicts, strict=True):
         if verdict is not None:

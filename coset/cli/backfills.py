@@ -18,9 +18,11 @@ from coset.batches.backfills.pacing.control import go_on, paused
 from coset.batches.backfills.pacing.limits import Limited, Limits
 from coset.batches.backfills.request import backfill, backfills
 from coset.batches.backfills.swap.swaps import Half, blockers, half, swaps
+from coset.batches.runners.choice import check_runs
 from coset.batches.runners.runner import Runner
 from coset.cli import pipelines
 from coset.cli.output import Answer, Block, Table, counted, progress, show, step
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Resume, Run, SwapAsking
 from partitioning.documents.document import digest, plain
 from partitioning.documents.ledger import Ledger
@@ -53,13 +55,16 @@ def preview(named: str, root: str, asked: Asked) -> Answer:
 def begin(named: str, root: str, asked: Asked, limits: Limits, runner: Runner, docs: Path) -> Answer:
     """Do all steps of a backfill that need no approval."""
     pipeline, store = pipelines.load(named), store_at(root)
-    return _run(named, store, actions.begin(pipeline, store, asked), limits, runner, docs)
+    check_runs(pipeline.steps, pipeline.name, runner)
+    return _run(pipeline, store, actions.begin(pipeline, store, asked), limits, runner, docs)
 
 
 def resume(named: str, root: str, number: int, limits: Limits, runner: Runner, docs: Path) -> Answer:
     """The same for one that was begun, as it was asked for then."""
-    store, request = _named(named, root, number)
-    return _run(named, store, request, limits, runner, docs)
+    pipeline, store = pipelines.load(named), store_at(root)
+    request = backfill(store, pipeline.name, number)
+    check_runs(pipeline.steps, pipeline.name, runner)
+    return _run(pipeline, store, request, limits, runner, docs)
 
 
 def pause(named: str, root: str, number: int, why: str) -> Answer:
@@ -135,13 +140,13 @@ def _named(named: str, root: str, number: int) -> tuple[Store, Backfill]:
     return store, backfill(store, pipelines.load(named).name, number)
 
 
-def _run(named: str, store: Store, request: Backfill, limits: Limits, runner: Runner, docs: Path) -> Answer:
+def _run(pipeline: Pipeline, store: Store, request: Backfill, limits: Limits, runner: Runner, docs: Path) -> Answer:
     go_on(store, request)
     show(f"This is {request}")
     with runner as used:
         pace = Limited(store, request, limits, partial(progress, "wait"))
         with counted(len(request.batches), "batches", "check"):
-            actions.run(pipelines.load(named), store, request, used, docs, step, pace, counted)
+            actions.run(pipeline, store, request, used, docs, step, pace, counted)
     with step("compare") as said:
         reviewed = actions.review(store, request, docs)
         said.append(str(reviewed.found))

@@ -13,7 +13,7 @@ from coset.batches import reported, steps
 from coset.batches.attempt import Attempt
 from coset.batches.interpreter import run_batch
 from coset.batches.ref import BatchRef
-from coset.batches.runners.choice import RunnerKind, check_runs
+from coset.batches.runners.choice import check_runs
 from coset.batches.runners.runner import Runner
 from coset.batches.step_list import PLAN
 from coset.batches.sweeping import left_over, sweep
@@ -43,7 +43,6 @@ class RunOptions:
     """How to plan a new batch, what runs its task groups, where its Data Docs go, and if one that waits is tried."""
 
     settings: Settings
-    kind: RunnerKind
     runner: Runner
     docs: Path
     again: bool
@@ -142,7 +141,7 @@ def _watch(pipeline: Pipeline, root: str) -> Watch:
 def _run(
     pipeline: Pipeline, root: str, options: RunOptions, runner: Runner, watch: Watch, *, until_done: bool
 ) -> dict[str, Any]:
-    check_runs(pipeline, options.kind)
+    check_runs(pipeline.steps, pipeline.name, options.runner)
     done, sentence = list[dict[str, Any]](), ""
     while not done or until_done:
         ref, sentence = _plan(pipeline, root, options)

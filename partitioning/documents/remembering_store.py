@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from partitioning.documents.store import Entry, KeyPage, Store
 
 # Documents that are put if absent, and neither changed nor removed: whoever has one has what counts.
-_STAYS = re.compile(r"store-id|[^/]+/(?:plans|receipts|verdicts|commits|journal)/[0-9]+[./].*")
+_STAYS = re.compile(
+    r"store-id|[^/]+/(?:plans|receipts|verdicts|commits|journal|forgets|swaps|swapped)/[0-9]+[./].*|[^/]+/backfill\.json"
+)
 
 
 class RememberingStore:
-    """The same store, for one process that works on one batch. Take a new one for other work.
+    """The same store, for one process that does one piece of work, as on a batch. Take a new one for other work.
 
     That there is no such document is never remembered: another process may put it at any time.
     """

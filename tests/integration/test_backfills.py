@@ -25,7 +25,7 @@ from coset.batches.backfills.swap import swaps
 from coset.batches.planning import preview
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
-from coset.batches.sweeping import left_over, sweep
+from coset.batches.sweeping import STATES_KEPT, left_over, sweep
 from coset.batches.tables.compaction import compact
 from coset.batches.tables.exchanged import exchange
 from coset.sources.s3 import storage_options
@@ -40,7 +40,7 @@ from spark_jobs.engine import order_steps as steps_of_kernel
 from spark_jobs.tables.table_schema import folder
 from tests.backfilled import Batches, appended, counted, goes_on, stored
 from tests.counts import Counts
-from tests.histories import Click
+from tests.histories import Click, History
 from tests.running import silently
 
 
@@ -434,6 +434,30 @@ def test_cleaning_spares_what_a_backfill_at_workgoes_on_from(store: Store, tmp_p
     with pytest.raises(Refused, match="the state of newest after batch 0 was cleaned away or is lost"):
         actions.begin(pipeline, store, asked)
     assert actions.begin(pipeline, store, Asked(0, 0, Settings())).batches == (0,)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("swept", ["before the swap", "after the swap"])
+def test_cleaning_spares_what_the_next_batch_goes_on_from_in_a_backfill(
+    store: Store, tmp_path: Path, swept: str
+) -> None:
+    # Only the backfill keeps the clicks of batch 1, which are more than all later ones.
+    history = Batches(store, tmp_path, pipeline=lambda lower: counted(100 - lower))
+    for number in range(STATES_KEPT + 8):
+        keys, first = (40, 0) if number == 1 else (1, 100)
+        history.land([Click(f"key-{key}", first + number, number) for key in range(keys)], [], 4)
+        history.publish(history.plan(Settings(), 4), judged=False)
+    backfill, pipeline = history.backfilled(Asked(0, None, Settings()), threshold=100), counted(0)
+    found = actions.comparison(store, backfill)
+    if swept == "before the swap":
+        sweep(pipeline(f"{store.root}/topics", 4), store)
+    actions.swap(store, backfill, digest(found), "")
+    if swept == "after the swap":
+        sweep(pipeline(f"{store.root}/topics", 4), store)
+    goes_on = History(store, tmp_path, pipeline)
+    goes_on.land([Click("key-50", 200, 20)], [], 4)
+    goes_on.publish(goes_on.plan(Settings(), 4), judged=False)
+    assert len(history.seen("newest")) == 41
 
 
 def test_gaps_are_what_was_skipped_and_what_was_given_up(store: Store, tmp_path: Path) -> None:

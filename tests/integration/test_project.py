@@ -139,6 +139,16 @@ def test_a_pipeline_that_the_runner_cannot_run_is_refused_before_anything_is_sto
     file.unlink()
 
 
+def test_a_backfill_that_the_runner_cannot_run_is_refused_before_anything_is_stored(project: Path) -> None:
+    file = project / "dags/pipelines/money.py"
+    said(project, "run", "spent")
+    file.write_text(FRAMED.replace('"framed"', '"spent"', 1))
+    begun = said(project, "backfill", "spent", "--from", "0", code=3)
+    assert "same is a function on Spark's DataFrames, and this runner has no Spark" in begun.stderr
+    assert json.loads(said(project, "backfills", "spent", "--json").stdout)["backfills"] == []
+    file.write_text(SPENT)
+
+
 def test_an_environment_has_its_own_store_and_sources_and_each_output_says_which(project: Path) -> None:
     standing = json.loads(said(project, "status", "spent", "--env", "prod", "--json").stdout)
     assert standing["environment"] == "prod"

@@ -13,7 +13,9 @@ from pyspark.sql import DataFrame
 
 from coset.batches import steps
 from coset.batches.audit import audit
+from coset.batches.backfills.request import backfills
 from coset.batches.ref import BatchRef
+from coset.batches.restoring import restore
 from coset.batches.runners.local import Local
 from coset.batches.runners.spark import Spark
 from partitioning.authoring.pipeline import Pipeline
@@ -32,7 +34,7 @@ from spark_jobs.group import MEMORY, answered, orders_of, steps_on_dataframes
 from spark_jobs.row_routing import ORDER, RowRouting, routing
 from tests import frames
 from tests.landed import land_table
-from tests.running import check_production, task_receipts
+from tests.running import check_production, publish_unjudged, silently, task_receipts
 
 VIEWS = pa.table(
     {
@@ -146,6 +148,28 @@ def test_a_runner_without_spark_says_which_have_it(store: Store) -> None:
     assert finding.what == "scored is a function on Spark's DataFrames, and this runner has no Spark"
     assert finding.where == "group 0 of batch 0 of scores"
     assert finding.then == "choose --runner spark, spark-submit or connect"
+
+
+def test_lost_state_that_only_spark_makes_is_not_begun_without_it(spark: Spark, store: Store) -> None:
+    source = f"{store.root}/topics"
+    land_table(VIEWS, "views", source, key="k", partitions=4)
+    pipeline = Pipeline("scores", source=source)
+    views = pipeline.stream("views", key="k", partitions=4, null_keys="drop")
+    views.spark("tests.frames:doubled", COLUMNS | {"twice": "BIGINT"}, name="scored").latest("v").write("t")
+    ref, _ = steps.plan(pipeline, store.root)
+    assert ref is not None
+    ledger, plan = ref.load()
+    for group in plan.groups:
+        spark.group(ref, group.group)
+    publish_unjudged(ledger, plan)
+    verdict = ledger.published(0)
+    assert verdict is not None
+    lost = next(file for file in verdict.artefacts if file.role is Role.STATE)
+    store.delete(lost.path)
+    with Local(processes=1) as runner, pytest.raises(Refused, match="scored is a function on Spark's DataFrames"):
+        restore("scores", store, runner, silently)
+    assert list(backfills(store, "scores")) == []
+    assert [file.path for file in restore("scores", store, spark, silently)] == [lost.path]
 
 
 def test_receipts_name_what_a_step_was_given(spark: Spark, store: Store) -> None:

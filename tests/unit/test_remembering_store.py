@@ -15,6 +15,10 @@ STAY = (
     "p/receipts/3/attempt-0/group-1.json",
     "p/receipts/3/attempt-0/failed.json",
     "p/journal/3/attempt-0/audit.json",
+    "p/forgets/3.json",
+    "p/swaps/3.json",
+    "p/swapped/3.json",
+    "p.backfill-3/backfill.json",
 )
 CHANGE = (
     "p/turns/3/check.json",
@@ -22,6 +26,8 @@ CHANGE = (
     "docs/pipelines/p.json",
     "p/audits/3/attempt-0/judgement.json",
     "p/incidents/newest",
+    "p/swept.json",
+    "p.backfill-3/comparison.json",
     # Tables of such names.
     "tables/plans/data/plan-3/attempt-0-1/a.parquet",
     "tables/plans/_delta_log/00000000000000000003.json",

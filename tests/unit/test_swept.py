@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
+from coset.batches.backfills.request import comparison_key
 from coset.batches.sweeping import left_over, sweep
 from coset.batches.swept import swept
 from partitioning.documents.document import digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Entry
+from partitioning.model.artefact import Artefact, Role
 from partitioning.model.backfill import Backfill, Swap, SwapKind, key_of
-from partitioning.model.plan import Plan
+from partitioning.model.placement import MURMUR2, KeyFormat, Placement
+from partitioning.model.plan import Plan, StateInput, StateRun
 from partitioning.model.verdict import Decision, GivenUp, Verdict
 from partitioning.values import replace
 from tests.counts import Counts
@@ -24,11 +28,15 @@ BASE = plan_of(PIPELINE, tails_found())
 
 
 class Listing(MemoryStore):
-    """Counts the listings and the objects in them."""
+    """Notes what is listed and what is fetched."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.listed = list[str]()
+        self.listed, self.gets = list[str](), list[str]()
+
+    def get(self, key: str) -> bytes | None:
+        self.gets.append(key)
+        return super().get(key)
 
     def list(self, prefix: str, limit: int | None = None) -> Iterator[Entry]:
         self.listed.append(prefix)
@@ -101,6 +109,26 @@ def test_what_a_sweep_costs_does_not_grow_with_the_batches_before(ledger: Ledger
     assert "tables/tail_activity/data/" not in ledger.store.listed
 
 
+def test_a_sweep_fetches_what_is_known_of_each_backfill_once_however_many_there_were(ledger: Ledger) -> None:
+    assert isinstance(ledger.store, Listing)
+    published(ledger, range(20))
+    for number in range(30):
+        again = Backfill(PIPELINE.name, number, (3,), "", "ana", "why", "now")
+        ledger.store.put_new(key_of(PIPELINE.name, number), encode(again))
+        Ledger(ledger.store, again.name).put_plan(replace(BASE, batch=3, pipeline=again.name))
+        ledger.store.put_new(comparison_key(again), b"{}")
+        if number % 2:
+            turned(ledger, again, number // 2, SwapKind.CANCEL)
+    for batch in range(10, 20):
+        orphan(ledger, batch)
+    ledger.store.gets.clear()
+    left_over(PIPELINE, ledger.store)
+    there = Counter(key for key in ledger.store.gets if ledger.store.head(key))
+    assert max(there.values()) == 1
+    of_backfills = Counter(key.split("/")[1] for key in there if ".backfill-" in key)
+    assert of_backfills == {"backfill.json": 30}
+
+
 def test_a_batch_that_was_open_is_looked_at_again_however_many_come_after(ledger: Ledger) -> None:
     published(ledger, range(2))
     planned(ledger, range(2, 3))
@@ -137,3 +165,46 @@ def test_the_files_of_a_backfill_go_when_it_is_cancelled_long_after_its_batches(
     ledger.store.put_new(f"{PIPELINE.name}/swaps/0.json", encode(over))
     assert swept_away(ledger) == [file]
     assert swept_away(ledger) == []
+
+
+def kept_by_backfill(ledger: Ledger, batches: range) -> tuple[Backfill, str]:
+    """A backfill of these batches, compared, whose last one goes on from the state that its first one left."""
+    again = Backfill(PIPELINE.name, 0, tuple(batches), "", "ana", "why", "now")
+    ledger.store.put_new(key_of(PIPELINE.name, 0), encode(again))
+    run, (stage, *_) = Ledger(ledger.store, again.name), BASE.stages
+    key = f"{again.name}/left/{batches[0]}/attempt-0-again/joined.state/flights-0.arrow"
+    ledger.store.put(key, b"rows")
+    state = Artefact(Role.STATE, "joined.state", key, 4, "", "", 1)
+    place = Placement("tailnum", KeyFormat.STRING, MURMUR2, 1)
+    read = StateInput("joined.state", "joined", place, batches[-2], (), (StateRun(batches[0], "sha256:0", 1),))
+    for batch in batches:
+        reads = (replace(stage, inputs=(*stage.inputs, read)),) if batch == batches[-1] else (stage,)
+        plan = run.put_plan(replace(BASE, batch=batch, pipeline=again.name, stages=reads))
+        named = (state,) if batch == batches[0] else ()
+        run.put_verdict(Verdict(digest(plan), batch, Decision.PUBLISH, 0, GivenUp("because"), named))
+    ledger.store.put_new(comparison_key(again), b"{}")
+    return again, key
+
+
+def turned(ledger: Ledger, again: Backfill, number: int, turn: SwapKind) -> None:
+    swap = Swap(again.pipeline, number, again.number, turn, again.batches, True, "", who="ana", why="", at="now")
+    ledger.store.put_new(f"{again.pipeline}/swaps/{number}.json", encode(swap))
+
+
+def test_what_the_next_batch_goes_on_from_in_a_backfill_stays_while_that_can_be_put_in_place(ledger: Ledger) -> None:
+    published(ledger, range(30))
+    _, state = kept_by_backfill(ledger, range(30))
+    assert swept_away(ledger) == []
+    published(ledger, range(30, 31))
+    # The next batch went on from another state, so this one is never in place.
+    assert swept_away(ledger) == [state]
+
+
+def test_what_batches_of_a_backfill_go_on_from_stays_while_it_is_in_place(ledger: Ledger) -> None:
+    published(ledger, range(30))
+    again, state = kept_by_backfill(ledger, range(30))
+    turned(ledger, again, 0, SwapKind.SWAP)
+    published(ledger, range(30, 39))
+    assert swept_away(ledger) == []
+    turned(ledger, again, 1, SwapKind.UNDO)
+    assert swept_away(ledger) == [state]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, assert_never
@@ -14,7 +14,7 @@ from partitioning.numbers import MEMORY
 
 if TYPE_CHECKING:  # every command imports this module
     from coset.batches.runners.runner import Runner, TellOf
-    from partitioning.authoring.pipeline import Pipeline
+    from partitioning.model.graph import Step
 
 # The address of a Spark server begins with this. Anything else is a master.
 SERVER = "sc://"
@@ -78,12 +78,12 @@ def runner(
             assert_never(kind)
 
 
-def check_runs(pipeline: Pipeline, kind: RunnerKind) -> None:
-    """Raise Refused if steps of a pipeline need Spark and this kind of runner has none."""
-    if kind is RunnerKind.LOCAL and (steps := [step.name for step in pipeline.steps if step.on_dataframes]):
+def check_runs(steps: Iterable[Step], where: str, runner: Runner) -> None:
+    """Raise Refused if some of these steps need Spark and this runner has none."""
+    if not runner.has_spark and (named := [step.name for step in steps if step.on_dataframes]):
         from spark_jobs.group import without_spark  # noqa: PLC0415
 
-        raise without_spark(steps, pipeline.name)
+        raise without_spark(named, where)
 
 
 def _master(kind: RunnerKind, master: str) -> str:

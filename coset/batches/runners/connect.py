@@ -37,6 +37,7 @@ class Connect:
     server's location, if it is elsewhere.
     """
 
+    has_spark = True
     # A group may have fewer tasks than there are cores.
     at_once = 4
 

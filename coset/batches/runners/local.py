@@ -38,6 +38,7 @@ _REMEDY = (
 class Local:
     """Runs the tasks of a group in `processes`. One process is this one."""
 
+    has_spark = False
     at_once = 1
 
     def __init__(self, processes: int | None = None, memory: str = MEMORY) -> None:

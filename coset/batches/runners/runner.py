@@ -20,6 +20,10 @@ class Runner(AbstractContextManager["Runner"], Protocol):
     """Runs task groups while its context is open. Threads may run several groups at once."""
 
     @property
+    def has_spark(self) -> bool:
+        """Whether it runs functions on Spark's DataFrames."""
+
+    @property
     def at_once(self) -> int:
         """How many groups are worth running at once."""
 

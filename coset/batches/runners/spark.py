@@ -40,6 +40,7 @@ _SET_BY_PYSPARK = {"SPARK_AUTH_SOCKET_TIMEOUT": "15", "SPARK_BUFFER_SIZE": "6553
 class Spark:
     """Runs groups in a Spark application, which starts when the first group has something to run."""
 
+    has_spark = True
     # A group may have fewer tasks than there are cores.
     at_once = 4
 

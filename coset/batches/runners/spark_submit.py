@@ -34,6 +34,7 @@ _STOPPED_WITHIN_SECONDS = 3
 class SparkSubmit:
     """Runs each group with spark-submit and waits for it."""
 
+    has_spark = True
     at_once = 1
 
     def __init__(

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from coset.batches.runners.choice import RunnerKind
 from coset.cli.app import (
     AcceptLoss,
     BatchNumber,
@@ -155,7 +154,6 @@ def run(
         settings_of(
             scheme, groups, limit, settings, accept_loss, take_away=take_away, begin_anew=begin_anew, go_on=go_on
         ),
-        kind or RunnerKind.at(master),
         runs,
         docs,
         again,
