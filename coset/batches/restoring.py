@@ -82,7 +82,8 @@ def restore(pipeline: str, store: Store, runner: Runner, show: Show) -> tuple[Ar
     """Make all lost state again, and return its files. Any process may repeat this after an interruption.
 
     Raises Refused with all findings before anything runs if input of the batches is gone or changed, or if their steps
-    need Spark and the runner has none, and later if the new state differs from the lost one. Raises the errors of running a group.
+    need Spark and the runner has none, and later if the new state differs from the lost one. Raises the errors of
+    running a group.
     """
     found = lost(Ledger(store, pipeline))
     plans = {left: left.plan(store) for left in found}
