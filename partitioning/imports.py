@@ -22,6 +22,8 @@ from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
 
 ALLOWED = "COSET_IMPORTS"
+# Begins the name of a module of a file that is in no project: only the process that read it knows it.
+ALONE = "coset_pipeline_"
 # Coset's own, and the folder of the deployed pipelines.
 _OWN = ("partitioning.planning.groups", "partitioning.planning.partitioners", "partitioning.samza", "dags.pipelines")
 # Of the digest of some code: enough to tell two versions apart.
@@ -44,9 +46,19 @@ def import_path(named: str | Callable[..., Any], where: str) -> str:
     >>> import_path(import_path, "here")
     'partitioning.imports:import_path'
 
-    Raises Refused for what only the running program knows: lambdas, functions in functions, its main module's.
+    Raises Refused for what only the running program knows: lambdas, functions in functions, its main module's, those of
+    a file alone.
     """
     path = named if isinstance(named, str) else f"{named.__module__}:{getattr(named, '__qualname__', '<none>')}"
+    if path.startswith(ALONE):
+        raise Refused.of(
+            Kind.IMPORT,
+            f"{path.partition(':')[2]!r} is in a pipeline's file that is in no project, so tasks cannot import it",
+            where,
+            f"move it into a file of its own, name that in {ALLOWED} and its folder in PYTHONPATH; or make a project "
+            "with `coset init`, whose pipelines tasks can import",
+            path=path,
+        )
     if not is_import_path(path) or path.startswith("__main__:"):
         raise Refused.of(
             Kind.IMPORT,

@@ -13,7 +13,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from coset.sources.copies import Copies
 from partitioning.documents import locations
-from partitioning.documents.document import decode, digest, encode
+from partitioning.documents.document import canonical, decode, digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.locations import LocationIdProvider, check_location
 from partitioning.documents.receipts import left_for
@@ -225,7 +225,7 @@ def answered(run: Callable[[], Done]) -> bytes:
         done: Answer = _PATIENT(run)
     except CosetError as error:
         done = Failed.of(error)
-    return msgspec.json.encode(done)
+    return canonical(done)
 
 
 def _done(answers: Sequence[bytes]) -> list[Done]:

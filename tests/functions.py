@@ -54,6 +54,13 @@ def refusing(table: pa.Table) -> pa.Table:
     return table
 
 
+def illegible(table: pa.Table) -> pa.Table:
+    """Fails on one record with a text that UTF-8 does not have."""
+    if pc.any(pc.equal(table["v"], 213)).as_py():
+        raise ValueError("name \udcff")
+    return table
+
+
 def leaving(table: pa.Table) -> pa.Table:
     """Ends as a script does, on one record."""
     if pc.any(pc.equal(table["v"], 213)).as_py():

@@ -18,6 +18,7 @@ from coset.project.here import Here
 from coset.project.project import FILE, USUAL, Project
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import CosetError, Finding, Refused
+from partitioning.imports import ALONE
 from partitioning.kinds import Kind
 
 # A clone of Coset has pipelines of its own, wherever its command is called.
@@ -154,7 +155,7 @@ def _of_file(path: Path, project: Project) -> ModuleType:
         if parts and all(map(str.isidentifier, parts)):
             _refuse_if_hidden(parts[0], folder)
             return import_module(".".join(parts))
-    name = f"coset_pipeline_{path.stem}"
+    name = f"{ALONE}{path.stem}"
     loader = SourceFileLoader(name, str(path))
     spec = spec_from_file_location(name, path, loader=loader)
     assert spec is not None

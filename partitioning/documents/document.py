@@ -43,8 +43,28 @@ def canonical(value: Any) -> bytes:
 
     >>> canonical({"b": (1, 2), "a": "é"})
     b'{"a":"\\xc3\\xa9","b":[1,2]}'
+
+    UTF-8 has no half of a surrogate pair, which arguments and messages of Python may hold: it becomes an escape.
+
+    >>> canonical(["\\udcff"])
+    b'["\\\\\\\\udcff"]'
     """
-    return msgspec.json.encode(value, order="sorted")
+    try:
+        return msgspec.json.encode(value, order="sorted")
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_escaped(msgspec.to_builtins(value)), order="sorted")
+
+
+def _escaped(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode(errors="backslashreplace").decode()
+        case dict():
+            return {_escaped(name): _escaped(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_escaped(each) for each in value]
+        case _:
+            return value
 
 
 def digest_of(data: bytes) -> str:

@@ -88,6 +88,19 @@ def test_lines_are_corrected(name: str, file: Path) -> None:
     found.again()
 
 
+def test_a_function_of_a_file_alone_is_moved(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = file.with_name("by_hand.py")
+    function = "def same(clicks):\n    return clicks.select(['k'])\n"
+    step = 'clicks.process(same, {"k": "VARCHAR"}).write("same", lineage=False)'
+    found = told(Kind.IMPORT, "run", written(alone, f"{function}{step}"), *LOCAL)
+    assert "into a file of its own, name that in COSET_IMPORTS and its folder in PYTHONPATH" in found.next
+    file.with_name("moved.py").write_text(function)
+    written(alone, f"from moved import same\n{step}")
+    monkeypatch.setenv("COSET_IMPORTS", "moved")
+    monkeypatch.setenv("PYTHONPATH", f"{file.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    found.again()
+
+
 ENVIRONMENTS = {
     "COSET_COPIES_BYTES": (Kind.LOCATION, "many", "write it in digits", "1000000"),
     "COSET_COPIES": (Kind.LOCATION, "/dev/null/copies", "name another one", None),

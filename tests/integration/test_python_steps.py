@@ -137,6 +137,10 @@ WRONG: Mapping[str, tuple[str, str]] = {
         "the function tests.functions:cancelled failed: CancelledError: ",
         "of its input, first key 'key-12'",
     ),
+    "illegible": (
+        "the function tests.functions:illegible failed: ValueError: name \\udcff",
+        "of its input, first key 'key-12'",
+    ),
     "nothing": ("returned NoneType, not pyarrow.Table", "step 'scored', task views/0 of batch 0"),
     "without_key": ("the result of tests.functions:without_key has no column k; it has page, v, _offset", ""),
     "in_words": ("does not have the declared types: Failed to parse string: 'many'", ""),

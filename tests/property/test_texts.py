@@ -191,6 +191,7 @@ def _backfill_page(text: str) -> str:
 
 @settings(deadline=None, max_examples=examples(50))
 @example("<script>alert(1)</script>\x00\x1b\u202e")
+@example("\ud800")
 @example(LONG)
 @given(nasty)
 def test_html_shows_texts_and_obeys_none(text: str) -> None:
