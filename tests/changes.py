@@ -50,6 +50,8 @@ from tests.running import run_and_publish_unjudged, run_groups
 from tests.stream_marks import LATE, Marks
 
 PIPELINE, OTHER = "changing", "other"
+# One in so many records of a stream comes late.
+HELD = 6
 
 
 class Changing(World):
@@ -72,6 +74,8 @@ class Changing(World):
         # The streams of which it is known up to where they were read.
         self.known = set[str]()
         self.batches = 0
+        # The numbers of each stream that come long after others.
+        self._held = {name: list[int]() for name in NAMES}
         self._written = set[str]()
         self._named = 0
         self._given = dict[str, int]()
@@ -79,6 +83,18 @@ class Changing(World):
     def next_name(self, what: str) -> str:
         self._named += 1
         return f"{what}{self._named}"
+
+    def land(self, name: str, numbers: Iterable[int]) -> None:
+        """All but those that come late."""
+        there = list(numbers)
+        self._held[name] += [number for number in there if number % HELD == 0]
+        super().land(name, [number for number in there if number % HELD])
+
+    def come_late(self) -> None:
+        """Land the records that were held back."""
+        for name, held in self._held.items():
+            super().land(name, held)
+            held.clear()
 
     def derive(self, stream: Flow, name: str) -> None:
         for branch in self.planned():
@@ -461,8 +477,18 @@ FATES = ("", "", "", "", "killed", "run again")
 SCHEMES = (None, None, "tasks(2)", "tasks(3)", "elastic(2)")
 
 
+def _land(world: Changing, chance: random.Random) -> None:
+    for name in NAMES:
+        if records := chance.choice((0, 0, 5, 40)):
+            world.send(name, records)
+    for name in [name for name in world.read if not world.topics[name].numbers]:
+        world.send(name, 7)
+
+
 def history(world: Changing, chance: random.Random, batches: int) -> Iterator[str]:
     """Change, land and publish batch after batch; what was done, in a few words. In the end all streams are read."""
+    # Of its own, so that nothing else of a history depends on it.
+    late = random.Random(f"{chance.getstate()} late")
     for name in world.read:
         world.send(name, 7)
     for _ in range(2):
@@ -472,11 +498,9 @@ def history(world: Changing, chance: random.Random, batches: int) -> Iterator[st
         changes = chance.choices(CHANGES, k=chance.choice((1, 1, 2)))
         for change in changes:
             change(world, chance)
-        for name in NAMES:
-            if records := chance.choice((0, 0, 5, 40)):
-                world.send(name, records)
-        for name in [name for name in world.read if not world.topics[name].numbers]:
-            world.send(name, 7)
+        _land(world, chance)
+        if late.random() < 0.4:
+            world.come_late()
         limit, scheme = chance.choice((None, None, 3)), chance.choice(SCHEMES)
         world.goes_on = chance.random() < 0.5
         counts = ", ".join(f"{name} in {world.topics[name].count}" for name in world.read)
@@ -488,6 +512,7 @@ def history(world: Changing, chance: random.Random, batches: int) -> Iterator[st
         world.fate = ""
     for name in NAMES:
         world.send(name, 7)
+    world.come_late()
     world.read = list(NAMES)
     while world.batch() is not None:
         yield "all streams to their ends"

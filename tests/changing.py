@@ -6,7 +6,7 @@ hold the numbers of all records that arrived of its stream, each once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -72,20 +72,24 @@ class World:
         self._sent = 0
 
     def send(self, name: str, records: int) -> None:
-        """Land so many new records, each in the partition of its key."""
-        topic, new = self.topics[name], dict[int, list[int]]()
-        for number in range(self._sent, self._sent + records):
-            new.setdefault(placement_hash(key_of(number)) % topic.count, []).append(number)
+        """Land so many new records."""
         self._sent += records
-        for partition, numbers in new.items():
-            keys = [key_of(number) for number in numbers]
-            table = pa.table({"k": keys, "number": pa.array(numbers, pa.int64())})
+        self.land(name, range(self._sent - records, self._sent))
+
+    def land(self, name: str, numbers: Iterable[int]) -> None:
+        """Land the records of these numbers, each in the partition of its key."""
+        topic, new = self.topics[name], dict[int, list[int]]()
+        for number in numbers:
+            new.setdefault(placement_hash(key_of(number)) % topic.count, []).append(number)
+        for partition, there in new.items():
+            keys = [key_of(number) for number in there]
+            table = pa.table({"k": keys, "number": pa.array(there, pa.int64())})
             end = topic.ends.get(partition, 0)
             key = land_file(table, name, self.source, partition, end).removeprefix(f"{self.source}/")
-            topic.ends[partition] = end + len(numbers)
-            topic.numbers += numbers
-            topic.unread.update(numbers)
-            topic.files[key], topic.landed_by[key] = numbers, topic.count
+            topic.ends[partition] = end + len(there)
+            topic.numbers += there
+            topic.unread.update(there)
+            topic.files[key], topic.landed_by[key] = there, topic.count
 
     def recount(self, name: str, count: int, *, back: bool = True) -> None:
         """Let a topic have another partition count: files of partitions that vanish are moved away, and of those that

@@ -72,13 +72,14 @@ class Meeting:
 class Met:
     """What the tables of meetings have to hold.
 
-    `known` are the numbers that steps go on from, `meant` what they mean, `passed` the watermarks by which they went.
+    `known` are the records that steps go on from, `meant` what they mean, `passed` the watermarks by which they went.
     """
 
     tables: dict[str, list[Pair]] = field(default_factory=dict)
-    known: dict[str, list[int]] = field(default_factory=dict)
+    known: dict[str, list[_Record]] = field(default_factory=dict)
     meant: dict[str, object] = field(default_factory=dict)
     passed: dict[str, int | None] = field(default_factory=dict)
+    batches: int = 0
 
     def refusals(self, meetings: Iterable[Meeting]) -> Mapping[str, Kind]:
         """The steps that a batch of these meetings is not planned for unless it is asked for by name."""
@@ -98,15 +99,17 @@ class Met:
         these watermarks."""
         before = replace(self, known=self.known | {step: [] for step in anew})
         self.known, self.meant, self.passed = {}, {}, {}
+        self.batches += 1
         for meeting in meetings:
             times = [marks.time.get(name) for name in meeting.streams]
             reached = None if None in times else min(time for time in times if time is not None)
+            over = _latest(*(before.passed.get(step) for step in meeting.keeps))
             sides = []
             for number, step in enumerate(meeting.keeps):
-                new = read[meeting.streams[number]]
-                new = [one for one in new if number or one % meeting.every == 0]
+                numbers = read[meeting.streams[number]]
+                new = [_Record(one, self.batches, over) for one in numbers if number or one % meeting.every == 0]
                 was = before.passed.get(step)
-                now = max((time for time in (was, reached) if time is not None), default=None)
+                now = _latest(was, reached)
                 sides.append(_Side(before.known.get(step, []), new, was, now, meeting.lasts[number]))
                 self.meant[step], self.passed[step] = meeting.meaning()[number], now
             rows = (
@@ -122,64 +125,77 @@ class Met:
 
 
 @dataclass(frozen=True)
-class _Side:
-    """The numbers of a stream in a batch: `old` and `new` ones, and by which watermark it goes, `was` and is `now`."""
+class _Record:
+    """A number, in which batch it came, and the watermark by which records were over then."""
 
-    old: Sequence[int]
-    new: Sequence[int]
+    number: int
+    batch: int
+    passed: int | None
+
+    def came_when_over(self, other: _Record) -> bool:
+        """Whether it came after another one had waited in vain."""
+        return other.batch < self.batch and self.passed is not None and other.number < self.passed - WITHIN
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The records of a stream in a batch: `old` and `new` ones, and by which watermark it goes, `was` and is `now`."""
+
+    old: Sequence[_Record]
+    new: Sequence[_Record]
     was: int | None
     now: int | None
     lasts: int
 
-    def numbers(self) -> Iterator[tuple[int, bool]]:
+    def records(self) -> Iterator[tuple[_Record, bool]]:
         """All of them, with which are new."""
-        yield from ((number, False) for number in self.old)
-        yield from ((number, True) for number in self.new)
+        yield from ((record, False) for record in self.old)
+        yield from ((record, True) for record in self.new)
 
-    def is_open(self, number: int, is_new: bool, waits: int) -> bool:
-        """Whether its time was not over before."""
-        return is_new or self.was is None or number >= self.was - waits
+    def closing(self, waits: int) -> Iterator[_Record]:
+        """Those whose time is over in this batch, and was not before."""
+        for record, is_new in self.records():
+            was_open = is_new or self.was is None or record.number >= self.was - waits
+            if self.now is not None and record.number < self.now - waits and was_open:
+                yield record
 
-    def closes(self, number: int, is_new: bool, waits: int) -> bool:
-        """Whether its time is over in this batch."""
-        return self.now is not None and number < self.now - waits and self.is_open(number, is_new, waits)
+    def is_over(self, record: _Record) -> bool:
+        return self.now is not None and record.number < self.now - self.lasts
 
-    def is_over(self, number: int) -> bool:
-        return self.now is not None and number < self.now - self.lasts
+    def kept(self) -> list[_Record]:
+        return [record for record, _ in self.records() if not self.is_over(record)]
 
-    def kept(self) -> list[int]:
-        return [number for number, _ in self.numbers() if not self.is_over(number)]
-
-    def newest_over(self) -> list[int]:
+    def newest_over(self) -> list[_Record]:
         """Of each key the newest that is over."""
-        over = sorted(number for number, _ in self.numbers() if self.is_over(number))
-        return list({key_of(number): number for number in over}.values())
+        over = sorted((record for record, _ in self.records() if self.is_over(record)), key=lambda one: one.number)
+        return list({key_of(record.number): record for record in over}.values())
 
 
 def _within(mine: _Side, theirs: _Side, *, is_full: bool) -> Iterator[Pair]:
-    # What was given alone gets no partner any more.
+    # What was given alone gets no partner any more, and is none of what came later.
     pairs = [
-        (one, other)
-        for one in mine.numbers()
-        for other in theirs.numbers()
-        if key_of(one[0]) == key_of(other[0])
-        and abs(one[0] - other[0]) <= WITHIN
-        and (not other[1] or mine.is_open(*one, WITHIN))
-        and (not is_full or not one[1] or theirs.is_open(*other, WITHIN))
+        (one, other, is_new or is_too)
+        for one, is_new in mine.records()
+        for other, is_too in theirs.records()
+        if key_of(one.number) == key_of(other.number)
+        and abs(one.number - other.number) <= WITHIN
+        and not other.came_when_over(one)
+        and not (is_full and one.came_when_over(other))
     ]
-    yield from ((key_of(one), one, other) for (one, is_new), (other, is_too) in pairs if is_new or is_too)
-    met, met_theirs = {one for one, _ in pairs}, {other for _, other in pairs}
-    for one in mine.numbers():
-        if one not in met and mine.closes(*one, WITHIN):
-            yield key_of(one[0]), one[0], None
-    for other in theirs.numbers():
-        if is_full and other not in met_theirs and theirs.closes(*other, WITHIN):
-            yield key_of(other[0]), None, other[0]
+    yield from ((key_of(one.number), one.number, other.number) for one, other, is_new in pairs if is_new)
+    met, met_theirs = {one for one, _, _ in pairs}, {other for _, other, _ in pairs}
+    yield from ((key_of(one.number), one.number, None) for one in mine.closing(WITHIN) if one not in met)
+    if is_full:
+        alone = (other for other in theirs.closing(WITHIN) if other not in met_theirs)
+        yield from ((key_of(other.number), None, other.number) for other in alone)
 
 
 def _as_of(mine: _Side, theirs: _Side) -> Iterator[Pair]:
-    for one in mine.numbers():
-        if mine.closes(*one, WAIT):
-            before = [n for n, _ in theirs.numbers() if key_of(n) == key_of(one[0]) and n <= one[0]]
-            valid = max(before, default=None)
-            yield key_of(one[0]), one[0], None if valid is None or valid % GONE == 0 else valid
+    for one in mine.closing(WAIT):
+        there = (other.number for other, _ in theirs.records() if key_of(other.number) == key_of(one.number))
+        valid = max((number for number in there if number <= one.number), default=None)
+        yield key_of(one.number), one.number, None if valid is None or valid % GONE == 0 else valid
+
+
+def _latest(*times: int | None) -> int | None:
+    return max((time for time in times if time is not None), default=None)

@@ -19,6 +19,7 @@ from partitioning.authoring.state_sql import (
     SINCE,
     alive,
     by_time,
+    came,
     combined_lives,
     distinct,
     distinct_keeps,
@@ -28,6 +29,7 @@ from partitioning.authoring.state_sql import (
     latest_of_lives,
     lives_keep,
     marked,
+    met,
     of_sessions,
     recent,
     recent_keeps,
@@ -382,9 +384,11 @@ class Flow(Value, frozen=True):
         joined = name or f"{self.step}.join"
         # Of which sides a record waits, to be given alone.
         waits = (None if inner else within, within if how == Join.FULL else None)
+        sides = [f"{joined}.{flow.alias}" for flow in flows]
+        when = came(sides, within) if how == Join.FULL else ""
         left, right = (
-            flow._recent(f"{joined}.{flow.alias}", time, kept, ahead, waiting)
-            for flow, time, waiting in zip(flows, times, waits, strict=True)
+            flow._recent(side, time, kept, ahead, waiting, came=when)
+            for flow, side, time, waiting in zip(flows, sides, times, waits, strict=True)
         )
         span = within // timedelta(microseconds=1)
         if inner:
@@ -463,13 +467,13 @@ class Flow(Value, frozen=True):
         """The SELECT of new pairs, and of records that close without a partner, each with the mark of its side.
 
         All conditions compare a value of one side with one of the other, so that DuckDB joins by hash. What was given
-        alone gets no partner any more.
+        alone gets no partner any more, and is none of what came later.
         """
         valid = [f"{right._new} <= {self._mark(OPEN)}"]
         closes = [f"WHEN {right._new} IS NULL THEN {self._mark(CLOSES)}"]
         alone = [f"WHEN {right._new} IS NULL THEN '{self.step}'"]
         if how is Join.FULL:
-            valid.append(f"{self._new} <= {right._mark(OPEN)}")
+            valid = met(self.alias, right.alias)
             closes.append(f"WHEN {self._new} IS NULL THEN {right._mark(CLOSES)}")
             alone.append(f"WHEN {self._new} IS NULL THEN '{right.step}'")
         on = " AND ".join(
@@ -496,14 +500,15 @@ class Flow(Value, frozen=True):
         waits: timedelta | None,
         corrected: timedelta | None = None,
         session: tuple[()] | tuple[str, timedelta] = (),
+        came: str = "",
     ) -> Flow:
         """The records of this batch, and those of earlier batches that are not older than that. Of windows, `time` is
         their start, and they may be `corrected` for so long; of a `session` there is the records' own time, and the
-        gap."""
+        gap; of a full join also when they `came`."""
         source = with_own_time(self._source, session[0], self.alias) if session else self._source
-        keeps = recent_keeps(source, self.key, time, keep, ahead, waits)
+        keeps = recent_keeps(source, self.key, time, keep, ahead, waits, came)
         keeps = of_sessions(keeps, name, session[1]) if session else keeps
-        sql = recent(source, time, ahead, name)
+        sql = recent(source, time, ahead, name, came)
         sql = sql if waits is None or corrected is not None else marked(sql, name, waits)
         # What is kept for corrections has to be all of a window, so another `keep` is another state.
         expressions = (time, *([duration(corrected)] if corrected else []))

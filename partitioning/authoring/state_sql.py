@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from partitioning.model.graph import Op, StateSpec, Step, quote, state_of
 from partitioning.model.leaving import DAY_END, TIME
-from partitioning.model.mark_columns import AT, FROM, IDENTITY, RECORDS
+from partitioning.model.mark_columns import AT, FROM, IDENTITY, IN, OVER, RECORDS
 from partitioning.model.watermarks import Late
 from partitioning.values import replace
 
@@ -26,21 +26,25 @@ ALONE = "@alone"
 # Whether a version ends the validity of those before it.
 DELETES = "@deletes"
 # The columns that no table has.
-MARKS = frozenset({TIME.name, NEW, CLOSES, OPEN, ALONE, RECORDS, DELETES, AT, FROM})
+MARKS = frozenset({TIME.name, NEW, CLOSES, OPEN, ALONE, RECORDS, DELETES, AT, FROM, IN, OVER})
+# The SQL variable with the number of the batch.
+THIS_BATCH = "@this_batch"
 # The key and time of a version, also of a deletion.
 OF = "@of"
 SINCE = "@since"
 _BEFORE = "@before"
 _MICROSECOND = timedelta(microseconds=1)
+# More batches than there are ever.
+_BATCHES = 2**32
 _LIFE = '"@life"'
 _LIFE_MARKS = ", ".join(map(quote, (FROM, TIME.name, RECORDS)))
 # Why a record that is set aside is in no window.
 _TIMELESS, _LATE = "it has no time that counts", "its window was given before it came"
 
 
-def recent(source: str, time: str, ahead: timedelta, step: str) -> str:
-    """The records of this batch, and those that the step kept."""
-    new = f"SELECT *, {_numbered(time, ahead)} AS {quote(TIME.name)}, true AS {quote(NEW)} FROM {source}"
+def recent(source: str, time: str, ahead: timedelta, step: str, came: str = "") -> str:
+    """The records of this batch, and those that the step kept, with when they `came`."""
+    new = f"SELECT *, {_numbered(time, ahead)} AS {quote(TIME.name)}{came}, true AS {quote(NEW)} FROM {source}"
     return f"{new} UNION ALL BY NAME SELECT *, false AS {quote(NEW)} FROM {quote(state_of(step))}"
 
 
@@ -52,6 +56,31 @@ def marked(recent: str, step: str, waits: timedelta) -> str:
     is_open = f"coalesce({new} OR {time} >= {before} - {span}, true)"
     closes = f"coalesce({time} < {now} - {span} AND {is_open}, {time} IS NULL)"
     return f"SELECT *, {is_open} AS {quote(OPEN)}, {closes} AS {quote(CLOSES)} FROM ({recent})"
+
+
+def came(sides: Sequence[str], waits: timedelta) -> str:
+    """The columns that say when a record of one of the sides of a full join came: in which batch, and which records
+    were over then."""
+    befores = ", ".join(f"getvariable('{passed_by(step)[0]}')" for step in sides)
+    over = f"CAST(greatest({befores}) - {waits // _MICROSECOND} AS BIGINT) AS {quote(OVER)}"
+    return f", {over}, CAST(getvariable('{THIS_BATCH}') AS BIGINT) AS {quote(IN)}"
+
+
+def met(one: str, other: str) -> list[str]:
+    """The conditions that of the records of two sides the one that came first was not over when the other came.
+
+    Each compares a value of one side with one of the other: when it came, and until when it is open for others, as
+    numbers that rise with the batches. A record is open for those of its own batch, and for those that come while its
+    time is not over. Of what was kept before it was said when it came, it came first.
+    """
+    moments, ends = zip(*map(_moment_and_end, (one, other)), strict=True)
+    return [f"{moments[1]} <= {ends[0]}", f"{moments[0]} <= {ends[1]}"]
+
+
+def _moment_and_end(side: str) -> tuple[str, str]:
+    over, batch, time = (f"{quote(side)}.{quote(mark)}" for mark in (OVER, IN, TIME.name))
+    moment = f"(coalesce({over}, {-(2**62)})::HUGEINT * {_BATCHES} + coalesce({batch}, 0))"
+    return moment, f"greatest({time}::HUGEINT * {_BATCHES} + {_BATCHES - 1}, {moment})"
 
 
 def duration(time: timedelta) -> str:
@@ -240,11 +269,11 @@ def passed_by(step: str) -> tuple[str, str]:
 
 
 def recent_keeps(
-    source: str, key: str, time: str, keep: timedelta, ahead: timedelta, waits: timedelta | None
+    source: str, key: str, time: str, keep: timedelta, ahead: timedelta, waits: timedelta | None, came: str = ""
 ) -> StateSpec:
-    """All records that have a time."""
+    """All records that have a time, with when they `came`."""
     number = _numbered(time, ahead)
-    sql = f"SELECT *, {number} AS {quote(TIME.name)} FROM {source} WHERE {number} IS NOT NULL"
+    sql = f"SELECT *, {number} AS {quote(TIME.name)}{came} FROM {source} WHERE {number} IS NOT NULL"
     apart = _apart(source, key, time, ahead)
     return StateSpec(sql, keep // _MICROSECOND, apart=apart, waits=None if waits is None else waits // _MICROSECOND)
 

@@ -11,10 +11,14 @@ AT = "@at"
 FROM = "@from"
 # Of how many records a row is.
 RECORDS = "@records"
+# In which batch a record came, and before which time those that wait for a partner were over then.
+IN = "@in"
+OVER = "@over"
 # By what a record is the same as another one of its key.
 IDENTITY = "@identity"
 _WORDS = {TIME: "time", AT: "happened at", FROM: "lives since", RECORDS: "records", IDENTITY: "identity"}
-_TIMES = {TIME, AT, FROM}
+_WORDS |= {IN: "came in batch", OVER: "over then"}
+_TIMES = {TIME, AT, FROM, OVER}
 
 
 def in_words(column: str, *, of_life: bool = False) -> str:

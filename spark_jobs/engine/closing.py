@@ -12,7 +12,7 @@ from partitioning.authoring.state_sql import ALONE, DELETES, NEW, OPEN
 from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import Op, StateSpec, Step, quote
 from partitioning.model.leaving import BATCH, TIME
-from partitioning.model.mark_columns import AT, FROM, RECORDS
+from partitioning.model.mark_columns import AT, FROM, IN, OVER, RECORDS
 from partitioning.model.receipt import MODULUS, Closed, GivenVersions, Keyed
 from spark_jobs.engine.relations import Relations
 from spark_jobs.engine.states import found_of
@@ -226,18 +226,24 @@ def _late(side: Step) -> str:
 
 
 def _valid(side: Step, other: Step) -> str:
-    """Whether a record of the other side is a partner: near in time, and come while that which waited was open."""
+    """Whether a record of the other side is a partner: near in time, and the second came while the first, if it waited,
+    was open."""
     assert side.state
     assert other.state
     near = f"abs(other.{quote(TIME.name)} - own.{quote(TIME.name)}) <= {side.state.waits}"
     own_key, other_key = f"own.{quote(side.key)}", f"other.{quote(other.key)}"
-    open_side = f"(own.{quote(OPEN)} OR NOT other.{quote(NEW)})"
-    both = (
-        f"{open_side} AND (other.{quote(OPEN)} OR NOT own.{quote(NEW)})" if other.state.waits is not None else open_side
-    )
+    met = f"(own.{quote(OPEN)} OR NOT other.{quote(NEW)})"
+    if other.state.waits is not None:
+        met = f"NOT ({_came_when_over('own', 'other')}) AND NOT ({_came_when_over('other', 'own')})"
     # As in SQL, keys with a NULL are equal to none.
     known = [f"other.{quote(part)} IS NOT NULL" for part in key_parts(other.key)]
-    return " AND ".join([f"{own_key} = {other_key}", *known, near, both])
+    return " AND ".join([f"{own_key} = {other_key}", *known, near, met])
+
+
+def _came_when_over(second: str, first: str) -> str:
+    """Whether a record came in a later batch than another, by which the time of that one was over."""
+    later = f"{second}.{quote(IN)} > coalesce({first}.{quote(IN)}, -1)"
+    return f"coalesce({later} AND {first}.{quote(TIME.name)} < {second}.{quote(OVER)}, false)"
 
 
 def _keyed(relations: Relations, sql: str, key: str, where: str, of: str = "1", beside: str = "") -> Keyed:

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from partitioning.authoring.state_sql import passed_by
+from partitioning.authoring.state_sql import THIS_BATCH, passed_by
 from partitioning.commands import Replan
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
@@ -43,8 +43,8 @@ class Steps(Relations):
         self, connection: duckdb.DuckDBPyConnection, order: Order, intakes: Sequence[Intake], temp: Path
     ) -> None:
         super().__init__(connection, order, intakes)
-        for name, time in _times(order):
-            connection.execute(f"SET VARIABLE {quote(name)} = {'NULL' if time is None else time}::BIGINT")
+        for name, number in _variables(order):
+            connection.execute(f"SET VARIABLE {quote(name)} = {'NULL' if number is None else number}::BIGINT")
         self._by_name = {step.name: step for step in order.steps}
         scans = _scans(order)
         relations: dict[str, list[Intake]] = {}
@@ -217,8 +217,9 @@ def _with_others(step: Step, order: Order) -> Step:
     return replace(step, sql=" UNION ALL BY NAME ".join([step.sql, *others]))
 
 
-def _times(order: Order) -> Iterator[tuple[str, int | None]]:
-    """The SQL variables with the times by which steps go."""
+def _variables(order: Order) -> Iterator[tuple[str, int | None]]:
+    """The SQL variables with the batch, and the times by which steps go."""
+    yield THIS_BATCH, order.batch
     if isinstance(order.day_end, int):
         yield DAY_END, order.day_end
     for step in order.steps:

@@ -14,7 +14,7 @@ from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from tests.examples import few
 from tests.histories import Click
-from tests.outer import END, Outer, pairs_of, some
+from tests.outer import END, LATE, WITHIN, Outer, Pair, pairs_of, some
 from tests.running import run_and_publish, run_and_publish_unjudged, task_receipts
 
 # A minute of the year 11,476, which no step believes.
@@ -75,6 +75,24 @@ def test_what_comes_when_its_time_is_over_is_given_at_once_and_changes_nothing_t
     alone = [("a", 1, None), ("a", None, 5), ("b", 3, None), ("b", None, 2)]
     assert outer.pairs() == [*alone, ("c", 4, 6)]
     assert sum(one.late for task in task_receipts(late) for one in task.closed) == 4
+
+
+@pytest.mark.parametrize("how", ["left", "full"])
+def test_what_was_given_alone_is_no_partner_of_what_comes_later_while_it_is_kept(store: Store, how: str) -> None:
+    outer = Outer(store, how)
+    outer.batch([Click("a", 1, 10), Click("c", 2, 11)], [Click("b", 3, 10), Click("d", 4, 11)])
+    # What happened at 10 is over by this watermark, what happened at 11 is not, and both are kept.
+    last = [Click(key, END, 11 + WITHIN + LATE) for key in "efghijklm"]
+    outer.batch(last, last)
+    # Two records come when they are over, and one of them with a partner.
+    outer.batch([Click("e", 5, 10), Click("f", 6, 10)], [Click("f", 7, 12)])
+    outer.batch([Click("b", 8, 12), Click("d", 9, 12)], [Click(key, 8, 12) for key in "ace"])
+    outer.close()
+    late: list[Pair] = [("b", 8, None), ("b", None, 3)] if how == "full" else [("b", 8, 3)]
+    given: list[Pair] = [("a", 1, None), *late, ("c", 2, 8), ("d", 9, 4), ("e", 5, None), ("f", 6, 7)]
+    if how == "full":
+        given += [("a", None, 8), ("e", None, 8)]
+    assert outer.pairs() == sorted(given, key=repr)
 
 
 def test_records_without_a_time_that_counts_are_given_alone_in_their_own_batch(store: Store) -> None:
