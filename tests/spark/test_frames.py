@@ -18,6 +18,7 @@ from coset.batches.ref import BatchRef
 from coset.batches.restoring import restore
 from coset.batches.runners.local import Local
 from coset.batches.runners.spark import Spark
+from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
@@ -25,6 +26,7 @@ from partitioning.errors import CosetError, Refused
 from partitioning.model.artefact import Role
 from partitioning.model.failure import Answer, Done, Failed
 from partitioning.model.order import Order
+from partitioning.model.reasons import OwnTasks
 from partitioning.values import replace
 from spark_jobs.engine.kernel import run_orders
 from spark_jobs.finishing import Finishing, finishing
@@ -33,6 +35,7 @@ from spark_jobs.given import PLACE, Given
 from spark_jobs.group import MEMORY, answered, orders_of, steps_on_dataframes
 from spark_jobs.row_routing import ORDER, RowRouting, routing
 from tests import frames
+from tests.hot import HOT, Skewed, skewed
 from tests.landed import land_table
 from tests.running import check_production, publish_unjudged, silently, task_receipts
 
@@ -272,3 +275,24 @@ def test_rows_that_are_lost_or_doubled_on_their_way_to_tasks_are_noticed(spoil: 
     assert isinstance(failed, Failed)
     assert "Spark lost or doubled rows" in failed.findings[0].what
     assert not any(isinstance(answer, Failed) for answer in others)
+
+
+def test_a_hot_key_with_its_own_task_is_read_by_a_later_stage(spark: Spark, store: Store) -> None:
+    """Its results, as those of all keys, lie where the later stage looks for them."""
+    skew = Skewed(store, totals_of_doubled)
+    for seed in (1, 2):
+        skew.land(skewed(3_000, seed))
+        ref, plan = skew.planned("own task", "tasks(3)")
+        for group in plan.groups:
+            spark.group(ref, group.group)
+        publish_unjudged(*ref.load())
+    first, later = plan.stages
+    assert isinstance(first.why, OwnTasks)
+    assert [key.key for key in first.why.keys] == [HOT]
+    assert [read.step for read in later.inputs] == ["doubled"]
+    assert skew.rows() == skew.direct("SELECT k, count(*), sum(2 * v) FROM views GROUP BY k")
+
+
+def totals_of_doubled(views: Flow) -> Flow:
+    doubled = views.spark("tests.frames:doubled", COLUMNS | {"twice": "BIGINT"}, name="doubled")
+    return doubled.aggregate("count(*) AS n, sum(twice)::BIGINT AS v", name="totals")
