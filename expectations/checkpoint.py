@@ -340,10 +340,14 @@ def _ask_in_parts(question: Question, done: Callable[[int], None]) -> Expectatio
     """The answer on a large table: row expectations by block, the rest on the columns that they name. A data frame is
     judged as it is."""
     asked, rows = question.expectations, question.rows
-    by_row = [expectation for expectation in asked if isinstance(rows, Rows) and is_of_each_row(expectation)]
+    if not isinstance(rows, Rows):
+        answer = _ask(question)
+        done(len(rows) * _times_read(question))
+        return answer
+    by_row = list(filter(is_of_each_row, asked))
     parts: dict[str, dict[int, ExpectationValidationResult]] = {}
     start = 0
-    for block in seen_by(by_row, rows).blocks(BLOCK) if by_row and isinstance(rows, Rows) else ():
+    for block in seen_by(by_row, rows).blocks(BLOCK) if by_row else ():
         answer = _ask(replace(question, rows=block, expectations=by_row))
         for result in answer.results:
             parts.setdefault(_asked(result), {})[start] = result
@@ -354,9 +358,9 @@ def _ask_in_parts(question: Question, done: Callable[[int], None]) -> Expectatio
     results = [together(blocks) for blocks in parts.values()]
     for expectation in asked:
         if expectation not in by_row:
-            seen = seen_by([expectation], rows) if isinstance(rows, Rows) else rows
+            seen = seen_by([expectation], rows)
             results.extend(_ask(replace(question, rows=seen, expectations=[expectation])).results)
-            done(_count(question))
+            done(rows.count)
     return _answer(question, results)
 
 

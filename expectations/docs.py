@@ -26,14 +26,13 @@ from coset.reports import batch_index
 from coset.reports.expected_time import beside_expected, pace_of
 from coset.reports.parts import of_parts
 from coset.reports.site import Row, Site, listed
-from coset.reports.templates import GLOBALS, PAGES, seen, template
-from partitioning.commands import Shown, SwapAsking
+from coset.reports.templates import GLOBALS, PAGES, seen
 from partitioning.diff.kept_states import kept_sentences
 from partitioning.documents.document import digest
 from partitioning.environment_name import environment
 from partitioning.errors import Finding
 from partitioning.model.artefact import Role
-from partitioning.model.backfill import Comparison, StateComparison, TableComparison, pipeline_of
+from partitioning.model.backfill import pipeline_of
 from partitioning.model.figures import effort_of, figures_of, read_by_group
 from partitioning.model.journal import JournalEntry
 from partitioning.model.measures import Measure, MeasureKind
@@ -111,23 +110,6 @@ def publish(site: Site, plan: Plan, page: Page) -> str:
 def page_name(batch: int, attempt: int) -> str:
     """The name of an attempt's page, in the folder and in the store."""
     return f"batch-{batch}-attempt-{attempt}.html"
-
-
-def publish_comparison(site: Site, found: Comparison, blockers: Sequence[Finding] = ()) -> str:
-    """Write the page of a backfill's comparison, with the blockers of its swap, and the index. Returns the page's path
-    in the folder."""
-    name = f"backfill-{found.backfill}.html"
-    sides: list[tuple[int, str, TableComparison | StateComparison]]
-    sides = [(table.batch, table.table, table) for table in found.tables]
-    sides += [(found.plans[-1][0], str(state), state) for state in found.states]
-    approved = digest(found)
-    then = Shown().says(SwapAsking(found.pipeline, found.backfill, approved)) if found.needs_approval else ""
-    text = template("backfill.html").render(found=found, sides=sides, blockers=blockers, digest=approved, then=then)
-    written = site.write(found.pipeline, name, text)
-    site.store.put(f"{found.pipeline}/docs/{name}", text.encode())
-    row = {"number": found.backfill, "summary": str(found), "same": found.same, "page": name}
-    batch_index.compare(site, found.pipeline, row, [batch for batch, _, _ in found.plans])
-    return str(written)
 
 
 def _figures(plan: Plan, page: Page, effort: Effort | None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
@@ -15,6 +16,7 @@ import typer
 from coset.cli import open_files, pipelines
 from coset.cli.app import app
 from coset.cli.output import Answer, OutputForm, answer, console, printed, say, show_error
+from coset.project.coset_toml import project_of
 from coset.project.here import NOWHERE, Here, entered
 from coset.project.project import FILE
 from partitioning.errors import CosetError, Refused
@@ -40,11 +42,24 @@ def _enter(ctx: typer.Context, named: str | None) -> Any:
         return error
 
 
+def _environments(incomplete: str) -> list[str]:
+    """The project's environments that begin so, for the shell, which is told of no error."""
+    with suppress(CosetError):
+        return [name for name in project_of(Path.cwd()).environments if name.startswith(incomplete)]
+    return []
+
+
 # What is asked of commands in the same way.
 _COMMON = {
     "env": Annotated[
         str | None,
-        typer.Option("--env", callback=_enter, is_eager=True, help="The environment of coset.toml (also: COSET_ENV)."),
+        typer.Option(
+            "--env",
+            callback=_enter,
+            is_eager=True,
+            autocompletion=_environments,
+            help="The environment of coset.toml (also: COSET_ENV).",
+        ),
     ],
     "yes": Annotated[bool, typer.Option("--yes", help="In production: do not ask, go on.")],
     "as_json": Annotated[bool, typer.Option("--json", help="Print JSON for programs.")],

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -147,6 +148,14 @@ def test_a_backfill_that_the_runner_cannot_run_is_refused_before_anything_is_sto
     assert "same is a function on Spark's DataFrames, and this runner has no Spark" in begun.stderr
     assert json.loads(said(project, "backfills", "spent", "--json").stdout)["backfills"] == []
     file.write_text(SPENT)
+
+
+@pytest.mark.parametrize(("begun", "names"), [("", ["dev", "prod"]), ("p", ["prod"])])
+def test_a_shell_completes_the_environments_of_the_project(begun: str, names: list[str], project: Path) -> None:
+    words = {"_COSET_COMPLETE": "complete_bash", "COMP_WORDS": f"coset run spent --env {begun}", "COMP_CWORD": "4"}
+    program = Path(sys.executable).with_name("coset")
+    done = subprocess.run([program], cwd=project, env=os.environ | words, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == names
 
 
 def test_an_environment_has_its_own_store_and_sources_and_each_output_says_which(project: Path) -> None:

@@ -22,8 +22,9 @@ from markdown_it.token import Token
 from coset.batches.progress import PipelineProgress, Progress
 from coset.cli.metrics import metrics
 from coset.cli.output import Answer, OutputForm, Table, answer, printed, progress, show, show_error, step
+from coset.reports.backfill_page import put_comparison
 from coset.reports.site import Site
-from expectations.docs import Page, publish, publish_comparison
+from expectations.docs import Page, publish
 from partitioning.documents.ledger import Standing
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
@@ -185,7 +186,8 @@ def _backfill_page(text: str) -> str:
     found = Comparison("delays", 0, ((0, *digests),), (table,), (), (text,), ())
     with TemporaryDirectory() as folder:
         site = Site(Path(folder), MemoryStore())
-        publish_comparison(site, found, [Finding(Kind.RECORD, text, text, text)])
+        # What is between backticks is shown as a command.
+        put_comparison(site, found, [Finding(Kind.RECORD, text, text, text.replace("`", "'"))])
     return (site.store.get("delays/docs/backfill-0.html") or b"").decode()
 
 

@@ -36,6 +36,7 @@ from coset.batches.runners.runner import Runner
 from coset.batches.sweeping import STATES_KEPT, LeftOver, sweep
 from coset.batches.tables.held import not_exchangeable
 from coset.reports import batch_index
+from coset.reports.backfill_page import put_comparison, put_page
 from coset.reports.overview import note_backfill
 from coset.reports.site import Site
 from coset.sources.counting import Counting, uncounted
@@ -255,10 +256,8 @@ def comparison(store: Store, backfill: Backfill, docs: Path | None = None) -> Co
     found = compare(store, backfill)
     store.put(comparison_key(backfill), encode(found))
     if docs is not None:
-        # Great Expectations, which makes the page, takes seconds to import.
-        from expectations.docs import publish_comparison  # noqa: PLC0415
-
-        publish_comparison(site := Site(docs, store), found, blockers(store, backfill, found))
+        back = taken_back(store, backfill)
+        put_comparison(site := Site(docs, store), found, blockers(store, backfill, found), back)
         note_backfill(site, backfill.pipeline, backfill.number, f"{backfill}, compared: {found}; not swapped in")
     if not found.same and not found.changes and not found.may_differ and not found.repairs:
         raise CosetError.of(
@@ -313,14 +312,14 @@ def swap(
             approved=approved,
         )
     swapped = turn(store, backfill, found, SwapKind.SWAP, who=who or _who(), why=why, at=_now())
-    return _turned(store, backfill, swapped, docs)
+    return _turned(store, backfill, found, swapped, docs)
 
 
 def undo(store: Store, backfill: Backfill, why: str, who: str = "", *, docs: Path | None = None) -> Swapped:
     """Let readers see the earlier rows again. Raises as `swaps.turn`."""
     found = _compared(store, backfill)
     swapped = turn(store, backfill, found, SwapKind.UNDO, who=who or _who(), why=why, at=_now())
-    return _turned(store, backfill, swapped, docs)
+    return _turned(store, backfill, found, swapped, docs)
 
 
 def pause(store: Store, backfill: Backfill, why: str) -> None:
@@ -330,14 +329,17 @@ def pause(store: Store, backfill: Backfill, why: str) -> None:
 
 def cancel(pipeline: Pipeline, store: Store, backfill: Backfill, why: str, docs: Path | None = None) -> LeftOver:
     """End a backfill for good, remove its files, and return them. Its documents stay. Raises as `swaps.cancel`."""
-    swaps.cancel(store, backfill, who=_who(), why=why, at=_now())
-    note_backfill(Site.shown(docs, store, backfill.pipeline), backfill.pipeline, backfill.number, None)
+    over, site = swaps.cancel(store, backfill, who=_who(), why=why, at=_now()), Site.shown(docs, store, pipeline.name)
+    if found := compared(store, backfill):
+        put_page(site, found, decided=over)
+    note_backfill(site, backfill.pipeline, backfill.number, None)
     return sweep(pipeline, store)
 
 
-def _turned(store: Store, backfill: Backfill, swapped: Swapped, docs: Path | None) -> Swapped:
+def _turned(store: Store, backfill: Backfill, found: Comparison, swapped: Swapped, docs: Path | None) -> Swapped:
     """Update the Data Docs, which say whose rows readers see."""
     exchanged, site = in_force(store, backfill.pipeline).exchanged(), Site.shown(docs, store, backfill.pipeline)
+    put_page(site, found, decided=list(swaps.swaps(store, backfill.pipeline))[swapped.number])
     batch_index.exchange(site, backfill.pipeline, backfill.batches, exchanged)
     note_backfill(site, backfill.pipeline, backfill.number, None)
     return swapped
