@@ -48,13 +48,13 @@ class ExpectOffsetsToBeCoveredExactlyOnce(CoverageExpectation):
     Judges a coverage table. Each task that reads a partition read all of its range in order. The records taken,
     dropped and set aside are as many as planned. The digest of their offsets is that of the range. Where offsets are
     missing, the planned number is that of the files, and the digest is that of all records read. Records refused for
-    want of a key count as lost.
+    want of a key count as lost. Tasks that share a hot key count as one, if they copied the same records.
     """
 
     sentence = "Every planned offset is read, and taken, dropped or set aside, exactly once."
     figures = (
         *("planned", "read_min", "read_max", "taken", "dropped", "set_aside"),
-        *("digest_planned", "digest_found", "disorder"),
+        *("digest_planned", "digest_found", "disorder", "copies_differ"),
     )
     violations = (Violation.OFFSET,)
 
@@ -72,6 +72,8 @@ class ExpectOffsetsToBeCoveredExactlyOnce(CoverageExpectation):
             yield f"the offsets taken are not those planned (digest {row.digest_found}, not {row.digest_planned})"
         if row.disorder:
             yield f"{many(row.disorder, 'offset')} missing, repeated or out of order"
+        if row.copies_differ:
+            yield f"{many(row.copies_differ, 'task')} did not copy the records of a hot key that the others did"
 
     def _seen(self, frame: pd.DataFrame) -> str:
         taken, dropped = int(frame["taken"].sum()), int(frame["dropped"].sum())

@@ -110,33 +110,35 @@ class Skewed:
 
 
 class Met:
-    """Views and clicks, both with the hot key, some keys on one side only, joined in full."""
+    """Views and clicks, both with the hot key, some keys on one side only, joined in full or otherwise."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, store: Store, how: str = "full", hot_keys: HotKeys = HotKeys.OWN_TASK) -> None:
+        self.store, self.how, self.hot_keys = store, how, hot_keys
         self._source = f"{store.root}/topics"
         self.pipeline = Pipeline("met", source=self._source)
         views = self.pipeline.stream("views", key="k", partitions=8)
         clicks = self.pipeline.stream("clicks", key="k", partitions=4)
-        views.join(clicks, "views.v AS v, clicks.c AS c", how="full", name="joined").write("met")
+        views.join(clicks, "views.v AS v, clicks.c AS c", how=how, name="joined").write("met")
         self.landed: list[tuple[pa.Table, pa.Table]] = []
 
-    def land(self, seed: int) -> None:
-        views = skewed(4_000, seed, others=1_000)
+    def land(self, seed: int, records: int = 4_000, others: int = 1_000) -> None:
+        """So many views; keys but the hot one are even, one of so many, or by Zipf's law."""
+        views = skewed(records, seed, others=others)
         bot = pa.table({"k": [HOT], "c": pa.array([-seed], pa.int64())})
-        others = [f"key-{number}" for number in range(500, 1_500)]
-        clicks = pa.concat_tables([pa.table({"k": others, "c": pa.array(range(1_000), pa.int64())}), bot])
+        keys = [f"key-{number}" for number in range(others // 2, others // 2 + 1_000)]
+        clicks = pa.concat_tables([pa.table({"k": keys, "c": pa.array(range(1_000), pa.int64())}), bot])
         land_table(views, "views", self._source, key="k", partitions=8)
         land_table(clicks, "clicks", self._source, key="k", partitions=4)
         self.landed.append((views, clicks))
 
-    def planned(self) -> tuple[BatchRef, Plan]:
-        ref, _ = steps.plan(self.pipeline, self.store.root, Settings(hot_keys=HotKeys.OWN_TASK))
+    def planned(self, scheme: str | None = None) -> tuple[BatchRef, Plan]:
+        settings = Settings.parse(scheme=scheme, base=Settings(hot_keys=self.hot_keys))
+        ref, _ = steps.plan(self.pipeline, self.store.root, settings)
         assert ref is not None
         return ref, ref.load()[1]
 
-    def run(self, docs: Path | None) -> Plan:
-        ref, plan = self.planned()
+    def run(self, docs: Path | None, scheme: str | None = None) -> Plan:
+        ref, plan = self.planned(scheme)
         if docs is None:
             run_and_publish_unjudged(ref)
         else:
@@ -153,6 +155,7 @@ class Met:
         for views, clicks in self.landed:
             right = dict(zip(*clicks.to_pydict().values(), strict=True))
             left = list(zip(*views.to_pydict().values(), strict=True))
-            rows += [(key, v, right.get(key)) for key, v in left]
-            rows += [(key, None, c) for key, c in right.items() if key not in {key for key, _ in left}]
+            rows += [(key, v, right.get(key)) for key, v in left if key in right or self.how != "inner"]
+            keys = {key for key, _ in left}
+            rows += [(key, None, c) for key, c in right.items() if key not in keys and self.how == "full"]
         return sorted(map(str, rows))

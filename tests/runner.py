@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import UNSET
 
 from partitioning.hashes import java_placement, placement_hash
 from partitioning.model.graph import Graph, Op, Step, quote
@@ -257,7 +258,7 @@ def is_taken(task: Task, read: Input, partition: int, key: str | None, offset: i
     """Whether a task takes a record of an input, with a key or without: said here from what tasks mean, not asked of
     the rule of the product."""
     here = partition in task.reads.get(read.name, ())
-    if isinstance(task.offsets, Span):
+    if isinstance(task.offsets, Span) and task.ranged in (UNSET, read.name):
         here = here and offset in range(task.offsets.start, task.offsets.end)
     if key is None:
         kept = not isinstance(read, StreamInput) or read.null_keys is NullKeys.OWN_TASK

@@ -59,7 +59,7 @@ def check_coverage(coverage: pd.DataFrame) -> None:
     """All that was planned, or written by others, was read and taken once, by whom it belongs to."""
     assert (coverage["digest_found"] == coverage["digest_planned"]).all()
     assert (coverage["taken"] + coverage["dropped"] + coverage["set_aside"] == coverage["planned"]).all()
-    assert not coverage[["disorder", "foreign", "stray"]].to_numpy().any()
+    assert not coverage[["disorder", "foreign", "stray", "copies_differ"]].to_numpy().any()
 
 
 def check_production(produced: pd.DataFrame) -> None:

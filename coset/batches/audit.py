@@ -58,6 +58,7 @@ from partitioning.model.receipt import (
     range_digest,
     records_by_readers,
 )
+from partitioning.model.shared_keys import CountedOnce, Place, counted_once
 from partitioning.model.streams import NullKeys
 
 # Great Expectations judges small tables. Of more keys than this it gets the worst.
@@ -80,7 +81,7 @@ _TABLES = {
     "coverage": _schema(
         "stage input partition table null_keys start end planned read_min read_max taken dropped "
         "nulls refused_nulls digest_planned digest_found disorder foreign stray keys "
-        "bad_records set_aside kept_aside digest_aside digest_kept"
+        "bad_records set_aside kept_aside digest_aside digest_kept copies_differ"
     ),
     "keys": _schema("stage input key task partition offset"),
     "violations": _schema("violation stage task input partition offset key sentence"),
@@ -98,6 +99,7 @@ _TABLES = {
 # Columns of later versions, and what they are in tables of before.
 _ADDED = {
     **{"bad_records": "", "set_aside": 0, "kept_aside": 0, "digest_aside": "", "digest_kept": ""},
+    "copies_differ": 0,
     **{"dropped": 0, "given_rows": None, "given_keys": None, "late_versions": 0, "of_keys": False},
 }
 
@@ -107,6 +109,8 @@ class Audit:
     """The audit tables of an attempt. `_TABLES` has their columns.
 
     In `coverage`, what tasks say that they set aside stands beside what their files have, as number and digest.
+    `copies_differ` counts the tasks that took other records of a hot key than those that share it with them, where all
+    have to take the same; otherwise such tasks count as one.
     `coverage.keys` is the number of sampled keys. `keys` holds these keys, up to `KEYS_JUDGED`, first those that more
     than one task took. `partitioning.hashes.read_key` reads their text. `moved` has the output for later tasks, and as
     `spared` the records that a full shuffle would have moved too, by the plan. `produced` is explained in
@@ -139,11 +143,12 @@ def audit_of(ledger: Ledger, plan: Plan, attempt: int, read: Iterable[Receipt]) 
     """
     tasks = {receipt.task: receipt for group in read for receipt in group.tasks}
     left = all_left(ledger, plan, tasks.values())
+    once = counted_once(plan, tasks.values())
     tables = {
         "coverage": pa.Table.from_pylist(
-            _coverage(plan, left, tasks.values(), _kept_aside(ledger, tasks.values())), _TABLES["coverage"]
+            _coverage(plan, left, once, _kept_aside(ledger, tasks.values())), _TABLES["coverage"]
         ),
-        "keys": _keys(ledger, tasks.values()),
+        "keys": _keys(ledger, plan, tasks.values()),
         "violations": pa.Table.from_pylist(_violations(plan, tasks.values()), _TABLES["violations"]),
         "moved": pa.Table.from_pylist(list(_moved(plan, tasks.values())), _TABLES["moved"]),
         "gaps": pa.Table.from_pylist(list(second_look(plan, tasks.values())), _TABLES["gaps"]),
@@ -227,13 +232,14 @@ def _audit_again(ledger: Ledger, what: str, key: str) -> Finding:
 _Kept = Mapping[tuple[str, str, int], tuple[int, int]]
 
 
-def _coverage(plan: Plan, left: Left, tasks: Iterable[TaskReceipt], kept: _Kept) -> list[dict[str, object]]:
-    accounts: dict[tuple[str, str, int], list[PartitionReceipt]] = defaultdict(list)
-    for task in tasks:
+def _coverage(plan: Plan, left: Left, once: CountedOnce, kept: _Kept) -> list[dict[str, object]]:
+    accounts: dict[Place, list[PartitionReceipt]] = defaultdict(list)
+    for task in once.tasks:
         for seen in task.partitions:
             accounts[task.task.stage, seen.input, seen.partition].append(seen)
     return [
         _coverage_row(stage.name, expected, accounts[place], *kept.get(place, (0, 0)))
+        | {"copies_differ": once.differing.get(place, 0)}
         for stage in plan.stages
         for read in stage.inputs
         for expected in _expected(plan, left, read)
@@ -242,7 +248,7 @@ def _coverage(plan: Plan, left: Left, tasks: Iterable[TaskReceipt], kept: _Kept)
 
 
 def _kept_aside(ledger: Ledger, tasks: Iterable[TaskReceipt]) -> _Kept:
-    """Counted in the files. Raises Refused with all findings if one is missing or damaged."""
+    """CountedOnce in the files. Raises Refused with all findings if one is missing or damaged."""
     kept: dict[tuple[str, str, int], tuple[int, int]] = {}
     findings = []
     then = (Replan(ledger.pipeline), ": the proof of this batch cannot be completed")
@@ -364,8 +370,15 @@ def _held(accounts: Sequence[PartitionReceipt]) -> str:
     return _text(sum(int(held, 16) for digests in by_range.values() for held in digests) % MODULUS)
 
 
-def _keys(ledger: Ledger, tasks: Iterable[TaskReceipt]) -> pa.Table:
-    """The sampled keys of all tasks, up to `KEYS_JUDGED`, first those that several tasks of a stage took."""
+def _keys(ledger: Ledger, plan: Plan, tasks: Iterable[TaskReceipt]) -> pa.Table:
+    """The sampled keys of all tasks, up to `KEYS_JUDGED`, first those that several tasks of a stage took. Tasks that
+    share a hot key are the first of them."""
+    first = {
+        TaskRef(stage.name, number): TaskRef(stage.name, numbers[0])
+        for stage in plan.stages
+        for numbers in stage.shares
+        for number in numbers
+    }
     tables, findings = [], []
     sampled = [task for task in tasks if any(seen.keys for seen in task.partitions)]
     paths = [left[0].path if (left := task.left(Role.KEYS)) else None for task in sampled]
@@ -381,7 +394,7 @@ def _keys(ledger: Ledger, tasks: Iterable[TaskReceipt]) -> pa.Table:
                 )
             )
             continue
-        table = _task_keys(task.task, _table(data, where, then))
+        table = _task_keys(first.get(task.task, task.task), _table(data, where, then))
         counted = table.group_by(["input", "partition"], use_threads=False).aggregate([([], "count_all")]).to_pydict()
         places = zip(counted["input"], counted["partition"], strict=True)
         if dict(zip(places, counted["count_all"], strict=True)) != expected:

@@ -78,6 +78,7 @@ class Compared:
     proposal: Proposal
     hot: tuple[tuple[HotPartition, Row], ...]
     splits: tuple[HotSplit, ...] = ()
+    joins: tuple[HotOwn, ...] = ()
     own: tuple[HotOwn, ...] = ()
 
 
@@ -128,7 +129,8 @@ def compare(basis: Basis, settings: Settings, texts: Sequence[str], targets: Tar
         plan if settings.hot_keys is each else _about_hot_keys(basis, settings, each)
         for each in (HotKeys.LEAVE, HotKeys.SPLIT, HotKeys.OWN_TASK)
     )
-    return Compared(rows, proposal, hot, hot_splits(left, split), hot_own(own))
+    joins = tuple(each for each in hot_own(split) if each.tasks > 1)
+    return Compared(rows, proposal, hot, hot_splits(left, split), joins, hot_own(own))
 
 
 def _about_hot_keys(basis: Basis, settings: Settings, hot_keys: HotKeys) -> Plan:

@@ -66,6 +66,7 @@ def schemes(named: str, root: str, settings: Settings, asked: Asked) -> Answer:
             "hot_partitions": [],
             "hot_keys": None,
             "hot_splits": [],
+            "hot_joins": [],
             "hot_own": [],
         }
         return Answer({"sentence": sentence, **nothing}, [sentence])
@@ -112,6 +113,8 @@ def told(compared_on: Basis, compared: Compared, hot: tuple[HotKey, ...] | None)
     yield _hot_keys(hot)
     if compared.splits:
         yield _hot_splits(compared.splits)
+    if compared.joins:
+        yield _hot_joins(compared.joins)
     if compared.own:
         yield _hot_own(compared.own)
 
@@ -192,13 +195,36 @@ def _hot_splits(splits: Sequence[HotSplit]) -> Table:
             split.key,
             percent(split.of_key),
             split.tasks,
-            f"−{percent(max(Fraction(0), 1 - split.longest))}",
+            _shorter(split.longest),
             f"+{size(split.moves)}",
         )
         for split in splits[:_MOST_HOT]
     ]
     notes = ['`hot_keys = "split"` in a settings file plans the next batch so.', *_heaviest(len(splits))]
     return Table("Hot keys, split", columns, rows, notes)
+
+
+def _hot_joins(keys: Sequence[HotOwn]) -> Table:
+    columns = ("key", "stage", "has", "is in task", "would have tasks", "longest task", "reads again at most")
+    rows = [
+        (
+            own.key,
+            own.stage,
+            percent(own.of_stage),
+            str(own.beside),
+            f"{own.task} to {own.task + own.tasks - 1}",
+            _shorter(own.longest),
+            f"+{size(own.reads_again)}",
+        )
+        for own in keys[:_MOST_HOT]
+    ]
+    notes = ['`hot_keys = "split"` in a settings file plans the next batch so.', *_heaviest(len(keys))]
+    return Table("Hot keys of joins, split", columns, rows, notes)
+
+
+def _shorter(longest: Fraction) -> str:
+    """How much shorter the longest task would be."""
+    return f"−{percent(max(Fraction(0), 1 - longest))}"
 
 
 def _hot_own(keys: Sequence[HotOwn]) -> Table:
@@ -210,7 +236,7 @@ def _hot_own(keys: Sequence[HotOwn]) -> Table:
             percent(own.of_stage),
             str(own.beside),
             str(own.task),
-            f"−{percent(max(Fraction(0), 1 - own.longest))}",
+            _shorter(own.longest),
             f"+{size(own.reads_again)}",
         )
         for own in keys[:_MOST_HOT]
@@ -275,6 +301,7 @@ def _document(compared_on: Basis, compared: Compared, hot: tuple[HotKey, ...] | 
         "hot_partitions": [_hot_partition_plain(partition, row) for partition, row in compared.hot],
         "hot_keys": None if hot is None else [_hot_plain(key) for key in hot],
         "hot_splits": [_split_plain(split) for split in compared.splits],
+        "hot_joins": [_own_plain(own) | {"tasks": own.tasks} for own in compared.joins],
         "hot_own": [_own_plain(own) for own in compared.own],
     }
 

@@ -44,7 +44,8 @@ class Side(Value, frozen=True, dict=True):
 
     @cached_property
     def takers(self) -> tuple[Task, ...]:
-        return tuple(task for task in self.stage.tasks if not task.null_keys)
+        """The tasks that take keys, those that share a hot key as one."""
+        return tuple(task for task in self.stage.undivided if not task.null_keys)
 
     @cached_property
     def keyed(self) -> bool:

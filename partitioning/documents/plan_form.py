@@ -1,7 +1,7 @@
 """The stored form of a plan: what is long and follows from a rule is stored as the rule.
 
 The partitions of a stream are stored by columns. Of a stage's tasks, only those are stored that differ from the coset
-rule, or from the ranges that a scheme assigns.
+rule, or from the ranges that a scheme or a hot key assigns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from partitioning.cosets.assignment import stage_tasks
-from partitioning.cosets.ranges import assign_ranges
+from partitioning.cosets.ranges import assign_ranges, assign_shares_of_keys
 from partitioning.documents.stored_columns import from_columns, to_columns
 from partitioning.model.plan import Input, Plan, PlannedPartition, PlannedStream, Stage
 from partitioning.model.read_ends import End, StreamProgress
@@ -99,6 +99,8 @@ def _ruled(
     inputs: Sequence[Input], scheme: Scheme, cosets: int, why: TaskCountReason, read: _Partitions
 ) -> tuple[Task, ...]:
     tasks = stage_tasks(inputs, cosets, _owners(scheme, cosets, why), gathered=isinstance(why, AllTogether))
+    if isinstance(why, OwnTasks):
+        return assign_shares_of_keys(tasks, why, read)
     return assign_ranges(tasks, read, why.records) if isinstance(why, InRanges | HotRanges) else tasks
 
 

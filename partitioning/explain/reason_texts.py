@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count
 from typing import assert_never
 
 from partitioning.model.placement import OPAQUE, KeyHash, Placement
@@ -209,8 +208,9 @@ def _task_count(stage: Stage) -> str:
         case HotRanges(stage_name, records, partitions):
             most = many(records, "record")
             return f"ranges of at most {most} for {stage_name}: {listed(map(_split, partitions))}"
-        case OwnTasks(of, keys):
-            return "; ".join([_by_scheme(stage, of), *map(_own, keys, count(of.cosets))])
+        case OwnTasks(of, keys, together):
+            whole = [f"{together} keeps the records of a key in one task"] if together else []
+            return "; ".join([_by_scheme(stage, of), *map(_own, keys, why.numbers), *whole])
         case _:
             assert_never(why)
 
@@ -230,8 +230,12 @@ def _split(split: SplitPartition) -> str:
     return f"partition {split.partition} in {split.tasks}, as {split.key!r} has {split.percent} % of the records"
 
 
-def _own(own: OwnTask, task: int) -> str:
-    return f"{own.key!r} has task {task} for itself, as it has {own.percent} % of the records"
+def _own(own: OwnTask, numbers: range) -> str:
+    because = f"as it has {own.percent} % of the records"
+    if len(numbers) == 1:
+        return f"{own.key!r} has task {numbers[0]} for itself, {because}"
+    each = f"each a range of {own.ranged} and a copy of the other sides"
+    return f"{own.key!r} has tasks {numbers[0]} to {numbers[-1]} for itself, {each}, {because}"
 
 
 def _choice(stage: Stage) -> Iterator[str]:

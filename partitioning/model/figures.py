@@ -9,6 +9,7 @@ from partitioning.model.artefact import Role
 from partitioning.model.occasion import Effort
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt
+from partitioning.model.shared_keys import counted_once
 from partitioning.model.statistics import Statistics, statistics_of
 from partitioning.values import Value
 
@@ -53,7 +54,7 @@ class Figures(Value, frozen=True):
 def figures_of(plan: Plan, receipts: Collection[Receipt]) -> Figures:
     """The figures of an attempt, from its plan and the receipts of all task groups."""
     tasks = [task for receipt in receipts for task in receipt.tasks]
-    known = statistics_of(plan, receipts)
+    once, known = counted_once(plan, tasks).tasks, statistics_of(plan, receipts)
     read = sum(known.records.get(stream.name, 0) for stream in plan.streams)
     partitions = [partition for stream in plan.streams for partition in stream.partitions]
     written = [file for task in tasks for file in task.left(Role.TABLE)]
@@ -65,7 +66,7 @@ def figures_of(plan: Plan, receipts: Collection[Receipt]) -> Figures:
     return Figures(
         tasks=len(tasks),
         read_bytes=sum(partition.bytes for partition in partitions),
-        without_key=_most_of_stages(plan, tasks, lambda seen: seen.nulls + seen.dropped),
+        without_key=_most_of_stages(plan, once, lambda seen: seen.nulls + seen.dropped),
         missing=sum(partition.missing for partition in partitions),
         rows=sum(table.rows for table in tables.values()),
         row_bytes=sum(table.row_bytes for table in tables.values()),
@@ -76,7 +77,7 @@ def figures_of(plan: Plan, receipts: Collection[Receipt]) -> Figures:
         misjudged=_misjudged(plan, by_group),
         tables=tables,
         shape="; ".join(f"{stage.name}: {stage.scheme}, {len(stage.tasks)}" for stage in plan.stages),
-        set_aside=_most_of_stages(plan, tasks, lambda seen: seen.set_aside),
+        set_aside=_most_of_stages(plan, once, lambda seen: seen.set_aside),
         expired=_expired(plan, tasks),
     )
 

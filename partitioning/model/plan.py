@@ -110,7 +110,8 @@ class PlannedStream(Value, frozen=True, omit_defaults=True, dict=True):
     def read_by(self, task: Task) -> tuple[PlannedPartition, ...]:
         """The partitions that a task reads, each with the part it reads."""
         partitions = (self.partitions[number] for number in task.reads.get(self.name, ()))
-        return tuple(partitions if task.span is None else (planned.within(task.span) for planned in partitions))
+        span = task.span_of(self.name)
+        return tuple(partitions if span is None else (planned.within(span) for planned in partitions))
 
     def gaps(self, losses: Sequence[OffsetRange]) -> Iterator[Gap]:
         """The offsets without a record in what the batch reads of it. These `losses` were accepted."""
@@ -312,6 +313,24 @@ class Stage(Value, frozen=True):
     def by_scheme(self) -> int:
         """How many cosets it has by its scheme. Those with hot keys may be cut finer, so that these have own tasks."""
         return self.why.of.cosets if isinstance(self.why, OwnTasks) else self.cosets
+
+    @property
+    def shares(self) -> tuple[range, ...]:
+        """The numbers of the tasks that share each of its hot keys."""
+        return tuple(self.why.shares) if isinstance(self.why, OwnTasks) else ()
+
+    @property
+    def undivided(self) -> tuple[Task, ...]:
+        """Its tasks, those that share a hot key as one: the first of them, with all that they read together."""
+        if not self.shares:
+            return self.tasks
+        first = {numbers[0] for numbers in self.shares}
+        later = {number for numbers in self.shares for number in numbers[1:]}
+        return tuple(
+            replace(task, offsets=UNSET, ranged=UNSET) if task.task in first else task
+            for task in self.tasks
+            if task.task not in later
+        )
 
     @property
     def unifies(self) -> bool:

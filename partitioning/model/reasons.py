@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 
 from partitioning.model.placement import KeyHash
@@ -49,22 +50,50 @@ class GcdOf(Value, frozen=True, tag="gcd", tag_field="reason"):
     cosets: int
 
 
-class OwnTask(Value, frozen=True):
-    """A task for one `key` and its `residue`. The key had `percent` of its stage's records in the last batch."""
+class OwnTask(Value, frozen=True, omit_defaults=True):
+    """A task for one `key` and its `residue`. The key had `percent` of its stage's records in the last batch.
+
+    If several `tasks` share it, each takes a range of the offsets of the input `ranged`, and all of the residue in the
+    others.
+    """
 
     key: str
     residue: int
     percent: int
+    ranged: str = ""
+    tasks: int = 1
 
 
-class OwnTasks(Value, frozen=True, tag="own tasks", tag_field="reason"):
-    """As many tasks as `of` says, for all keys but a few that make a task heavy; then one for each of these `keys`."""
+class OwnTasks(Value, frozen=True, tag="own tasks", tag_field="reason", omit_defaults=True):
+    """As many tasks as `of` says, for all keys but a few that make a task heavy; then those of each of these `keys`.
+
+    Keys are not split, although that is asked for, if a step or stream keeps their records `together`.
+    """
 
     of: AsAsked | GcdOf
     keys: tuple[OwnTask, ...]
+    together: str = ""
+
+    @property
+    def numbers(self) -> Iterator[range]:
+        """The numbers of the tasks of each key.
+
+        >>> why = OwnTasks(AsAsked(2), (OwnTask("bot", 3, 40, "views", 3), OwnTask("ann", 4, 20)))
+        >>> list(why.numbers), list(why.shares)
+        ([range(2, 5), range(5, 6)], [range(2, 5)])
+        """
+        first = self.of.cosets
+        for own in self.keys:
+            yield range(first, first := first + own.tasks)
+
+    @property
+    def shares(self) -> Iterator[range]:
+        """The numbers of the tasks of each key that several share."""
+        return (numbers for numbers in self.numbers if len(numbers) > 1)
 
     def owners(self, cosets: int) -> tuple[tuple[int, ...], ...]:
-        """The residues, modulo a multiple `cosets` of the cosets without these keys, that each task owns.
+        """The residues, modulo a multiple `cosets` of the cosets without these keys, that each task owns. Tasks that
+        share a key are one.
 
         >>> OwnTasks(AsAsked(2), (OwnTask("bot", 3, 40),)).owners(8)
         ((0, 2, 4, 6), (1, 5, 7), (3,))

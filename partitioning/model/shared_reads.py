@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec import UnsetType
+
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan, TaskGroup, TaskRef
 
-# A stage, its input, a partition, and the offsets if not all.
-_Read = tuple[str, str, int, Span | None]
+# A stage, its input, a partition, and the offsets if a task does not read all, of this or of another input.
+_Read = tuple[str, str, int, Span | None, str | UnsetType]
 
 
 def read_together(plan: Plan, group: TaskGroup) -> tuple[tuple[TaskRef, ...], ...]:
@@ -40,5 +42,5 @@ def _partitions(plan: Plan, ref: TaskRef) -> Iterator[_Read]:
     task = plan.task(ref)
     for name, numbers in task.reads.items():
         for number in numbers:
-            # Ranges of one partition have no record in common.
-            yield ref.stage, name, number, task.span
+            # Ranges of one partition have no record in common, so their tasks have no pass in common.
+            yield ref.stage, name, number, task.span, task.ranged

@@ -13,6 +13,7 @@ from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.private import MASK
 from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt, least_and_most_read
+from partitioning.model.shared_keys import counted_once
 from partitioning.values import Value
 
 
@@ -75,17 +76,19 @@ class Statistics(Value, frozen=True):
 def statistics_of(plan: Plan, receipts: Iterable[Receipt]) -> Statistics:
     """The figures of a batch, from its plan and the receipts of all task groups.
 
-    A stream that several tasks read counts once. Steps count if they are written to a table. Bytes are the plan's.
+    A stream that several tasks read counts once. Steps count if they are written to a table. Bytes are the plan's. A
+    key that several tasks share is the first one's.
     """
     tasks = sorted((task for receipt in receipts for task in receipt.tasks), key=lambda task: task.task)
+    once = counted_once(plan, tasks).tasks
     return Statistics(
         plan.batch,
-        _read(tasks) | _written(plan, tasks),
+        _read(once) | _written(plan, tasks),
         {task.task: _figures(plan, task) for task in tasks},
         {stage.name: stage.by_scheme for stage in plan.stages},
         most_groups(plan),
-        tuple(key for task in tasks for key in _keys(task)),
-        tuple(_heavy(tasks)),
+        tuple(key for task in once for key in _keys(task)),
+        tuple(_heavy(once)),
     )
 
 

@@ -33,8 +33,8 @@ class Task(Value, frozen=True, repr_omit_defaults=True):
     `owns` are the residues, modulo the stage's cosets, of the task's keys: its own number under the coset rule, none
     where keys are not kept together. `filters` has an entry for each input of which it reads partitions with keys of
     other tasks. `keyless` are the partitions whose records without a key it accounts for. A task for `null_keys` takes
-    nothing else. A task with `offsets` reads only these of its one partition; other tasks read the rest. `takes`
-    decides on each record.
+    nothing else. A task with `offsets` reads only these of its one partition; other tasks read the rest. If it shares a
+    hot key with others, `ranged` is the input of which it reads that part only. `takes` decides on each record.
     """
 
     task: int
@@ -44,11 +44,16 @@ class Task(Value, frozen=True, repr_omit_defaults=True):
     owns: tuple[int, ...] = ()
     keyless: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     offsets: Span | UnsetType = UNSET
+    ranged: str | UnsetType = UNSET
 
     @property
     def span(self) -> Span | None:
-        """The offsets that it reads of its one partition. None if it reads all of the batch."""
+        """The offsets that it reads of one partition. None if it reads all of the batch."""
         return self.offsets if isinstance(self.offsets, Span) else None
+
+    def span_of(self, read: str) -> Span | None:
+        """The offsets that it reads of its partitions of an input. None if it reads all of the batch."""
+        return self.span if self.ranged in (UNSET, read) else None
 
 
 def takes(task: Task, read: str, partition: int, h: int | None, offset: int | None = None) -> bool:
@@ -66,7 +71,8 @@ def takes(task: Task, read: str, partition: int, h: int | None, offset: int | No
     """
     if partition not in task.reads.get(read, ()):
         return False
-    if offset is not None and task.span is not None and not task.span.start <= offset < task.span.end:
+    span = task.span_of(read)
+    if offset is not None and span is not None and not span.start <= offset < span.end:
         return False
     if h is None:
         return partition in task.keyless.get(read, ())

@@ -27,6 +27,7 @@ from partitioning.planning.file_coverage import file_findings
 from partitioning.planning.stages.hot_ranges import hot_findings, left_to_ranges
 from partitioning.planning.stages.own_tasks import own_task_findings
 from partitioning.planning.stages.record_ranges import range_findings
+from partitioning.planning.stages.split_joins import split_join_findings
 from partitioning.planning.task_coverage import coverage_findings, listed, unsound
 
 
@@ -48,6 +49,7 @@ def check_plan(plan: Plan) -> Plan:
         findings.extend(range_findings(plan, stage))
         findings.extend(hot_findings(plan, stage))
         findings.extend(own_task_findings(stage))
+        findings.extend(split_join_findings(plan, stage))
         findings.extend(handed.whole(stage))
         findings.extend(finding for source in stage.inputs for finding in handed.missing(stage, source))
     findings.extend(finding for exchange in plan.exchanges for finding in handed.exchange(exchange))

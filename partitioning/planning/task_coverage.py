@@ -13,15 +13,18 @@ from partitioning.model.plan import Input, Stage, StreamInput
 from partitioning.model.streams import NullKeys
 from partitioning.model.takes import Residues, Task, taken
 from partitioning.planning.exchanges.derived_placements import gathers
+from partitioning.values import replace
 
 _SHOWN = 8
 
 
 def coverage_findings(stage: Stage, left: Collection[str]) -> Iterator[Finding]:
-    """Findings for the tasks of a stage. `left` are the steps whose rows other stages read by key."""
+    """Findings for the tasks of a stage, those that share a hot key as one. `left` are the steps whose rows other
+    stages read by key."""
     where = f"stage {stage.name}"
     if (numbers := [task.task for task in stage.tasks]) != list(range(len(numbers))):
         yield unsound("tasks are not numbered 0, 1, 2 …", where, numbers=numbers)
+    stage = replace(stage, tasks=stage.undivided)
     keyed = [task for task in stage.tasks if not task.null_keys]
     together = [step.name for step in stage.steps if step.keyed]
     yield from _owned(keyed, stage, together, where)

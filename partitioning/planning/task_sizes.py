@@ -47,15 +47,29 @@ def _sizes(stream: PlannedStream) -> Sizes:
 def _sized(plan: Plan, stage: Stage, task: Task, inputs: Mapping[str, Sizes]) -> SizedTask:
     ref = TaskRef(stage.name, task.task)
     if task.span is not None:
-        read = [planned for source in stage.streams for planned in plan.stream(source.name).read_by(task)]
-        # No other task reads these records.
-        return SizedTask(ref, sum(part.bytes for part in read), sum(part.records for part in read), {})
-    sizes = [(inputs[name], numbers) for name, numbers in task.reads.items()]
-    return SizedTask(
-        ref,
+        ranged = [name for name in task.reads if task.span_of(name)]
+        read = [planned for name in ranged for planned in plan.stream(name).read_by(task)]
+        whole = _sum(inputs, {name: numbers for name, numbers in task.reads.items() if name not in ranged})
+        # No other task reads with it.
+        return SizedTask(
+            ref, whole.bytes + sum(part.bytes for part in read), whole.records + sum(part.records for part in read), {}
+        )
+    whole = _sum(inputs, task.reads)
+    return SizedTask(ref, whole.bytes, whole.records, task.reads)
+
+
+class _Whole(Value, frozen=True):
+    """The bytes and records of whole partitions."""
+
+    bytes: int
+    records: int
+
+
+def _sum(inputs: Mapping[str, Sizes], reads: Mapping[str, Sequence[int]]) -> _Whole:
+    sizes = [(inputs[name], numbers) for name, numbers in reads.items()]
+    return _Whole(
         sum(each.bytes[number] for each, numbers in sizes for number in numbers),
         sum(each.records[number] for each, numbers in sizes for number in numbers),
-        task.reads,
     )
 
 

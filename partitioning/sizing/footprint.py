@@ -40,11 +40,8 @@ class Footprint(Value, frozen=True):
 def footprint(plan: Plan, stage: Stage) -> Footprint:
     """The figures of one stage of a plan."""
     sizes = {source.name: _sizes(plan, source) for source in stage.inputs}
-    read = [_read(plan, stage, task, sizes) for task in stage.tasks]
-    work = [
-        Fraction(size) if task.span is not None else _work(stage, task, sizes)
-        for task, size in zip(stage.tasks, read, strict=True)
-    ]
+    read = [sum(sum(_read(plan, task, name, sizes).values()) for name in task.reads) for task in stage.tasks]
+    work = [_work(plan, stage, task, sizes) for task in stage.tasks]
     moved = [traffic(plan, exchange) for exchange in plan.exchanges]
     groups = [group.bytes for group in plan.groups if group.wave == stage.wave]
     return Footprint(
@@ -77,19 +74,19 @@ def _sizes(plan: Plan, source: Input) -> Sequence[int]:
             return [0] * source.placement.partitions
 
 
-def _read(plan: Plan, stage: Stage, task: Task, sizes: Mapping[str, Sequence[int]]) -> int:
-    """The bytes that a task reads."""
-    if task.span is not None:
-        return sum(part.bytes for stream in stage.streams for part in plan.stream(stream.name).read_by(task))
-    return sum(sizes[name][part] for name, numbers in task.reads.items() for part in numbers)
+def _read(plan: Plan, task: Task, name: str, sizes: Mapping[str, Sequence[int]]) -> Mapping[int, int]:
+    """The bytes that a task reads of each partition of an input."""
+    if task.span_of(name) is not None:
+        return {part.partition: part.bytes for part in plan.stream(name).read_by(task)}
+    return {number: sizes[name][number] for number in task.reads.get(name, ())}
 
 
-def _work(stage: Stage, task: Task, sizes: Mapping[str, Sequence[int]]) -> Fraction:
+def _work(plan: Plan, stage: Stage, task: Task, sizes: Mapping[str, Sequence[int]]) -> Fraction:
     done = Fraction()
     for source in stage.inputs:
-        for part in task.reads.get(source.name, ()):
+        for part, size in _read(plan, task, source.name, sizes).items():
             kept = _kept(stage, task, source, part)
-            done += sizes[source.name][part] * (kept + LEFT * (1 - kept))
+            done += size * (kept + LEFT * (1 - kept))
     return done
 
 

@@ -15,6 +15,8 @@ from partitioning.model.schemes import tasks as scheme_of
 from partitioning.model.statistics import KeyFigures, Statistics
 from partitioning.planning.beginnings import graph_of
 from partitioning.planning.stages.hot_ranges import Unsplit, splittable
+from partitioning.planning.stages.split_joins import kept_together, leaving
+from partitioning.planning.stages.split_partitions import LEAST
 from partitioning.sizing.hotpartitions import most_records
 from partitioning.values import Value
 
@@ -60,12 +62,21 @@ def _of_stage(plan: Plan, stage: Stage, statistics: Statistics, max_tasks: int) 
     tasks = [TaskRef(stage.name, task.task) for task in stage.tasks if not task.null_keys]
     took = {task: statistics.tasks[task].own for task in tasks if task in statistics.tasks}
     mean = Fraction(sum(took.values()), len(tasks))
+    for numbers in stage.shares:
+        first, *later = (TaskRef(stage.name, number) for number in numbers)
+        took[first] = sum(took.get(task, 0) for task in (first, *later))
+    shared = {TaskRef(stage.name, numbers[0]) for numbers in stage.shares}
     hot = [key for key in statistics.keys if key.task in took and key.total >= BOUND * mean]
     for key in hot:
         remedy, scheme, why = _remedy(stage, key, [other.key for other in hot], took[key.task], mean, max_tasks)
         if took[key.task] > _LITTLE * mean and _can_be_split(plan, stage, key):
             why = "hot_keys = 'split' gives ranges of its stream partition to several tasks, and their rows to this one"
             remedy, scheme = SPLIT, None
+        elif key.total > _LITTLE * mean and _can_be_shared(plan, stage, key):
+            why = "hot_keys = 'split' gives ranges of it in one stream to several tasks, and what joins it to each"
+            remedy, scheme = SPLIT, None
+        if key.task in shared:
+            remedy, scheme, why = NOTHING, None, "several tasks share it already"
         yield HotKey(
             stage.name,
             key.task.task,
@@ -139,3 +150,15 @@ def _can_be_split(plan: Plan, stage: Stage, key: KeyFigures) -> bool:
         and not isinstance(splittable(stage.name, stage.steps, read, graph_of(plan), moved), Unsplit)
         for read in reads
     )
+
+
+def _can_be_shared(plan: Plan, stage: Stage, key: KeyFigures) -> bool:
+    """Whether several tasks may share a key that is joined, each with a range of the stream that has most of it."""
+    joins = any(step.op is Op.JOIN for step in stage.steps) and not any(step.op is Op.COMBINE for step in stage.steps)
+    if not joins or stage.partitioner or key.key == MASK or key.total < LEAST:
+        return False
+    streams = [plan.stream(read.name).declared for read in stage.streams]
+    if not streams or any(read.placement.hash == OPAQUE for read in stage.inputs):
+        return False
+    most = max(streams, key=lambda stream: key.records.get(stream.name, 0))
+    return not kept_together(most.name, streams, stage.steps, leaving(plan, stage))

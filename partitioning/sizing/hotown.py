@@ -1,4 +1,5 @@
-"""Own tasks of hot keys: what it saves and costs to give each hot key a task of its own, by a plan that does."""
+"""Own tasks of hot keys: what it saves and costs to give each hot key a task of its own, or several, by a plan that
+does."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ from partitioning.values import Value
 class HotOwn(Value, frozen=True):
     """A key with the share `of_stage` of the records of a `stage`, whose `task` would have no other key to speak of.
 
-    It is in task `beside` without that. The longest task of the stage would take `longest` times as many records as
-    now, if the other keys spread evenly. At most `reads_again` bytes would be read by both tasks.
+    It would share the key with the tasks after it, if it needs more `tasks` than one. The key is in task `beside`
+    without that. The longest task of the stage would take `longest` times as many records as now, if the other keys
+    spread evenly. At most `reads_again` bytes would be read by several tasks.
     """
 
     stage: str
@@ -24,6 +26,7 @@ class HotOwn(Value, frozen=True):
     task: int
     longest: Fraction
     reads_again: int
+    tasks: int = 1
 
 
 def hot_own(plan: Plan) -> tuple[HotOwn, ...]:
@@ -39,8 +42,10 @@ def _of(plan: Plan, stage: Stage, why: OwnTasks) -> Iterator[HotOwn]:
     together = [others] * count
     for own, share in zip(why.keys, shares, strict=True):
         together[own.residue % count] += share
-    longest = max(others, *(share + others * count / stage.cosets for share in shares)) / max(together)
-    for number, (own, share) in enumerate(zip(why.keys, shares, strict=True), count):
-        read = [part for each in stage.streams for part in plan.stream(each.name).read_by(stage.tasks[number])]
+    alone = [(share + others * count / stage.cosets) / own.tasks for own, share in zip(why.keys, shares, strict=True)]
+    longest = max(others, *alone) / max(together)
+    for own, share, numbers in zip(why.keys, shares, why.numbers, strict=True):
+        tasks = [stage.tasks[number] for number in numbers]
+        read = (part for task in tasks for each in stage.streams for part in plan.stream(each.name).read_by(task))
         again = sum(part.bytes for part in read)
-        yield HotOwn(stage.name, own.key, share, own.residue % count, number, longest, again)
+        yield HotOwn(stage.name, own.key, share, own.residue % count, numbers[0], longest, again, own.tasks)

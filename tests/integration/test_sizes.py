@@ -151,6 +151,33 @@ def test_a_hot_key_that_could_have_a_task_of_its_own_is_shown_with_what_that_sav
     assert sized.before == 4
 
 
+def test_a_hot_key_of_a_join_that_could_be_split_is_shown_with_what_that_saves_and_costs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = tuple(tails_found(25_000, 10_000))
+    task = placement_hash("N1") % 4
+    counts = dict.fromkeys(range(4), 60_000) | {task: 220_000}
+    took = {TaskRef(STAGE, number): TaskFigures(count, 10 * count) for number, count in counts.items()}
+    key = KeyFigures(TaskRef(STAGE, task), "N1", {"flights": 160_000})
+    past = Statistics(0, tasks=took, cosets={STAGE: 4}, keys=(key,))
+    basis = Basis(tails(), found, {"tail_activity": COLUMNS}, 0, None, None, (past,), "")
+    plan = basis.plan()
+    assert plan is not None
+    result = compare(basis, Settings(), [], Targets())
+    (split,) = result.joins
+    assert (split.stage, split.key, split.of_stage, split.beside) == (STAGE, "N1", Fraction(2, 5), task)
+    assert (split.task, split.tasks) == (4, 3)
+    # A task without the key has 15 % then, and the one with it had 55 %.
+    assert split.longest == Fraction(15, 55)
+    # A partition of flights in three ranges, and one of planes in each of the tasks.
+    assert split.reads_again == 10 * (25_000 + 3 * 10_000)
+    show(*told(basis, result, hot_keys(plan, past)))
+    shown = capsys.readouterr().out
+    assert f"N1    flights+planes   40.0 %            {task}   4 to 6             −72.7 %        +550.0 kB" in shown
+    assert '`hot_keys = "split"` in a settings file plans the next batch so.' in shown
+    assert "split    hot_keys = 'split' gives ranges of it in one stream to several tasks" in shown
+
+
 def test_unifiers_follow_the_stage_before_them_whatever_is_compared() -> None:
     pipeline = Pipeline("unified", source="s3://landing/topics")
     parts = pipeline.stream("flights", key="tailnum", partitions=12).partial("count(*) AS n", by="dep_delay")

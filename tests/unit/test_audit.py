@@ -20,7 +20,7 @@ from partitioning.values import replace
 from tests.reference import Seen, log, pipeline, planned, run, store
 
 # The columns of coverage that earlier versions do not have.
-ADDED = ["bad_records", "set_aside", "kept_aside", "digest_aside", "digest_kept"]
+ADDED = ["bad_records", "set_aside", "kept_aside", "digest_aside", "digest_kept", "copies_differ"]
 TAILS = [f"N{number}" for number in range(40)]
 KEYS: dict[str, list[str | None]] = {"flights": [None, *TAILS, *TAILS[:25], None], "planes": [*TAILS]}
 

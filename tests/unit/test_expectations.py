@@ -166,6 +166,7 @@ COVERED = {
     "digest_planned": "ab",
     "digest_found": "ab",
     "disorder": 0,
+    "copies_differ": 0,
     "foreign": 0,
     "stray": 0,
 }
@@ -183,6 +184,7 @@ HAVE_KEYS = "expect_records_to_have_keys"
         (EXACTLY_ONCE, {"dropped": 9}, "1 record more taken than the 2,500 planned"),
         (EXACTLY_ONCE, {"digest_found": "cd"}, "the offsets taken are not those planned (digest cd, not ab)"),
         (EXACTLY_ONCE, {"disorder": 2}, "2 offsets missing, repeated or out of order"),
+        (EXACTLY_ONCE, {"copies_differ": 1}, "1 task did not copy the records of a hot key that the others did"),
         (IN_PLACE, {"foreign": 1}, "1 record with a key that hashes to another partition"),
         (IN_PLACE, {"stray": 3}, "3 records taken by a task that does not own the key"),
         (HAVE_KEYS, {"refused_nulls": 4}, "4 records without a key"),

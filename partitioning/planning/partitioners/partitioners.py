@@ -119,7 +119,7 @@ def current_shares(previous: Stage | None, figures: Mapping[int, TaskFigures]) -
     cooling = dict(enumerate(previous.cooling))
     return tuple(
         reduced(Share(previous.cosets, task.owns, task.task, figures.get(task.task), 0, cooling.get(task.task, 0)))
-        for task in previous.tasks
+        for task in previous.undivided
         if task.owns
     )
 

@@ -13,6 +13,7 @@ from partitioning.model.unifiers import levels
 from partitioning.planning.exchanges.derived_placements import derive_placements, places, target
 from partitioning.planning.stages.own_tasks import MOST_KEYS
 from partitioning.planning.stages.scheme_choice import chosen_schemes
+from partitioning.planning.stages.split_partitions import MOST_TASKS
 from partitioning.planning.stages.task_counts import MOST_OF_COMMON
 
 
@@ -65,5 +66,5 @@ def most_tasks(pipeline: Pipeline, settings: Settings = DEFAULTS) -> int:
     ranges = [MOST_RANGES for scheme in schemes if scheme.most_records is not None]
     largest = max([sum(stream.partitions for stream in pipeline.streams), *moved, *asked, *ranges], default=1)
     factor = max((scheme.factor for scheme in schemes), default=1)
-    own = MOST_KEYS if settings.hot_keys is HotKeys.OWN_TASK else 0
-    return MOST_OF_COMMON * factor * largest * max(1, len(moved)) + own
+    of_hot_keys = {HotKeys.LEAVE: 0, HotKeys.OWN_TASK: MOST_KEYS, HotKeys.SPLIT: MOST_KEYS * MOST_TASKS}
+    return MOST_OF_COMMON * factor * largest * max(1, len(moved)) + of_hot_keys[settings.hot_keys]

@@ -14,13 +14,16 @@ from math import lcm
 from partitioning.cosets.assignment import MOST_READS
 from partitioning.errors import Finding
 from partitioning.hashes import hash_of, read_key
+from partitioning.model.graph import Op
 from partitioning.model.placement import OPAQUE, Placement
 from partitioning.model.plan import Stage, StateInput, TaskRef
 from partitioning.model.private import MASK
 from partitioning.model.reasons import AsAsked, GcdOf, OwnTask, OwnTasks
 from partitioning.model.statistics import TaskFigures
+from partitioning.model.streams import Stream
 from partitioning.planning.stages.context import StageContext
 from partitioning.planning.stages.draft import StageDraft
+from partitioning.planning.stages.split_joins import Shared, kept_together, least_share, shares
 from partitioning.planning.stages.split_partitions import LEAST, SHARE
 from partitioning.planning.task_coverage import listed, unsound
 from partitioning.values import replace
@@ -34,61 +37,134 @@ _FINEST = 1 << 16
 
 
 class OwnTasksOf:
-    """Which keys of each stage are hot, by the last batch's figures; those that had a task of their own may keep it."""
+    """Which keys of each stage are hot, by the last batch's figures; those that had a task of their own may keep it.
 
-    def __init__(self, context: StageContext) -> None:
+    If they are to be `split`, keys of joins are given as many tasks as they need, where that is right.
+    """
+
+    def __init__(self, context: StageContext, streams: Mapping[str, Stream], *, split: bool) -> None:
+        self._split = split
+        self._streams = streams
+        self._planned = context.planned
         self._before = {stage.name: stage for stage in context.published.stages} if context.published else {}
         figures = context.statistics
         self._figures: Mapping[TaskRef, TaskFigures] = figures.tasks if figures else {}
-        self._keys: dict[str, Counter[str]] = {}
-        for key in figures.keys if figures else ():
+        self._found = figures.keys if figures else ()
+        # The records of each key of a stage, by input.
+        self._keys: dict[str, dict[str, Counter[str]]] = {}
+        for key in self._found:
             # Private keys look alike.
             if key.key != MASK:
-                self._keys.setdefault(key.task.stage, Counter())[key.key] += key.total
+                self._keys.setdefault(key.task.stage, {}).setdefault(key.key, Counter()).update(key.records)
 
-    def given(self, draft: StageDraft, placements: Sequence[Placement]) -> StageDraft:
+    def given(self, draft: StageDraft, placements: Sequence[Placement], leaving: Collection[str]) -> StageDraft:
         """The stage with a task for each hot key; as it is if it has none, or cannot tell it from others by its hash.
 
-        Its inputs lie by these placements.
+        Its inputs lie by these placements. The rows of the streams and steps in `leaving` go elsewhere.
         """
         count, why = draft.count, draft.count.why
-        keyed = any(step.keyed for step in draft.steps)
-        if not keyed or draft.choice.partitioner or not count.keeps_keys or not isinstance(why, AsAsked | GcdOf):
+        if not isinstance(why, AsAsked | GcdOf) or not self._may_have_any(draft):
             return draft
         if len(by := {(lies.hash, lies.key_format) for lies in placements if lies.key}) != 1:
             return draft
         ((placed_by, key_format),) = by
         if placed_by == OPAQUE:
             return draft
-        taken, weights = self._taken(draft.name), self._keys.get(draft.name, Counter())
-        hot = hot_keys_of(weights, taken, count.cosets, self._had(draft.name))
+        taken, records = self._taken(draft.name), self._keys.get(draft.name, {})
+        weights = {key: some.total() for key, some in records.items()}
+        had = {own.key: own.tasks for own in self._own_before(draft.name)}
+        hot = hot_keys_of(weights, taken, count.cosets, list(had))
         h = hash_of(placed_by, f"placement of {draft.name}")
         hashes = {key: h(read_key(key, key_format), key_format) for key in hot}
         partitions = [lies.partitions or count.cosets for lies in placements if lies.key]
-        cosets = _finer(hashes.values(), count.cosets, [*partitions, *self._left_in(draft)])
+        most = max(
+            self._heaviest(draft, hot, taken - sum(weights[key] for key in hot)), least_share(taken, count.cosets)
+        )
+        sides = self._sides(draft, leaving)
+        shared = {
+            key: share
+            for key in hot
+            if (share := self._shared(records[key], sides, most, hashes[key], before=had.get(key, 1) > 1))
+        }
+        together = next((share.together for share in shared.values() if share.together), "")
+        ranged = {key: (share.ranged, share.tasks) for key, share in shared.items() if not share.together}
+        # A residue of a stream that is read in ranges lies in one of its partitions.
+        base = lcm(count.cosets, *(self._streams[name].partitions for name, _ in ranged.values()))
+        cosets = _finer(hashes.values(), base, [*partitions, *self._left_in(draft)])
         if not hot or cosets is None:
             return draft
         residues = {key: hashes[key] % cosets for key in hot}
         # Of keys that no such number tells apart, the first has the task.
         first = {residue: key for key, residue in reversed(residues.items())}
         own = tuple(
-            OwnTask(key, residue, round(100 * Fraction(weights[key], taken)))
+            OwnTask(key, residue, round(100 * Fraction(weights[key], taken)), *ranged.get(key, ()))
             for key, residue in residues.items()
             if first[residue] == key
         )
-        apart = OwnTasks(why, own)
+        apart = OwnTasks(why, own, together)
         return replace(draft, count=replace(count, cosets=cosets, why=apart), owners=apart.owners(cosets))
 
+    def _may_have_any(self, draft: StageDraft) -> bool:
+        """Whether keys of a stage may have tasks of their own. If they are to be split, what is combined is split in
+        another way, and what is neither combined nor joined is left."""
+        ops = {step.op for step in draft.steps if step.keyed}
+        asked = bool(ops) if not self._split else Op.JOIN in ops and Op.COMBINE not in ops
+        return asked and draft.choice.partitioner is None and draft.count.keeps_keys
+
+    def _sides(self, draft: StageDraft, leaving: Collection[str]) -> Mapping[str, str]:
+        """The streams that a stage reads, each with what keeps the records of a key together where it is read in
+        ranges; none if keys are not to be split."""
+        if not self._split:
+            return {}
+        streams = [self._streams[name] for name in draft.streams]
+        given = [name for name in (*draft.streams, *(step.name for step in draft.steps)) if name in leaving]
+        return {name: kept_together(name, streams, draft.steps, given) for name in draft.streams}
+
+    def _heaviest(self, draft: StageDraft, hot: Collection[str], others: int) -> Fraction:
+        """What a task with no hot key has at most; a mean one if the last batch had another number of them. In all they
+        have so many records of `others`."""
+        mean = Fraction(others, draft.count.cosets)
+        before = self._before.get(draft.name)
+        if before is None or before.by_scheme != draft.count.cosets:
+            return mean
+        took = {task: self._figures[task].own for task in self._figures if task.stage == draft.name}
+        for key in self._found:
+            if key.key in hot and key.task in took:
+                took[key.task] -= key.total
+        return max([mean, *(Fraction(took.get(TaskRef(draft.name, task), 0)) for task in range(draft.count.cosets))])
+
+    def _shared(
+        self, records: Mapping[str, int], sides: Mapping[str, str], most: Fraction, h: int, *, before: bool
+    ) -> Shared | None:
+        """How several tasks share a key with so many records of each side, so that none has more than `most`; None if
+        one is enough."""
+        if not sides:
+            return None
+        ranged = max(sides, key=lambda name: records.get(name, 0))
+        in_ranges = records.get(ranged, 0)
+        tasks = shares(in_ranges, sum(records.values()) - in_ranges, most, before=before)
+        partition = self._planned[ranged][h % self._streams[ranged].partitions]
+        tasks = min(tasks, partition.end - partition.start)
+        return Shared(ranged, tasks, sides[ranged]) if tasks > 1 else None
+
     def _taken(self, stage: str) -> int:
-        """The records with a key that the tasks of a stage took."""
+        """The records with a key that the tasks of a stage took, each once."""
         before = self._before.get(stage)
         keyless = {task.task for task in before.tasks if task.null_keys} if before else set()
-        return sum(took.own for task, took in self._figures.items() if task.stage == stage and task.task not in keyless)
+        took = sum(took.own for task, took in self._figures.items() if task.stage == stage and task.task not in keyless)
+        records = self._keys.get(stage, {})
+        copied = (
+            (own.tasks - 1) * count
+            for own in self._own_before(stage)
+            for read, count in records.get(own.key, {}).items()
+            if read != own.ranged
+        )
+        return took - sum(copied)
 
-    def _had(self, stage: str) -> list[str]:
-        """The keys that had a task of their own."""
+    def _own_before(self, stage: str) -> Sequence[OwnTask]:
+        """The keys that had a task of their own, or several."""
         why = self._before[stage].why if stage in self._before else None
-        return [own.key for own in why.keys] if isinstance(why, OwnTasks) else []
+        return why.keys if isinstance(why, OwnTasks) else ()
 
     def _left_in(self, draft: StageDraft) -> Iterator[int]:
         """The partitions in which the last batch left state of these steps."""
@@ -138,7 +214,7 @@ def own_task_findings(stage: Stage) -> Iterator[Finding]:
     if not isinstance(why := stage.why, OwnTasks):
         return
     where = f"stage {stage.name}"
-    owned = [task.owns for task in stage.tasks if not task.null_keys]
+    owned = [task.owns for task in stage.undivided if not task.null_keys]
     if stage.cosets % why.of.cosets or owned != list(why.owners(stage.cosets)):
         yield unsound(
             f"{listed(own.key for own in why.keys)} should have a task each, and the others {why.of.cosets}",

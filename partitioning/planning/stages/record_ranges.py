@@ -119,7 +119,7 @@ def _instead(ops: Sequence[Op]) -> str:
 def range_findings(plan: Plan, stage: Stage) -> Iterator[Finding]:
     """Findings for a stage whose tasks read ranges: gaps and overlaps between ranges; other tasks beside them; tasks
     that read more than one range, or own keys; streams and steps whose records cannot be split by offset."""
-    ranged = [task for task in stage.tasks if task.span is not None]
+    ranged = [task for task in stage.undivided if task.span is not None]
     if not ranged:
         return
     where = f"stage {stage.name}"
@@ -140,7 +140,7 @@ def range_findings(plan: Plan, stage: Stage) -> Iterator[Finding]:
         read_by = _spans(stage, read.name)
         for planned in plan.stream(read.name).partitions:
             spans = read_by.get(planned.partition, [])
-            if any(span is not None for span in spans) and not _make_up(spans, planned):
+            if any(span is not None for span in spans) and not make_up(spans, planned):
                 said = listed("all of it" if span is None else span for span in spans)
                 what = f"tasks read {said}, which do not make up [{planned.start},{planned.end})"
                 yield unsound(what, f"{read.name}-{planned.partition}, {where}", start=planned.start, end=planned.end)
@@ -158,7 +158,7 @@ def _no_range(plan: Plan, stage: Stage, task: Task) -> str | None:
 def _spans(stage: Stage, name: str) -> Mapping[int, list[Span | None]]:
     """The ranges that tasks read of each partition, in order; None stands for the whole partition."""
     spans: dict[int, list[Span | None]] = {}
-    for task in stage.tasks:
+    for task in stage.undivided:
         for partition in task.reads.get(name, ()):
             spans.setdefault(partition, []).append(task.span)
     for of_one in spans.values():
@@ -166,7 +166,7 @@ def _spans(stage: Stage, name: str) -> Mapping[int, list[Span | None]]:
     return spans
 
 
-def _make_up(spans: Sequence[Span | None], planned: PlannedPartition) -> bool:
+def make_up(spans: Sequence[Span | None], planned: PlannedPartition) -> bool:
     """Whether each planned offset is in one of the ranges, no offset in two, and no range without any."""
     known = [span for span in spans if span is not None]
     if len(known) < len(spans) or any(span.start >= span.end for span in known):

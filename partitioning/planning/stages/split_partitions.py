@@ -13,7 +13,7 @@ HEAVIER = Fraction(5, 4), Fraction(11, 10)
 SHARE = Fraction(1, 2), Fraction(1, 4)
 # No partition is split into more tasks, and no range is less than this part of a mean task.
 MOST_TASKS = 64
-_PART = Fraction(1, 4)
+PART = Fraction(1, 4)
 
 
 def split_partitions(
@@ -54,7 +54,7 @@ def split_partitions(
         if not more:
             break
         split |= more
-    bounds = [_PART * Fraction(sum(held.values()) + beside, tasks)]
+    bounds = [PART * Fraction(sum(held.values()) + beside, tasks)]
     bounds += [Fraction(held[number], MOST_TASKS) if number in split else load for number, load in loads.items()]
     most = max(bounds)
     return -(-most.numerator // most.denominator), tuple(sorted(split))

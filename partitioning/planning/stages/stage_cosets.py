@@ -59,10 +59,13 @@ class _Counter:
         self._batch = context.batch
         self._planned = context.planned
         self._changed = changed
-        self._own_tasks = OwnTasksOf(context) if hot_keys is HotKeys.OWN_TASK else None
+        split = hot_keys is HotKeys.SPLIT
+        self._own_tasks = None if hot_keys is HotKeys.LEAVE else OwnTasksOf(context, self._streams, split=split)
         self._findings = findings
         self._homes: dict[str, StageDraft] = {}
         self._leaving = {read.step for draft in waves.drafts for read in draft.reads if read.kind is ReadKind.RESULT}
+        moved = (cut.source for cut in waves.cuts.values())
+        self._given = {*self._leaving, *moved, *(write.step for write in waves.graph.writes)}
         self._before = {stage.name: stage for stage in context.published.stages} if context.published else {}
         self._figures: dict[str, dict[int, TaskFigures]] = {}
         for task, figures in (context.statistics.tasks if context.statistics else {}).items():
@@ -94,7 +97,7 @@ class _Counter:
             natural=count.cosets if recounted else count.natural,
         )
         if self._own_tasks and not self._changed.keys() & set(draft.streams):
-            counted = self._own_tasks.given(counted, list(placements.values()))
+            counted = self._own_tasks.given(counted, list(placements.values()), self._given)
         for name in (*(step.name for step in draft.steps), *draft.streams):
             self._homes.setdefault(name, counted)
         return counted

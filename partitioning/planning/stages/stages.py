@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.cosets.assignment import stage_tasks
-from partitioning.cosets.ranges import assign_ranges
+from partitioning.cosets.ranges import assign_ranges, assign_shares_of_keys
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Op, alive_of
 from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Exchange, Plan, PlannedPartition, PlannedWrite, Stage
-from partitioning.model.reasons import InRanges
+from partitioning.model.reasons import InRanges, OwnTasks
 from partitioning.model.streams import Column
 from partitioning.model.unifiers import levels
 from partitioning.planning.changeover import Changeover, changeovers, moved
@@ -107,6 +107,8 @@ def _with_tasks(
             continue
         if isinstance(why := draft.count.why, InRanges):
             tasks = assign_ranges(tasks, planned, why.records)
+        if isinstance(why, OwnTasks):
+            tasks = assign_shares_of_keys(tasks, why, planned)
         drafts_with_tasks.append(replace(draft, tasks=tasks))
         findings.extend(inputs.findings(drafts_with_tasks[-1]))
     return drafts_with_tasks

@@ -1,0 +1,456 @@
+"""Hot keys of joins that several tasks share: which stages allow it, what the plan says, and what its check catches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+
+from partitioning.authoring.flow import Flow
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.diff.plan_diff import diff
+from partitioning.documents.document import decode, encode
+from partitioning.explain.reason_texts import stage_reason
+from partitioning.hashes import placement_hash
+from partitioning.model.graph import Join, Op, Step
+from partitioning.model.hot_keys import HotKeys
+from partitioning.model.offsets import Span
+from partitioning.model.plan import Plan, TaskRef
+from partitioning.model.reasons import OwnTasks
+from partitioning.model.shared_reads import read_together
+from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
+from partitioning.model.takes import Residues, Task, takes
+from partitioning.planning.stages.bounds import most_tasks
+from partitioning.planning.stages.own_tasks import MOST_KEYS
+from partitioning.planning.stages.split_joins import join_of
+from partitioning.planning.stages.split_partitions import MOST_TASKS
+from partitioning.sizing.hotkeys import NOTHING, SPLIT, hot_keys
+from partitioning.sizing.hotown import hot_own
+from partitioning.values import replace
+from tests.checked import said
+from tests.plans import arrived, plan_of
+
+SPLITTING = Settings(hot_keys=HotKeys.SPLIT)
+OWN = Settings(hot_keys=HotKeys.OWN_TASK)
+PARTITIONS = {"flights": 8, "planes": 4}
+STAGE = "flights+planes"
+Build = Callable[[Flow, Flow], Flow]
+# So many records have the hot key in a batch, and so many others.
+HOT, OTHERS = 40_000, 60_000
+
+
+def joined(how: str) -> Build:
+    return lambda flights, planes: flights.join(planes, "flights.dep_delay", how=how, name="joined")
+
+
+LEFT = joined("left")
+
+
+def pipeline_of(build: Build = LEFT, **declared: Any) -> Pipeline:
+    pipeline = Pipeline("met", source="s3://landing/topics")
+    flights, planes = (
+        pipeline.stream(name, key="tailnum", partitions=count, **declared) for name, count in PARTITIONS.items()
+    )
+    build(flights, planes).write("met")
+    return pipeline
+
+
+def figures(records: Mapping[str, int], key: str = "bot", tasks: int = 4) -> Statistics:
+    """A batch in which a key had so many records in each stream, and the others so many, evenly in each task."""
+    took = dict.fromkeys(range(tasks), OTHERS // tasks)
+    home = placement_hash(key) % tasks
+    took[home] += sum(records.values())
+    return Statistics(
+        0,
+        tasks={TaskRef(STAGE, task): TaskFigures(count, 10 * count) for task, count in took.items()},
+        keys=(KeyFigures(TaskRef(STAGE, home), key, records),),
+    )
+
+
+def planned(
+    build: Build = LEFT,
+    records: Mapping[str, int] = {"flights": HOT},
+    settings: Settings = SPLITTING,
+    published: Plan | None = None,
+    ends: int = 1_000,
+    statistics: Statistics | None = None,
+    **declared: Any,
+) -> Plan:
+    found = [arrived(name, [(2 if published else 1) * ends] * count) for name, count in PARTITIONS.items()]
+    known = statistics or figures(records)
+    return plan_of(pipeline_of(build, **declared), found, settings=settings, statistics=known, published=published)
+
+
+def shared(plan: Plan) -> list[tuple[str, str, int]]:
+    """The keys that several tasks share, the stream in ranges, and how many tasks."""
+    whys = [stage.why for stage in plan.stages]
+    return [
+        (own.key, own.ranged, own.tasks) for why in whys if isinstance(why, OwnTasks) for own in why.keys if own.ranged
+    ]
+
+
+# ---- what is planned
+
+
+def test_tasks_share_a_hot_key_each_with_a_range_of_one_stream_and_all_of_the_other() -> None:
+    plan = planned()
+    (stage,) = plan.stages
+    h = placement_hash("bot")
+    assert shared(plan) == [("bot", "flights", 3)]
+    *others, first, second, third = stage.tasks
+    assert len(others) == 4
+    for task in (first, second, third):
+        assert (task.owns, task.reads) == ((h % stage.cosets,), {"flights": (h % 8,), "planes": (h % 4,)})
+        assert task.filters == {name: Residues(stage.cosets, task.owns) for name in PARTITIONS}
+    flights, planes = (
+        [[(part.start, part.end) for part in plan.stream(name).read_by(task)] for task in (first, second, third)]
+        for name in PARTITIONS
+    )
+    assert flights == [[(0, 333)], [(333, 666)], [(666, 1_000)]]
+    assert planes == [[(0, 1_000)]] * 3
+    # The others read what they do without the setting; steps are the same.
+    (before,) = planned(settings=Settings()).stages
+    assert [task.reads for task in others] == [task.reads for task in before.tasks]
+    assert (stage.steps, stage.by_scheme) == (before.steps, before.cosets)
+
+
+@pytest.mark.parametrize("scheme", ["cogroup", "tasks(3)", "tasks(8)", "elastic(2)", "tasks(12)"])
+def test_each_record_of_one_side_has_one_task_those_of_the_other_all_that_share_it(scheme: str) -> None:
+    plan = planned(settings=Settings.parse(scheme=scheme, base=SPLITTING))
+    (stage,) = plan.stages
+    (numbers,) = stage.shares
+    residue = placement_hash("bot") % stage.cosets
+    for key in (*(f"N{number}" for number in range(600)), "bot"):
+        h = placement_hash(key)
+        for offset in (0, 500, 999):
+            on_left, on_right = (
+                {task.task for task in stage.tasks if takes(task, name, h % count, h, offset)}
+                for name, count in PARTITIONS.items()
+            )
+            assert len(on_left) == 1
+            assert on_right == (set(numbers) if h % stage.cosets == residue else on_left)
+            assert on_left <= on_right
+
+
+def test_no_task_is_much_longer_than_the_others() -> None:
+    plan = planned()
+    (stage,) = plan.stages
+    (numbers,) = stage.shares
+    takes_each = [OTHERS / 4] * 4 + [HOT / len(numbers)] * len(numbers)
+    assert max(takes_each) / (sum(takes_each) / len(takes_each)) < 1.3
+
+
+def test_the_plan_says_why_and_is_read_as_it_was_stored() -> None:
+    plan = planned()
+    (stage,) = plan.stages
+    assert stage_reason(stage) == (
+        "gcd(8, 4) = 4; 'bot' has tasks 4 to 6 for itself, each a range of flights and a copy of the other sides, "
+        "as it has 40 % of the records; flights and planes filtered by h(key) mod 128; default where keys must meet"
+    )
+    assert decode(Plan, encode(plan), "a plan") == plan
+    # The tasks follow from the reason.
+    assert encode(plan).count(b'"exceptions":{}') == 1
+
+
+def test_a_plan_in_which_no_key_is_split_has_nothing_that_plans_of_before_have_not() -> None:
+    stored = encode(planned(settings=OWN))
+    assert b'"keys":[{' in stored
+    assert not any(f'"{field}":'.encode() in stored for field in ("ranged", "together"))
+    assert decode(Plan, stored, "a plan") == planned(settings=OWN)
+
+
+def test_a_plan_differs_by_its_tasks_and_by_no_step() -> None:
+    found = diff(planned(settings=Settings()), planned())
+    assert found.results.same == ("met",)
+    assert [change.what for change in found.changes] == ["stage flights+planes: cosets", "stage flights+planes: tasks"]
+
+
+@pytest.mark.parametrize(
+    ("build", "records", "ranged"),
+    [
+        (joined("inner"), {"flights": HOT}, "flights"),
+        (joined("inner"), {"planes": HOT}, "planes"),
+        (LEFT, {"flights": HOT, "planes": 600}, "flights"),
+        (
+            lambda a, b: a.filter("dep_delay > 0").join(b.select("tailnum, dep_delay"), "1 AS n"),
+            {"flights": HOT},
+            "flights",
+        ),
+        (lambda a, b: a.join(b.aggregate("count(*) AS n"), "1 AS n", how="left"), {"flights": HOT}, "flights"),
+        (lambda a, b: a.join(b, "1 AS n").join(b, "2 AS n", how="left"), {"flights": HOT}, "flights"),
+        (lambda a, b: b.merge(a.join(b, "1 AS n")).filter("n > 1"), {"flights": 0}, ""),
+    ],
+    ids=["inner", "the other side", "left", "filtered", "aggregated beside", "two joins", "no hot key"],
+)
+def test_joins_whose_rows_come_of_one_record_are_split(build: Build, records: Mapping[str, int], ranged: str) -> None:
+    assert [name for _, name, _ in shared(planned(build, records))] == ([ranged] if ranged else [])
+
+
+def moved_on(flights: Flow, planes: Flow) -> Flow:
+    parts = flights.join(planes, "flights.dep_delay", name="joined").partial(
+        "count(*) AS n", by="dep_delay", name="parts"
+    )
+    return parts.combine("sum(n) AS n", name="totals")
+
+
+def test_rows_that_move_on_are_split_before_they_do() -> None:
+    plan = planned(moved_on)
+    assert shared(plan) == [("bot", "flights", 3)]
+    assert [exchange.source for exchange in plan.exchanges] == ["parts"]
+
+
+def aggregated(flights: Flow, planes: Flow) -> Flow:
+    return flights.join(planes, "flights.dep_delay", name="joined").aggregate("count(*) AS n", name="counted")
+
+
+def kept(flights: Flow, planes: Flow) -> Flow:
+    return flights.join(planes.latest("dep_delay", name="newest"), "flights.dep_delay", name="joined")
+
+
+def in_time(flights: Flow, planes: Flow) -> Flow:
+    times = ("to_timestamp(flights.dep_delay)", "to_timestamp(planes.dep_delay)")
+    return flights.join_within(planes, "1 AS n", times=times, within=timedelta(hours=1), name="near")
+
+
+def also_written(flights: Flow, planes: Flow) -> Flow:
+    planes.filter("dep_delay > 0", name="late").write("late")
+    return flights.join(planes, "flights.dep_delay", name="joined")
+
+
+def with_itself(flights: Flow, planes: Flow) -> Flow:
+    late = flights.filter("dep_delay > 0", name="late")
+    return flights.join([late, planes], "flights.dep_delay", name="joined")
+
+
+def united(flights: Flow, planes: Flow) -> Flow:
+    return flights.join(planes, "flights.dep_delay", name="joined").merge(planes, name="all")
+
+
+@pytest.mark.parametrize(
+    ("build", "records", "together"),
+    [
+        (joined("full"), {"flights": HOT}, "joined"),
+        (LEFT, {"planes": HOT}, "joined"),
+        (aggregated, {"flights": HOT}, "counted"),
+        (kept, {"flights": HOT}, "newest"),
+        (in_time, {"flights": HOT}, "near.flights"),
+        (also_written, {"flights": HOT}, "late"),
+        (with_itself, {"flights": HOT}, "joined"),
+        (united, {"flights": HOT}, "all"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_where_a_step_needs_the_records_together_the_key_has_one_task_and_the_plan_names_the_step(
+    build: Build, records: Mapping[str, int], together: str
+) -> None:
+    plan = planned(build, records)
+    (stage,) = plan.stages
+    assert isinstance(stage.why, OwnTasks)
+    assert (stage.why.together, [own.tasks for own in stage.why.keys]) == (together, [1])
+    assert f"; {together} keeps the records of a key in one task;" in stage_reason(stage)
+    (alone,) = planned(build, records, OWN).stages
+    assert (stage.tasks, stage.cosets) == (alone.tasks, alone.cosets)
+
+
+def test_a_stream_that_sets_records_aside_is_not_copied_and_a_table_is_not_read_in_ranges() -> None:
+    plan = planned(bad_records="set aside")
+    (stage,) = plan.stages
+    assert isinstance(stage.why, OwnTasks)
+    assert stage.why.together == "planes"
+    pipeline = Pipeline("met", source="s3://landing/topics")
+    flights, planes = (pipeline.table(name, key="tailnum", partitions=count) for name, count in PARTITIONS.items())
+    LEFT(flights, planes).write("met")
+    found = [arrived(name, [1_000] * count) for name, count in PARTITIONS.items()]
+    (stage,) = plan_of(pipeline, found, settings=SPLITTING, statistics=figures({"flights": HOT})).stages
+    assert isinstance(stage.why, OwnTasks)
+    assert stage.why.together == "flights"
+
+
+def test_keys_that_need_no_more_have_one_task() -> None:
+    """Those that are no heavier than a task is, and those of which the other side has nearly as much."""
+    for records in ({"flights": 18_000}, {"flights": HOT, "planes": 8_000}):
+        (stage,) = planned(records=records).stages
+        (alone,) = planned(records=records, settings=OWN).stages
+        assert (stage.tasks, stage.why) == (alone.tasks, alone.why)
+
+
+def test_no_task_has_an_empty_range() -> None:
+    assert shared(planned(ends=2)) == [("bot", "flights", 2)]
+    assert shared(planned(ends=1)) == []
+    # So many as have a quarter of what a mean task has.
+    everything = replace(figures({"flights": HOT}), tasks={TaskRef(STAGE, 0): TaskFigures(HOT, 1)})
+    assert shared(planned(statistics=everything)) == [("bot", "flights", 16)]
+
+
+@pytest.mark.parametrize(
+    "build", [lambda a, b: a.cogroup("count(*) AS n", (b, "count(*) AS m")), lambda a, b: a.merge(b)]
+)
+def test_stages_without_a_join_are_left(build: Build) -> None:
+    assert encode(planned(build)) == encode(planned(build, settings=Settings()))
+
+
+# ---- hysteresis
+
+
+def test_a_key_is_shared_from_five_quarters_of_a_task_on_and_until_eleven_tenths() -> None:
+    def heavy(of_task: float) -> dict[str, int]:
+        return {"flights": round(OTHERS / 4 * of_task)}
+
+    begun = planned(records=heavy(1.26))
+    assert shared(begun) == [("bot", "flights", 2)]
+    assert shared(planned(records=heavy(1.24))) == []
+    assert shared(planned(records=heavy(1.11), published=begun)) == [("bot", "flights", 2)]
+    assert shared(planned(records=heavy(1.09), published=begun)) == []
+
+
+def test_copies_do_not_make_a_key_heavier_in_the_next_batch() -> None:
+    begun = planned(records={"flights": 50_000, "planes": 2_000})
+    ((_, _, tasks),) = shared(begun)
+    took = {task: TaskFigures(OTHERS // 4, 1) for task in (TaskRef(STAGE, number) for number in range(4))}
+    took |= {TaskRef(STAGE, 4 + number): TaskFigures(50_000 // tasks + 2_000, 1) for number in range(tasks)}
+    keys = (KeyFigures(TaskRef(STAGE, 4), "bot", {"flights": 50_000, "planes": 2_000}),)
+    assert shared(planned(published=begun, statistics=Statistics(0, tasks=took, keys=keys))) == shared(begun)
+
+
+# ---- what joins keep
+
+
+@pytest.mark.parametrize("how", list(Join))
+def test_what_a_join_keeps_is_read_from_its_sql(how: Join) -> None:
+    columns = """'"x", 1 FROM "a" AS "a" FULL JOIN "b"' AS odd, flights.dep_delay"""
+
+    def made(flights: Flow, planes: Flow) -> Flow:
+        return flights.join(planes, columns, how=how, name="joined")
+
+    (step,) = pipeline_of(made).steps
+    assert join_of(step) is how
+    assert join_of(replace(step, sql=step.sql.replace("JOIN", "ANTI JOIN"))) is None
+
+
+def test_what_is_no_join_of_a_flow_says_nothing_of_what_it_keeps() -> None:
+    assert join_of(Step("j", Op.JOIN, ("a", "b"), "SELECT 1", ("1",), "k")) is None
+
+
+# ---- what it costs, and what is laid out for it
+
+
+def test_what_a_split_saves_and_costs_is_said() -> None:
+    (key,) = hot_own(planned())
+    assert (key.key, key.task, key.tasks) == ("bot", 4, 3)
+    # 100 thousand records in 4 tasks, the key in one of them; then 15 thousand in the longest.
+    assert round(float(key.longest), 2) == round(15_000 / 55_000, 2)
+    # A partition of flights once, that of planes three times.
+    assert key.reads_again == 10 * (1_000 + 3 * 1_000)
+
+
+def test_a_hot_key_of_a_join_is_to_be_split_and_needs_nothing_once_it_is() -> None:
+    (key,) = hot_keys(planned(settings=Settings()), figures({"flights": HOT}))
+    assert key.remedy == SPLIT
+    plan = planned()
+    took = {TaskRef(STAGE, number): TaskFigures(15_000 if number < 4 else HOT // 3, 1) for number in range(7)}
+    keys = (KeyFigures(TaskRef(STAGE, 4), "bot", {"flights": HOT}),)
+    (key,) = hot_keys(plan, Statistics(0, tasks=took, keys=keys))
+    assert (key.remedy, key.why) == (NOTHING, "several tasks share it already")
+    assert 0.99 < key.of_task <= 1.01
+    (key,) = hot_keys(planned(joined("full"), settings=Settings()), figures({"flights": HOT}))
+    assert key.remedy != SPLIT
+
+
+def test_a_dag_has_room_for_it() -> None:
+    assert most_tasks(pipeline_of(), SPLITTING) == most_tasks(pipeline_of()) + MOST_KEYS * MOST_TASKS
+
+
+def test_tasks_that_share_a_key_do_not_read_together() -> None:
+    plan = plan_of(
+        pipeline_of(),
+        [arrived(name, [1_000] * count) for name, count in PARTITIONS.items()],
+        settings=SPLITTING,
+        statistics=figures({"flights": HOT}),
+        groups=1,
+    )
+    (group,) = plan.groups
+    companies = [{task.task for task in company} for company in read_together(plan, group)]
+    assert all(len(company & {4, 5, 6}) <= 1 for company in companies)
+    assert all(company in ({4}, {5}, {6}) for company in companies if company & {4, 5, 6})
+
+
+# ---- what the check of a plan catches, whoever made it
+
+
+def with_task(plan: Plan, number: int, **changes: Any) -> Plan:
+    (stage,) = plan.stages
+    tasks = list(stage.tasks)
+    tasks[number] = replace(tasks[number], **changes)
+    return replace(plan, stages=(replace(stage, tasks=tuple(tasks)),))
+
+
+def with_tasks(plan: Plan, tasks: Sequence[Task]) -> Plan:
+    (stage,) = plan.stages
+    numbered = tuple(replace(task, task=number) for number, task in enumerate(tasks))
+    return replace(plan, stages=(replace(stage, tasks=numbered),))
+
+
+def wrong_plans() -> Mapping[str, tuple[Plan, str]]:
+    plan = planned()
+    (stage,) = plan.stages
+    why, (first, second, third) = stage.why, stage.tasks[4:]
+    assert isinstance(why, OwnTasks)
+    (bot,) = why.keys
+    beside = placement_hash("bot") % 4
+
+    def saying(**changes: Any) -> Plan:
+        return replace(plan, stages=(replace(stage, why=replace(why, keys=(replace(bot, **changes),))),))
+
+    up = "do not make up [0,1000) of flights"
+    alike = "they do not read and take the same"
+    full = planned(joined("full"), settings=OWN).stages[0]
+    return {
+        "a range of nobody": (with_task(plan, 5, offsets=Span(400, 666)), up),
+        "offsets of two": (with_task(plan, 5, offsets=Span(300, 666)), up),
+        "a range that ends too early": (with_task(plan, 6, offsets=Span(666, 900)), up),
+        "a range of records that are not there": (with_task(plan, 6, offsets=Span(666, 1_100)), up),
+        "all of it": (with_task(plan, 4, offsets=UNSET), up),
+        "the same range twice": (with_task(plan, 5, offsets=first.offsets), up),
+        "ranges in another order": (with_tasks(plan, [*stage.tasks[:4], second, first, third]), "in order"),
+        "a task fewer": (with_tasks(plan, stage.tasks[:6]), alike),
+        "no copy of the other side": (with_task(plan, 5, reads={"flights": first.reads["flights"]}), alike),
+        "a copy of another partition": (
+            with_task(plan, 5, reads=dict(first.reads) | {"planes": ((first.reads["planes"][0] + 1) % 4,)}),
+            alike,
+        ),
+        "all keys of a partition": (with_task(plan, 6, filters={}), alike),
+        "another key": (
+            with_task(plan, 6, owns=(7,), filters={name: Residues(128, (7,)) for name in PARTITIONS}),
+            alike,
+        ),
+        "a range of the other side": (with_task(plan, 6, ranged="planes"), alike),
+        "ranges of a stream that the plan does not say": (saying(ranged="planes"), "are not those of planes"),
+        "ranges of no stream": (saying(ranged="joined"), "are not those of joined"),
+        "one task by the plan": (saying(tasks=1), "should have a task each"),
+        "more tasks by the plan": (saying(tasks=4), alike),
+        "none by the plan": (saying(tasks=0), alike),
+        "a range for a task of other keys": (with_task(plan, beside, offsets=Span(0, 500)), "reads the range [0,500)"),
+        "the key in the task of the others too": (
+            with_task(plan, beside, filters={}, owns=tuple(range(beside, 128, 4))),
+            "are not exactly one task's",
+        ),
+        "a full join": (
+            replace(plan, stages=(replace(stage, steps=full.steps),)),
+            "joined keeps its records together",
+        ),
+    }
+
+
+@pytest.mark.parametrize("wrong", wrong_plans())
+def test_a_plan_with_a_wrong_split_is_refused(wrong: str) -> None:
+    plan, what = wrong_plans()[wrong]
+    assert what in said(plan)
+
+
+def test_wrong_plans_are_wrong_in_many_ways() -> None:
+    assert len(Counter(encode(plan) for plan, _ in wrong_plans().values())) == len(wrong_plans()) >= 12
