@@ -51,7 +51,7 @@ def batch(number: int, s3: Asked, docs: Path) -> Figures:
     s3.since()
     server = s3.server.process.pid
     before, begun = cpu_of(server), cpu_of(os.getpid())
-    ref, said = steps.plan(pipeline, STORE)
+    ref, said = steps.take_up(pipeline, STORE)
     assert ref is not None, said
     planned = cpu_of(os.getpid())
     with Local(processes=1) as runner:

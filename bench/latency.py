@@ -143,7 +143,7 @@ def _resident(s3: Asked, folder: Path) -> Iterator[str]:
         s3.since()
         with step("the report, and between the steps"):
             with step("plan"):
-                ref, said = steps.plan(running_totals.pipeline, STORE)
+                ref, said = steps.take_up(running_totals.pipeline, STORE)
             assert ref is not None, said
             with Local(processes=1) as runner:
                 run_batch(ref, runner, folder / "docs", step, show_page=lambda _: None)

@@ -39,6 +39,12 @@ class LoadedBatch(BatchRef):
     ledger: Ledger
     plan: Plan
 
+    @classmethod
+    def of(cls, store: Store, plan: Plan) -> LoadedBatch:
+        """A stored plan, with what the store has read until now."""
+        bare = BatchRef.of(store, plan)
+        return cls(bare.plan_uri, bare.digest, Ledger(store, plan.pipeline), plan)
+
     def load(self) -> tuple[Ledger, Plan]:
         return self.ledger, self.plan
 

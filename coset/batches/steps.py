@@ -17,7 +17,7 @@ from msgspec import to_builtins
 
 from coset.batches import reported
 from coset.batches.attempt import Attempt
-from coset.batches.ref import BatchRef
+from coset.batches.ref import BatchRef, LoadedBatch
 from coset.batches.waiting import found_by, warned
 from coset.lineage import emitting
 from coset.sources.counting import Counting, uncounted
@@ -54,15 +54,24 @@ def plan(
     pipeline: Pipeline, store_root: str, settings: Settings = DEFAULTS, *, again: bool = False
 ) -> tuple[BatchRef | None, str]:
     """The batch to work on, None if there is nothing to do, and a sentence about it. Raises as `planning.take_up`."""
-    from coset.batches.planning import take_up  # noqa: PLC0415  Airflow imports this file when it parses DAGs
+    batch, sentence = take_up(pipeline, store_root, settings, again=again)
+    return (None if batch is None else BatchRef(batch.plan_uri, batch.digest)), sentence
+
+
+def take_up(
+    pipeline: Pipeline, store_root: str, settings: Settings = DEFAULTS, *, again: bool = False
+) -> tuple[LoadedBatch | None, str]:
+    """The same for a process that goes on with the batch: what planning has read stays read."""
+    from coset.batches import planning  # noqa: PLC0415  Airflow imports this file when it parses DAGs
     from coset.batches.tables.table_base import settled  # noqa: PLC0415
 
     store = RememberingStore(settled(store_root))
-    taken = take_up(pipeline, store, settings, again=again)
-    if taken.plan is not None:
-        ledger = Ledger(store, taken.plan.pipeline)
-        emitting.tell_start(ledger, taken.plan)
-    return (BatchRef.of(store, taken.plan) if taken.plan else None), taken.sentence
+    taken = planning.take_up(pipeline, store, settings, again=again)
+    if taken.plan is None:
+        return None, taken.sentence
+    batch = LoadedBatch.of(store, taken.plan)
+    emitting.tell_start(batch.ledger, taken.plan)
+    return batch, taken.sentence
 
 
 def replan(

@@ -12,7 +12,7 @@ from typing import Any
 from coset.batches import reported, steps
 from coset.batches.attempt import Attempt
 from coset.batches.interpreter import run_batch
-from coset.batches.ref import BatchRef
+from coset.batches.ref import BatchRef, LoadedBatch
 from coset.batches.runners.choice import check_runs
 from coset.batches.runners.runner import Runner
 from coset.batches.step_list import PLAN
@@ -144,11 +144,10 @@ def _run(
     check_runs(pipeline.steps, pipeline.name, options.runner)
     done, sentence = list[dict[str, Any]](), ""
     while not done or until_done:
-        ref, sentence = _plan(pipeline, root, options)
-        if ref is None:
+        batch, sentence = _plan(pipeline, root, options)
+        if batch is None:
             watch.passed(published=False)
             break
-        batch = ref.in_hand()
         with counted(len(batch.plan.groups), "task groups", "run group", "wait for group"):
             run_batch(batch, runner, options.docs, step, show_page=_show_report, counting=counted)
         watch.passed(published=True)
@@ -164,15 +163,15 @@ def _show_report(page: str) -> None:
     show_page(f"{page}\n")
 
 
-def _plan(pipeline: Pipeline, root: str, options: RunOptions) -> tuple[BatchRef | None, str]:
+def _plan(pipeline: Pipeline, root: str, options: RunOptions) -> tuple[LoadedBatch | None, str]:
     with step(PLAN.name) as said:
-        ref, sentence = steps.plan(pipeline, root, options.settings, again=options.again)
+        batch, sentence = steps.take_up(pipeline, root, options.settings, again=options.again)
         said.append(sentence)
-    _note_run(pipeline.name, root, up_to_date=ref is None)
-    if ref is not None:
-        for name in steps.group_labels(ref).values():
+    _note_run(pipeline.name, root, up_to_date=batch is None)
+    if batch is not None:
+        for name in steps.group_labels(batch).values():
             say(console(stderr=True), f"       {name}")
-    return ref, sentence
+    return batch, sentence
 
 
 def _note_run(pipeline: str, root: str, *, up_to_date: bool) -> None:

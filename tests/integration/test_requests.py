@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from bench import scale
-from bench.asked import STORE, Asked, Priced, Request, by_price, counted
+from bench import ageing, scale
+from bench.asked import STORE, Asked, Priced, Request, by_price, by_subject, counted
 from bench.day import requests
 from coset.batches import steps
 from coset.batches.runners.local import Local
@@ -22,6 +22,25 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.s3_store import S3Store
 
 TASKS, GROUPS = 6, 3
+# Of a batch of four tasks in two groups, with two tables and state, after others, all in one process.
+SMALL = {
+    "files of tables": 18,
+    "pages": 15,
+    "audits": 13,
+    "receipts": 12,
+    "Delta logs": 11,
+    "landed files": 10,
+    "state and exchanges": 9,
+    "verdicts": 7,
+    "swaps": 6,
+    "turns": 6,
+    "plans": 4,
+    "locality": 4,
+    "journal": 4,
+    "commits": 3,
+    "the store itself": 2,
+    "forgets": 2,
+}
 
 
 @pytest.fixture
@@ -49,6 +68,12 @@ def test_a_batch_asks_what_the_page_reckons_with(s3_counted: Asked, tmp_path: Pa
     assert seen[Priced.READ] == pytest.approx(reckoned.reads, abs=4)
     assert seen[Priced.WRITE] == pytest.approx(reckoned.writes, abs=2)
     assert seen[Priced.LIST] == pytest.approx(reckoned.lists, abs=4)
+
+
+def test_a_small_batch_asks_no_more_than_this(s3_counted: Asked, tmp_path: Path) -> None:
+    for number in range(3):
+        asked = ageing.batch(number, s3_counted, tmp_path).requests
+    assert {about: int(count) for about, count, *_ in by_subject(asked)} == SMALL
 
 
 def test_a_log_is_copied_once_and_then_listed(s3_counted: Asked) -> None:
