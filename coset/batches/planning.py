@@ -85,7 +85,7 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS, *, 
         return NextBatch(stored, f"Another process planned batch {stored.batch} first; its plan is used")
     notify(stored, standing.published, pipeline, settings)
     ledger.put_journal_entry(JournalEntry(digest(stored), stored.batch, Part.PLAN, occasion(began), lag=next_batch.lag))
-    reported.opened(ledger, stored)
+    reported.begun(ledger, stored)
     return NextBatch(stored, next_batch.sentence)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from coset.batches.waiting import waits_for
 from partitioning.documents.document import digest
@@ -36,20 +36,25 @@ def parts(ledger: Ledger, planned: Plan, attempt: int, asked: Iterable[Part] = P
 
 def opened(ledger: Ledger, planned: Plan, folder: Path | None = None) -> None:
     """Say in the overview that a batch is open, and why it waits if it does; on its page, if an attempt has failed."""
-    from coset.reports.overview import note, put_overview  # noqa: PLC0415  Airflow parses the steps
+    from coset.reports.overview import put_overview  # noqa: PLC0415  Airflow parses the steps
     from coset.reports.site import Site  # noqa: PLC0415
 
     if pipeline_of(ledger.pipeline) is not None:
         return
-    made, attempt = ledger.journal_entry(planned.batch, Part.PLAN), ledger.attempt(planned.batch)
-    since = as_time(made.at.ended) if made else ""
-    failed = f"attempt {attempt - 1} failed; the next run makes another" if attempt else ""
-    why = _WAITS if attempt and waits_for(ledger, planned.batch) else failed
-    news = {"open": {"batch": planned.batch, "since": since, "waits": why}}
-    if attempt:
-        put_overview(Site(folder, ledger.store), ledger.pipeline, news)
-    else:
-        note(ledger.store, ledger.pipeline, news)
+    if not (attempt := ledger.attempt(planned.batch)):
+        begun(ledger, planned)
+        return
+    failed = f"attempt {attempt - 1} failed; the next run makes another"
+    why = _WAITS if waits_for(ledger, planned.batch) else failed
+    put_overview(Site(folder, ledger.store), ledger.pipeline, _open(ledger, planned, why))
+
+
+def begun(ledger: Ledger, planned: Plan) -> None:
+    """Say in the overview that a batch was planned, of which no attempt can have failed."""
+    from coset.reports.overview import note  # noqa: PLC0415
+
+    if pipeline_of(ledger.pipeline) is None:
+        note(ledger.store, ledger.pipeline, _open(ledger, planned))
 
 
 def run_began(pipeline: str, root: str, run: ScheduledRun, *, up_to_date: bool) -> None:
@@ -83,6 +88,11 @@ def published(ledger: Ledger, planned: Plan, commit: Commit, began: int, folder:
         return
     more = {**of_parts(parts(ledger, planned, verdict.attempt)), "published": made.at.ended}
     batch_index.published(Site(folder, ledger.store), ledger.pipeline, verdict.attempt, commit, more, _NONE_OPEN)
+
+
+def _open(ledger: Ledger, planned: Plan, why: str = "") -> Mapping[str, Any]:
+    made = ledger.journal_entry(planned.batch, Part.PLAN)
+    return {"open": {"batch": planned.batch, "since": as_time(made.at.ended) if made else "", "waits": why}}
 
 
 def _parts(ledger: Ledger, planned: Plan, attempt: int, asked: Iterable[Part]) -> Iterator[JournalEntry]:

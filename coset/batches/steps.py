@@ -293,10 +293,12 @@ def outcome(ledger: Ledger, planned: Plan) -> Outcome:
     """What became of a batch."""
     from coset.batches.backfills.swap.swaps import in_force  # noqa: PLC0415
 
-    backfilled = planned.batch in in_force(ledger.store, planned.pipeline).exchanged()
+    if (verdict := ledger.verdict(planned.batch)) is not None:
+        backfilled = planned.batch in in_force(ledger.store, planned.pipeline).exchanged()
+        return outcome_of_batch(verdict, (), backfilled=backfilled)
     last = ledger.attempt(planned.batch) - 1
     failed = found_by(ledger.failed_check(planned.batch, last)) if last >= 0 else ()
-    return outcome_of_batch(ledger.verdict(planned.batch), tuple(failed), backfilled=backfilled)
+    return outcome_of_batch(None, failed)
 
 
 def clean(pipeline: Pipeline, store_root: str) -> str:

@@ -27,7 +27,7 @@ SMALL = {
     "files of tables": 18,
     "pages": 15,
     "audits": 13,
-    "receipts": 12,
+    "receipts": 10,
     "Delta logs": 11,
     "landed files": 10,
     "state and exchanges": 9,
@@ -71,7 +71,7 @@ def test_a_batch_asks_what_the_page_reckons_with(s3_counted: Asked, tmp_path: Pa
 
 
 def test_a_small_batch_asks_no_more_than_this(s3_counted: Asked, tmp_path: Path) -> None:
-    for number in range(3):
+    for number in range(4):
         asked = ageing.batch(number, s3_counted, tmp_path).requests
     assert {about: int(count) for about, count, *_ in by_subject(asked)} == SMALL
 
