@@ -7,7 +7,7 @@ stores a document; the batch after it does not know what the document names.
 from __future__ import annotations
 
 import getpass
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -21,6 +21,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.numbered import numbered
 from partitioning.errors import Conflict, Refused
 from partitioning.kinds import Kind
+from partitioning.model.backfill import Swap
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import NOTHING, End, Ends, Forgetting, Forgotten, StreamProgress, What
@@ -54,11 +55,12 @@ def ends_before(ledger: Ledger, batch: int) -> Ends:
     return ends_after(origin, published).without(first.forgot if first else _forgotten_after(origin, published))
 
 
-def known_after(ledger: Ledger, published: Plan | None) -> Known:
-    """The ends that the batch after a published plan continues from. Files are those whose rows readers see."""
+def known_after(ledger: Ledger, published: Plan | None, decided: Iterable[Swap] | None = None) -> Known:
+    """The ends that the batch after a published plan continues from. Files are those whose rows readers see, now or
+    after these swaps."""
     origin = _origin(ledger)
     forgotten = _forgotten_after(origin, published)
-    return Known(_by_files_that_count(origin, ends_after(ledger, published)).without(forgotten), forgotten)
+    return Known(_by_files_that_count(origin, ends_after(ledger, published), decided).without(forgotten), forgotten)
 
 
 def forgettings(ledger: Ledger) -> Iterator[Forgetting]:
@@ -115,10 +117,10 @@ def _range(stream: str, end: End) -> OffsetRange:
     return OffsetRange(StreamPartition(stream, end.partition), min(end.beginning, end.end), end.end)
 
 
-def _by_files_that_count(ledger: Ledger, ends: Ends) -> Ends:
+def _by_files_that_count(ledger: Ledger, ends: Ends, decided: Iterable[Swap] | None) -> Ends:
     """The ends with the files of backfills, where a backfill's rows have replaced those of a batch."""
     named = {end.batch for read in ends.streams for end in read.ends}
-    exchanged = in_force(ledger.store, ledger.pipeline).exchanged()
+    exchanged = in_force(ledger.store, ledger.pipeline, decided).exchanged()
     plans = {batch: Ledger(ledger.store, name).plan(batch) for batch, name in exchanged.items() if batch in named}
     by_batch = {batch: plan.ends for batch, plan in plans.items() if plan}
     return replace(ends, streams=tuple(_by_files(read, by_batch) for read in ends.streams)) if by_batch else ends

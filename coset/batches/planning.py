@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
 from coset.batches import reported
-from coset.batches.backfills.swap.swaps import finish, state_ledger
+from coset.batches.backfills.swap.swaps import state_ledger, swaps, whole
 from coset.batches.code import changed_code, with_code
 from coset.batches.ends import known_after
 from coset.batches.history import statistics
@@ -33,6 +33,7 @@ from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.explain.explain import idle_tasks
 from partitioning.kinds import Kind
+from partitioning.model.backfill import Swap
 from partitioning.model.journal import JournalEntry, Lag, Part
 from partitioning.model.plan import Plan, PlannedWrite, Stage
 from partitioning.model.reasons import BeforeMoving, HotRanges, Unifying
@@ -71,12 +72,11 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS, *, 
     result tables.
     """
     began = now()
-    finish(store, pipeline.name)
-    logs = Logs()
+    decided, logs = whole(store, pipeline.name), Logs()
     standing = _standing(pipeline, store, logs)
     if not again and standing.open and standing.plan is not None and standing.verdict is None:
         _check_not_waiting(Ledger(store, pipeline.name), standing.plan.batch)
-    next_batch = _open(standing, settings) or _new(pipeline, store, standing, settings, logs)
+    next_batch = _open(standing, settings) or _new(pipeline, store, standing, settings, logs, decided)
     if next_batch.plan is None or next_batch.plan is standing.plan:
         return next_batch
     ledger = Ledger(store, pipeline.name)
@@ -93,7 +93,8 @@ def preview(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> 
     """What `take_up` would return. Stores nothing."""
     logs = Logs()
     standing = _standing(pipeline, store, logs)
-    return _open(standing, settings) or _new(pipeline, store, standing, settings, logs)
+    decided = tuple(swaps(store, pipeline.name))
+    return _open(standing, settings) or _new(pipeline, store, standing, settings, logs, decided)
 
 
 def _check_not_waiting(ledger: Ledger, batch: int) -> None:
@@ -124,16 +125,18 @@ def _open(standing: Standing, asked: Settings) -> NextBatch | None:
     return NextBatch(standing.plan, _taken_up_again(standing.plan, standing, asked))
 
 
-def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Settings, logs: Logs) -> NextBatch:
+def _new(
+    pipeline: Pipeline, store: Store, standing: Standing, settings: Settings, logs: Logs, decided: Sequence[Swap]
+) -> NextBatch:
     """Plan the batch after the last one."""
     pipeline = pipeline.expecting(settings.expectations)
     ledger = Ledger(store, pipeline.name)
     published = standing.published
     if published is not None:
         # A backfill may have replaced the last published batch.
-        ledger = state_ledger(store, pipeline.name, published.batch)
+        ledger = state_ledger(store, pipeline.name, published.batch, decided)
         published = ledger.plan(published.batch)
-    known = known_after(ledger, published)
+    known = known_after(ledger, published, decided)
     discovered = discover(pipeline.streams, known.ends, settings.accept_loss)
     results = result_columns(pipeline, discovered, store, logs)
     # This comes after the check of the owner: only in its own tables can a pipeline tell the changes of others.

@@ -32,7 +32,7 @@ SMALL = {
     "landed files": 10,
     "state and exchanges": 9,
     "verdicts": 7,
-    "swaps": 6,
+    "swaps": 4,
     "turns": 6,
     "plans": 4,
     "locality": 4,

@@ -6,7 +6,7 @@ receipt is put. Every process finishes a decided swap before it does anything el
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 from coset.batches.backfills.swap.effects import Effect, check_possible, effect_of
@@ -30,9 +30,9 @@ def swaps(store: Store, pipeline: str) -> Iterator[Swap]:
     return numbered(store, Swap, partial(_decision, pipeline))
 
 
-def in_force(store: Store, pipeline: str) -> Layers:
-    """The layers of each batch, as readers see them now."""
-    return Layers(store, pipeline, swaps(store, pipeline))
+def in_force(store: Store, pipeline: str, decided: Iterable[Swap] | None = None) -> Layers:
+    """The layers of each batch, as readers see them now, or after the decisions given."""
+    return Layers(store, pipeline, _given(decided, store, pipeline))
 
 
 def in_place(store: Store, backfill: Backfill) -> bool:
@@ -41,18 +41,26 @@ def in_place(store: Store, backfill: Backfill) -> bool:
     return any(layers.names(batch)[-1] == backfill.name for batch in backfill.batches)
 
 
-def state_ledger(store: Store, pipeline: str, batch: int) -> Ledger:
-    """The ledger with the state after a batch, for later batches.
+def state_ledger(store: Store, pipeline: str, batch: int, decided: Iterable[Swap] | None = None) -> Ledger:
+    """The ledger with the state after a batch, for later batches; by the decisions of now, or by those given.
 
     A backfill with the same state does not count here: the upserted tables still have the files of the earlier run.
     """
-    return Layers(store, pipeline, (swap for swap in swaps(store, pipeline) if swap.keeps)).top(batch)
+    return Layers(store, pipeline, (swap for swap in _given(decided, store, pipeline) if swap.keeps)).top(batch)
 
 
 def finish(store: Store, pipeline: str) -> Swapped | None:
     """Finish the newest swap if it is half done, and return its receipt. None if there has been no swap."""
-    decided = _whole(store, pipeline)
+    decided = whole(store, pipeline)
     return _receipt_of(store, decided[-1]) if decided else None
+
+
+def whole(store: Store, pipeline: str) -> list[Swap]:
+    """All decisions. The last one is carried out first; those before it were, when the next was decided."""
+    decided = list(swaps(store, pipeline))
+    if decided:
+        _finished(store, decided)
+    return decided
 
 
 class Half(Value, frozen=True):
@@ -106,7 +114,7 @@ def turn(
     later batches depend on other state, and Conflict if another process decided at the same time.
     """
     try:
-        decided = _whole(store, backfill.pipeline)
+        decided = whole(store, backfill.pipeline)
     except Refused:
         # A swap that cannot be finished can be taken back in the tables that have it.
         decided = list(swaps(store, backfill.pipeline))
@@ -127,7 +135,7 @@ def cancel(store: Store, backfill: Backfill, *, who: str, why: str, at: str) -> 
 
     Raises Refused if readers have seen them, because a batch may depend on them, and Conflict as `turn`.
     """
-    decided = _whole(store, backfill.pipeline)
+    decided = whole(store, backfill.pipeline)
     mine = [swap for swap in decided if swap.backfill == backfill.number]
     if mine and mine[-1].turn is SwapKind.CANCEL:
         return mine[-1]
@@ -308,12 +316,8 @@ def _turns_back(half_done: Swap, backfill: int, to: SwapKind) -> bool:
     return half_done.backfill == backfill and {half_done.turn, to} == {SwapKind.SWAP, SwapKind.UNDO}
 
 
-def _whole(store: Store, pipeline: str) -> list[Swap]:
-    """All decisions. The last one is carried out first; those before it were, when the next was decided."""
-    decided = list(swaps(store, pipeline))
-    if decided:
-        _finished(store, decided)
-    return decided
+def _given(decided: Iterable[Swap] | None, store: Store, pipeline: str) -> Iterable[Swap]:
+    return swaps(store, pipeline) if decided is None else decided
 
 
 def _finished(store: Store, decided: Sequence[Swap]) -> Swapped:
