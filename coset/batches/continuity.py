@@ -14,6 +14,7 @@ from coset.batches.backfills.request import backfills
 from coset.batches.balances import balance
 from coset.batches.ends import ends_before
 from coset.batches.tables.delta import Held, held
+from coset.batches.tables.logs import Logs
 from coset.batches.watermarks import followed
 from coset.sources.log_starts import earlier
 from coset.sources.rows import frame_of
@@ -55,13 +56,13 @@ class Continuity:
     watermarks: pd.DataFrame
 
 
-def continuity(ledger: Ledger, plan: Plan) -> Continuity:
+def continuity(ledger: Ledger, plan: Plan, logs: Logs | None = None) -> Continuity:
     """Where a batch has to continue, read again now. Raises Refused if the ledger or a log cannot be read."""
     published, before = ledger.published_before(plan.batch), ends_before(ledger, plan.batch)
     return Continuity(
         _ends(ledger, plan, published, before),
         _remembered(ledger, plan, before),
-        _tables(ledger, plan, published),
+        _tables(ledger, plan, published, logs),
         followed(ledger, plan),
     )
 
@@ -219,17 +220,17 @@ def gap_figures(plan: Plan, partition: StreamPartition) -> dict[str, object]:
     }
 
 
-def _tables(ledger: Ledger, plan: Plan, published: Plan | None) -> pd.DataFrame:
+def _tables(ledger: Ledger, plan: Plan, published: Plan | None, logs: Logs | None) -> pd.DataFrame:
     # During a backfill the tables hold later batches.
-    rows = [] if ledger.original else list(_table_rows(ledger, plan, published))
+    rows = [] if ledger.original else list(_table_rows(ledger, plan, published, logs))
     known = {"log_batch": "Int64", "log_plan": "string", "ledger_batch": "Int64", "ledger_plan": "string"}
     return frame_of(rows, {"table": "string", **known})
 
 
-def _table_rows(ledger: Ledger, plan: Plan, published: Plan | None) -> Iterator[dict[str, object]]:
+def _table_rows(ledger: Ledger, plan: Plan, published: Plan | None, logs: Logs | None) -> Iterator[dict[str, object]]:
     for write in plan.writes():
         table = write.declared.table
-        log = held(ledger.store, plan.pipeline, table) or Held(None, None)
+        log = held(ledger.store, plan.pipeline, table, logs) or Held(None, None)
         if log.plan == digest(plan):
             # Another process has published this batch meanwhile.
             continue

@@ -47,8 +47,9 @@ _KEPT = (Role.TABLE, Role.KEYS, Role.STATE, Role.SET_ASIDE)
 _RESTORE = ("restore the file from a backup and ", Repeat(), "; the verdict names it and stays")
 
 
-def decide(attempt: Attempt, why: Judged, measured: Sequence[Measured] = ()) -> Verdict:
+def decide(attempt: Attempt, why: Judged, measured: Sequence[Measured] = (), logs: Logs | None = None) -> Verdict:
     """Decide to publish an attempt whose checks passed. Returns the verdict that counts; it keeps what was `measured`.
+    Tables are as in the `logs`, if the checks have read them; to publish looks at them again.
 
     A stored verdict to publish this plan stays, whatever attempt it names. Raises Refused with all findings if a
     receipt or a file is missing or is not what it should be, and Conflict if the batch was abandoned meanwhile.
@@ -58,7 +59,7 @@ def decide(attempt: Attempt, why: Judged, measured: Sequence[Measured] = ()) -> 
     if stored is not None and (stored.decision, stored.plan) == (Decision.PUBLISH, identity):
         return stored
     owner = Owner.here(ledger.store, ledger.pipeline)
-    logs = Logs()
+    logs = logs or Logs()
     for write in plan.writes():
         check_table(ledger.store, write, owner, logs)
     kept = tuple(artefact for artefact in attempt.artefacts if artefact.role in _KEPT)

@@ -180,6 +180,7 @@ def check(batch: BatchRef, docs_folder: Path | None, counting: Counting = uncoun
     from coset.batches.kept import replaced_state  # noqa: PLC0415
     from coset.batches.measuring import figures, measured  # noqa: PLC0415
     from coset.batches.result_rows import result_rows  # noqa: PLC0415
+    from coset.batches.tables.logs import Logs  # noqa: PLC0415
     from coset.batches.tables.table_rows import rows_kept  # noqa: PLC0415
     from coset.reports.site import Site  # noqa: PLC0415
     from expectations.checkpoint import judge  # noqa: PLC0415
@@ -192,8 +193,9 @@ def check(batch: BatchRef, docs_folder: Path | None, counting: Counting = uncoun
         raise Refused(*findings)
     attempt = Attempt.of_open(ledger, planned)
     tables = auditing.load(ledger, planned, attempt.number)
-    before = continuity(ledger, planned)
-    kept = rows_kept(ledger, planned, attempt.artefacts)
+    logs = Logs()
+    before = continuity(ledger, planned, logs)
+    kept = rows_kept(ledger, planned, attempt.artefacts, logs)
     outputs = result_rows(attempt)
     found, failed = measured(attempt, outputs)
     judgement = judge(
@@ -215,7 +217,7 @@ def check(batch: BatchRef, docs_folder: Path | None, counting: Counting = uncoun
         became = outcome_of_check(judgement.findings)
         emitting.tell_failure(ledger, planned, attempt.number, became, report)
         raise (Unjudged if became is Outcome.UNJUDGED else Refused)(*judgement.findings)
-    verdict = publication.decide(attempt, judgement.why, found)
+    verdict = publication.decide(attempt, judgement.why, found, logs)
     reported.done(ledger, planned, Part.CHECK, began, attempt.number)
     return _decided(verdict) + "".join(map(_as_warning, judgement.warnings))
 

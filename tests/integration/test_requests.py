@@ -28,7 +28,7 @@ SMALL = {
     "pages": 15,
     "audits": 13,
     "receipts": 10,
-    "Delta logs": 11,
+    "Delta logs": 8,
     "landed files": 10,
     "state and exchanges": 9,
     "verdicts": 7,

@@ -63,12 +63,12 @@ class Held:
     plan: str | None
 
 
-def held(store: Store, pipeline: str, table: str) -> Held | None:
+def held(store: Store, pipeline: str, table: str, logs: Logs | None = None) -> Held | None:
     """What a table holds of a pipeline, by its Delta log. None if there is no table.
 
     Raises Refused if the log cannot be read.
     """
-    with opened(folder(store, table)) as table_log:
+    with opened(folder(store, table), logs) as table_log:
         if table_log is None:
             return None
         newest = newest_in(table_log, pipeline, table)

@@ -28,13 +28,13 @@ def rows_held(store: Store, writes: Iterable[Write], logs: Logs | None = None) -
     return held
 
 
-def rows_kept(ledger: Ledger, plan: Plan, left: Sequence[Artefact]) -> list[dict[str, object]]:
+def rows_kept(ledger: Ledger, plan: Plan, left: Sequence[Artefact], logs: Logs) -> list[dict[str, object]]:
     """A row for each table that batches do not only append to: its name, and its rows `before` and `after` the batch.
 
     `asked` says whether the user allowed rows to go, or made the table's step begin anew. A backfill's batch has no
     rows here: its result is compared before it is put in place.
     """
-    rows, logs = list[dict[str, object]](), Logs()
+    rows = list[dict[str, object]]()
     asked = {*plan.allowed.named, *(plan.anew if isinstance(plan.anew, tuple) else ())}
     for write in plan.writes() if ledger.original is None else ():
         table = write.declared.table
