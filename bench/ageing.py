@@ -55,7 +55,7 @@ def batch(number: int, s3: Asked, docs: Path) -> Figures:
     assert ref is not None, said
     planned = cpu_of(os.getpid())
     with Local(processes=1) as runner:
-        run_batch(ref, runner, docs, silently)
+        run_batch(ref, runner, docs, silently, show_page=lambda _: None)
     return Figures(planned - begun, cpu_of(os.getpid()) - planned, cpu_of(server) - before, s3.since())
 
 

@@ -1,4 +1,4 @@
-"""A store for one piece of work, which fetches a document that stays as it was put only once."""
+"""A store for one piece of work, which fetches a document that stays as it was put only once, and none of its own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from partitioning.documents.store import Entry, KeyPage, Store
 _STAYS = re.compile(
     r"store-id|[^/]+/(?:plans|receipts|verdicts|commits|journal|forgets|swaps|swapped)/[0-9]+[./].*|[^/]+/backfill\.json"
 )
+# What the process that works on an attempt writes of it; any other would write the same.
+_OWN = re.compile(r"[^/]+/(?:audits/[0-9]+/attempt-[0-9]+/[a-z]+\.(?:zip|json)|docs/batch-[0-9]+-attempt-[0-9]+\.html)")
 
 
 class RememberingStore:
@@ -33,7 +35,10 @@ class RememberingStore:
 
     def put(self, key: str, data: bytes) -> Entry:
         self._known.pop(key, None)
-        return self._store.put(key, data)
+        put = self._store.put(key, data)
+        if _OWN.fullmatch(key):
+            self._known[key] = data
+        return put
 
     def delete(self, key: str) -> None:
         self._known.pop(key, None)

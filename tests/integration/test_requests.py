@@ -25,8 +25,8 @@ TASKS, GROUPS = 6, 3
 # Of a batch of four tasks in two groups, with two tables and state, after others, all in one process.
 SMALL = {
     "files of tables": 18,
-    "pages": 15,
-    "audits": 13,
+    "pages": 14,
+    "audits": 10,
     "receipts": 10,
     "Delta logs": 8,
     "landed files": 10,

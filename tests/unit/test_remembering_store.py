@@ -20,11 +20,12 @@ STAY = (
     "p/swapped/3.json",
     "p.backfill-3/backfill.json",
 )
+OWN = ("p/audits/3/attempt-0/tables.zip", "p/audits/3/attempt-0/judgement.json", "p/docs/batch-3-attempt-0.html")
 CHANGE = (
     "p/turns/3/check.json",
     "p/docs/index.json",
     "docs/pipelines/p.json",
-    "p/audits/3/attempt-0/judgement.json",
+    *OWN,
     "p/incidents/newest",
     "p/swept.json",
     "p.backfill-3/comparison.json",
@@ -73,6 +74,16 @@ def test_what_may_change_is_asked_for_each_time(key: str) -> None:
     assert store.get(key) == b"second"
     there.delete(key)
     assert store.get(key) is None
+
+
+@pytest.mark.parametrize("key", OWN)
+def test_what_this_process_wrote_of_its_attempt_is_not_fetched(key: str) -> None:
+    there = MemoryStore()
+    store = RememberingStore(there)
+    store.put(key, b"ours")
+    there.delete(key)
+    assert store.get(key) == b"ours"
+    assert RememberingStore(there).get(key) is None
 
 
 @pytest.mark.parametrize("key", STAY)
