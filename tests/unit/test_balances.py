@@ -6,20 +6,25 @@ from collections import Counter
 from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from coset.batches.backfills.gaps import gaps
 from coset.batches.balances import EVERY, balance, settled
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Entry
+from partitioning.model.ledger_balance import LedgerBalance
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Decision, GivenUp, Verdict
 from partitioning.values import replace
+from tests.examples import examples
 from tests.memory_store import MemoryStore
 from tests.plans import plan_of, tails, tails_found
 
 LAST = 3 * EVERY + 40
+BALANCES = [f"tail_activity/balances/{number}.json" for number in (1, 2, 3)]
 CHANCE = Random(26)
 
 
@@ -82,6 +87,29 @@ def test_the_gaps_of_all_batches_are_known_from_the_last_hundred(batches: tuple[
     assert len(lost) > 3 < len(skipped)
     told = [f"{gap.range} batch {gap.why.split('batch ')[1].split()[0]}" for gap in found]
     assert told == [*skipped, *lost]
+
+
+@given(data=st.data())
+@settings(deadline=None, max_examples=examples(20))
+def test_after_any_batch_and_whichever_balances_are_gone_it_is_what_all_plans_before_add_up_to(
+    batches: tuple[Ledger, list[Plan]], data: st.DataObject
+) -> None:
+    ledger, plans = batches
+    published = published_by(ledger, plans)
+    last = data.draw(st.sampled_from(published))
+    gone = data.draw(st.sets(st.sampled_from([key for key in BALANCES if ledger.store.head(key)])))
+    stored = {key: ledger.store.get(key) for key in gone}
+    wanted = LedgerBalance(ledger.pipeline)
+    for plan in published:
+        wanted = wanted.then(plan) if plan.batch <= last.batch else wanted
+    try:
+        for key in gone:
+            ledger.store.delete(key)
+        found = balance(ledger, last)
+    finally:
+        for key, data_of in stored.items():
+            ledger.store.put(key, data_of or b"")
+    assert found == wanted
 
 
 def test_a_balance_says_which_batch_wrote_a_table_last(batches: tuple[Ledger, list[Plan]]) -> None:
