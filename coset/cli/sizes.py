@@ -24,6 +24,7 @@ from partitioning.authoring.toml_writer import to_toml
 from partitioning.commands import Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
+from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan
 from partitioning.model.schemes import Scheme
 from partitioning.model.statistics import Statistics
@@ -114,9 +115,9 @@ def told(compared_on: Basis, compared: Compared, hot: tuple[HotKey, ...] | None)
     if compared.splits:
         yield _hot_splits(compared.splits)
     if compared.joins:
-        yield _hot_joins(compared.joins)
+        yield _hot_own("Hot keys of joins, split", HotKeys.SPLIT, "would have tasks", compared.joins)
     if compared.own:
-        yield _hot_own(compared.own)
+        yield _hot_own("Hot keys, each in a task of its own", HotKeys.OWN_TASK, "would have task", compared.own)
 
 
 _NO_HISTORY = "No batch was published yet, so the proposal goes by bytes only."
@@ -204,45 +205,27 @@ def _hot_splits(splits: Sequence[HotSplit]) -> Table:
     return Table("Hot keys, split", columns, rows, notes)
 
 
-def _hot_joins(keys: Sequence[HotOwn]) -> Table:
-    columns = ("key", "stage", "has", "is in task", "would have tasks", "longest task", "reads again at most")
+def _hot_own(title: str, hot_keys: HotKeys, would_have: str, keys: Sequence[HotOwn]) -> Table:
+    columns = ("key", "stage", "has", "is in task", would_have, "longest task", "reads again at most")
     rows = [
         (
             own.key,
             own.stage,
             percent(own.of_stage),
             str(own.beside),
-            f"{own.task} to {own.task + own.tasks - 1}",
+            str(own.task) if own.tasks == 1 else f"{own.task} to {own.task + own.tasks - 1}",
             _shorter(own.longest),
             f"+{size(own.reads_again)}",
         )
         for own in keys[:_MOST_HOT]
     ]
-    notes = ['`hot_keys = "split"` in a settings file plans the next batch so.', *_heaviest(len(keys))]
-    return Table("Hot keys of joins, split", columns, rows, notes)
+    notes = [f'`hot_keys = "{hot_keys}"` in a settings file plans the next batch so.', *_heaviest(len(keys))]
+    return Table(title, columns, rows, notes)
 
 
 def _shorter(longest: Fraction) -> str:
     """How much shorter the longest task would be."""
     return f"−{percent(max(Fraction(0), 1 - longest))}"
-
-
-def _hot_own(keys: Sequence[HotOwn]) -> Table:
-    columns = ("key", "stage", "has", "is in task", "would have task", "longest task", "reads again at most")
-    rows = [
-        (
-            own.key,
-            own.stage,
-            percent(own.of_stage),
-            str(own.beside),
-            str(own.task),
-            _shorter(own.longest),
-            f"+{size(own.reads_again)}",
-        )
-        for own in keys[:_MOST_HOT]
-    ]
-    notes = ['`hot_keys = "own task"` in a settings file plans the next batch so.', *_heaviest(len(keys))]
-    return Table("Hot keys, each in a task of its own", columns, rows, notes)
 
 
 def _heaviest(count: int) -> list[str]:

@@ -9,6 +9,7 @@ from typing import assert_never
 
 from partitioning.model.graph import Op, Step, waiting
 from partitioning.model.plan import Plan, StateInput
+from partitioning.model.reasons import OwnTasks
 from partitioning.model.statistics import Statistics
 from partitioning.model.watermarks import EventTime
 from partitioning.sections import Section, many, percent
@@ -134,10 +135,14 @@ def _grows(step: Step) -> bool:
 
 
 def _one_key(plan: Plan, last: Statistics | None) -> Iterator[OneKey]:
+    whys = [stage.why for stage in plan.stages]
+    shared = {(own.ranged, own.key) for why in whys if isinstance(why, OwnTasks) for own in why.keys}
     for stream in plan.streams:
         column, count = stream.declared.key, last.records.get(stream.name, 0) if last else 0
         records, key = max(_by_key(stream.name, last), default=(0, ""))
         held = [partition.records for partition in stream.partitions]
+        if (stream.name, key) in shared:
+            continue
         if count >= _ENOUGH and records >= _NEARLY_ALL * count:
             yield OneKey(stream.name, column, min(Fraction(records, count), Fraction(1)), key)
         elif len(held) > 1 and sum(held) >= _ENOUGH and max(held) == sum(held):

@@ -16,6 +16,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.diff.plan_diff import diff
 from partitioning.documents.document import decode, encode
 from partitioning.explain.reason_texts import stage_reason
+from partitioning.explain.surprises import OneKey, surprises
 from partitioning.hashes import placement_hash
 from partitioning.model.graph import Join, Op, Step
 from partitioning.model.hot_keys import HotKeys
@@ -359,6 +360,13 @@ def test_a_hot_key_of_a_join_is_to_be_split_and_needs_nothing_once_it_is() -> No
     assert 0.99 < key.of_task <= 1.01
     (key,) = hot_keys(planned(joined("full"), settings=Settings()), figures({"flights": HOT}))
     assert key.remedy != SPLIT
+
+
+def test_a_key_that_is_nearly_all_of_a_stream_does_not_surprise_where_it_is_shared() -> None:
+    last = replace(figures({"flights": HOT}), records={"flights": HOT})
+    for settings, found in ((Settings(), ["bot"]), (SPLITTING, [])):
+        plan = planned(settings=settings)
+        assert [each.key for each in surprises(plan, last) if isinstance(each, OneKey)] == found
 
 
 def test_a_dag_has_room_for_it() -> None:
