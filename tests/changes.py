@@ -162,8 +162,7 @@ class Changing(World):
     def _going_on(self, refusals: Mapping[str, Kind]) -> tuple[str, ...]:
         """The steps that go on with what they kept, of those for which it may be asked."""
         able = {branch.keeps for branch in self.planned() if self.wanted.can_go_on(branch)}
-        # Of a meeting, only what comes before its steps ever changes.
-        able |= {step for meeting in self.planned_meetings() for step in meeting.keeps if step in self.met.meant}
+        able |= {step for meeting in self.planned_meetings() for step in self.met.can_go_on(meeting)}
         return tuple(step for step in refusals if step in able and self.goes_on)
 
     def batch(self, settings: Settings = DEFAULTS) -> Plan | None:
@@ -355,10 +354,16 @@ def adds_a_meeting(world: Changing, chance: random.Random) -> None:
 
 
 def changes_a_meeting(world: Changing, chance: random.Random) -> None:
-    """It has other records or another name, or is left out."""
+    """It has other records or another name, gives others alone, waits for another time, or is left out."""
     if world.meetings:
         world.meetings.remove(meeting := chance.choice(world.meetings))
-        changed = chance.choice(({"every": chance.choice((1, 2, 3))}, {"step": world.next_name("s")}, {}))
+        # Of its own, so that nothing else of a history depends on it.
+        times = random.Random(f"{chance.getstate()} times")
+        choices: tuple[dict[str, Any], ...] = {"every": chance.choice((1, 2, 3))}, {"step": world.next_name("s")}, {}
+        changed = chance.choice(choices)
+        if changed and meeting.how != AS_OF:
+            others: tuple[dict[str, Any], ...] = {}, {"how": "left"}, {"how": "full"}, {"within": 20}
+            changed |= times.choice(others)
         world.meetings += [replace(meeting, **changed)] if changed else []
 
 

@@ -36,6 +36,7 @@ class Meeting:
     how: str
     # Which records of mine there are: those of which this divides the number.
     every: int = 1
+    within: int = WITHIN
 
     @property
     def streams(self) -> tuple[str, str]:
@@ -49,7 +50,7 @@ class Meeting:
     @property
     def lasts(self) -> tuple[int, int]:
         """How long the records of each stream are kept."""
-        return (WAIT, KEEP) if self.how == AS_OF else (2 * WITHIN, 2 * WITHIN)
+        return (WAIT, KEEP) if self.how == AS_OF else (2 * self.within, 2 * self.within)
 
     def add_to(self, pipeline: Pipeline) -> None:
         mine = pipeline.flow(self.mine).filter(f"number % {self.every} = 0", name=f"{self.table}.mine")
@@ -61,23 +62,30 @@ class Meeting:
             said |= {"keep": KEEP * MINUTE, "wait": WAIT * MINUTE, "deletes": f"number % {GONE} = 0"}
             mine.join_as_of(theirs, columns, **said).write(self.table)
         else:
-            mine.join_within(theirs, columns, within=WITHIN * MINUTE, how=self.how, **said).write(self.table)
+            mine.join_within(theirs, columns, within=self.within * MINUTE, how=self.how, **said).write(self.table)
 
     def meaning(self) -> tuple[object, ...]:
         """What has to be the same of each stream for what is kept to mean the same."""
         return (self.mine, self.every), self.theirs
+
+    @property
+    def waits(self) -> tuple[bool, bool]:
+        """Whether records of each stream are given alone once they have waited."""
+        return True, self.how == "full"
 
 
 @dataclass
 class Met:
     """What the tables of meetings have to hold.
 
-    `known` are the records that steps go on from, `meant` what they mean, `passed` the watermarks by which they went.
+    `known` are the records that steps go on from, `meant` what they mean, `waited` how long they waited for each other,
+    `passed` the watermarks by which they went.
     """
 
     tables: dict[str, list[Pair]] = field(default_factory=dict)
     known: dict[str, list[_Record]] = field(default_factory=dict)
     meant: dict[str, object] = field(default_factory=dict)
+    waited: dict[str, int] = field(default_factory=dict)
     passed: dict[str, int | None] = field(default_factory=dict)
     batches: int = 0
 
@@ -86,11 +94,20 @@ class Met:
         found = {}
         for meeting in meetings:
             for step, meaning in zip(meeting.keeps, meeting.meaning(), strict=True):
-                if step in self.meant and self.meant[step] != meaning:
+                if step in self.meant and (self.meant[step] != meaning or self._waited_otherwise(meeting, step)):
                     found[step] = Kind.STATE_CHANGED
                 elif step not in self.meant and self.tables.get(meeting.table):
                     found[step] = Kind.STATE_BEGINS
         return found
+
+    def can_go_on(self, meeting: Meeting) -> Iterator[str]:
+        """The steps of which only what comes before them has changed."""
+        there = (step for step in meeting.keeps if step in self.meant)
+        yield from (step for step in there if not self._waited_otherwise(meeting, step))
+
+    def _waited_otherwise(self, meeting: Meeting, step: str) -> bool:
+        waits = dict(zip(meeting.keeps, meeting.waits, strict=True))
+        return waits[step] and self.waited[step] != meeting.within
 
     def after(
         self, meetings: Sequence[Meeting], read: Mapping[str, Sequence[int]], anew: Iterable[str], marks: Marks
@@ -98,12 +115,13 @@ class Met:
         """A batch is published, in which these steps began anew, it `read` these numbers of the streams, and went by
         these watermarks."""
         before = replace(self, known=self.known | {step: [] for step in anew})
-        self.known, self.meant, self.passed = {}, {}, {}
+        self.known, self.meant, self.waited, self.passed = {}, {}, {}, {}
         self.batches += 1
         for meeting in meetings:
             times = [marks.time.get(name) for name in meeting.streams]
             reached = None if None in times else min(time for time in times if time is not None)
-            over = _latest(*(before.passed.get(step) for step in meeting.keeps))
+            reached_before = _latest(*(before.passed.get(step) for step in meeting.keeps))
+            over = None if reached_before is None else reached_before - meeting.within
             sides = []
             for number, step in enumerate(meeting.keeps):
                 numbers = read[meeting.streams[number]]
@@ -111,30 +129,34 @@ class Met:
                 was = before.passed.get(step)
                 now = _latest(was, reached)
                 sides.append(_Side(before.known.get(step, []), new, was, now, meeting.lasts[number]))
-                self.meant[step], self.passed[step] = meeting.meaning()[number], now
+                self.meant[step], self.waited[step] = meeting.meaning()[number], meeting.within
+                self.passed[step] = now
             rows = (
                 _as_of(sides[0], sides[1])
                 if meeting.how == AS_OF
-                else _within(sides[0], sides[1], is_full=meeting.how == "full")
+                else _within(sides[0], sides[1], meeting.within, is_full=meeting.how == "full")
             )
             self.tables[meeting.table] = [*self.tables.get(meeting.table, []), *rows]
             mine, theirs = (side.kept() for side in sides)
             if meeting.how == AS_OF:
                 theirs += sides[1].newest_over()
+            if meeting.how != "full":
+                # When they came is not kept.
+                mine, theirs = ([replace(one, batch=0, over=None) for one in side] for side in (mine, theirs))
             self.known |= dict(zip(meeting.keeps, (mine, theirs), strict=True))
 
 
 @dataclass(frozen=True)
 class _Record:
-    """A number, in which batch it came, and the watermark by which records were over then."""
+    """A number, in which batch it came, and before which number records were over then."""
 
     number: int
     batch: int
-    passed: int | None
+    over: int | None
 
     def came_when_over(self, other: _Record) -> bool:
         """Whether it came after another one had waited in vain."""
-        return other.batch < self.batch and self.passed is not None and other.number < self.passed - WITHIN
+        return other.batch < self.batch and self.over is not None and other.number < self.over
 
 
 @dataclass(frozen=True)
@@ -171,22 +193,22 @@ class _Side:
         return list({key_of(record.number): record for record in over}.values())
 
 
-def _within(mine: _Side, theirs: _Side, *, is_full: bool) -> Iterator[Pair]:
+def _within(mine: _Side, theirs: _Side, within: int, *, is_full: bool) -> Iterator[Pair]:
     # What was given alone gets no partner any more, and is none of what came later.
     pairs = [
         (one, other, is_new or is_too)
         for one, is_new in mine.records()
         for other, is_too in theirs.records()
         if key_of(one.number) == key_of(other.number)
-        and abs(one.number - other.number) <= WITHIN
+        and abs(one.number - other.number) <= within
         and not other.came_when_over(one)
         and not (is_full and one.came_when_over(other))
     ]
     yield from ((key_of(one.number), one.number, other.number) for one, other, is_new in pairs if is_new)
     met, met_theirs = {one for one, _, _ in pairs}, {other for _, other, _ in pairs}
-    yield from ((key_of(one.number), one.number, None) for one in mine.closing(WITHIN) if one not in met)
+    yield from ((key_of(one.number), one.number, None) for one in mine.closing(within) if one not in met)
     if is_full:
-        alone = (other for other in theirs.closing(WITHIN) if other not in met_theirs)
+        alone = (other for other in theirs.closing(within) if other not in met_theirs)
         yield from ((key_of(other.number), None, other.number) for other in alone)
 
 

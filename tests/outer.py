@@ -74,6 +74,8 @@ def pairs_of(arrived: Arrived, how: str) -> list[Pair]:
 class Outer:
     """A pipeline that joins clicks with views in time, batch by batch."""
 
+    within = WITHIN
+
     def __init__(self, store: Store, how: str) -> None:
         self.store, self.how = store, how
         self.source = f"{store.root}/topics"
@@ -86,7 +88,7 @@ class Outer:
             for name in ("clicks", "views")
         )
         columns, times = "clicks.id AS click, views.id AS view", ("clicks.seen", "views.seen")
-        clicks.join_within(views, columns, times=times, within=WITHIN * MINUTE, how=self.how, name="pairs").write(
+        clicks.join_within(views, columns, times=times, within=self.within * MINUTE, how=self.how, name="pairs").write(
             "pairs"
         )
         return pipeline

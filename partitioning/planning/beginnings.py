@@ -18,6 +18,7 @@ from partitioning.model.plan import Plan, PlannedStream
 from partitioning.planning.kept_before import kept_before, still_asked
 from partitioning.planning.kept_columns import columns_of, declaration, undeclared
 from partitioning.planning.origins import Origins, differences
+from partitioning.planning.waits import waits_changed
 from partitioning.sections import many
 from partitioning.values import Value
 
@@ -69,10 +70,11 @@ def beginnings(now: Graph, before: Graph, written: Mapping[str, int | None]) -> 
                 yield Beginning(step.name, tables, renamed=_renamed(step, now, kept, were, are))
             continue
         was = kept[name]
-        itself, ways = tuple(_itself(was, step)), declaration(was, step)
+        itself, ways = (*_itself(was, step), *waits_changed(was, before, step, now)), declaration(was, step)
         changes = (*itself, *(() if still_asked(step, was).migrates else _before(was, step, were, are)))
         if changes:
-            yield Beginning(step.name, tables, changes, bool(itself), ways=ways if len(itself) == 1 else "")
+            columns = [noun for noun, _, _ in itself] == ["columns"]
+            yield Beginning(step.name, tables, changes, bool(itself), ways=ways if columns else "")
 
 
 def replaced(before: Plan, now: Plan) -> dict[str, str]:

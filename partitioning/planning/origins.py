@@ -146,13 +146,21 @@ def _rows(step: Step) -> str:
         op, texts = Op.FILTER.value, tuple(f"({text}) IS NOT TRUE" for text in texts)
     if step.op is Op.JOIN:
         op = f"{''.join(f'{kind.lower()} ' for kind in _JOIN.findall(step.sql))}{op}"
-    within = f" within {timedelta(microseconds=int(near[1]))}" if (near := _NEAR.search(step.sql)) else ""
+    apart = near(step)
+    within = "" if apart is None else f" within {timedelta(microseconds=apart)}"
     if step.state and step.state.of_lives:
         within = f" kept {timedelta(microseconds=step.state.microseconds)}"
     # Partial results are combined by key afterwards, whichever task has made them.
     matters = step.op is not Op.PARTIAL and (step.rekeys or (step.keyed and step.op is not Op.TABLE))
     by = f" by {step.key} ({step.key_format})" if matters else ""
     return f"{op} {', '.join(texts)}".rstrip() + within + by
+
+
+def near(step: Step) -> int | None:
+    """By how many microseconds the times of records may differ that an inner join in time puts together; None of other
+    steps."""
+    found = _NEAR.search(step.sql)
+    return int(found[1]) if found else None
 
 
 def _columns(step: Step) -> Iterator[tuple[str, str]]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import random
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from coset.batches import steps
 from coset.testing import run
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from tests.examples import few
 from tests.histories import Click
-from tests.outer import END, LATE, WITHIN, Outer, Pair, pairs_of, some
+from tests.outer import END, LATE, MINUTE, WITHIN, Outer, Pair, pairs_of, some
 from tests.running import run_and_publish, run_and_publish_unjudged, task_receipts
 
 # A minute of the year 11,476, which no step believes.
@@ -93,6 +96,59 @@ def test_what_was_given_alone_is_no_partner_of_what_comes_later_while_it_is_kept
     if how == "full":
         given += [("a", None, 8), ("e", None, 8)]
     assert outer.pairs() == sorted(given, key=repr)
+
+
+@pytest.mark.parametrize("within", [WITHIN - 4, WITHIN + 4])
+def test_another_time_to_wait_begins_anew_by_name_only(store: Store, within: int) -> None:
+    """By it, some that were given alone would be given again, or never, and some would have partners that they did not
+    meet."""
+    outer = Outer(store, "full")
+    outer.batch([Click("a", 1, 10), Click("b", 2, 13)], [Click("c", 3, 10)])
+    last = [Click(key, END, 11 + WITHIN + LATE) for key in "efghijklm"]
+    outer.batch(last, last)
+    ref = outer.plan()
+    assert ref is not None
+    run_and_publish_unjudged(ref)
+    outer.within = within
+    outer.land([Click("z", 7, 30)], [])
+    with pytest.raises(Refused, match=f"its time to wait changed from 0:10:00 to 0:{within:02}:00") as refused:
+        outer.plan()
+    assert [finding.where for finding in refused.value.findings] == [
+        f"state of pairs.{side}, left by batch 2" for side in ("clicks", "views")
+    ]
+    anew = Settings.parse(begin_anew=["pairs.clicks", "pairs.views"])
+    planned, _ = steps.plan(outer.pipeline, store.root, anew)
+    assert planned is not None
+    run_and_publish_unjudged(planned)
+    outer.close()
+    assert outer.pairs() == [("a", 1, None), ("c", None, 3), ("z", 7, None)]
+
+
+def test_what_was_kept_for_too_short_a_time_to_be_given_alone_begins_anew_by_name_only(store: Store) -> None:
+    """Some would be given alone whose partners are not known any more."""
+
+    def joined(**said: Any) -> Pipeline:
+        made = Pipeline("outer", source=outer.source)
+        clicks, views = (made.stream(name, key="k", partitions=3, time="seen") for name in ("clicks", "views"))
+        times, columns = ("clicks.seen", "views.seen"), "clicks.id AS click, views.id AS view"
+        clicks.join_within(views, columns, times=times, name="pairs", **said).write("pairs")
+        return made
+
+    outer = Outer(store, "inner")
+    outer.land([Click("a", 1, 10)], [Click("a", 2, 12)])
+    ref, _ = steps.plan(joined(within=10 * MINUTE, keep=15 * MINUTE), store.root)
+    assert ref is not None
+    run_and_publish_unjudged(ref)
+    outer.land([Click("b", 3, 20)], [])
+    with pytest.raises(Refused, match=r"its time to keep records changed from 0:15:00 to 0:20:00"):
+        steps.plan(joined(within=10 * MINUTE, how="left"), store.root)
+    with pytest.raises(Refused, match=r"its time to wait changed from 0:10:00 to 0:07:00"):
+        steps.plan(joined(within=7 * MINUTE, how="left"), store.root)
+    longer, _ = steps.plan(joined(within=10 * MINUTE, keep=20 * MINUTE), store.root)
+    assert longer is not None
+    run_and_publish_unjudged(longer)
+    outer.land([Click("c", 4, 20)], [])
+    assert steps.plan(joined(within=10 * MINUTE, how="left"), store.root)[0] is not None
 
 
 def test_records_without_a_time_that_counts_are_given_alone_in_their_own_batch(store: Store) -> None:
