@@ -55,9 +55,6 @@ def decide(attempt: Attempt, why: Judged, measured: Sequence[Measured] = (), log
     receipt or a file is missing or is not what it should be, and Conflict if the batch was abandoned meanwhile.
     """
     ledger, plan, identity, began = attempt.ledger, attempt.plan, digest(attempt.plan), now()
-    stored = ledger.verdict(plan.batch)
-    if stored is not None and (stored.decision, stored.plan) == (Decision.PUBLISH, identity):
-        return stored
     owner = Owner.here(ledger.store, ledger.pipeline)
     logs = logs or Logs()
     for write in plan.writes():

@@ -31,7 +31,7 @@ SMALL = {
     "Delta logs": 8,
     "landed files": 10,
     "state and exchanges": 9,
-    "verdicts": 7,
+    "verdicts": 6,
     "swaps": 4,
     "turns": 6,
     "plans": 4,
