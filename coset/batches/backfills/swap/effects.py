@@ -114,18 +114,28 @@ def _replacements(store: Store, swap: Swap) -> Iterator[tuple[str, Replacement]]
 
 def rows_beside(ledger: Ledger, plan: Plan, table: str, files: Sequence[Artefact]) -> list[Artefact]:
     """The files with the other rows of an upserted table after a batch of a backfill, which wrote `files`: those of the
-    batches before it in the same backfill that it leaves in place."""
-    earlier, before = list[int](), ledger.published_before(plan.batch)
-    while before is not None and before.pipeline == plan.pipeline:
-        earlier.append(before.batch)
-        before = ledger.published_before(before.batch)
-    rows: dict[int, list[Artefact]] = {}
-    for batch in reversed(earlier):
-        for write, of_batch in _all_rows(ledger, batch):
-            if write.declared.table == table:
-                rows = _after(rows, write, of_batch)
+    batches before it in the same backfill that it leaves in place. It looks back only until it knows all partitions."""
     touched = {part.partition for file in files for part in file.parts}
-    return [file for partition, held in rows.items() if partition not in touched for file in held]
+    rows, left = dict[int, list[Artefact]](), _partitions(plan, table) - touched
+    before = ledger.published_before(plan.batch)
+    while left and before is not None and before.pipeline == plan.pipeline:
+        for write, of_batch in _all_rows(ledger, before.batch):
+            if write.declared.table == table:
+                rows = _after({}, write, of_batch) | rows
+                left = set() if write.anew else left - rows.keys()
+        before = ledger.published_before(before.batch) if left else None
+    return [file for partition, held in sorted(rows.items()) if partition not in touched for file in held]
+
+
+def _partitions(plan: Plan, table: str) -> set[int]:
+    """The partitions of an upserted table: those of what its step keeps."""
+    stage, write = next(
+        (stage, write) for stage in plan.stages for write in stage.writes if write.declared.table == table
+    )
+    state = next(step.state for step in stage.steps if step.name == write.declared.step)
+    assert state
+    assert state.placement is not None
+    return set(range(state.placement.partitions))
 
 
 def _after(
