@@ -110,7 +110,7 @@ class Ledger:
         return self.original.plan(batch) if own is None and self.original else own
 
     def verdict(self, batch: int) -> Verdict | None:
-        own = self._get(Verdict, self.key("verdicts", batch))
+        own = self._own_verdict(batch)
         if own is None and self.original and not self.has_plan(batch):
             return self.original.verdict(batch)
         return own
@@ -122,8 +122,7 @@ class Ledger:
             yield own
         pipeline = self.original.pipeline if self.original else self.pipeline
         for again in numbered(self.store, Backfill, partial(key_of, pipeline)):
-            verdict = self._get(Verdict, Ledger(self.store, again.name).key("verdicts", batch))
-            if verdict is not None:
+            if batch in again.batches and (verdict := Ledger(self.store, again.name)._own_verdict(batch)) is not None:
                 yield verdict
 
     def published(self, batch: int) -> Verdict | None:
@@ -312,6 +311,9 @@ class Ledger:
                 parent_batch=parent.batch,
                 parent_parent=digest(parent),
             )
+
+    def _own_verdict(self, batch: int) -> Verdict | None:
+        return self._get(Verdict, self.key("verdicts", batch))
 
     def _get(self, kind: type[D], key: str) -> D | None:
         data = self.store.get(key)

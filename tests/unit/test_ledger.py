@@ -17,6 +17,7 @@ from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.numbered import numbered
 from partitioning.documents.store import AT_ONCE, Entry
 from partitioning.errors import Conflict, Refused
+from partitioning.model.backfill import Backfill, key_of
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import Forgetting
 from partitioning.model.receipt import Receipt
@@ -253,6 +254,33 @@ def test_a_plan_is_decoded_once_as_long_as_its_bytes_stay(ledger: Ledger, monkey
     other = plan_of(tails(), tails_found(), batch=0, parent="sha256:1")
     ledger.store.put(key, pack(encode(other)))
     assert ledger.plan(0) == other
+
+
+class Noting(MemoryStore):
+    """Notes what it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = list[str]()
+
+    def get(self, key: str) -> bytes | None:
+        self.asked.append(key)
+        return super().get(key)
+
+
+def test_the_verdicts_on_a_batch_are_its_own_and_those_of_its_backfills_and_others_are_not_asked() -> None:
+    store = Noting()
+    ledger = Ledger(store, "tail_activity")
+    wanted = [decide(ledger, put_plan(ledger))]
+    for number in range(40):
+        again = Backfill("tail_activity", number, (0,) if number == 30 else (number + 1,), "", "ana", "why", "now")
+        store.put_new(key_of("tail_activity", number), encode(again))
+        if 0 in again.batches:
+            run = Ledger(store, again.name)
+            wanted.append(decide(run, run.put_plan(replace(put_plan(ledger), pipeline=again.name))))
+    store.asked.clear()
+    assert list(ledger.verdicts(0)) == wanted
+    assert len([key for key in store.asked if "/verdicts/" in key]) == 2
 
 
 class Waiting(MemoryStore):
