@@ -35,6 +35,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Conflict, CosetError, Refused
+from partitioning.hashes import placement_hash
 from partitioning.model.backfill import Swapped
 from spark_jobs.engine import order_steps as steps_of_kernel
 from spark_jobs.tables.table_schema import folder
@@ -475,3 +476,18 @@ def test_gaps_are_what_was_skipped_and_what_was_given_up(store: Store, tmp_path:
     ]
     history.publish(history.plan(Settings(), 4), judged=False)
     assert len(gaps(ledger)) == 1
+
+
+def test_a_backfill_in_which_an_upserted_table_moves_has_each_key_once(store: Store, tmp_path: Path) -> None:
+    """All keys move from some of its partitions to others, and nothing is left in the first."""
+    history = Batches(store, tmp_path)
+    first, *others = [key for key in map("key-{}".format, range(60)) if placement_hash(key) % 8 >= 4]
+    for number, partitions in enumerate((4, 8, 8)):
+        clicks = [Click(key, 20 + number, number) for key in others]
+        history.land([*clicks, Click(first, 21 if number < 2 else 5, number)], [], partitions)
+        ref = history.plan(Settings(), partitions)
+        history.publish(ref, judged=False)
+    assert next(write.anew for write in ref.load()[1].writes() if write.declared.table == "newest")
+    backfill = history.backfilled(Asked(0, 2, Settings.parse(scheme="cogroup")), 8, threshold=10)
+    actions.swap(store, backfill, digest(actions.comparison(store, backfill)), "")
+    assert [row[:2] for row in history.seen("newest")] == sorted([(first, 21), *((key, 22) for key in others)])

@@ -158,6 +158,24 @@ def test_only_the_partitions_of_the_keys_that_came_are_written(store: Store, tmp
     assert held(store)["now"] == [("key-8", 1, 4)]
 
 
+def test_a_table_that_comes_later_has_what_its_step_kept_before(store: Store, tmp_path: Path) -> None:
+    def newest(*modes: str) -> Callable[[str, int], Pipeline]:
+        def pipeline(source: str, partitions: int) -> Pipeline:
+            made = Pipeline("kept", source=source)
+            latest = made.stream("clicks", key="k", partitions=partitions).latest("seen", name="latest")
+            for mode in modes:
+                latest.write(mode, mode=mode)
+            return made
+
+        return pipeline
+
+    keys = {f"key-{number}": 1 for number in range(40)}
+    Tables(store, tmp_path, newest("append")).batch(keys)
+    Tables(store, tmp_path, newest("append", "upsert"), 1).batch({"key-7": 2})
+    rows = delta(store, "upsert").to_pyarrow_table(columns=["k", "id"]).to_pylist()
+    assert {row["k"]: row["id"] for row in rows} == keys | {"key-7": 2}
+
+
 def test_a_key_is_deleted_and_comes_back(store: Store, tmp_path: Path) -> None:
     history = Tables(store, tmp_path)
     for identity, rows in ((1, [("key-1", 1, 1)]), (5, []), (10, []), (6, [("key-1", 6, 4)])):

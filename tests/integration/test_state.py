@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from coset.batches.publication import abandon
+from coset.testing import run
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -54,3 +57,17 @@ def test_any_history_gives_what_one_process_gives(batches: int, seed: int, store
 
 def _settings(chance: random.Random) -> Settings:
     return Settings.parse(scheme=chance.choice(SCHEMES), groups=chance.randint(1, 3))
+
+
+@pytest.mark.parametrize("cuts", [[4], [2, 2], [1, 1, 1, 1]])
+def test_a_duplicate_may_be_as_far_away_as_is_said_and_not_a_microsecond_farther(cuts: list[int]) -> None:
+    """Also where what it is a duplicate of is as old as anything that is still kept."""
+    pipeline = Pipeline("once", source="s3://landing/topics")
+    clicks = pipeline.stream("clicks", key="k", partitions=1)
+    span = timedelta(microseconds=20)
+    once = clicks.distinct("id", time="make_timestamp(t)", within=span, keep=span, name="once")
+    once.select("id, t").write("once")
+    records = [{"k": "a", "id": number, "t": time} for number, time in ((1, 0), (2, 20), (1, 20), (2, 41))]
+    rest = iter(records)
+    rows = run(pipeline, *({"clicks": [next(rest) for _ in range(cut)]} for cut in cuts))
+    assert [(row["id"], row["t"]) for row in rows["once"]] == [(1, 0), (2, 20), (2, 41)]

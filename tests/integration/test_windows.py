@@ -143,6 +143,15 @@ def test_what_comes_after_its_window_was_given_is_dropped_and_counted(begun: Beg
     ]
 
 
+def _passes(windowed: Windowed, minute: int) -> None:
+    """The watermark is there, and a batch has gone by it."""
+    last = [Click(key, 9, minute + LATE) for key in "abcdefgh"]
+    windowed.batch(last, last)
+    ref = windowed.plan()
+    assert ref is not None
+    run_and_publish_unjudged(ref)
+
+
 @pytest.mark.long
 def test_a_window_is_given_again_with_what_comes_late_until_it_is_kept_no_more(begun: Begun, tmp_path: Path) -> None:
     windowed = _closed(begun, "correct")
@@ -152,15 +161,10 @@ def test_a_window_is_given_again_with_what_comes_late_until_it_is_kept_no_more(b
     run_and_publish(ref, tmp_path)
     assert _dropped(ref) == (1, 0)
     assert windowed.windows() == [("a", 0, 2, 4), ("b", 0, 1, 2)]
-    last = [Click(key, 9, 15 + KEEP + LATE) for key in "abcdefgh"]
-    windowed.batch(last, last)
+    _passes(windowed, 14 + KEEP)
     in_time = windowed.batch([Click("a", 4, 2)], [])
     assert _dropped(in_time) == (1, 0)
-    last = [Click(key, 9, 16 + KEEP + LATE) for key in "abcdefgh"]
-    windowed.batch(last, last)
-    ref = windowed.plan()
-    assert ref is not None
-    run_and_publish_unjudged(ref)
+    _passes(windowed, 15 + KEEP)
     too_late = windowed.batch([Click("a", 5, 3)], [])
     assert _dropped(too_late) == (1, 1)
     assert windowed.windows()[0] == ("a", 0, 3, 8)
