@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
 from coset.batches import reported
-from coset.batches.backfills.swap.swaps import state_ledger, swaps, whole
+from coset.batches.backfills.swap.swaps import finish, state_ledger, swaps
 from coset.batches.code import changed_code, with_code
 from coset.batches.ends import known_after
 from coset.batches.history import statistics
@@ -33,7 +33,6 @@ from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.explain.explain import idle_tasks
 from partitioning.kinds import Kind
-from partitioning.model.backfill import Swap
 from partitioning.model.journal import JournalEntry, Lag, Part
 from partitioning.model.plan import Plan, PlannedWrite, Stage
 from partitioning.model.reasons import BeforeMoving, HotRanges, Unifying
@@ -72,11 +71,12 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS, *, 
     result tables.
     """
     began = now()
-    decided, logs = whole(store, pipeline.name), Logs()
+    finish(store, pipeline.name)
+    logs = Logs()
     standing = _standing(pipeline, store, logs)
     if not again and standing.open and standing.plan is not None and standing.verdict is None:
         _check_not_waiting(Ledger(store, pipeline.name), standing.plan.batch)
-    next_batch = _open(standing, settings) or _new(pipeline, store, standing, settings, logs, decided)
+    next_batch = _open(standing, settings) or _new(pipeline, store, standing, settings, logs)
     if next_batch.plan is None or next_batch.plan is standing.plan:
         return next_batch
     ledger = Ledger(store, pipeline.name)
@@ -93,8 +93,7 @@ def preview(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> 
     """What `take_up` would return. Stores nothing."""
     logs = Logs()
     standing = _standing(pipeline, store, logs)
-    decided = tuple(swaps(store, pipeline.name))
-    return _open(standing, settings) or _new(pipeline, store, standing, settings, logs, decided)
+    return _open(standing, settings) or _new(pipeline, store, standing, settings, logs)
 
 
 def _check_not_waiting(ledger: Ledger, batch: int) -> None:
@@ -125,13 +124,11 @@ def _open(standing: Standing, asked: Settings) -> NextBatch | None:
     return NextBatch(standing.plan, _taken_up_again(standing.plan, standing, asked))
 
 
-def _new(
-    pipeline: Pipeline, store: Store, standing: Standing, settings: Settings, logs: Logs, decided: Sequence[Swap]
-) -> NextBatch:
+def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Settings, logs: Logs) -> NextBatch:
     """Plan the batch after the last one."""
     pipeline = pipeline.expecting(settings.expectations)
     ledger = Ledger(store, pipeline.name)
-    published = standing.published
+    published, decided = standing.published, tuple(swaps(store, pipeline.name))
     if published is not None:
         # A backfill may have replaced the last published batch.
         ledger = state_ledger(store, pipeline.name, published.batch, decided)

@@ -32,7 +32,7 @@ SMALL = {
     "landed files": 10,
     "state and exchanges": 9,
     "verdicts": 6,
-    "swaps": 4,
+    "swaps": 5,
     "turns": 6,
     "plans": 4,
     "locality": 4,
