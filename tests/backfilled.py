@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from deltalake import DeltaTable
 
@@ -26,10 +27,14 @@ from tests.running import silently
 Rows = list[tuple[object, ...]]
 # How many minutes a window is long, and a key lives on.
 EVERY, LIFE = 4, 5
+# How long a window is corrected; how far apart records of a session may be, and how long it may be.
+CORRECTED, GAP, LONG = 6, 7, 24
 COLUMNS = {
     "counts": ["k", "n", "total", "_batch"],
     "newest": ["k", "id", "seen"],
     "windows": ["k", "n", "total", "window_start", "_batch"],
+    "corrected": ["k", "n", "total", "window_start", "_batch"],
+    "sessions": ["k", "n", "total", "window_start", "_batch"],
     "alive": ["k", "id", "seen", "_batch"],
     "ended": ["k", "id", "seen", "_batch"],
 }
@@ -45,8 +50,8 @@ def counted(threshold: int) -> Callable[[str, int], Pipeline]:
 
 
 def timed(threshold: int) -> Callable[[str, int], Pipeline]:
-    """Those of `counted`, and windows that are given when they close, the latest of keys until they expire, and what
-    expired."""
+    """Those of `counted`, and windows that are given when they close, or again with what comes late, sessions, the
+    latest of keys until they expire, and what expired."""
 
     def pipeline(source: str, partitions: int) -> Pipeline:
         one = Pipeline("kept", source=source)
@@ -56,6 +61,12 @@ def timed(threshold: int) -> Callable[[str, int], Pipeline]:
         chosen.windows(columns, time="seen", every=timedelta(minutes=EVERY), name="windows").write(
             "windows", lineage=True
         )
+        late: dict[str, Any] = {"late": "correct", "keep": timedelta(minutes=CORRECTED)}
+        chosen.windows(columns, time="seen", every=timedelta(minutes=EVERY), name="corrected", **late).write(
+            "corrected", lineage=True
+        )
+        sessions: dict[str, Any] = {"every": timedelta(minutes=LONG), "gap": timedelta(minutes=GAP)}
+        chosen.windows(columns, time="seen", name="sessions", **sessions).write("sessions", lineage=True)
         lives = chosen.latest("seen", time="seen", keep=timedelta(minutes=LIFE), name="alive")
         lives.write("alive", lineage=True)
         lives.expired(name="ended").write("ended", lineage=True)

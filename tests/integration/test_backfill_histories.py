@@ -34,7 +34,7 @@ from partitioning.errors import Conflict, Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.backfill import Backfill
 from partitioning.values import Value
-from tests.backfilled import EVERY, LIFE, Batches, goes_on, timed
+from tests.backfilled import CORRECTED, EVERY, GAP, LIFE, LONG, Batches, goes_on, timed
 from tests.examples import few
 from tests.histories import Click
 from tests.running import silently
@@ -48,9 +48,12 @@ Rows = list[tuple[object, ...]]
 
 
 class Timed(Value, frozen=True):
-    """What is kept of what goes by time: the records of open windows, and those of each life that is not over."""
+    """What is kept of what goes by time: the records of open windows, of those that may be corrected and of those with
+    sessions, and those of each life that is not over."""
 
     open: list[Click]
+    corrected: list[Click]
+    sessions: list[Click]
     lives: list[list[Click]]
 
 
@@ -58,6 +61,8 @@ class Given(Value, frozen=True):
     """What a batch gives of what goes by time, and what is kept then."""
 
     windows: Rows
+    corrected: Rows
+    sessions: Rows
     alive: Rows
     ended: Rows
     kept: Timed
@@ -69,25 +74,31 @@ def shown(click: Click) -> tuple[object, ...]:
 
 def timed_of(batches: Sequence[Sequence[Click]], watermarks: Sequence[int | None]) -> Iterator[Given]:
     """What batches give that have these records, each by its watermark."""
-    known, before = Timed([], []), None
+    known, before = Timed([], [], [], []), None
     for clicks, now in zip(batches, watermarks, strict=False):
-        windows = defaultdict[tuple[str | None, int], list[Click]](list)
-        for click in [*known.open, *(each for each in clicks if before is None or end_of(each) > before)]:
-            windows[click.key, end_of(click)].append(click)
+        windows = windows_of([*known.open, *(each for each in clicks if before is None or end_of(each) > before)])
         closed = {window for window in windows if now is not None and window[1] <= now}
+        corrected = list(corrected_of(known.corrected, clicks, before, now))
+        in_time = [*known.sessions, *(each for each in clicks if before is None or each.minute >= before)]
+        sessions = [
+            session
+            for session in lives_of(in_time, GAP, LONG)
+            if now is not None and is_over(session, now) and (before is None or not is_over(session, before))
+        ]
         lives = list(lives_of([click for life in known.lives for click in life] + list(clicks)))
         over = [life for life in lives if now is not None and life[-1].minute < now - LIFE]
         there = [life for life in lives if life not in over]
         touched = {life[0].key: life for life in there if life[0].key in {click.key for click in clicks}}
         known = Timed(
-            sorted(click for window, mine in windows.items() if window not in closed for click in mine), there
+            sorted(click for window, mine in windows.items() if window not in closed for click in mine),
+            sorted(each for each in [*known.corrected, *clicks] if now is None or end_of(each) > now - CORRECTED),
+            sorted(each for each in in_time if now is None or end_of(each, LONG) > now),
+            there,
         )
         yield Given(
-            [
-                (key, len(mine), sum(click.identity for click in mine), EPOCH + (end - EVERY) * MINUTE)
-                for (key, end), mine in windows.items()
-                if (key, end) in closed
-            ],
+            [row_of(mine, end - EVERY) for (key, end), mine in windows.items() if (key, end) in closed],
+            corrected,
+            [row_of(session, session[0].minute) for session in sessions],
             [shown(life[-1]) for life in touched.values()],
             [shown(life[-1]) for life in over],
             known,
@@ -95,16 +106,45 @@ def timed_of(batches: Sequence[Sequence[Click]], watermarks: Sequence[int | None
         before = now
 
 
-def end_of(click: Click) -> int:
-    """When its window ends."""
-    return click.minute - click.minute % EVERY + EVERY
+def windows_of(clicks: Iterable[Click]) -> dict[tuple[str | None, int], list[Click]]:
+    """The records of each key and window, by the window's end."""
+    windows = defaultdict[tuple[str | None, int], list[Click]](list)
+    for click in clicks:
+        windows[click.key, end_of(click)].append(click)
+    return windows
 
 
-def lives_of(clicks: Iterable[Click]) -> Iterator[list[Click]]:
-    """The records of each life of a key, those of a key in their order."""
+def row_of(clicks: Sequence[Click], start: int) -> tuple[object, ...]:
+    return clicks[0].key, len(clicks), sum(click.identity for click in clicks), EPOCH + start * MINUTE
+
+
+def corrected_of(kept: Sequence[Click], new: Sequence[Click], before: int | None, now: int | None) -> Iterator[Any]:
+    """The rows of windows that are over: those that were not before, and those that get records again."""
+    got = windows_of(new)
+    for (key, end), mine in windows_of([*kept, *new]).items():
+        is_first = before is None or end > before
+        is_again = (key, end) in got and before is not None and end > before - CORRECTED
+        if now is not None and end <= now and (is_first or is_again):
+            yield row_of(mine, end - EVERY)
+
+
+def is_over(session: Sequence[Click], now: int) -> bool:
+    """Whether nothing comes to a session any more."""
+    return session[-1].minute < now - GAP or end_of(session[0], LONG) <= now
+
+
+def end_of(click: Click, every: int = EVERY) -> int:
+    """When its window ends. Windows begin at multiples of their length from a Monday on, and a day has whole ones."""
+    return click.minute - click.minute % every + every
+
+
+def lives_of(clicks: Iterable[Click], apart: int = LIFE, within: int | None = None) -> Iterator[list[Click]]:
+    """The records of each life of a key, those of a key in their order; or of each session, if they have to be in one
+    window `within` which it is."""
     life = list[Click]()
     for click in sorted(clicks, key=lambda each: (each.key or "", each.minute, each.identity)):
-        if life and (life[-1].key != click.key or click.minute - life[-1].minute > LIFE):
+        is_elsewhere = life and within is not None and end_of(life[0], within) != end_of(click, within)
+        if life and (life[-1].key != click.key or click.minute - life[-1].minute > apart or is_elsewhere):
             yield life
             life = []
         life.append(click)
@@ -150,7 +190,13 @@ class Oracle:
     def kept(self, upto: int, otherwise: Run | None = None) -> dict[str, object]:
         """What each step goes on from after a batch."""
         timed = list(timed_of(self.chosen(upto, otherwise), self.watermarks))[-1].kept
-        return {"newest": self.newest(upto, otherwise), "windows.chosen": timed.open, "alive": timed.lives}
+        return {
+            "newest": self.newest(upto, otherwise),
+            "windows.chosen": timed.open,
+            "corrected.chosen": timed.corrected,
+            "sessions.chosen": timed.sessions,
+            "alive": timed.lives,
+        }
 
     @property
     def watermarks(self) -> list[int | None]:
@@ -166,10 +212,10 @@ class Oracle:
 
     def given(self) -> dict[str, Rows]:
         """What all batches gave of what goes by time."""
-        found: dict[str, Rows] = {"windows": [], "alive": [], "ended": []}
+        found: dict[str, Rows] = {"windows": [], "corrected": [], "sessions": [], "alive": [], "ended": []}
         for batch, each in enumerate(timed_of(self.chosen(len(self.records) - 1), self.watermarks)):
-            for table, rows in (("windows", each.windows), ("alive", each.alive), ("ended", each.ended)):
-                found[table] += [(*row, batch) for row in rows]
+            for table, rows in found.items():
+                rows += [(*row, batch) for row in getattr(each, table)]
         return {table: sorted(rows, key=repr) for table, rows in found.items()}
 
     def newest(self, upto: int, otherwise: Run | None = None) -> Rows:
