@@ -1,22 +1,20 @@
-"""`python -m bench`: make the workload once, run every party cold and warm, compare costs and results.
+"""`python -m bench`: every party answers each query over one workload, cold and warm; costs and results are compared.
 
-Coset reads and writes an S3 server on this machine, whose own cost is shown apart; the others read the same
-files from the local disk. Processor time is that of all processes of a party, warm is the median of all
-runs but the first. To reach: warm and with its proof, Coset takes at most 1/5 of plain PySpark's processor
-time and 1.5 times that of DuckDB alone, and shuffles nothing. The proof costs at most 20 % of the same run
-without it, in processor time and in wall time, with `--tasks 100` too.
+Coset reads and writes an S3 server on this machine, whose own cost is shown apart; the others read the same files from
+the local disk. Processor time is that of all processes of a party, warm is the median of all runs but the first.
+To reach: warm and with its proof, Coset takes at most 1/5 of plain PySpark's processor time, 1/2 of Comet's, 1/4 of
+Iceberg's and 1.5 times that of DuckDB alone, and shuffles nothing. The proof costs at most 20 % of the same run without
+it, in processor time and in wall time, with `--tasks 100` too. With `--page` the figures go into that page.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,10 +24,12 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from bench.measure import cpu_of, measured
+from bench.elsewhere import python_of, variables_of
+from bench.making import make, upload
+from bench.measure import cpu_of
+from bench.page_figures import put
 from bench.party import PARTIES
-from bench.workload import Workload
-from coset.batches.runners.spark_settings import environment
+from bench.workload import Query, Workload
 from coset.cli.output import console
 from coset.sources.s3 import s3_filesystem, split
 from demo.s3_server import start_server
@@ -37,11 +37,10 @@ from demo.s3_server import start_server
 _FOLDER = Path(".coset/bench")
 # What the proof may cost, of the same run without it.
 _PROOF = 0.2
-_CHECKSUMS = """
-    SELECT count(*), sum(views), sum(viewed), sum(clicks), sum(clicked),
-           bit_xor(hash(key, views::BIGINT, viewed::BIGINT, clicks::BIGINT, clicked::BIGINT))
-    FROM result
-"""
+# At most so many times a party's processor time may Coset take with its proof.
+_MOST = {"pyspark": 0.2, "comet": 0.5, "iceberg": 0.25, "duckdb": 1.5, "duckdb-cosets": 1.5}
+_TITLES = ("party", "cold", "warm", "peak memory", "shuffled", "S3 server", "warm CPU × Coset's")
+Figures = Mapping[str, Mapping[str, Any]]
 
 
 def main() -> int:
@@ -52,128 +51,147 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true", help="print the figures for machines")
     parser.add_argument("--only", nargs="+", choices=PARTIES, default=list(PARTIES), help="these parties only")
+    parser.add_argument("--query", type=Query, choices=list(Query), nargs="+", default=list(Query), help="these only")
     parser.add_argument("--tasks", type=int, help="run so many tasks of Coset; by default, one for each coset")
-    parser.add_argument("--party", choices=PARTIES, help=argparse.SUPPRESS)
+    parser.add_argument("--page", type=Path)
     asked = parser.parse_args()
-    workload = Workload.of(asked.size, _FOLDER.resolve(), asked.tasks)
-    if asked.party:
-        print(json.dumps(_run(asked.party, workload, asked.runs)))
-        return 0
     to = console(stderr=asked.json)
+    found = {query: figures for query, figures in _of_all(to, asked)}
+    if asked.json:
+        print(json.dumps(found))
+    for query, figures in found.items():
+        _show(to, query, figures)
+    if asked.page:
+        put(asked.page, "python -m bench", _on_page(found))
+    return 0 if all(_same(figures) for figures in found.values()) else 1
+
+
+def _of_all(to: Console, asked: argparse.Namespace) -> Iterator[tuple[Query, Figures]]:
+    """The figures of each query."""
+    first = Workload.of(asked.size, _FOLDER.resolve())
     with to.status("making the workload") as status:
-        workload.make()
-        server = start_server(workload.folder / "s3", ("landing", "coset"))
+        make(first)
+        server = start_server(first.folder / "s3", ("landing", "coset"))
         try:
-            os.environ.update({**server.environment, **environment(sys.executable)})
-            workload.upload()
-            # Otherwise receipts of an earlier benchmark would be audited in place of the new ones.
-            s3_filesystem().delete_dir_contents("coset")
-            figures = {}
-            for party in asked.only:
-                status.update(f"running {PARTIES[party][0]}")
-                figures[party] = _measure(party, asked, server.process.pid)
+            os.environ.update(server.environment)
+            upload(first)
+            for query in asked.query:
+                # Otherwise receipts of an earlier benchmark would be audited in place of the new ones.
+                s3_filesystem().delete_dir_contents("coset")
+                figures = {}
+                for party in asked.only:
+                    status.update(f"running {PARTIES[party].title}")
+                    figures[party] = _measure(party, query, asked, server.process.pid)
+                yield query, figures
         finally:
             server.stop()
-    if asked.json:
-        print(json.dumps(figures))
-    _show(to, figures)
-    return 0 if len({tuple(party["checksums"]) for party in figures.values()}) == 1 else 1
 
 
-def _run(party: str, workload: Workload, runs: int) -> Mapping[str, Any]:
-    """Run a party in this process; the first run counts from the start of the process."""
-    _, module, function = PARTIES[party]
-    with measured(since_start=True) as cold:
-        session = getattr(importlib.import_module(module), function)(workload)
-        run = session.__enter__()
-        files, shuffled = run(0)
-    costs = [cold]
-    for number in range(1, runs):
-        with measured() as cost:
-            files, shuffled = run(number)
-        costs.append(cost)
-    session.__exit__(None, None, None)
-    return {"runs": [asdict(cost) for cost in costs], "shuffled": shuffled, "files": files}
-
-
-def _measure(party: str, asked: argparse.Namespace, server: int) -> dict[str, Any]:
-    before = cpu_of(server)
-    command = [sys.executable, "-m", "bench", "--party", party, "--size", asked.size, "--runs", str(asked.runs)]
+def _measure(name: str, query: Query, asked: argparse.Namespace, server: int) -> dict[str, Any]:
+    party = PARTIES[name]
+    command = [python_of(party), "-m", "bench.session", name, str(_FOLDER.resolve())]
+    command += ["--size", asked.size, "--query", query, "--runs", str(asked.runs)]
     command += ["--tasks", str(asked.tasks)] if asked.tasks else []
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    variables = variables_of(party)
+    if party.prepare:
+        subprocess.run([*command, "--prepare"], env=variables, check=True)
+    before = cpu_of(server)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=variables, check=True)
     figures: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
     figures["server"] = (cpu_of(server) - before) / asked.runs
-    figures["checksums"] = _checksums(figures.pop("files"))
+    figures["checksums"] = _checksums(query, figures.pop("files"))
     return figures
 
 
-def _checksums(files: Sequence[str]) -> list[int]:
+def _checksums(query: Query, files: Sequence[str]) -> list[int]:
+    """The number of rows, the sum of each figure, and a digest of all rows."""
     tables = [
         pq.read_table("/".join(split(file)), filesystem=s3_filesystem())
         if file.startswith("s3://")
         else pq.read_table(file)
         for file in files
     ]
+    key, *named = query.columns
+    sums, hashed = (", ".join(each.format(name) for name in named) for each in ("sum({})", "{}::BIGINT"))
     with duckdb.connect() as connection:
-        names = "key, views, viewed, clicks, clicked"
         for number, table in enumerate(tables):
             connection.register(f"part{number}", table)
-        parts = " UNION ALL ".join(f"SELECT {names} FROM part{number}" for number in range(len(tables)))
-        connection.execute(f"CREATE VIEW result AS {parts}")
-        (row,) = connection.execute(_CHECKSUMS).fetchall()
+        columns = ", ".join(query.columns)
+        parts = " UNION ALL ".join(f"SELECT {columns} FROM part{number}" for number in range(len(tables)))
+        (row,) = connection.execute(
+            f"SELECT count(*), {sums}, bit_xor(hash({key}, {hashed})) FROM ({parts})"
+        ).fetchall()
     return [int(value) for value in row]
 
 
-def _show(to: Console, figures: Mapping[str, Mapping[str, Any]]) -> None:
+def _show(to: Console, query: Query, figures: Figures) -> None:
     """The table of all parties, and the targets."""
-    table = Table(title="CPU seconds of all processes / wall seconds")
-    for name in ("party", "cold", "warm", "peak memory", "shuffled", "S3 server", "warm CPU × Coset's"):
+    table = Table(title=f"{query.asks}\nCPU seconds of all processes / wall seconds")
+    for name in _TITLES:
         table.add_column(name, justify="left" if name == "party" else "right")
-    warm = {party: median(run["cpu"] for run in costs["runs"][1:]) for party, costs in figures.items()}
+    for row in _rows(figures):
+        table.add_row(*row)
+    to.print(table)
+    for line in _verdicts(figures):
+        to.print(line)
+
+
+def _on_page(found: Mapping[Query, Figures]) -> Iterator[str]:
+    """The same for a page."""
+    yield f"{os.cpu_count()} cores, with a load of {os.getloadavg()[2]:.1f} while they ran."
+    yield ""
+    for query, figures in found.items():
+        yield from (f"**{query.asks}**", "")
+        yield f"| {' | '.join(_TITLES)} |"
+        yield f"| --- |{' ---: |' * (len(_TITLES) - 1)}"
+        yield from (f"| {' | '.join(row)} |" for row in _rows(figures))
+        yield ""
+        yield from (f"- {line}" for line in _verdicts(figures))
+        yield ""
+
+
+def _rows(figures: Figures) -> Iterator[tuple[str, ...]]:
     for party, costs in figures.items():
-        first, *rest = costs["runs"]
-        table.add_row(
-            PARTIES[party][0],
+        first, *_ = costs["runs"]
+        warm = _warm(costs, "cpu")
+        yield (
+            PARTIES[party].title,
             f"{first['cpu']:.1f} / {first['wall']:.1f}",
-            f"{warm[party]:.2f} / {median(run['wall'] for run in rest):.2f}",
+            f"{warm:.2f} / {_warm(costs, 'wall'):.2f}",
             f"{max(run['memory'] for run in costs['runs']) / 2**20:,.0f} MiB",
             f"{costs['shuffled'] / 2**20:,.0f} MiB",
             f"{costs['server']:.1f}",
-            f"{warm[party] / warm['coset']:.2f}" if "coset" in warm else "",
+            f"{warm / _warm(figures['coset'], 'cpu'):.2f}" if "coset" in figures else "",
         )
-    to.print(table)
+
+
+def _verdicts(figures: Figures) -> Iterator[str]:
     rows, *_ = (costs["checksums"] for costs in figures.values())
-    same = len({tuple(party["checksums"]) for party in figures.values()}) == 1
-    to.print(f"results: {rows[0]:,} rows each, " + ("all the same" if same else "they DIFFER"))
-    if {"coset", "coset-unproved"} <= set(warm):
-        _judge_proof(to, figures)
-    if set(PARTIES) <= set(warm):
-        _judge(to, warm, figures["coset"]["shuffled"])
+    yield f"results: {rows[0]:,} rows each, " + ("all the same" if _same(figures) else "they DIFFER")
+    if "coset" not in figures:
+        return
+    coset = figures["coset"]
+    if "coset-unproved" in figures:
+        for what, figure in (("processor", "cpu"), ("wall", "wall")):
+            share = _warm(coset, figure) / _warm(figures["coset-unproved"], figure) - 1
+            yield _verdict(share <= _PROOF, f"the proof costs {share:.0%} of the {what} time without it, to reach 20%")
+    for party, most in _MOST.items():
+        if party in figures:
+            share = _warm(coset, "cpu") / _warm(figures[party], "cpu")
+            yield _verdict(share <= most, f"{share:.2f} times the CPU of {PARTIES[party].title}, warm, to reach {most}")
+    yield _verdict(coset["shuffled"] == 0, f"Coset shuffles {coset['shuffled']} bytes, to reach 0")
 
 
-def _judge_proof(to: Console, figures: Mapping[str, Mapping[str, Any]]) -> None:
-    for what, figure in (("processor", "cpu"), ("wall", "wall")):
-        proved, unproved = (
-            median(run[figure] for run in figures[party]["runs"][1:]) for party in ("coset", "coset-unproved")
-        )
-        share = proved / unproved - 1
-        to.print(
-            f"{_verdict(share <= _PROOF)}: the proof costs {share:.0%} of the {what} time without it, to reach 20%"
-        )
+def _warm(costs: Mapping[str, Any], figure: str) -> float:
+    return float(median(run[figure] for run in costs["runs"][1:]))
 
 
-def _judge(to: Console, warm: Mapping[str, float], shuffled: int) -> None:
-    for what, figure, most in (
-        ("of plain PySpark's CPU", warm["coset"] / warm["pyspark"], 0.2),
-        ("times the CPU of DuckDB in one process", warm["coset"] / warm["duckdb"], 1.5),
-        ("times the CPU of DuckDB with cosets dealt to processes by hand", warm["coset"] / warm["duckdb-cosets"], 1.5),
-        ("bytes shuffled", shuffled, 0),
-    ):
-        to.print(f"{_verdict(figure <= most)}: Coset with its proof, warm: {figure:.2f} {what}, to reach {most}")
+def _same(figures: Figures) -> bool:
+    return len({tuple(party["checksums"]) for party in figures.values()}) == 1
 
 
-def _verdict(reached: bool) -> str:
-    return "reached" if reached else "MISSED"
+def _verdict(reached: bool, what: str) -> str:
+    return f"{'reached' if reached else 'MISSED'}: {what}"
 
 
 if __name__ == "__main__":

