@@ -248,7 +248,7 @@ def _coverage(plan: Plan, left: Left, once: CountedOnce, kept: _Kept) -> list[di
 
 
 def _kept_aside(ledger: Ledger, tasks: Iterable[TaskReceipt]) -> _Kept:
-    """CountedOnce in the files. Raises Refused with all findings if one is missing or damaged."""
+    """Counted in the files. Raises Refused with all findings if one is missing or damaged."""
     kept: dict[tuple[str, str, int], tuple[int, int]] = {}
     findings = []
     then = (Replan(ledger.pipeline), ": the proof of this batch cannot be completed")
