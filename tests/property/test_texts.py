@@ -159,7 +159,7 @@ def _batch_page(text: str) -> str:
                 False,
                 text,
                 7,
-                [Finding(Kind.RECORD, text, text, text)],
+                [_found(text)],
                 [text],
                 _coverage(),
                 pd.DataFrame({"kind": [], "records": []}),
@@ -168,6 +168,11 @@ def _batch_page(text: str) -> str:
         )
     pages = [site.store.get(f"delays/docs/{name}.html") for name in ("batch-0-attempt-0", "index")]
     return "".join((page or b"").decode() for page in pages)
+
+
+def _found(text: str) -> Finding:
+    # Of a next step, what is between backticks is shown as a command.
+    return Finding(Kind.RECORD, text, text, text.replace("`", "'"))
 
 
 def _moved() -> pd.DataFrame:
@@ -186,14 +191,14 @@ def _backfill_page(text: str) -> str:
     found = Comparison("delays", 0, ((0, *digests),), (table,), (), (text,), ())
     with TemporaryDirectory() as folder:
         site = Site(Path(folder), MemoryStore())
-        # What is between backticks is shown as a command.
-        put_comparison(site, found, [Finding(Kind.RECORD, text, text, text.replace("`", "'"))])
+        put_comparison(site, found, [_found(text)])
     return (site.store.get("delays/docs/backfill-0.html") or b"").decode()
 
 
 @settings(deadline=None, max_examples=examples(50))
 @example("<script>alert(1)</script>\x00\x1b\u202e")
 @example("\ud800")
+@example("`x`")
 @example(LONG)
 @given(nasty)
 def test_html_shows_texts_and_obeys_none(text: str) -> None:
