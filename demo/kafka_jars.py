@@ -51,6 +51,7 @@ def _copy(pom: Path, folder: Path) -> None:
             f"Maven is not installed, and what {pom.name} names comes by it",
             "mvn",
             "install Maven 3.8 or later",
+            pom=pom.name,
         )
     command = [maven, "-B", "-q", "-ntp", "-f", str(pom), _COPY, "-DincludeScope=runtime"]
     done = subprocess.run(

@@ -129,7 +129,6 @@ ABOUT_NOTHING = {
     "no pipeline is named",
     "no streams to assign",
     "the task group was ended",
-    "Maven is not installed, and what kafka.pom.xml names comes by it",
 }
 
 
