@@ -138,7 +138,7 @@ def _show(to: Console, query: Query, figures: Figures) -> None:
 
 def _on_page(found: Mapping[Query, Figures]) -> Iterator[str]:
     """The same for a page."""
-    yield f"{os.cpu_count()} cores, with a load of {os.getloadavg()[2]:.1f} while they ran."
+    yield f"{os.cpu_count()} cores, with a load of {os.getloadavg()[0]:.1f} when they ended."
     yield ""
     for query, figures in found.items():
         yield from (f"**{query.asks}**", "")
