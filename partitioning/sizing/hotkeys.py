@@ -15,7 +15,7 @@ from partitioning.model.schemes import tasks as scheme_of
 from partitioning.model.statistics import KeyFigures, Statistics
 from partitioning.planning.beginnings import graph_of
 from partitioning.planning.stages.hot_ranges import Unsplit, splittable
-from partitioning.planning.stages.split_joins import kept_together, leaving
+from partitioning.planning.stages.split_joins import kept_together, leaving, splits_joins
 from partitioning.planning.stages.split_partitions import LEAST
 from partitioning.sizing.hotpartitions import most_records
 from partitioning.values import Value
@@ -154,8 +154,7 @@ def _can_be_split(plan: Plan, stage: Stage, key: KeyFigures) -> bool:
 
 def _can_be_shared(plan: Plan, stage: Stage, key: KeyFigures) -> bool:
     """Whether several tasks may share a key that is joined, each with a range of the stream that has most of it."""
-    joins = any(step.op is Op.JOIN for step in stage.steps) and not any(step.op is Op.COMBINE for step in stage.steps)
-    if not joins or stage.partitioner or key.key == MASK or key.total < LEAST:
+    if not splits_joins(stage.steps) or stage.partitioner or key.key == MASK or key.total < LEAST:
         return False
     streams = [plan.stream(read.name).declared for read in stage.streams]
     if not streams or any(read.placement.hash == OPAQUE for read in stage.inputs):

@@ -13,23 +13,23 @@ import pyarrow as pa
 import pytest
 
 from coset.batches.ref import BatchRef
-from coset.sources.reader import Batch, Reader
+from coset.sources.reader import Batch
 from partitioning.documents.stores import store_at
 from partitioning.model.artefact import Role
 from partitioning.model.leaving import Leaving, LeftPart, LeftPartition
 from partitioning.model.offsets import Span
-from partitioning.model.order import Order, Ordered, OrderedParts, OrderedStream
+from partitioning.model.order import Order, Ordered, OrderedParts
 from partitioning.model.plan import PlannedPartition
 from partitioning.values import replace
-from spark_jobs.engine import kernel, writers
+from spark_jobs.engine import writers
 from spark_jobs.engine.destinations import destinations
-from spark_jobs.engine.kernel import TaskEnvironment
 from spark_jobs.engine.take import LEFT, Take, Taken
 from tests.hot import Skewed, counted, skewed
 from tests.judged import COVERED, IN_PLACE, PRODUCED, Refusal, caught_by, ran
 from tests.misread import read_otherwise
-from tests.real_batches import spoil_kernel, spoil_takes
+from tests.real_batches import spoil_kernel
 from tests.running import run_and_publish
+from tests.wrong_tasks import changed, read_nothing, spoil_takes_of
 
 Parts = tuple[LeftPart, ...]
 Patch = pytest.MonkeyPatch
@@ -58,24 +58,6 @@ def of_range(order: Order) -> bool:
     return (order.stage, order.task.task) == ("views.hot", 0)
 
 
-def spoil_range(patch: Patch, spoil: Callable[[Batch, Taken], object]) -> None:
-    """Let `spoil` change what the task of the first range says becomes of the records that it reads."""
-    make = Take.__init__
-    spoiled = set[int]()
-
-    def made(self: Take, order: Order, ordered: Ordered, *place: object) -> None:
-        make(self, order, ordered, *place)  # type: ignore[arg-type]
-        if of_range(order):
-            spoiled.add(id(self))
-
-    def looked(take: Take, batch: Batch, seen: Taken) -> None:
-        if id(take) in spoiled:
-            spoil(batch, seen)
-
-    patch.setattr(Take, "__init__", made)
-    spoil_takes(patch, looked)
-
-
 def take_as(ref: BatchRef, patch: Patch, change: Callable[[PlannedPartition, PlannedPartition], Span]) -> None:
     """The task of the first range takes another one: `change` gets what is planned of it and of its partition."""
     make = Take.__init__
@@ -89,29 +71,16 @@ def take_as(ref: BatchRef, patch: Patch, change: Callable[[PlannedPartition, Pla
     patch.setattr(Take, "__init__", made)
 
 
-def read_nothing(patch: Patch) -> None:
-    """The task of the first range is given no files."""
-    reader = kernel.reader
-
-    def wrong(order: Order, ordered: Ordered, place: TaskEnvironment) -> Reader:
-        if of_range(order):
-            assert isinstance(ordered, OrderedStream)
-            ordered = replace(ordered, partitions=tuple(replace(part, files=()) for part in ordered.partitions))
-        return reader(order, ordered, place)
-
-    patch.setattr(kernel, "reader", wrong)
-
-
 def merge(patch: Patch, spoil: Callable[[Parts], Parts]) -> None:
     """The task that combines what ranges left reads other parts than its order says."""
 
     def spoiled(left: LeftPartition) -> LeftPartition:
         return replace(left, parts=spoil(left.parts)) if len(left.parts) > 1 else left
 
-    def changed(read: OrderedParts) -> OrderedParts:
+    def merged(read: OrderedParts) -> OrderedParts:
         return replace(read, partitions=tuple(map(spoiled, read.partitions)))
 
-    read_otherwise(patch, changed)
+    read_otherwise(patch, merged)
 
 
 def write_part(patch: Patch, change: Callable[[pa.Table], pa.Table]) -> None:
@@ -120,8 +89,7 @@ def write_part(patch: Patch, change: Callable[[pa.Table], pa.Table]) -> None:
 
     def wrong(self: writers.Writers, leaving: Leaving, rows: pa.RecordBatchReader, temp: Path) -> object:
         if leaving.role is Role.EXCHANGE and of_range(self.order):
-            table = rows.read_all()
-            rows = pa.RecordBatchReader.from_batches(table.schema, change(table).to_batches())
+            rows = changed(rows, change)
         return write(self, leaving, rows, temp)
 
     patch.setattr(writers.Writers, "left", wrong)
@@ -135,7 +103,7 @@ def test_a_record_that_a_range_loses_is_missed(split: BatchRef, tmp_path: Path, 
     def lose(_: Batch, seen: Taken) -> None:
         seen.dispositions[:1] = LEFT
 
-    spoil_range(monkeypatch, lose)
+    spoil_takes_of(monkeypatch, lambda order, _: of_range(order), lose)
     return ran(split, tmp_path)
 
 
@@ -173,7 +141,7 @@ def test_a_range_that_is_taken_beside_its_own_is_seen(split: BatchRef, tmp_path:
 
 @caught_by(COVERED)
 def test_a_range_of_which_nothing_is_read_is_missed(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
-    read_nothing(monkeypatch)
+    read_nothing(monkeypatch, lambda order, _: of_range(order))
     return ran(split, tmp_path)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -18,19 +17,18 @@ from coset.sources.reader import Batch, Reader
 from partitioning.documents.stores import store_at
 from partitioning.model.hot_keys import HotKeys
 from partitioning.model.order import Order, Ordered, OrderedStream
-from partitioning.model.plan import PlannedPartition, PlannedWrite
+from partitioning.model.plan import PlannedPartition
 from partitioning.model.reasons import OwnTasks
 from partitioning.values import replace
-from spark_jobs.engine import kernel, writers
+from spark_jobs.engine import kernel
 from spark_jobs.engine.kernel import TaskEnvironment
 from spark_jobs.engine.take import LEFT, TAKEN, Take, Taken
 from tests.hot import HOT, Met
 from tests.judged import COVERED, IN_PLACE, MEET, PRODUCED, Refusal, caught_by, ran, refusal
-from tests.real_batches import spoil_takes
 from tests.running import run_and_publish, run_groups
+from tests.wrong_tasks import first, of_others, read_nothing, reading, spoil_takes_of, take_residues, write_rows
 
 Patch = pytest.MonkeyPatch
-Spoil = Callable[[Batch, Taken], object]
 # The tasks that share the hot key, and one that has other keys only.
 FIRST, LAST = 4, 5
 FAR = 0
@@ -54,44 +52,8 @@ def split(met: Met) -> BatchRef:
     assert isinstance(stage.why, OwnTasks)
     assert [(key.key, key.ranged, key.tasks) for key in stage.why.keys] == [(HOT, "views", 2)]
     assert stage.shares == (range(FIRST, LAST + 1),)
-    assert of_others(ref) != FAR
+    assert of_others(ref, FIRST) != FAR
     return ref
-
-
-def of_others(ref: BatchRef) -> int:
-    """The task that has the other keys of the hot key's coset."""
-    (stage,) = ref.load()[1].stages
-    (residue,) = stage.tasks[FIRST].owns
-    return residue % stage.by_scheme
-
-
-def spoil_task(patch: Patch, task: int, read: str, spoil: Spoil) -> None:
-    """Let `spoil` change what a task says becomes of the records that it reads of a stream."""
-    make = Take.__init__
-    spoiled = set[int]()
-
-    def made(self: Take, order: Order, ordered: Ordered, *place: object) -> None:
-        make(self, order, ordered, *place)  # type: ignore[arg-type]
-        if (order.task.task, ordered.name) == (task, read):
-            spoiled.add(id(self))
-
-    def looked(take: Take, batch: Batch, seen: Taken) -> None:
-        if id(take) in spoiled:
-            spoil(batch, seen)
-
-    patch.setattr(Take, "__init__", made)
-    spoil_takes(patch, looked)
-
-
-def first(found: int, said: int, *, hot: bool | None = None) -> Spoil:
-    """What is said of the first record that is `found`, of the hot key or of another, in place of that."""
-
-    def spoil(_: Batch, seen: Taken) -> None:
-        keys = np.array(seen.keys.to_pylist(), object)
-        rows = np.flatnonzero((seen.dispositions == found) & ((keys == HOT) == hot if hot is not None else True))
-        seen.dispositions[rows[:1]] = said
-
-    return spoil
 
 
 def other_order(patch: Patch, task: int, read: str, change: Callable[[PlannedPartition], PlannedPartition]) -> None:
@@ -114,36 +76,6 @@ def other_order(patch: Patch, task: int, read: str, change: Callable[[PlannedPar
     patch.setattr(Take, "__init__", made)
 
 
-def take_residues(patch: Patch, task: int, residues: Callable[[int, tuple[int, ...]], tuple[int, ...] | None]) -> None:
-    """A task goes by other residues than its order says: `residues` gets their modulus and those that it owns."""
-    make = Take.__init__
-
-    def made(self: Take, order: Order, ordered: Ordered, *place: object) -> None:
-        if order.task.task == task:
-            kept = {
-                name: replace(filter, residues=other)
-                for name, filter in order.task.filters.items()
-                if (other := residues(filter.modulus, filter.residues)) is not None
-            }
-            order = replace(order, task=replace(order.task, filters=kept))
-        make(self, order, ordered, *place)  # type: ignore[arg-type]
-
-    patch.setattr(Take, "__init__", made)
-
-
-def write_rows(patch: Patch, task: int, change: Callable[[pa.Table], pa.Table]) -> None:
-    """The writer of the table gets other rows of a task than the steps made."""
-    write = writers.Writers.table
-
-    def wrong(self: writers.Writers, written: PlannedWrite, rows: pa.RecordBatchReader) -> object:
-        if self.order.task.task == task:
-            table = rows.read_all()
-            rows = pa.RecordBatchReader.from_batches(table.schema, change(table).to_batches())
-        return write(self, written, rows)
-
-    patch.setattr(writers.Writers, "table", wrong)
-
-
 # ---- each record of the side in ranges in exactly one of the tasks
 
 
@@ -151,13 +83,13 @@ def write_rows(patch: Patch, task: int, change: Callable[[pa.Table], pa.Table]) 
 def test_a_record_of_its_range_that_a_task_loses_is_missed(
     split: BatchRef, tmp_path: Path, monkeypatch: Patch
 ) -> Refusal:
-    spoil_task(monkeypatch, LAST, "views", first(TAKEN, LEFT, hot=True))
+    spoil_takes_of(monkeypatch, reading(LAST, "views"), first(TAKEN, LEFT, hot=True))
     return ran(split, tmp_path)
 
 
 @caught_by(COVERED)
 def test_a_range_that_no_task_reads_is_missed(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
-    other_order(monkeypatch, LAST, "views", lambda part: replace(part, files=()))
+    read_nothing(monkeypatch, reading(LAST, "views"))
     return ran(split, tmp_path)
 
 
@@ -191,7 +123,7 @@ def test_ranges_that_move_on_by_a_record_are_seen(split: BatchRef, tmp_path: Pat
 def test_a_record_that_the_task_of_the_others_takes_too_is_seen(
     split: BatchRef, tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    spoil_task(monkeypatch, of_others(split), "views", first(LEFT, TAKEN, hot=True))
+    spoil_takes_of(monkeypatch, reading(of_others(split, FIRST), "views"), first(LEFT, TAKEN, hot=True))
     assert set(ran(split, tmp_path).failed) == {COVERED, IN_PLACE, MEET}
 
 
@@ -199,8 +131,8 @@ def test_a_record_that_the_task_of_the_others_takes_in_place_of_those_that_share
     split: BatchRef, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     with monkeypatch.context() as patch:
-        spoil_task(patch, of_others(split), "views", first(LEFT, TAKEN, hot=True))
-        spoil_task(patch, FIRST, "views", first(TAKEN, LEFT, hot=True))
+        spoil_takes_of(patch, reading(of_others(split, FIRST), "views"), first(LEFT, TAKEN, hot=True))
+        spoil_takes_of(patch, reading(FIRST, "views"), first(TAKEN, LEFT, hot=True))
         run_groups(split)
     assert set(refusal(split, tmp_path).failed) == {IN_PLACE, MEET}
 
@@ -211,12 +143,12 @@ def test_a_record_that_the_task_of_the_others_takes_in_place_of_those_that_share
 @caught_by(COVERED)
 @pytest.mark.parametrize("task", [FIRST, LAST])
 def test_a_copy_that_lacks_a_record_is_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch, task: int) -> Refusal:
-    spoil_task(monkeypatch, task, "clicks", first(TAKEN, LEFT, hot=True))
+    spoil_takes_of(monkeypatch, reading(task, "clicks"), first(TAKEN, LEFT, hot=True))
     return ran(split, tmp_path)
 
 
 def test_a_copy_with_a_record_of_another_key_is_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> None:
-    spoil_task(monkeypatch, LAST, "clicks", first(LEFT, TAKEN, hot=False))
+    spoil_takes_of(monkeypatch, reading(LAST, "clicks"), first(LEFT, TAKEN, hot=False))
     assert set(ran(split, tmp_path).failed) == {COVERED, IN_PLACE, MEET}
 
 
@@ -227,13 +159,13 @@ def test_a_copy_of_another_record_is_seen(split: BatchRef, tmp_path: Path, monke
         first(TAKEN, LEFT, hot=True)(batch, seen)
         first(LEFT, TAKEN, hot=False)(batch, seen)
 
-    spoil_task(monkeypatch, LAST, "clicks", swap)
+    spoil_takes_of(monkeypatch, reading(LAST, "clicks"), swap)
     assert set(ran(split, tmp_path).failed) == {COVERED, IN_PLACE, MEET}
 
 
 @caught_by(COVERED)
 def test_a_copy_that_is_not_read_is_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
-    other_order(monkeypatch, LAST, "clicks", lambda part: replace(part, files=()))
+    read_nothing(monkeypatch, reading(LAST, "clicks"))
     return ran(split, tmp_path)
 
 
@@ -241,13 +173,13 @@ def test_a_copy_that_is_not_read_is_seen(split: BatchRef, tmp_path: Path, monkey
 def test_copies_that_all_lack_the_same_record_are_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
     with monkeypatch.context() as patch:
         for task in (FIRST, LAST):
-            spoil_task(patch, task, "clicks", first(TAKEN, LEFT, hot=True))
+            spoil_takes_of(patch, reading(task, "clicks"), first(TAKEN, LEFT, hot=True))
         run_groups(split)
     return refusal(split, tmp_path)
 
 
 def test_a_copy_for_the_task_of_the_others_is_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> None:
-    spoil_task(monkeypatch, of_others(split), "clicks", first(LEFT, TAKEN, hot=True))
+    spoil_takes_of(monkeypatch, reading(of_others(split, FIRST), "clicks"), first(LEFT, TAKEN, hot=True))
     assert set(ran(split, tmp_path).failed) == {COVERED, IN_PLACE, MEET}
 
 
@@ -257,7 +189,7 @@ def test_a_copy_for_the_task_of_the_others_is_seen(split: BatchRef, tmp_path: Pa
 def test_a_record_of_another_key_in_a_task_that_shares_is_seen(
     split: BatchRef, tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    spoil_task(monkeypatch, LAST, "views", first(LEFT, TAKEN, hot=False))
+    spoil_takes_of(monkeypatch, reading(LAST, "views"), first(LEFT, TAKEN, hot=False))
     assert set(ran(split, tmp_path).failed) == {COVERED, IN_PLACE, MEET}
 
 
@@ -265,7 +197,7 @@ def test_a_record_of_another_key_in_a_task_that_shares_is_seen(
 def test_a_record_of_another_key_that_nobody_takes_is_missed(
     split: BatchRef, tmp_path: Path, monkeypatch: Patch
 ) -> Refusal:
-    spoil_task(monkeypatch, of_others(split), "views", first(TAKEN, LEFT))
+    spoil_takes_of(monkeypatch, reading(of_others(split, FIRST), "views"), first(TAKEN, LEFT))
     return ran(split, tmp_path)
 
 
@@ -280,7 +212,7 @@ def test_a_task_that_goes_by_another_residue_is_seen(split: BatchRef, tmp_path: 
 
 
 def test_a_task_of_others_that_keeps_the_hot_key_is_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> None:
-    take_residues(monkeypatch, of_others(split), lambda *_: None)
+    take_residues(monkeypatch, of_others(split, FIRST), lambda *_: None)
     assert set(ran(split, tmp_path).failed) == {COVERED, IN_PLACE, MEET}
 
 

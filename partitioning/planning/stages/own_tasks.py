@@ -14,7 +14,6 @@ from math import lcm
 from partitioning.cosets.assignment import MOST_READS
 from partitioning.errors import Finding
 from partitioning.hashes import hash_of, read_key
-from partitioning.model.graph import Op
 from partitioning.model.placement import OPAQUE, Placement
 from partitioning.model.plan import Stage, StateInput, TaskRef
 from partitioning.model.private import MASK
@@ -23,7 +22,7 @@ from partitioning.model.statistics import TaskFigures
 from partitioning.model.streams import Stream
 from partitioning.planning.stages.context import StageContext
 from partitioning.planning.stages.draft import StageDraft
-from partitioning.planning.stages.split_joins import Shared, kept_together, least_share, shares
+from partitioning.planning.stages.split_joins import Shared, kept_together, least_share, shares, splits_joins
 from partitioning.planning.stages.split_partitions import LEAST, SHARE
 from partitioning.planning.task_coverage import listed, unsound
 from partitioning.values import replace
@@ -105,10 +104,8 @@ class OwnTasksOf:
         return replace(draft, count=replace(count, cosets=cosets, why=apart), owners=apart.owners(cosets))
 
     def _may_have_any(self, draft: StageDraft) -> bool:
-        """Whether keys of a stage may have tasks of their own. If they are to be split, what is combined is split in
-        another way, and what is neither combined nor joined is left."""
-        ops = {step.op for step in draft.steps if step.keyed}
-        asked = bool(ops) if not self._split else Op.JOIN in ops and Op.COMBINE not in ops
+        """Whether keys of a stage may have tasks of their own."""
+        asked = splits_joins(draft.steps) if self._split else any(step.keyed for step in draft.steps)
         return asked and draft.choice.partitioner is None and draft.count.keeps_keys
 
     def _sides(self, draft: StageDraft, leaving: Collection[str]) -> Mapping[str, str]:

@@ -39,6 +39,13 @@ class Shared(Value, frozen=True):
     together: str
 
 
+def splits_joins(steps: Sequence[Step]) -> bool:
+    """Whether a stage with these steps gives the hot keys of its joins to several tasks, if they are to be split: what
+    is combined is split in another way, and what is neither combined nor joined is left."""
+    ops = {step.op for step in steps}
+    return Op.JOIN in ops and Op.COMBINE not in ops
+
+
 def kept_together(stream: str, streams: Sequence[Stream], steps: Sequence[Step], given: Collection[str]) -> str:
     """The step, stream or table that keeps the records of a key in one task, if those of a `stream` were in several.
     Empty if none does.

@@ -1,0 +1,113 @@
+"""Tasks of hot keys that run wrongly: what they read, take and write is not what their order says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from coset.batches.ref import BatchRef
+from coset.sources.reader import Batch, Reader
+from partitioning.model.order import Order, Ordered, OrderedStream
+from partitioning.model.plan import PlannedWrite
+from partitioning.values import replace
+from spark_jobs.engine import kernel, writers
+from spark_jobs.engine.kernel import TaskEnvironment
+from spark_jobs.engine.take import Take, Taken
+from tests.hot import HOT
+from tests.real_batches import spoil_takes
+
+Patch = pytest.MonkeyPatch
+Spoil = Callable[[Batch, Taken], object]
+# Whether a task, by its order, runs wrongly with an input.
+WrongInput = Callable[[Order, Ordered], bool]
+
+
+def of_others(ref: BatchRef, hot: int) -> int:
+    """The task that has the other keys of the coset whose hot key the task `hot` has."""
+    (stage,) = ref.load()[1].stages
+    (residue,) = stage.tasks[hot].owns
+    return residue % stage.by_scheme
+
+
+def reading(task: int, read: str) -> WrongInput:
+    """A task and one of its inputs."""
+    return lambda order, ordered: (order.task.task, ordered.name) == (task, read)
+
+
+def spoil_takes_of(patch: Patch, wrong: WrongInput, spoil: Spoil) -> None:
+    """Let `spoil` change what a task says becomes of the records that it reads."""
+    make = Take.__init__
+    spoiled = set[int]()
+
+    def made(self: Take, order: Order, ordered: Ordered, *place: object) -> None:
+        make(self, order, ordered, *place)  # type: ignore[arg-type]
+        if wrong(order, ordered):
+            spoiled.add(id(self))
+
+    def looked(take: Take, batch: Batch, seen: Taken) -> None:
+        if id(take) in spoiled:
+            spoil(batch, seen)
+
+    patch.setattr(Take, "__init__", made)
+    spoil_takes(patch, looked)
+
+
+def first(found: int, said: int, *, hot: bool | None = None) -> Spoil:
+    """What is said of the first record that is `found`, of the hot key or of another, in place of that."""
+
+    def spoil(_: Batch, seen: Taken) -> None:
+        keys = np.array(seen.keys.to_pylist(), object)
+        rows = np.flatnonzero((seen.dispositions == found) & ((keys == HOT) == hot if hot is not None else True))
+        seen.dispositions[rows[:1]] = said
+
+    return spoil
+
+
+def read_nothing(patch: Patch, wrong: WrongInput) -> None:
+    """A task is given no files of a stream."""
+    reader = kernel.reader
+
+    def read(order: Order, ordered: Ordered, place: TaskEnvironment) -> Reader:
+        if wrong(order, ordered):
+            assert isinstance(ordered, OrderedStream)
+            ordered = replace(ordered, partitions=tuple(replace(part, files=()) for part in ordered.partitions))
+        return reader(order, ordered, place)
+
+    patch.setattr(kernel, "reader", read)
+
+
+def take_residues(patch: Patch, task: int, residues: Callable[[int, tuple[int, ...]], tuple[int, ...] | None]) -> None:
+    """A task goes by other residues than its order says: `residues` gets their modulus and those that it owns."""
+    make = Take.__init__
+
+    def made(self: Take, order: Order, ordered: Ordered, *place: object) -> None:
+        if order.task.task == task:
+            kept = {
+                name: replace(filter, residues=other)
+                for name, filter in order.task.filters.items()
+                if (other := residues(filter.modulus, filter.residues)) is not None
+            }
+            order = replace(order, task=replace(order.task, filters=kept))
+        make(self, order, ordered, *place)  # type: ignore[arg-type]
+
+    patch.setattr(Take, "__init__", made)
+
+
+def write_rows(patch: Patch, task: int, change: Callable[[pa.Table], pa.Table]) -> None:
+    """The writer of the table gets other rows of a task than the steps made."""
+    write = writers.Writers.table
+
+    def wrong(self: writers.Writers, written: PlannedWrite, rows: pa.RecordBatchReader) -> object:
+        if self.order.task.task == task:
+            rows = changed(rows, change)
+        return write(self, written, rows)
+
+    patch.setattr(writers.Writers, "table", wrong)
+
+
+def changed(rows: pa.RecordBatchReader, change: Callable[[pa.Table], pa.Table]) -> pa.RecordBatchReader:
+    table = rows.read_all()
+    return pa.RecordBatchReader.from_batches(table.schema, change(table).to_batches())
