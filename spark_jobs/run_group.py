@@ -8,15 +8,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cached_property
+from threading import Thread
 from typing import TYPE_CHECKING
 
 # This has to come before PySpark is imported.
 import spark_jobs.installed  # noqa: F401
 
 # isort: split
+import psutil
 from pyspark import SparkConf, SparkContext
 
 from partitioning.documents.document import digest
@@ -31,6 +34,8 @@ from spark_jobs.worker_code import Wanted
 if TYPE_CHECKING:  # few groups need it
     from spark_jobs.frames import Dataframes
 
+_LOOK_EVERY_SECONDS = 1
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one task group. Returns 0, or the exit code of the error that it prints to stderr.
@@ -43,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--group", required=True, type=int, help="the number of the task group")
     parser.add_argument("--memory", default=MEMORY, help="how much memory DuckDB may use in a task before it spills")
     parser.add_argument("--log", metavar="FILE", help="the file with Spark's output, which errors name")
+    parser.add_argument("--submitter", type=int, metavar="PID", help="the process without which the application ends")
     parser.add_argument("--failure", metavar="NAME", help="the name of the document that stores an error")
     asked = parser.parse_args(arguments)
     try:
@@ -81,10 +87,22 @@ class _Application:
     @cached_property
     def _spark(self) -> SparkContext:
         conf = with_secrets(SparkConf().setAppName(self._name))
+        # Elsewhere, on the host of a cluster's driver, the number would be another process.
+        if self._asked.submitter is not None and conf.get("spark.submit.deployMode", "client") == "client":
+            Thread(target=_end_with, args=(self._asked.submitter,), daemon=True).start()
         if (conf.get("spark.master") or "").startswith("local"):
             # Spark's workers need an interpreter that has Coset, as this one.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         return self._ends.enter_context(SparkContext(conf=conf))
+
+
+def _end_with(submitter: int) -> None:
+    """End this program, and with it the application, as soon as the process that submitted it has ended."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(submitter)
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(_LOOK_EVERY_SECONDS)
+    os._exit(1)
 
 
 def _tell(sentence: str) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from uuid import NAMESPACE_URL, uuid5
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -20,6 +22,7 @@ from partitioning.errors import Conflict, CosetError, Refused
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection, Context
+    from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
     from coset.batches.runners.connect import Connect
 
@@ -67,7 +70,7 @@ class TaskGroupOperator(SparkSubmitOperator):
                     if server is None:
                         self._submit(context, group, connection.host or "", settings_of(connection))
                     else:
-                        self._run_on(server, group, connection)
+                        self._run_on(server, group, connection, context)
         except CosetError as error:
             raise failure(error) from error
         say(f"{self.name}: done in {time.monotonic() - started:.1f} s")
@@ -79,18 +82,21 @@ class TaskGroupOperator(SparkSubmitOperator):
         else:
             self._runner.cancel()
 
-    def _run_on(self, server: str, group: int, connection: Connection) -> None:
+    def _run_on(self, server: str, group: int, connection: Connection, context: Context) -> None:
         from coset.batches.runners.connect import Connect  # noqa: PLC0415
 
-        master = connection.extra_dejson.get("master", "local[*]")
-        server_or_master = Connect(
+        runner_of = partial(
+            Connect,
             server,
             token=connection.password,
-            master=master,
+            master=connection.extra_dejson.get("master", "local[*]"),
             location=self.location,
             settings=settings_of(connection),
         )
-        with server_or_master as self._runner:
+        before, ours = tags_of(context["ti"], group)
+        if before:
+            runner_of(tag=before).end_left()
+        with runner_of(tag=ours) as self._runner:
             say(self._runner.group(BatchRef(**self.batch), group))
 
     def _submit(self, context: Context, group: int, master: str, settings: Mapping[str, str]) -> None:
@@ -120,6 +126,13 @@ class TaskGroupOperator(SparkSubmitOperator):
             raise failure(found) from found
         finally:
             _close(self._hook)
+
+
+def tags_of(task: RuntimeTaskInstanceProtocol, group: int) -> tuple[str | None, str]:
+    """The tag of a group's job in the try before this one, if there was one, and in this one."""
+    name = uuid5(NAMESPACE_URL, f"{task.dag_id}/{task.run_id}/{task.task_id}/{task.map_index}/{group}")
+    before, ours = (f"coset-{name}-{number}" for number in (task.try_number - 1, task.try_number))
+    return before if task.try_number > 1 else None, ours
 
 
 def server_of(connection: Connection) -> str | None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from partitioning.authoring.pipeline import Pipeline
@@ -19,6 +23,8 @@ from tests.small import until, working
 
 # Some seconds of DuckDB's time for a task, in little memory.
 SLOW = "sum(levenshtein(repeat(tailnum, 600), repeat(tailnum, 601))) AS work"
+# Longer than anybody waits.
+ENDLESS = "sum(levenshtein(repeat(tailnum, 3000), repeat(tailnum, 3001))) AS work"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,6 +47,25 @@ def operator(ref, connection="spark_default", location=None, **change):
 
     batch, where = asdict(ref) | change, {"location": location, "conn_id": connection}
     return TaskGroupOperator(batch=batch, group=0, task_id="run", name="group 0", retries=2, **where)
+
+
+def context(tries=1):
+    """What a task knows of itself, in so many tries."""
+    own = {"dag_id": "models", "run_id": "scheduled", "task_id": "run", "map_index": 0}
+    return {"ti": SimpleNamespace(**own, try_number=tries)}
+
+
+def killed_in_the_middle(ref, connection, works_below=None):
+    """Execute a task in a process of its own and kill it. Gives the processes below that one or another."""
+    code = f"""
+from coset.batches.ref import BatchRef; from tests.airflow.test_task_group import context, operator
+operator(BatchRef{(ref.plan_uri, ref.digest)}, {connection!r}).execute(context())"""
+    with subprocess.Popen([sys.executable, "-c", code]) as task:
+        above = works_below or task.pid
+        assert until(lambda: working(above))
+        family = psutil.Process(above).children(recursive=True)
+        task.kill()
+    return family
 
 
 def told(raised):
@@ -66,7 +91,7 @@ def receipt(ref):
 @pytest.mark.parametrize("connection", ["spark_default", "spark_master"])
 def test_a_group_runs_where_its_connection_says(connection, capsys, caplog):
     ref, secret = planned(), os.environ["AWS_SECRET_ACCESS_KEY"]
-    operator(ref, connection, "sea").execute({})
+    operator(ref, connection, "sea").execute(context())
     assert receipt(ref) is not None
     assert location(ref) == "sea"
     said = capsys.readouterr()
@@ -82,12 +107,12 @@ def test_groups_that_share_a_task_run_one_after_the_other_and_once(connection, c
     ref = planned()
     ledger, plan = ref.load()
     shared = {"task_id": "run", "name": "both", "batch": asdict(ref), "group": 0, "more": [1], "conn_id": connection}
-    TaskGroupOperator(**shared).execute({})
+    TaskGroupOperator(**shared).execute(context())
     receipts = ledger.receipts(plan.batch, 0, (0, 1))
     assert {number: receipt.group for number, receipt in receipts.items()} == {0: 0, 1: 1}
     ledger.store.delete(ledger.key("receipts", plan.batch, "attempt-0", "group-1"))
     capsys.readouterr()
-    TaskGroupOperator(**shared).execute({})
+    TaskGroupOperator(**shared).execute(context())
     assert set(ledger.receipts(plan.batch, 0, (0, 1))) == {0, 1}
     assert "group 0 of batch 0" not in capsys.readouterr().out
 
@@ -95,7 +120,7 @@ def test_groups_that_share_a_task_run_one_after_the_other_and_once(connection, c
 @pytest.mark.long
 def test_a_group_whose_server_is_gone_is_submitted_and_says_so(capsys):
     ref = planned()
-    operator(ref, "spark_gone", "sea").execute({})
+    operator(ref, "spark_gone", "sea").execute(context())
     assert receipt(ref) is not None
     assert location(ref) == ENVIRONMENT.location()
     said = capsys.readouterr().out
@@ -115,7 +140,7 @@ def test_what_a_place_and_its_connection_say_reaches_the_application():
     arguments = placed(ref.load()[1].groups[0], places)
     task = TaskGroupOperator(task_id="run", name="group 0", batch=asdict(ref), group=0, **arguments)
     with pytest.raises(AirflowException, match="Cannot execute") as caught:
-        task.execute({})
+        task.execute(context())
     said = str(caught.value).replace("', '", " ")
     assert "--conf spark.driver.memory=much" in said
     assert "--conf spark.driver.cores=2" in said, "as the connection says"
@@ -128,7 +153,7 @@ def test_a_group_whose_plan_was_replaced_fails_without_a_retry(connection):
     from airflow.sdk.exceptions import AirflowFailException
 
     with pytest.raises(AirflowFailException, match="expected was sha256:0"):
-        operator(planned(), connection, digest="sha256:0").execute({})
+        operator(planned(), connection, digest="sha256:0").execute(context())
 
 
 @pytest.mark.parametrize("connection", ["spark_default", "spark_master"])
@@ -136,7 +161,7 @@ def test_a_group_that_is_refused_fails_without_a_retry_and_is_told_by_its_findin
     from airflow.sdk.exceptions import AirflowFailException
 
     with pytest.raises(AirflowFailException, match="Could not convert string") as caught:
-        operator(planned("sum(CAST(model AS INTEGER)) AS sums"), connection).execute({})
+        operator(planned("sum(CAST(model AS INTEGER)) AS sums"), connection).execute(context())
     found = told(caught.value)
     assert isinstance(found, Refused)
     assert {finding.kind for finding in found.findings} == {Kind.SQL}
@@ -146,7 +171,7 @@ def test_a_server_that_does_not_accept_the_token_is_told_without_a_retry():
     from airflow.sdk.exceptions import AirflowFailException
 
     with pytest.raises(AirflowFailException, match="does not accept the token"):
-        operator(planned(), "spark_stranger").execute({})
+        operator(planned(), "spark_stranger").execute(context())
 
 
 def test_a_store_that_is_away_is_tried_again(monkeypatch):
@@ -155,7 +180,7 @@ def test_a_store_that_is_away_is_tried_again(monkeypatch):
     ref = planned()
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(AirflowException, match="cannot be reached") as caught:
-        operator(ref).execute({})
+        operator(ref).execute(context())
     assert not isinstance(caught.value, AirflowFailException)
 
 
@@ -163,7 +188,7 @@ def test_a_missing_connection_is_an_error_and_not_yarn():
     from airflow.sdk.exceptions import AirflowNotFoundException
 
     with pytest.raises(AirflowNotFoundException, match="nowhere"):
-        operator(planned(), "nowhere").execute({})
+        operator(planned(), "nowhere").execute(context())
 
 
 @pytest.mark.parametrize("connection", ["spark_default", "spark_master"])
@@ -173,12 +198,36 @@ def test_a_task_that_is_killed_ends_what_it_started_and_may_be_tried_again(conne
     ref = planned(SLOW)
     task = operator(ref, connection)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(task.execute, {})
+        running = pool.submit(task.execute, context())
         assert until(lambda: working(os.getpid()))
         task.on_kill()
         with pytest.raises(AirflowException) as caught:
             running.result(timeout=10)
     assert not isinstance(caught.value, AirflowFailException)
+    assert receipt(ref) is None
+
+
+def test_an_application_ends_with_the_task_that_submitted_it():
+    left = killed_in_the_middle(planned(ENDLESS), "spark_master")
+    assert psutil.wait_procs(left, timeout=10)[1] == []
+
+
+def test_what_a_killed_task_left_on_the_server_ends_before_it_is_tried_again(server):
+    from airflow.sdk.exceptions import AirflowException
+
+    from coset.airflow.task_group import tags_of
+    from coset.batches.runners.connection import connected
+
+    ref = planned(ENDLESS)
+    killed_in_the_middle(ref, "spark_default", server.process.pid)
+    task, (before, ours) = operator(ref), tags_of(context(tries=2)["ti"], 0)
+    with ThreadPoolExecutor(1) as pool, connected(server.address, server.token) as spark:
+        running = pool.submit(task.execute, context(tries=2))
+        assert until(lambda: bool(spark.interruptTag(ours))), "the second try has a job"
+        assert before and spark.interruptTag(before) == []
+        with pytest.raises(AirflowException):
+            running.result(timeout=10)
+    assert until(lambda: not working(server.process.pid), within=10)
     assert receipt(ref) is None
 
 

@@ -6,9 +6,10 @@ import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
+from itertools import count
 from threading import Lock
 from types import MappingProxyType, TracebackType
-from uuid import uuid4
+from uuid import NAMESPACE_URL, uuid5
 
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.session import SparkSession
@@ -34,7 +35,7 @@ class Connect:
     `settings`.
 
     `token` is the server's token; the default is SPARK_CONNECT_AUTHENTICATE_TOKEN of the environment. `location` is the
-    server's location, if it is elsewhere.
+    server's location, if it is elsewhere. Jobs are ended by their `tag`, which another client may know too.
     """
 
     has_spark = True
@@ -49,6 +50,7 @@ class Connect:
         master: str = "local[*]",
         location: str | None = None,
         settings: Settings = MappingProxyType({}),
+        tag: str | None = None,
     ) -> None:
         check_address(address)
         self._address = address
@@ -58,11 +60,11 @@ class Connect:
         self._where: LocationIdProvider = NamedLocation(location) if location else ENVIRONMENT
         self._submit = SparkSubmit(master, memory, settings)
         self._submitting = Lock()
-        # The tag of this runner's jobs, by which they can be ended.
-        self._tag = f"coset-{secrets.token_hex(8)}"
+        self._tag = tag or f"coset-{secrets.token_hex(8)}"
         self._jobs = Jobs()
         # The sessions of groups with steps on DataFrames.
         self._sessions: set[str] = set()
+        self._opened = count()
 
     def __enter__(self) -> Connect:
         return self
@@ -94,6 +96,14 @@ class Connect:
         self._submit.cancel()
         self._jobs.end(self._interrupt)
 
+    def end_left(self) -> None:
+        """End the job that a client with this tag has left running when it was killed in its first group."""
+        self._sessions.add(self._session(0))
+        self._interrupt()
+
+    def _session(self, number: int) -> str:
+        return str(uuid5(NAMESPACE_URL, f"{self._tag}#{number}"))
+
     def _interrupt(self) -> None:
         # This needs a new connection: a signal may have interrupted a thread that was using another.
         with suppress(Gone, CosetError, PySparkException), connected(self._address, self._token) as spark:
@@ -110,7 +120,7 @@ class Connect:
 
     @contextmanager
     def _dataframes(self, name: str) -> Iterator[SparkSession]:
-        session = str(uuid4())
+        session = self._session(next(self._opened))
         with self._job(connected_to(session, self._address, self._token), name) as spark:
             self._sessions.add(session)
             # Spark's functions look for the active session of this thread.

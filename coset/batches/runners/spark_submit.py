@@ -123,13 +123,14 @@ class SparkSubmit:
 
 
 def arguments(batch: BatchRef, group: int, failure: str, memory: str = MEMORY, log: Path | None = None) -> list[str]:
-    """The arguments of `run_group.py`."""
+    """The arguments of `run_group.py`, submitted by this process."""
     options = {
         "plan": batch.plan_uri,
         "digest": batch.digest,
         "group": str(group),
         "failure": failure,
         "memory": memory,
+        "submitter": str(os.getpid()),
     }
     if log is not None:
         options["log"] = str(log)
