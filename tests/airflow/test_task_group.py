@@ -224,7 +224,7 @@ def test_what_a_killed_task_left_on_the_server_ends_before_it_is_tried_again(ser
     with ThreadPoolExecutor(1) as pool, connected(server.address, server.token) as spark:
         running = pool.submit(task.execute, context(tries=2))
         assert until(lambda: bool(spark.interruptTag(ours))), "the second try has a job"
-        assert before and spark.interruptTag(before) == []
+        assert spark.interruptTag(str(before)) == []
         with pytest.raises(AirflowException):
             running.result(timeout=10)
     assert until(lambda: not working(server.process.pid), within=10)
