@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 from coset.batches import steps
 from coset.batches.ref import BatchRef
+from coset.sources.s3 import storage_options
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -19,6 +20,7 @@ from partitioning.documents.store import Store
 from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan
 from partitioning.values import replace
+from spark_jobs.tables.table_schema import folder
 from tests.landed import land_table
 from tests.running import run_and_publish, run_and_publish_unjudged
 
@@ -46,6 +48,11 @@ def skewed(records: int, seed: int, hot: float = 0.4, others: int = 0) -> pa.Tab
     keys = np.char.add("key-", numbers.astype(str))
     keys[made.random(records) < hot] = HOT
     return pa.table({"k": pa.array(keys.tolist()), "v": np.arange(records)})
+
+
+def table_of(store: Store, name: str) -> pa.Table:
+    """A result table."""
+    return DeltaTable(folder(store, name), storage_options=storage_options()).to_pyarrow_table()
 
 
 class Skewed:
@@ -82,12 +89,12 @@ class Skewed:
 
     def rows(self) -> list[tuple[object, ...]]:
         """The rows of the result table, by batch."""
-        table = DeltaTable(f"{self.store.root}/tables/{self.pipeline.name}").to_pyarrow_table()
+        table = table_of(self.store, self.pipeline.name)
         return sorted(zip(*table.to_pydict().values(), strict=True), key=str)
 
     def newest(self, columns: str) -> list[tuple[object, ...]]:
         """The newest row of each key."""
-        table = DeltaTable(f"{self.store.root}/tables/{self.pipeline.name}").to_pyarrow_table()
+        table = table_of(self.store, self.pipeline.name)
         newest = f"SELECT k, {columns} FROM rows QUALIFY row_number() OVER (PARTITION BY k ORDER BY n DESC) = 1"
         with duckdb.connect() as connection:
             connection.register("rows", table)
@@ -146,7 +153,7 @@ class Met:
         return plan
 
     def rows(self) -> list[str]:
-        table = DeltaTable(f"{self.store.root}/tables/met").to_pyarrow_table()
+        table = table_of(self.store, "met")
         return sorted(map(str, zip(*table.select(["k", "v", "c"]).to_pydict().values(), strict=True)))
 
     def direct(self) -> list[str]:
