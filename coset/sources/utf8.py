@@ -5,7 +5,7 @@ What it makes of such text is empty, or an error after which its database is of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -83,15 +83,26 @@ def _text(value: Any, kind: pa.DataType, errors: str) -> Any:
 
 def _as_bytes(kind: pa.DataType) -> pa.DataType:
     """The type with bytes in place of text."""
+    return _with(kind, lambda kind: _BYTES.get(kind, kind))
+
+
+def _decoded(column: pa.Array) -> pa.Array:
+    """The column without dictionaries."""
+    plain = _with(column.type, lambda kind: kind.value_type if pa.types.is_dictionary(kind) else kind)
+    return column if column.type == plain else column.cast(plain)
+
+
+def _with(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The type with another one for each that is not nested."""
     if pa.types.is_map(kind):
-        return pa.map_(_as_bytes(kind.key_type), _as_bytes(kind.item_type))
+        return pa.map_(_with(kind.key_type, leaf), _with(kind.item_type, leaf))
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_as_bytes(field.type)) for field in kind])
+        return pa.struct([field.with_type(_with(field.type, leaf)) for field in kind])
     if pa.types.is_large_list(kind):
-        return pa.large_list(_as_bytes(kind.value_type))
+        return pa.large_list(_with(kind.value_type, leaf))
     if _is_list(kind):
-        return pa.list_(_as_bytes(kind.value_type), kind.list_size if pa.types.is_fixed_size_list(kind) else -1)
-    return _BYTES.get(kind, kind)
+        return pa.list_(_with(kind.value_type, leaf), kind.list_size if pa.types.is_fixed_size_list(kind) else -1)
+    return leaf(kind)
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -104,7 +115,3 @@ def _is_ascii(column: pa.Array) -> bool:
         return False
     data = column.buffers()[2]
     return data is None or not len(data) or int(np.frombuffer(data, np.uint8).max()) < 128
-
-
-def _decoded(column: pa.Array) -> pa.Array:
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column

@@ -107,8 +107,9 @@ def test_read_as_bytes_it_counts(store: Store) -> None:
 
 def nested(kind: str) -> pa.Array:
     plain = texts(*TEXTS)
-    if kind == "list":
-        return pa.ListArray.from_arrays(pa.array(range(len(TEXTS) + 1), pa.int32()), plain)
+    if kind.startswith("list"):
+        items = plain.dictionary_encode() if kind == "list of dictionary" else plain
+        return pa.ListArray.from_arrays(pa.array(range(len(TEXTS) + 1), pa.int32()), items)
     if kind == "struct":
         return pa.StructArray.from_arrays([pa.array(range(len(TEXTS))), plain], ["n", "text"])
     if kind == "map":
@@ -117,7 +118,7 @@ def nested(kind: str) -> pa.Array:
     return plain.dictionary_encode() if kind == "dictionary" else plain
 
 
-@pytest.mark.parametrize("kind", ["plain", "dictionary", "list", "struct", "map"])
+@pytest.mark.parametrize("kind", ["plain", "dictionary", "list", "list of dictionary", "struct", "map"])
 def test_records_with_it_are_set_aside_whole_and_the_others_count(store: Store, tmp_path: Path, kind: str) -> None:
     flow = orders(store, written().set_column(1, "x", nested(kind)), bad_records="set aside")
     flow.select("x, n", name="kept").write("kept")
