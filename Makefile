@@ -61,7 +61,7 @@ format: $(READY) ## Format the code and repair what can be repaired
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: $(READY) ## Compare with PySpark, Comet, Iceberg, Polars and DuckDB; it needs Maven
+bench: $(READY) ## Compare with PySpark, Structured Streaming, Comet, Iceberg, Polars and DuckDB; it needs Maven
 	@$(BIN)/python -m bench
 
 bench-latency: $(READY) ## Show where each second of a small batch goes, from the command to published

@@ -12,7 +12,6 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ import psutil
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from bench.making import upload
 from bench.measure import Cost, cpu_of, cpu_of_all, measured
 from bench.page_figures import put
 from coset.batches.interpreter import run_batch
@@ -99,7 +99,7 @@ def main() -> int:
         server = start_server(path / "s3", ("landing", "coset"))
         try:
             os.environ.update({**server.environment, **environment(sys.executable)})
-            _land(files, path / "topics")
+            upload(SOURCE, path / "topics", files)
             with standalone(path) as cluster:
                 seen = _coset(cluster, server, path / "docs")
             ours = _digest(DeltaTable(folder(store_at(STORE), "activity"), storage_options=storage_options()))
@@ -133,12 +133,6 @@ def _made(topics: Path, records: int) -> Iterator[Path]:
                 rows = _RECORDS.format(start=start, end=start + each, keys=len(mine))
                 database.execute(f"COPY ({rows}) TO '{file}' (COMPRESSION zstd, ROW_GROUP_SIZE 1_000_000)")
                 yield file
-
-
-def _land(files: list[Path], topics: Path) -> None:
-    source = store_at(SOURCE)
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda file: source.put(str(file.relative_to(topics)), file.read_bytes()), files))
 
 
 def _coset(cluster: Standalone, server: S3Server, docs: Path) -> Seen:

@@ -6,9 +6,6 @@ It also opens a result table with as many files as such days leave, because a ta
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -19,7 +16,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction, RemoveAction
 
-from bench.measure import measured
+from bench.measure import alone, measured
 from coset.cli.output import Table, show
 from coset.sources.s3 import storage_options
 
@@ -126,10 +123,7 @@ def main() -> int:
     for default in (asdict(day), asdict(prices)):
         for name, value in default.items():
             parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
-    parser.add_argument("--open", metavar="TABLE", help=argparse.SUPPRESS)
     asked = vars(parser.parse_args())
-    if asked["open"]:
-        return _open(asked["open"])
     day = Day(**{field.name: asked[field.name] for field in fields(day)})
     prices = Prices(**{field.name: asked[field.name] for field in fields(prices)})
     title = f"{day.batches} batches a day, {day.tasks:,} tasks in {day.groups:,} groups each"
@@ -153,20 +147,18 @@ def _table_of(where: Path, day: Day) -> tuple[str, ...]:
             for task in range(day.tasks)
         ]
         made.create_write_transaction(files, "append", made.schema())
-    command = [sys.executable, "-m", "bench.day", "--open", str(where)]
-    answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    opened_in, seconds = alone(_open, where)
     log = sum(file.stat().st_size for file in where.rglob("*.json"))
-    files_now, memory = f"{day.batches * day.tasks:,}", f"{answer['memory'] / 1e6:,.0f} MB"
-    return files_now, f"{log / 1e6:,.0f} MB", memory, f"{answer['seconds']:.1f}"
+    return f"{day.batches * day.tasks:,}", f"{log / 1e6:,.0f} MB", f"{opened_in / 1e6:,.0f} MB", f"{seconds:.1f}"
 
 
-def _open(where: str) -> int:
+def _open(where: Path) -> tuple[int, float]:
+    """The memory and the seconds that it takes."""
     with measured() as before:
         pass
     with measured() as cost:
         DeltaTable(where)
-    print(json.dumps({"memory": cost.memory - before.memory, "seconds": cost.wall}))
-    return 0
+    return cost.memory - before.memory, cost.wall
 
 
 if __name__ == "__main__":

@@ -7,19 +7,17 @@ published, with all but the newest files published, and with all of them.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.measure import measured
+from bench.measure import alone, measured
 from coset.cli.output import Table, show
 from coset.sources.landed import discover
 from coset.sources.s3 import s3_filesystem, split
@@ -80,12 +78,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=20_000, help="so many files are landed")
     parser.add_argument("--new", type=int, default=100, help="so many of them after the last batch")
-    parser.add_argument("--published", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    if asked.measure:
-        print(json.dumps(asdict(figures(asked.published))))
-        return 0
     with TemporaryDirectory() as folder:
         server = start_server(Path(folder) / "s3", ("landing",))
         os.environ.update(server.environment)
@@ -109,17 +102,10 @@ def _compare(files: int, new: int, folder: Path) -> None:
         cases = {"nothing": None, **cases}
     rows = []
     for case, plan in cases.items():
-        took = _measure(plan)
+        took = alone(figures, plan)
         rows.append((case, f"{took.files:,}", f"{took.seconds:.1f}", size(took.memory), size(took.peak)))
     columns = ("published", "files to read", "seconds", "memory", "with libraries")
     show(Table(f"{files:,} files in {PARTITIONS} partitions", columns, rows))
-
-
-def _measure(published: Path | None) -> Figures:
-    more = ["--published", str(published)] if published else []
-    command = [sys.executable, "-m", "bench.discovery", "--measure", *more]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return Figures(**json.loads(done.stdout))
 
 
 def _after(files: int) -> Plan:

@@ -25,7 +25,7 @@ import psutil
 from bench import running_totals
 from bench.ageing import land
 from bench.asked import STORE, SUBJECTS, Asked, Request, by_subject, counted
-from bench.page_figures import put
+from bench.page_figures import put, table
 from coset.batches import steps
 from coset.batches.interpreter import run_batch
 from coset.batches.runners.local import Local
@@ -163,8 +163,7 @@ def _resident(s3: Asked, folder: Path) -> Iterator[str]:
 
 def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """A table of Markdown."""
-    yield from ("", f"{title}:", "", f"| {' | '.join(columns)} |", f"| --- |{' --: |' * (len(columns) - 1)}")
-    yield from (f"| {' | '.join(row)} |" for row in rows)
+    yield from ("", f"{title}:", "", *table(columns, *rows))
 
 
 if __name__ == "__main__":

@@ -1,89 +1,96 @@
-"""The records of the workload, made once from a fixed seed, and Coset's pipelines over them."""
+"""The records of the workload, made once from a fixed seed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from pathlib import Path
 from typing import assert_never
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.workload import WITHIN_SECONDS, Query, Topic, Workload
-from partitioning.authoring.pipeline import Pipeline
+from bench.workload import Data, Topic, Workload
 from partitioning.documents.stores import store_at
 from spark_jobs.engine.hashing import placement_hashes
 
-SOURCE = "s3://landing/topics"
-STORE = "s3://coset"
-_SEED = 20261121
 _READY = ".ready"
+_SEED = 20261121
+_DAY = 86_400_000_000
+# Zipf's keys beyond this are other keys once more.
+_SKEWED_KEYS = 1_000_000
+_HOT, _HOT_SHARE = "bot", 0.4
 
 
 def make(workload: Workload) -> None:
     """Write the files unless they exist."""
     if not (workload.landed / _READY).exists():
         random = np.random.default_rng(_SEED)
-        keys = pa.array([f"user-{key:016x}" for key in random.integers(0, 2**63, workload.keys).tolist()])
-        hashes = placement_hashes(keys, "string")
         for topic in workload.topics:
-            _land(workload, topic, keys, hashes, random)
+            ends = [0] * topic.partitions
+            for number in range(len(topic.rounds)):
+                _land(workload, topic, number, _records(workload, topic, number, random), ends)
         (workload.landed / _READY).touch()
 
 
-def upload(workload: Workload) -> None:
-    """Copy the files to the environment's S3 server unless they exist."""
-    store = store_at(SOURCE)
-    if store.head(_READY) is None:
-        with ThreadPoolExecutor(4) as pool:
-            files = workload.files()
-            list(pool.map(lambda file: store.put(str(file.relative_to(workload.landed)), file.read_bytes()), files))
-        store.put(_READY, b"")
+def upload(source: str, folder: Path, files: Iterable[Path]) -> None:
+    """Copy files of a folder to a store."""
+    store = store_at(source)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda file: store.put(str(file.relative_to(folder)), file.read_bytes()), files))
 
 
-def _land(workload: Workload, topic: Topic, keys: pa.Array, hashes: np.ndarray, random: np.random.Generator) -> None:
-    chosen = random.integers(0, len(keys), topic.records)
-    amounts = random.integers(0, 10_000, topic.records)
-    times = np.sort(random.integers(1_700_000_000_000_000, 1_700_086_400_000_000, topic.records))
-    for partition in range(topic.partitions):
-        mine = np.flatnonzero(hashes[chosen] % topic.partitions == partition)
-        folder = workload.landed / topic.name / f"partition={partition}"
-        folder.mkdir(parents=True, exist_ok=True)
-        offset = 0
-        for rows in np.array_split(mine, topic.files):
-            table = pa.table(
-                {
-                    "key": keys.take(pa.array(chosen[rows])),
-                    "amount": amounts[rows],
-                    "time": pa.array(times[rows], pa.timestamp("us", "UTC")),
-                    "_offset": np.arange(offset, offset + len(rows)),
-                }
+def _land(workload: Workload, topic: Topic, number: int, rows: pa.Table, ends: list[int]) -> None:
+    """A file in each partition."""
+    places = placement_hashes(rows[topic.key].combine_chunks(), "string") % topic.partitions
+    to = workload.before if workload.query.data is Data.SKEWED and number == 0 else workload.landed
+    for partition, first in enumerate(ends):
+        mine = rows.take(pa.array(np.flatnonzero(places == partition)))
+        ends[partition] += len(mine)
+        mine = mine.append_column("_offset", pa.array(np.arange(first, ends[partition])))
+        file = to / topic.name / f"partition={partition}" / f"{topic.name}+{partition}+{first:010}.parquet"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(mine, file, compression="zstd")
+
+
+def _records(workload: Workload, topic: Topic, number: int, random: np.random.Generator) -> pa.Table:
+    """The records of a round."""
+    count = topic.rounds[number]
+    amount = random.integers(0, 10_000, count)
+    match workload.query.data:
+        case Data.USUAL:
+            span = _DAY // len(topic.rounds)
+            times = 1_700_000_000_000_000 + number * span + np.sort(random.integers(0, span, count))
+            keys = _named(random.integers(0, 1_000_000 // workload.part, count))
+            return pa.table({"key": keys, "amount": amount, "time": pa.array(times, pa.timestamp("us", "UTC"))})
+        case Data.REKEYED:
+            sessions = pa.array(np.char.add("session-", random.integers(0, 10**7, count).astype("U8")).tolist())
+            keys = _named(random.integers(0, 50_000 // workload.part, count))
+            other = {topic.key: sessions} if topic.key == "session" else {}
+            return pa.table({"key": keys, "amount": amount} | other)
+        case Data.SKEWED if topic.name == "events":
+            keys = np.char.add("user-", (random.zipf(1.1, count) % _SKEWED_KEYS).astype("U8"))
+            keys[random.random(count) < _HOT_SHARE] = _HOT
+            events = np.arange(count) + sum(topic.rounds[:number])
+            return pa.table({"key": pa.array(keys.tolist()), "event": events, "amount": amount})
+        case Data.SKEWED:
+            # Each second key of the events has one profile, and the batch before has others.
+            numbers = 2 * np.arange(count) + (_SKEWED_KEYS if number == 0 else 0)
+            keys = [_HOT, *np.char.add("user-", numbers[1:].astype("U8")).tolist()]
+            return pa.table({"key": keys, "rate": amount})
+        case Data.SMALL:
+            return pa.table({"key": _named(random.integers(0, 20_000, count)), "amount": amount})
+        case Data.MANY_KEYS:
+            all_keys = topic.rounds[0]
+            return pa.table(
+                {"key": _named(random.integers(0, all_keys, count) if number else np.arange(count)), "amount": amount}
             )
-            pq.write_table(table, folder / f"{topic.name}+{partition}+{offset:010}.parquet", compression="zstd")
-            offset += len(rows)
-
-
-def pipeline_for(query: Query = Query.COUNTED) -> Pipeline:
-    """The pipeline that answers a query."""
-    bench = Pipeline("bench", source=SOURCE)
-    views = bench.stream("views", key="key", partitions=8)
-    clicks = bench.stream("clicks", key="key", partitions=12)
-    match query:
-        case Query.COUNTED:
-            viewed = views.aggregate("count(*) AS views, sum(amount)::BIGINT AS viewed")
-            clicked = clicks.aggregate("count(*) AS clicks, sum(amount)::BIGINT AS clicked")
-            columns = "views.views, views.viewed, clicks.clicks, clicks.clicked"
-            viewed.join(clicked, columns, how="full").write("activity")
-        case Query.IN_TIME:
-            pairs = views.join_within(
-                clicks,
-                "views.amount + clicks.amount AS amount",
-                times=("time", "time"),
-                within=timedelta(seconds=WITHIN_SECONDS),
-                name="met",
-            )
-            pairs.aggregate("count(*) AS pairs, sum(amount)::BIGINT AS paired").write("activity")
         case _:
-            assert_never(query)
-    return bench
+            assert_never(workload.query.data)
+
+
+def _named(numbers: np.ndarray) -> pa.Array:
+    """Keys of 21 characters that do not compress well."""
+    mixed = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return pa.array([f"user-{key:016x}" for key in mixed.tolist()])

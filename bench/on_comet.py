@@ -25,5 +25,5 @@ def comet(workload: Workload) -> Iterator[Run]:
         "spark.plugins": "org.apache.spark.CometPlugin",
         "spark.shuffle.manager": "org.apache.spark.sql.comet.execution.shuffle.CometShuffleManager",
     }
-    with asked_of_spark(workload, "comet", settings) as run:
+    with asked_of_spark(workload, settings) as run:
         yield run

@@ -1,41 +1,55 @@
-"""Coset's kernel in Spark, on its S3 store."""
+"""Coset in Spark, on its S3 store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import chain
-from typing import Any
+from functools import partial
 
 import msgspec
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 from pyspark import SparkConf, SparkContext
 
-from bench.making import STORE, pipeline_for
-from bench.party import CORES, MASTER, Run, shuffled
-from bench.workload import Workload
+from bench.making import upload
+from bench.party import CORES, MASTER, Left, Run
+from bench.pipelines import pipeline_for
+from bench.workload import FACTORS, Data, Query, Workload
 from coset.batches import steps
 from coset.batches.audit import audit
+from coset.batches.interpreter import run_batch
+from coset.batches.ref import LoadedBatch
+from coset.batches.runners.local import Local
+from coset.batches.runners.spark import Spark
 from coset.batches.runners.spark_settings import configuration
 from coset.sources.reader import Batch
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.document import decode, digest
-from partitioning.documents.ledger import Ledger
+from partitioning.documents.document import decode
+from partitioning.documents.receipts import receipts
 from partitioning.documents.stores import store_at
 from partitioning.model.artefact import Role
+from partitioning.model.failure import Done
+from partitioning.model.hot_keys import HotKeys
 from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Order, Ordered
-from partitioning.model.plan import Plan, PlannedPartition
-from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt
-from partitioning.model.schemes import tasks
+from partitioning.model.plan import PlannedPartition
+from partitioning.model.receipt import PartitionReceipt, TaskReceipt
 from spark_jobs.engine.hashing import placement_hashes
 from spark_jobs.engine.intake import Inspect, Proved, of_rows
 from spark_jobs.engine.kernel import run_orders
+from spark_jobs.engine.location import ENVIRONMENT
 from spark_jobs.engine.proof import SAMPLED
 from spark_jobs.engine.residues import rows_by_residue, rows_of
 from spark_jobs.engine.set_aside import SetAsideRecord
-from spark_jobs.group import encoded, orders_of, pieces
+from spark_jobs.group import Work, answer, answered, pieces, run_group
+from spark_jobs.worker_code import Wanted
+from tests.running import silently
+
+_READY = ".ready"
+_SETTINGS = {"coset-groups": Settings(groups=CORES), "coset-unsplit": Settings(groups=1)}
 
 
 class Unproved:
@@ -72,59 +86,105 @@ class Unproved:
 
 
 @contextmanager
-def proved(workload: Workload) -> Iterator[Run]:
-    """Coset's kernel in Spark on the S3 store, with receipts and their audit."""
-    with _session(workload, Proved) as (plan, run):
+def kernel(workload: Workload) -> Iterator[Run]:
+    """Coset's kernel in Spark on the S3 store, with receipts and their audit, in the way of the party."""
+    inspect: Inspect = Unproved if workload.party == "coset-unproved" else Proved
+    settings = _SETTINGS.get(workload.party, Settings(groups=1, hot_keys=HotKeys.SPLIT))
+    pipeline = pipeline_for(workload, _source(workload))
+    run_piece = answer if inspect is Proved else partial(_answer, inspect)
 
-        def run_and_audit(number: int) -> tuple[list[str], int]:
-            tasks, shuffled = run(number)
-            ledger = Ledger(store_at(STORE), plan.pipeline)
-            ledger.put_receipt(Receipt(digest(plan), 0, number, tasks), plan.batch)
-            coverage = audit(ledger, plan, number).coverage
-            assert (coverage["taken"] == coverage["planned"]).all()
-            assert (coverage["digest_found"] == coverage["digest_planned"]).all()
-            return _files(tasks), shuffled
-
-        yield run_and_audit
-
-
-@contextmanager
-def unproved(workload: Workload) -> Iterator[Run]:
-    """The same without the proof."""
-    with _session(workload, Unproved) as (_, run):
-
-        def only_run(number: int) -> tuple[list[str], int]:
-            tasks, shuffled = run(number)
-            return _files(tasks), shuffled
-
-        yield only_run
-
-
-@contextmanager
-def _session(workload: Workload, inspect: Inspect) -> Iterator[tuple[Plan, Callable[[int], Any]]]:
-    settings = Settings(groups=1, scheme=tasks(workload.tasks) if workload.tasks else None)
-    ref, _ = steps.plan(pipeline_for(workload.query), STORE, settings)
-    assert ref is not None
-    _, plan = ref.load()
+    schemes = {1: f"tasks({workload.tasks})" if workload.tasks else None}
+    if workload.query is Query.ELASTIC:
+        schemes = {factor: f"elastic({factor})" for factor in FACTORS}
+    batches = {}
+    for factor, scheme in schemes.items():
+        store = f"{_store(workload)}/{factor}" if factor > 1 else _store(workload)
+        batches[factor] = _taken_up(pipeline, store, Settings.parse(scheme=scheme, base=settings))
     options = {**configuration(MASTER), "spark.master": MASTER, "spark.app.name": "bench"}
-    with SparkContext(conf=SparkConf().setAll(list(options.items()))) as spark:
+    with SparkContext(conf=SparkConf().setAll(list(options.items()))) as spark, ThreadPoolExecutor(CORES) as pool:
 
-        def run(number: int) -> tuple[tuple[TaskReceipt, ...], int]:
-            sent = pieces(encoded(orders_of(plan, plan.groups[0], number, STORE, {})), CORES)
-            before = shuffled(spark)
-            done = spark.parallelize(sent, len(sent)).map(lambda piece: _receipts(piece, inspect)).collect()
-            tasks = chain.from_iterable(
-                msgspec.json.decode(receipts, type=tuple[TaskReceipt, ...]) for receipts in done
-            )
-            return tuple(tasks), shuffled(spark) - before
+        def run_tasks(work: Work, _: Wanted) -> Sequence[bytes]:
+            sent = pieces(work, CORES)
+            return spark.parallelize(sent, len(sent)).map(run_piece).collect()
 
-        yield plan, run
+        def run(number: int) -> Callable[[], Left]:
+            batch = batches[workload.factor(number)]
+            ledger, plan = batch.load()
+            attempt = ledger.attempt(plan.batch)
+            for wave in plan.waves:
+                list(pool.map(lambda group: run_group(ledger, plan, group, run_tasks), wave))
+            moved = audit(ledger, plan, attempt).moved if inspect is Proved else None
+            ledger.close_attempt(plan.batch, attempt, b"{}")
+            return lambda: _left(batch, attempt, moved)
+
+        yield run
 
 
-def _receipts(piece: bytes, inspect: Inspect) -> bytes:
+@contextmanager
+def resident(workload: Workload) -> Iterator[Run]:
+    """Whole batches in one Spark application, from landing to published."""
+    pipeline, batches = pipeline_for(workload, _source(workload)), list[LoadedBatch]()
+    with Spark(MASTER, memory="4GB") as runner:
+
+        def run(number: int) -> Callable[[], Left]:
+            upload(_source(workload), workload.landed, workload.round(number))
+            settings = Settings.parse(scheme=f"tasks({workload.totalling(number)})", groups=1)
+            batch = _taken_up(pipeline, _store(workload), settings)
+            run_batch(batch, runner, workload.results / "docs", silently)
+            batches.append(batch)
+            return lambda: Left([file for each in batches for file in _files(each, _tasks(each, 0))])
+
+        yield run
+
+
+def prepare(workload: Workload) -> None:
+    """Copy the records to the environment's S3 server unless they are there, and publish the batch before."""
+    if workload.query.data is Data.SKEWED:
+        upload(_source(workload), workload.before, workload.before.rglob("*.parquet"))
+        batch = _taken_up(pipeline_for(workload, _source(workload)), _store(workload), Settings(groups=1))
+        with Local(processes=CORES) as runner:
+            run_batch(batch, runner, None, silently)
+    if store_at(_source(workload)).head(_READY) is None:
+        upload(_source(workload), workload.landed, workload.landed.rglob("*.parquet"))
+        store_at(_source(workload)).put(_READY, b"")
+
+
+def _taken_up(pipeline: Pipeline, store: str, settings: Settings) -> LoadedBatch:
+    batch, said = steps.take_up(pipeline, store, settings)
+    assert batch is not None, said
+    return batch
+
+
+def _store(workload: Workload) -> str:
+    return f"s3://coset/{workload.query}/{workload.party}"
+
+
+def _source(workload: Workload) -> str:
+    """Parties share records, unless these come one after the other."""
+    alone = workload.query.arrives or workload.query.data is Data.SKEWED
+    return f"{_store(workload)}/topics" if alone else f"s3://landing/{workload.query.data}"
+
+
+def _left(batch: LoadedBatch, attempt: int, moved: pd.DataFrame | None) -> Left:
+    tasks, streams = _tasks(batch, attempt), {stream.name for stream in batch.plan.streams}
+    files = _files(batch, tasks)
+    if moved is None:
+        return Left(files)
+    sums = moved[moved["kind"] == Role.EXCHANGE][["records", "bytes"]].sum()
+    taken = [sum(part.taken for part in task.partitions if part.input in streams) for task in tasks]
+    reading = [records for records in taken if records]
+    return Left(files, int(sums["bytes"]), int(sums["records"]), max(reading) * len(reading) / sum(reading))
+
+
+def _tasks(batch: LoadedBatch, attempt: int) -> list[TaskReceipt]:
+    return [task for receipt in receipts(batch.ledger, batch.plan, attempt) for task in receipt.tasks]
+
+
+def _files(batch: LoadedBatch, tasks: Iterable[TaskReceipt]) -> list[str]:
+    return [f"{batch.ledger.store.root}/{file.path}" for task in tasks for file in task.left(Role.TABLE)]
+
+
+def _answer(inspect: Inspect, piece: bytes) -> bytes:
+    """As `answer`, by that inspection."""
     orders = [decode(Order, bytes(order), "order") for order in msgspec.json.decode(piece, type=list[msgspec.Raw])]
-    return msgspec.json.encode(run_orders(orders, inspect=inspect))
-
-
-def _files(tasks: tuple[TaskReceipt, ...]) -> list[str]:
-    return [f"{STORE}/{artefact.path}" for task in tasks for artefact in task.left(Role.TABLE)]
+    return answered(lambda: Done(tuple(run_orders(orders, inspect=inspect)), 0, 0, ENVIRONMENT.location(), {}))

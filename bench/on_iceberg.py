@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from bench.on_spark import SETTINGS, asked_of_spark
 from bench.party import MASTER, Run, jar
@@ -17,28 +18,28 @@ _READY = ".ready"
 @contextmanager
 def buckets(workload: Workload) -> Iterator[Run]:
     """Joins of tables whose buckets fit each other, without an exchange."""
-    with asked_of_spark(workload, "iceberg", _settings(workload), read=_table) as run:
+
+    def table(spark: SparkSession, topic: str) -> DataFrame:
+        return spark.table(_name(workload, topic))
+
+    with asked_of_spark(workload, _settings(workload), read=table) as run:
         yield run
 
 
-def _table(spark: SparkSession, topic: str) -> DataFrame:
-    return spark.table(f"lake.bench.{topic}")
+def _name(workload: Workload, topic: str) -> str:
+    return f"lake.`{workload.query.data}`.{topic}"
 
 
 def rewrite(workload: Workload) -> None:
     """Write the tables unless they are there."""
-    ready = workload.folder / "iceberg" / _READY
+    ready = workload.folder / "iceberg" / workload.query.data / _READY
     if ready.exists():
         return
     with SparkSession.builder.master(MASTER).config(map={**SETTINGS, **_settings(workload)}).getOrCreate() as spark:
         for topic in workload.topics:
-            name = f"lake.bench.{topic.name}"
-            spark.sql(f"DROP TABLE IF EXISTS {name}")
-            spark.sql(
-                f"CREATE TABLE {name} (key STRING, amount BIGINT, time TIMESTAMP) USING iceberg "
-                f"PARTITIONED BY (bucket({topic.partitions}, key))"
-            )
-            spark.read.parquet(str(workload.landed / topic.name)).select("key", "amount", "time").writeTo(name).append()
+            rows = spark.read.parquet(str(workload.landed / topic.name)).drop("_offset", "partition")
+            written = rows.writeTo(_name(workload, topic.name)).using("iceberg")
+            written.partitionedBy(f.partitioning.bucket(topic.partitions, topic.key)).createOrReplace()
     ready.touch()
 
 

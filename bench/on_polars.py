@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import assert_never
 
-from bench.party import CORES, Run, emptied
+from bench.party import CORES, Left, Run, emptied
 from bench.workload import WITHIN_SECONDS, Query, Workload
 
 # Polars reads it when it is imported.
@@ -23,26 +22,35 @@ def streaming(workload: Workload) -> Iterator[Run]:
     def side(topic: str) -> pl.LazyFrame:
         return pl.scan_parquet(str(workload.landed / topic / "*" / "*.parquet"), hive_partitioning=False)
 
-    def run(number: int) -> tuple[list[str], int]:
-        out = emptied(workload.results("polars")) / "all.parquet"
-        asked = _asked(workload.query, side("views"), side("clicks"))
+    def run(number: int) -> Callable[[], Left]:
+        out = emptied(workload.results) / "all.parquet"
+        asked = _asked(workload.query, *(side(topic.name) for topic in workload.topics))
         asked.sink_parquet(out, compression="zstd", engine="streaming")
-        return [str(out)], 0
+        return lambda: Left([str(out)])
 
     yield run
 
 
-def _asked(query: Query, views: pl.LazyFrame, clicks: pl.LazyFrame) -> pl.LazyFrame:
-    amount = pl.col("amount").sum()
+def _asked(query: Query, left: pl.LazyFrame, right: pl.LazyFrame) -> pl.LazyFrame:
     match query:
         case Query.COUNTED:
-            viewed = views.group_by("key").agg(pl.len().alias("views"), amount.alias("viewed"))
-            clicked = clicks.group_by("key").agg(pl.len().alias("clicks"), amount.alias("clicked"))
-            return viewed.join(clicked, on="key", how="full", coalesce=True)
+            clicked = _counted(right, "clicks", "clicked")
+            return _counted(left, "views", "viewed").join(clicked, on="key", how="full", coalesce=True)
         case Query.IN_TIME:
             near = (pl.col("time") - pl.col("time_right")).abs() <= pl.duration(seconds=WITHIN_SECONDS)
             both = (pl.col("amount") + pl.col("amount_right")).sum()
-            met = views.drop("_offset").join(clicks.drop("_offset"), on="key").filter(near)
+            met = left.drop("_offset").join(right.drop("_offset"), on="key").filter(near)
             return met.group_by("key").agg(pl.len().alias("pairs"), both.alias("paired"))
+        case Query.MERGED:
+            return _counted(pl.concat([each.select("key", "amount") for each in (left, right)]))
+        case Query.HOT:
+            return _counted(left)
+        case Query.HOT_JOINED:
+            worth = (pl.col("amount") * pl.col("rate")).alias("worth")
+            return left.join(right, on="key").select("key", "event", worth)
         case _:
-            assert_never(query)
+            raise ValueError(query)
+
+
+def _counted(records: pl.LazyFrame, count: str = "records", total: str = "amount") -> pl.LazyFrame:
+    return records.group_by("key").agg(pl.len().alias(count), pl.col("amount").sum().alias(total))

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import assert_never
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from bench.party import MASTER, Run, emptied, shuffled
+from bench.party import COSETS, MASTER, Left, Run, emptied, shuffled
 from bench.workload import WITHIN_SECONDS, Query, Workload
 
-# What answers a query from views and clicks, and what reads a topic.
+# What answers a query from its two topics, and what reads one.
 Answer = Callable[[Query, DataFrame, DataFrame], DataFrame]
 Read = Callable[[SparkSession, str], DataFrame]
 _LOGGING = Path(__file__).parents[1] / "spark_jobs" / "log4j2.properties"
@@ -32,37 +31,38 @@ SETTINGS: Mapping[str, str] = {
 @contextmanager
 def plain(workload: Workload) -> Iterator[Run]:
     """Adaptive execution, and nothing else that is not Spark's default."""
-    with asked_of_spark(workload, "pyspark", {}) as run:
+    with asked_of_spark(workload, {}) as run:
         yield run
 
 
-def answer(query: Query, views: DataFrame, clicks: DataFrame) -> DataFrame:
+def answer(query: Query, left: DataFrame, right: DataFrame) -> DataFrame:
     match query:
-        case Query.COUNTED:
-            return _counted(views, "views", "viewed").join(_counted(clicks, "clicks", "clicked"), "key", "full")
+        case Query.COUNTED | Query.ELASTIC:
+            return counted(left, "views", "viewed").join(counted(right, "clicks", "clicked"), "key", "full")
         case Query.IN_TIME:
-            v, c = views.alias("v"), clicks.alias("c")
+            v, c = left.alias("v"), right.alias("c")
             near = f.abs(f.unix_micros("v.time") - f.unix_micros("c.time")) <= WITHIN_SECONDS * 1_000_000
             met = v.join(c, (f.col("v.key") == f.col("c.key")) & near)
             return met.groupBy("v.key").agg(
                 f.count("*").alias("pairs"), f.sum(f.col("v.amount") + f.col("c.amount")).alias("paired")
             )
+        case Query.MERGED:
+            return counted(left.select("key", "amount").unionByName(right.select("key", "amount")))
+        case Query.HOT:
+            return counted(left)
+        case Query.HOT_JOINED:
+            return left.join(right, "key").select("key", "event", (f.col("amount") * f.col("rate")).alias("worth"))
         case _:
-            assert_never(query)
+            raise ValueError(query)
 
 
-def _counted(records: DataFrame, count: str, total: str) -> DataFrame:
+def counted(records: DataFrame, count: str = "records", total: str = "amount") -> DataFrame:
     return records.groupBy("key").agg(f.count("*").alias(count), f.sum("amount").alias(total))
 
 
 @contextmanager
 def asked_of_spark(
-    workload: Workload,
-    party: str,
-    settings: Mapping[str, str],
-    *,
-    answer: Answer = answer,
-    read: Read | None = None,
+    workload: Workload, settings: Mapping[str, str], *, answer: Answer = answer, read: Read | None = None
 ) -> Iterator[Run]:
     """A Spark session with these settings. It reads the landed files, or what `read` gives of a topic."""
     with SparkSession.builder.master(MASTER).config(map={**SETTINGS, **settings}).getOrCreate() as spark:
@@ -70,11 +70,13 @@ def asked_of_spark(
         def landed(spark: SparkSession, topic: str) -> DataFrame:
             return spark.read.parquet(str(workload.landed / topic))
 
-        def run(number: int) -> tuple[list[str], int]:
-            before = shuffled(spark.sparkContext)
-            views, clicks = ((read or landed)(spark, topic.name) for topic in workload.topics)
-            out = emptied(workload.results(party))
-            answer(workload.query, views, clicks).write.mode("overwrite").parquet(str(out))
-            return [str(file) for file in out.glob("*.parquet")], shuffled(spark.sparkContext) - before
+        def run(number: int) -> Callable[[], Left]:
+            before, out = shuffled(spark.sparkContext), emptied(workload.results)
+            if workload.query is Query.ELASTIC:
+                spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
+                spark.conf.set("spark.sql.shuffle.partitions", str(COSETS * workload.factor(number)))
+            left, right = ((read or landed)(spark, topic.name) for topic in workload.topics)
+            answer(workload.query, left, right).write.mode("overwrite").parquet(str(out))
+            return lambda: Left([*map(str, out.glob("*.parquet"))], shuffled(spark.sparkContext) - before)
 
         yield run

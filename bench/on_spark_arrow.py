@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +20,7 @@ _BUCKETS = 64
 @contextmanager
 def cogrouped(workload: Workload) -> Iterator[Run]:
     """`cogroup().applyInArrow` after a shuffle of all records."""
-    with asked_of_spark(workload, "pyspark-arrow", {}, answer=_answer) as run:
+    with asked_of_spark(workload, {}, answer=_answer) as run:
         yield run
 
 
@@ -34,7 +33,7 @@ def _answer(query: Query, views: DataFrame, clicks: DataFrame) -> DataFrame:
         case Query.IN_TIME:
             function = _in_time
         case _:
-            assert_never(query)
+            raise ValueError(query)
     return left.cogroup(right).applyInArrow(function, f"key string, {columns}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 _END = "<!-- end -->"
@@ -17,3 +17,9 @@ def put(page: Path, command: str, lines: Iterable[str]) -> None:
     if not count:
         raise ValueError(f"{page} has no line {begin}")
     page.write_text(whole)
+
+
+def table(columns: Sequence[str], *rows: Sequence[str]) -> Iterator[str]:
+    """A table of Markdown."""
+    yield from (f"| {' | '.join(columns)} |", f"| --- |{' --: |' * (len(columns) - 1)}")
+    yield from (f"| {' | '.join(row)} |" for row in rows)

@@ -1,4 +1,4 @@
-"""The port of the parties: each is a session that answers the workload's query on request.
+"""The port of the parties: each is a session that answers a query on request.
 
 Parties of other versions of Spark import this, and have nothing but PySpark.
 """
@@ -7,22 +7,43 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.workload import Query, Workload
+
 CORES = 2
 MASTER = f"local[{CORES}]"
+# Those of streams of 8 and of 12 partitions.
+COSETS = 4
 # Where a party finds the jars that its POM names.
 JARS = "COSET_BENCH_JARS"
 
-# One run, by number. Returns the files that it wrote and the bytes that it shuffled.
-Run = Callable[[int], tuple[list[str], int]]
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a run left: files, bytes and perhaps records that moved between tasks, and the records of the task that took
+    most beside those of the mean task, where that is known."""
+
+    files: Sequence[str]
+    moved: int = 0
+    moved_records: int | None = None
+    longest: float | None = None
+
+
+# One run, by number. What it left is looked at later, which is not counted.
+Run = Callable[[int], Callable[[], Left]]
+
+_TWO_STREAMS = Query.COUNTED, Query.IN_TIME
+_SKEWED = Query.HOT, Query.HOT_JOINED
+_KERNELS = *_TWO_STREAMS, Query.MERGED, *_SKEWED
+_TOTALS = Query.BATCHES, Query.RESCALED
 
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """A way to answer the query. Modules are separate so that none pays for another's imports.
+    """A way to answer some queries. Modules are separate so that none pays for another's imports.
 
     A party of another version of `pyspark` has an environment of its own, and the jars that a `pom` names. What it has
     to `prepare` is not counted.
@@ -31,23 +52,44 @@ class Party:
     title: str
     module: str
     function: str
+    answers: tuple[Query, ...]
+    prepare: str | None = None
     pyspark: str | None = None
     pom: str | None = None
-    prepare: str | None = None
+
+
+def _coset(title: str, *answers: Query) -> Party:
+    return Party(title, "bench.on_coset", "kernel", answers, "prepare")
 
 
 PARTIES = {
-    "coset": Party("Coset, proved", "bench.on_coset", "proved"),
-    "coset-unproved": Party("Coset without its proof", "bench.on_coset", "unproved"),
-    "pyspark": Party("plain PySpark 4.2, adaptive", "bench.on_spark", "plain"),
-    "pyspark-arrow": Party("PySpark 4.2, `cogroup().applyInArrow`", "bench.on_spark_arrow", "cogrouped"),
-    "comet": Party("Spark 3.5 with Comet 0.12", "bench.on_comet", "comet", "3.5.8", "comet.pom.xml"),
-    "iceberg": Party(
-        "Spark 4.1 with Iceberg's join of buckets", "bench.on_iceberg", "buckets", "4.1.4", "iceberg.pom.xml", "rewrite"
+    "coset": _coset("Coset, proved", *_KERNELS, Query.ELASTIC),
+    "coset-unproved": _coset("Coset without its proof", *_TWO_STREAMS),
+    "coset-groups": _coset("Coset, proved, a group per core", Query.ELASTIC),
+    "coset-moving": _coset("Coset, made to move all", Query.MERGED),
+    "coset-unsplit": _coset("Coset, hot keys left", *_SKEWED),
+    "coset-resident": Party("Coset, whole batches, resident", "bench.on_coset", "resident", _TOTALS),
+    "streaming": Party("Structured Streaming, RocksDB", "bench.state", "streaming", _TOTALS),
+    "pyspark": Party("plain PySpark 4.2, adaptive", "bench.on_spark", "plain", (*_KERNELS, Query.ELASTIC)),
+    "pyspark-totals": Party("plain PySpark 4.2, all totals anew", "bench.state", "anew", _TOTALS),
+    "pyspark-arrow": Party("PySpark 4.2, `cogroup().applyInArrow`", "bench.on_spark_arrow", "cogrouped", _TWO_STREAMS),
+    "comet": Party(
+        "Spark 3.5 with Comet 0.12", "bench.on_comet", "comet", _KERNELS, pyspark="3.5.8", pom="comet.pom.xml"
     ),
-    "polars": Party("Polars", "bench.on_polars", "streaming"),
-    "duckdb": Party("DuckDB, one process", "bench.on_duckdb", "one_process"),
-    "duckdb-cosets": Party("DuckDB, a process per core", "bench.on_duckdb", "process_per_core"),
+    "iceberg": Party(
+        "Spark 4.1 with Iceberg's join of buckets",
+        "bench.on_iceberg",
+        "buckets",
+        _KERNELS,
+        "rewrite",
+        "4.1.4",
+        "iceberg.pom.xml",
+    ),
+    "polars": Party("Polars", "bench.on_polars", "streaming", _KERNELS),
+    "duckdb": Party("DuckDB, one process", "bench.on_duckdb", "one_process", _KERNELS),
+    "duckdb-cosets": Party(
+        "DuckDB, a process per core", "bench.on_duckdb", "process_per_core", (*_TWO_STREAMS, Query.ELASTIC)
+    ),
 }
 
 
@@ -61,6 +103,16 @@ def emptied(folder: Path) -> Path:
     """The folder, emptied."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    return folder
+
+
+def arrive(workload: Workload, run: int) -> Path:
+    """The folder that has the files of a run and of all before it, for who reads them from the local disk."""
+    folder = workload.results.with_name(f"{workload.party}-arrived")
+    if run == 0:
+        emptied(folder)
+    for file in workload.round(run):
+        os.link(file, folder / file.name)
     return folder
 
 

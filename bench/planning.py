@@ -7,18 +7,16 @@ To reach: seconds for each partition stay the same whatever the size, memory sta
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import md5
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from bench.measure import measured
+from bench.measure import alone, measured
 from coset.cli.output import Table, show
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -94,29 +92,13 @@ def _store(plan: Plan, folder: Path) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.planning", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print the figures for machines")
-    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.one:
-        streams, batch, folder = asked.one
-        print(json.dumps(asdict(figures(int(streams), int(batch), Path(folder)))))
-        return 0
+    argparse.ArgumentParser(prog="python -m bench.planning", description=__doc__).parse_args()
     with TemporaryDirectory() as folder:
-        measured_sizes = [_in_its_own_process(size, batch, folder) for size in SIZES for batch in (0, 1)]
-    if asked.json:
-        print(json.dumps([asdict(size) for size in measured_sizes]))
-        return 0
+        measured_sizes = [alone(figures, size, batch, Path(folder)) for size in SIZES for batch in (0, 1)]
     parts = ("read the last s", "plan s", "store s", "explain s", "µs for each partition")
     columns = ("stream partitions", "tasks", "batch", *parts, "peak MiB", "document MB", "compressed MB")
     show(Table("Planning", columns, map(_row, measured_sizes), (__doc__ or "").split("\n")[2:4]))
     return 0
-
-
-def _in_its_own_process(streams: int, batch: int, folder: str) -> Figures:
-    command = [sys.executable, "-m", "bench.planning", "--one", str(streams), str(batch), folder]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return Figures(**json.loads(done.stdout))
 
 
 def _row(figures: Figures) -> list[object]:

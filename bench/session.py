@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.measure import measured
-from bench.party import PARTIES, Party
+from bench.party import PARTIES
 from bench.workload import Query, Workload
 
 
@@ -24,32 +24,36 @@ def main() -> None:
     parser.add_argument("party", choices=PARTIES)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--size", required=True)
-    parser.add_argument("--query", type=Query, required=True)
+    parser.add_argument("--query", type=Query, required=True, nargs="+")
     parser.add_argument("--runs", type=int, required=True)
     parser.add_argument("--tasks", type=int)
     parser.add_argument("--prepare", action="store_true", help="prepare it only")
     asked = parser.parse_args()
-    workload = Workload.of(asked.size, asked.folder, asked.query, asked.tasks)
-    party = PARTIES[asked.party]
-    if asked.prepare:
-        getattr(importlib.import_module(party.module), party.prepare or "")(workload)
-    else:
-        print(json.dumps(_run(party, workload, asked.runs)))
+    party, found = PARTIES[asked.party], {}
+    module = importlib.import_module(party.module)
+    for query in asked.query:
+        workload = Workload.of(asked.size, asked.folder, query, asked.party, asked.tasks)
+        if asked.prepare:
+            getattr(module, party.prepare or "")(workload)
+        else:
+            found[query] = _run(getattr(module, party.function), workload, workload.runs(asked.runs))
+    print(json.dumps(found))
 
 
-def _run(party: Party, workload: Workload, runs: int) -> Mapping[str, Any]:
+def _run(session: Any, workload: Workload, runs: int) -> Mapping[str, Any]:
     """The first run counts from the start of the process."""
     costs = []
     with ExitStack() as ends:
         with measured(since_start=True) as cost:
-            run = ends.enter_context(getattr(importlib.import_module(party.module), party.function)(workload))
-            files, shuffled = run(0)
+            run = ends.enter_context(session(workload))
+            look = run(0)
         costs.append(cost)
         for number in range(1, runs):
             with measured() as cost:
-                files, shuffled = run(number)
+                look = run(number)
             costs.append(cost)
-    return {"runs": [asdict(cost) for cost in costs], "shuffled": shuffled, "files": files}
+        left = look()
+    return {"runs": [asdict(cost) for cost in costs], **asdict(left)}
 
 
 if __name__ == "__main__":

@@ -15,9 +15,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.noticed.outcome import Outcome
-from bench.noticed.page import PAGE, Part, of_tasks, of_topics, written
+from bench.noticed.page import PAGE, Part, of_tasks, of_topics
 from bench.noticed.systems import RETRIED, SYSTEMS, Run
 from bench.noticed.topics import Fault, Topics
+from bench.page_figures import put
 
 
 def main() -> int:
@@ -57,7 +58,7 @@ def _session(system: tuple[str, str, str]) -> AbstractContextManager[Run]:
 def _tell(part: Part, text: str, *, complete: bool) -> None:
     print(text)
     if complete:
-        PAGE.write_text(written(PAGE.read_text(), part, text))
+        put(PAGE, part.command, (text,))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from partitioning.sections import Section, markdown
 from partitioning.texts import in_markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "internals" / "who-noticed.md"
-_END = "<!-- as far as here -->"
 _SHOWN = 3
 
 
@@ -24,9 +23,9 @@ class Part(StrEnum):
     TASKS = "tasks"
 
     @property
-    def begin(self) -> str:
-        """The line behind which it stands."""
-        return f"<!-- written by python -m bench.noticed: {self} -->"
+    def command(self) -> str:
+        """By which its place is marked."""
+        return f"python -m bench.noticed: {self}"
 
 
 def of_topics(found: Mapping[str, Mapping[Fault, Outcome]]) -> str:
@@ -49,15 +48,6 @@ def of_tasks(found: Mapping[str, Outcome]) -> str:
     table = Section("Who noticed a retried task", ("system", "a task is retried under a random salt"), rows, ())
     said = (line for system, outcome in found.items() for line in _refusal(RETRIED[system][0], outcome))
     return "\n".join((markdown([table]), *said))
-
-
-def written(page: str, part: Part, text: str) -> str:
-    """The page with a text in place of one of its parts. Raises ValueError if it has no such part."""
-    before, _, rest = page.partition(part.begin)
-    _, end, after = rest.partition(_END)
-    if not end:
-        raise ValueError(f"the page has no lines {part.begin!r} and {_END!r}")
-    return f"{before}{part.begin}\n\n{text}\n{_END}{after}"
 
 
 def _refusal(title: str, outcome: Outcome) -> Iterator[str]:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.noticed import on_spark, on_spark_retried
+from bench.noticed import on_spark
 from bench.noticed.__main__ import of_each_fault, retried
 from bench.noticed.outcome import Outcome, Verdict
-from bench.noticed.page import PAGE, Part, of_tasks, of_topics, written
+from bench.noticed.page import PAGE, Part, of_tasks, of_topics
 from bench.noticed.systems import RETRIED, SYSTEMS
 from bench.noticed.topics import Fault, Topics
+from bench.page_figures import put
 
 RIGHT, WRONG, REFUSED, NAMED = Verdict
 # In the order of the faults.
@@ -57,19 +58,9 @@ def assert_on_the_page(system: str, expected: tuple[Verdict, ...], found: Mappin
 
 
 @pytest.mark.long
-def test_a_retried_task_comes_out_as_the_page_says(tmp_path: Path) -> None:
-    check_retried("coset-function", RIGHT, tmp_path)
-
-
-@pytest.mark.long
-def test_a_retried_task_comes_out_of_spark_as_the_page_says(tmp_path: Path) -> None:
-    with on_spark_retried.cluster():
-        for system, verdict in (("spark-rand", RIGHT), ("spark-function", REFUSED), ("spark-unchecked", WRONG)):
-            check_retried(system, verdict, tmp_path)
-
-
-def check_retried(system: str, verdict: Verdict, folder: Path) -> None:
-    assert retried(system, folder / system).verdict is verdict, system
+@pytest.mark.parametrize(("system", "verdict"), list(zip(RETRIED, (RIGHT, REFUSED, WRONG, RIGHT), strict=True)))
+def test_a_retried_task_comes_out_as_the_page_says(system: str, verdict: Verdict, tmp_path: Path) -> None:
+    assert retried(system, tmp_path / "run").verdict is verdict
     assert on_the_page(Part.TASKS)[RETRIED[system][0]][0].startswith(verdict)
 
 
@@ -126,19 +117,25 @@ def test_all_systems_are_right_on_the_page_if_nothing_is_wrong() -> None:
         ),
     ],
 )
-def test_a_run_writes_its_part_of_the_page_and_nothing_else(part: Part, text: str, rows: dict[str, list[str]]) -> None:
-    page = PAGE.read_text()
-    again = written(page, part, text)
-    assert written(again, part, text) == again
+def test_a_run_writes_its_part_of_the_page_and_nothing_else(
+    part: Part, text: str, rows: dict[str, list[str]], tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE.read_text())
+    put(page, part.command, (text,))
+    again = page.read_text()
+    put(page, part.command, (text,))
+    assert page.read_text() == again
     assert on_the_page(part, again) == rows
-    one = f"(?s){part.begin}.*?as far as here -->"
-    assert re.split(one, again) == re.split(one, page)
-    with pytest.raises(ValueError, match="has no lines"):
-        written(page.replace(part.begin, ""), part, text)
+    one = f"(?s){part.command} -->.*?<!-- end -->"
+    assert re.split(one, again) == re.split(one, PAGE.read_text())
+    page.write_text(again.replace(part.command, ""))
+    with pytest.raises(ValueError, match="has no line"):
+        put(page, part.command, (text,))
 
 
 def on_the_page(part: Part, page: str | None = None) -> Mapping[str, list[str]]:
     """The cells of each system in the table of a part."""
-    table = (PAGE.read_text() if page is None else page).partition(part.begin)[2].partition("-->")[0]
+    table = (PAGE.read_text() if page is None else page).partition(f"{part.command} -->")[2].partition("-->")[0]
     lines = [line.strip("| ").split("|") for line in table.splitlines() if line.startswith("|")]
     return {name.strip(): [cell.strip() for cell in cells] for name, *cells in lines[2:]}

@@ -1,0 +1,103 @@
+"""The benchmark: all parties have the same rows, and its page says what was reached."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from bench.__main__ import main
+from bench.figures import Answers
+from bench.party import PARTIES
+from bench.plots import drawn, plots
+from bench.targets import verdicts
+from bench.workload import Query
+
+QUICK = ("coset", "polars", "duckdb", "duckdb-cosets")
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("queries", "parties"),
+    [
+        ((Query.MERGED, Query.ELASTIC), QUICK),
+        pytest.param(tuple(Query), tuple(PARTIES), marks=pytest.mark.long),
+    ],
+)
+def test_all_parties_have_the_same_rows_and_are_on_the_page(
+    queries: tuple[Query, ...], parties: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "internals" / "page.md"
+    page.parent.mkdir()
+    (tmp_path / "pictures").mkdir()
+    page.write_text("<!-- figures of python -m bench --><!-- end -->")
+    asked = ["--size", "small", "--runs", "2", "--only", *parties, "--query", *queries, "--page", str(page)]
+    assert main(asked) == 0
+    text = page.read_text()
+    assert [query for query in queries if f"## `{query}`: " not in text] == []
+    assert text.count("rows each, all the same") == len(queries)
+    assert [PARTIES[party].title for party in parties if f"| {PARTIES[party].title} |" not in text] == []
+    assert "reached: Coset moves 1,000 records, to reach 1,000" in text
+    assert (tmp_path / "pictures" / "beside-elastic.svg").exists()
+
+
+def test_each_query_has_parties_that_answer_it() -> None:
+    assert [query for query in Query if sum(query in party.answers for party in PARTIES.values()) < 3] == []
+
+
+def answers(query: Query, **cpu: list[float]) -> Answers:
+    """Answers of parties whose runs took so many CPU seconds."""
+    parties = {party.replace("_", "-"): costs(runs) for party, runs in cpu.items()}
+    return Answers(query, "small", parties)
+
+
+def costs(runs: list[float]) -> dict[str, Any]:
+    seen = [{"cpu": cpu, "wall": cpu, "memory": 0} for cpu in runs]
+    return {"runs": seen, "moved": 0, "moved_records": 1_001, "longest": 2.0, "server": 0.0, "checksums": [5, 1]}
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (answers(Query.COUNTED, coset=[9, 1, 3, 2], pyspark=[9, 10, 10, 10]), ["reached: 0.20 times"]),
+        (answers(Query.COUNTED, coset=[9, 2.1], pyspark=[9, 10]), ["MISSED: 0.21 times"]),
+        (answers(Query.COUNTED, coset=[9, 1.3], coset_unproved=[9, 1]), ["MISSED: the proof costs 0.30"] * 2),
+        (answers(Query.ELASTIC, coset=[9, 1, 1, 1.5, 2.1]), ["reached: Coset, proved: F = 4 takes 1.50", "MISSED"]),
+        (answers(Query.MERGED, coset=[9, 1]), ["MISSED: Coset moves 1,001 records, to reach 1,000"]),
+        (answers(Query.HOT, coset=[9, 1]), ["MISSED: the longest task took 2.00"]),
+        (answers(Query.RESCALED, coset_resident=[9, 1, 3], streaming=[9, 9, 2]), ["MISSED: 1.50 times"]),
+    ],
+)
+def test_what_is_reached_is_said(found: Answers, said: list[str]) -> None:
+    lines = [line for line in verdicts(found) if not line.endswith("bytes, to reach 0")][1:]
+    assert [line[: len(start)] for line, start in zip(lines, said, strict=True)] == said
+
+
+def test_other_rows_are_told() -> None:
+    found = answers(Query.HOT, duckdb=[1, 1], polars=[1, 1])
+    assert found.same
+    found.parties["polars"]["checksums"] = [5, 2]
+    assert not found.same
+    assert next(verdicts(found)).startswith("results: 5 rows each, they DIFFER")
+
+
+def test_a_plot_has_a_line_for_each_party_and_names_it() -> None:
+    plot = drawn("CPU seconds", "batches before", {"one": [(0, 1), (10, 2)], "the other": [(0, 1), (10, 4)]})
+    ElementTree.fromstring(plot)
+    lines = [line for line in plot.splitlines() if line.startswith("<polyline") and "axis" not in line]
+    assert lines == [
+        '<polyline class="stream" points="56,198 500,147"/>',
+        '<polyline class="exchange" points="56,198 500,44"/>',
+    ]
+    assert plot.count(">one<") == plot.count(">the other<") == 1
+
+
+def test_only_growing_costs_are_plotted(tmp_path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    page = tmp_path / "internals" / "page.md"
+    assert list(plots(answers(Query.COUNTED, coset=[1, 1]), page)) == []
+    shown = list(plots(answers(Query.BATCHES, coset_resident=[1.0] * 7), page))
+    assert shown[-1].endswith("(../pictures/beside-batches.svg)")
