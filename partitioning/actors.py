@@ -137,6 +137,7 @@ def actor(kind: Kind) -> Actor:
             | Kind.BACKFILL_TURN
             | Kind.BACKFILL_LATER
             | Kind.RUNNER
+            | Kind.EXTRA
             | Kind.AIRFLOW_DATES
             | Kind.CHECKPOINTS
             | Kind.SAMZA

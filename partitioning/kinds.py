@@ -211,6 +211,7 @@ class Kind(StrEnum):
     SPARK_ROWS = "spark.rows", "Spark gave other rows than it was given.", "Run again; then report it."
     MEMORY = "memory", "A task has no memory left.", "Give it more with `--memory`."
     OPEN_FILES = "open-files", "A process may open too few files at once.", "Raise the limit: `ulimit -n 4096`."
+    EXTRA = "extra", "A package that only an extra of Coset brings is not installed.", "Install the extra."
     SHIPPING = "shipping", "Code that is to be shipped cannot be.", "Correct the name, or install it there."
     AIRFLOW_DATES = "airflow.dates", "Airflow's own backfill goes by dates.", "Start the DAG of backfills."
 

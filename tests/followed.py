@@ -137,6 +137,9 @@ IN_WORDS: dict[str, dict[str, set[Kind]]] = {
         "test_no_error_tells_a_secret": {Kind.REGISTRY_UNREACHABLE, Kind.REGISTRY_DENIED},
         "test_a_topic_that_the_registry_does_not_know_is_refused": {Kind.SCHEMA},
     },
+    "tests/integration/test_wheel.py": {
+        "test_what_only_an_extra_brings_is_named_with_the_extra": {Kind.EXTRA},
+    },
     "tests/integration/test_owners.py": {
         "test_a_batch_that_is_not_checked_yet_is_refused_before_it_is_decided": {Kind.BATCH_UNDECIDED},
     },

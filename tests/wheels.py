@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from inspect import getsource
 from pathlib import Path
 
@@ -113,8 +114,20 @@ def files() -> list[str]:
 
 
 def run(words: list[object], folder: Path, **variables: str) -> str:
-    left = {name: value for name, value in os.environ.items() if not name.startswith(OF_TESTS)}
-    environment = left | {"PYTHONPATH": str(folder)} | variables
-    done = subprocess.run([*map(str, words)], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    """Run a command that succeeds; what it prints."""
+    done = _ended(words, folder, variables)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def refused(words: list[object], folder: Path) -> str:
+    """Run a command that is refused; what it says is wrong."""
+    done = _ended(words, folder, {})
+    assert done.returncode == 3, done.stdout + done.stderr
+    return done.stderr
+
+
+def _ended(words: list[object], folder: Path, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    left = {name: value for name, value in os.environ.items() if not name.startswith(OF_TESTS)}
+    environment = {**left, "PYTHONPATH": str(folder), **variables}
+    return subprocess.run([*map(str, words)], cwd=folder, env=environment, capture_output=True, text=True, check=False)

@@ -15,6 +15,7 @@ import typer
 
 from coset.cli import open_files, pipelines
 from coset.cli.app import app
+from coset.cli.extras import not_installed
 from coset.cli.output import Answer, OutputForm, answer, console, printed, say, show_error
 from coset.project.coset_toml import project_of
 from coset.project.here import NOWHERE, Here, entered
@@ -162,5 +163,14 @@ def _answered(does: Callable[[], Answer | None]) -> int:
             # What cannot be written is told like all else that is wrong.
             sys.stdout.flush()
     except CosetError as error:
-        show_error(error)
-        return error.exit_code
+        return _wrong(error)
+    except ModuleNotFoundError as error:
+        missing = not_installed(error)
+        if missing is None:
+            raise
+        return _wrong(missing)
+
+
+def _wrong(error: CosetError) -> int:
+    show_error(error)
+    return error.exit_code

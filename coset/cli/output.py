@@ -365,7 +365,16 @@ def _text(value: object) -> str:
         return {True: "yes", False: "no", None: "–"}[value]
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:,.2f}" if isinstance(value, float) else str(value)
+    return _number(value) if isinstance(value, float) else str(value)
+
+
+def _number(value: float) -> str:
+    """A number with two decimals, or as many as it has if these are more.
+
+    >>> _number(19.5), _number(0.004), _number(1e-9)
+    ('19.50', '0.004', '1e-09')
+    """
+    return f"{value:,.2f}" if round(value, 2) == value else f"{value:,}"
 
 
 def _numeric(cells: Sequence[str]) -> bool:

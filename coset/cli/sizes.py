@@ -150,17 +150,21 @@ def _cells(row: Row) -> tuple[object, ...]:
         name,
         figures.tasks,
         figures.reads,
-        float(figures.amplification),
+        _times(figures.amplification),
         figures.filtering,
         size(round(figures.mean)),
         size(figures.heaviest),
-        float(figures.heaviest / figures.mean) if figures.mean else 1.0,
+        _times(figures.heaviest / figures.mean) if figures.mean else 1.0,
         size(figures.work),
         str(figures.worst),
         figures.exchanges,
         _moved(figures),
-        float(figures.skew),
+        _times(figures.skew),
     )
+
+
+def _times(share: Fraction) -> float:
+    return round(float(share), 2)
 
 
 def _moved(figures: Footprint) -> str:
@@ -179,7 +183,7 @@ def _sentence(why: str) -> str:
 def _hot_partitions(compared: Compared) -> Table:
     columns = ("partition", "stage", "records", "× mean", "setting", "what it does, or what to do first")
     rows = [
-        (str(hot), hot.stage, hot.records, float(hot.of_mean), _setting(hot, row), _spread(row))
+        (str(hot), hot.stage, hot.records, _times(hot.of_mean), _setting(hot, row), _spread(row))
         for hot, row in compared.hot[:_MOST_HOT]
     ]
     return Table("Hot partitions", columns, rows, _heaviest(len(compared.hot)))

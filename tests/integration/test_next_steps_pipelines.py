@@ -259,6 +259,18 @@ def test_a_step_on_data_frames_needs_a_runner_that_has_spark(
     done(*found.words[:2], "--runner", "connect")
 
 
+def test_a_table_keeps_its_columns_types(file: Path) -> None:
+    done("run", written(file, 'clicks.select("id").write("counts")'), *LOCAL)
+    landed(store_at(os.environ["COSET_STORE"]), 1)
+    widened = 'clicks.select("id / 1 AS id")'
+    found = told(Kind.TABLE_COLUMNS, "plan", written(file, f'{widened}.write("counts")'))
+    (finding,) = found.findings
+    assert finding["what"] == "column 'id' is BIGINT in the table, DOUBLE in the plan"
+    (cast,) = re.findall("`([^`]+)`", finding["next"])
+    written(file, f'{widened}.select({cast!r}, name="narrowed").write("counts")')
+    found.again()
+
+
 def test_a_table_keeps_its_mode_or_another_one_is_named(file: Path) -> None:
     done("run", written(file), *LOCAL)
     landed(store_at(os.environ["COSET_STORE"]), 1)

@@ -299,7 +299,7 @@ def test_columns_are_added_later(mode: Mode, store: Store, tmp_path: Path) -> No
         narrow.batch({"key-4": 6})
         assert delta(store, "clicks").to_pyarrow_table().to_pylist() == [{"k": "key-4", "id": 6}]
         return
-    with pytest.raises(Refused, match="column 'twice' is int64 in the table, missing in the plan"):
+    with pytest.raises(Refused, match="column 'twice' is BIGINT in the table, missing in the plan"):
         narrow.planned({"key-4": 6})
 
 

@@ -254,7 +254,7 @@ def test_a_table_that_lost_a_published_batch_is_refused(store: Store) -> None:
 def test_a_table_with_other_columns_is_refused_with_both_types(store: Store) -> None:
     publish(*decided(store.root))
     plan = planned(pipeline(), columns=(Column("tailnum", "VARCHAR"), Column("delay", "DOUBLE")), batch=1)
-    with pytest.raises(Refused, match="column 'delay' is int64 in the table, double in the plan"):
+    with pytest.raises(Refused, match="column 'delay' is BIGINT in the table, DOUBLE in the plan"):
         commit(store, plan, plan.writes()[0], [], Owner.of(store, NAME))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.wheels import ROOT, company_in, files, installed_in, made_in, run
+from tests.wheels import ROOT, company_in, files, installed_in, made_in, refused, run
 
 BROUGHT = {"coset", "expectations", "partitioning", "spark_jobs"}
 CONSTRAINTS = sorted(path.name for path in (ROOT / "constraints").iterdir())
@@ -58,6 +59,28 @@ def test_a_trial_needs_no_extra(bare: Path, company: Path) -> None:
     assert "Lag: 0" in run([bare / "coset", "status", "views"], company)
     assert "counts, version 1: 7 rows" in run([bare / "coset", "rows", "views"], company)
     assert "demo" not in run([bare / "coset", "--help"], company)
+
+
+@pytest.mark.long
+def test_what_only_an_extra_brings_is_named_with_the_extra(bare: Path, company: Path) -> None:
+    told = refused([bare / "coset", "run", "views", "--json"], company)
+    (finding,) = json.loads(told.splitlines()[-1])["findings"]
+    assert (finding["kind"], finding["what"]) == ("extra", "py4j is not installed, and the extra spark brings it")
+    assert finding["where"] == str(bare / "python")
+    assert finding["next"] == "pip install 'coset[spark]', or choose --runner local, which needs no Spark"
+    assert "Batch 0 is published" in run([bare / "coset", "run", "views", "--runner", "local"], company)
+    for runner in ("connect", "spark-submit"):
+        told = refused([bare / "coset", "run", "views", "--runner", runner], company)
+        assert "pip install 'coset[spark]', or choose --runner local" in told
+    (company / "topics.py").write_text(
+        "from coset import Pipeline\n"
+        'pipeline = Pipeline("topics", source="kafka://127.0.0.1:9")\n'
+        'views = pipeline.stream("views", format="json", columns={"n": "BIGINT"}, key="k", partitions=1)\n'
+        'views.write("views_read")\n'
+    )
+    told = refused([bare / "coset", "explain", "topics.py"], company)
+    assert "confluent_kafka is not installed, and the extra kafka brings it" in told
+    assert "pip install 'coset[kafka]'" in told
 
 
 @pytest.mark.long

@@ -47,6 +47,24 @@ def test_what_is_wrong_is_told_after_the_answer(as_json: bool, capsys: pytest.Ca
     assert (json.loads(err)["findings"][0]["what"] if as_json else err.splitlines()[1]) == "a record is wrong"
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (19.75, "19.75"),
+        (3.0, "3.00"),
+        (0.004, "0.004"),
+        (-123456.789123, "-123,456.789123"),
+        (1e-9, "1e-09"),
+        (-0.0, "-0.00"),
+        (float("nan"), "nan"),
+        (float("-inf"), "-inf"),
+    ],
+)
+def test_a_number_is_shown_as_it_is(value: float, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    show(Table("Rows", ("amount",), [(value,)]))
+    assert capsys.readouterr().out.splitlines()[3].strip() == shown
+
+
 def test_without_rows_there_is_a_sentence_and_no_table(capsys: pytest.CaptureFixture[str]) -> None:
     show(Table("Gaps", ("range",), [], empty="No gaps"))
     assert capsys.readouterr().out == "No gaps\n"

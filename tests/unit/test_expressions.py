@@ -51,7 +51,24 @@ def test_more_than_expressions_is_no_list_of_expressions() -> None:
         _parsed("a UNION SELECT b")
 
 
-@pytest.mark.parametrize("text", ["version() AS v", "current_setting('memory_limit') AS m"])
-def test_what_tells_of_the_machine_is_refused(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("version() AS v", "current_setting('memory_limit') AS m"),
+        # Clocks that DuckDB lists as functions of their arguments.
+        *("current_localtime() AS c", "current_localtimestamp() AS c"),
+    ],
+)
+def test_what_tells_of_the_machine_or_the_time_is_refused(text: str) -> None:
     (what,) = _broken(_parsed(text))
     assert what.endswith("gives another result in each task and each run")
+
+
+@pytest.mark.parametrize("text", ["age(a) AS c", "a.age() AS c", "list_transform([a], lambda x: AGE(x)) AS c"])
+def test_the_time_since_a_time_goes_by_the_clock(text: str) -> None:
+    what, then = "age of one time goes by today's date", "give it both times: age(later, earlier)"
+    assert _broken(_parsed(text)) == {what: then}
+
+
+def test_the_time_between_two_columns_is_no_clock() -> None:
+    assert _broken(_parsed("age(a, b) AS c")) == {}

@@ -12,6 +12,8 @@ from msgspec import UNSET
 from coset.sources.formats import avro, json_lines
 from coset.sources.formats.landed_file import LandedFile, Unreadable
 from coset.sources.formats.opening import open_landed
+from coset.sources.reader import WHY
+from partitioning.model.bad_records import SetAside
 from partitioning.model.stream_rules import checked
 from partitioning.model.streams import Format, Stream
 from tests.written import WRITERS, Writer, row, values
@@ -62,6 +64,14 @@ def test_a_line_that_is_null_is_refused(lines: bytes, number: int) -> None:
 def test_text_that_is_no_utf_8_is_refused() -> None:
     with pytest.raises(Unreadable, match="line 2 is no JSON object: 'utf-8' codec"):
         opened(PLAIN, b'{"_offset":0}\n{"member":"\xff"}\n').facts()
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b'\n{"_offset":2}\n'])
+def test_a_line_without_an_offset_is_named(end: bytes) -> None:
+    stream = Stream("views", "s3://landing", "member", 1, bad_records=SetAside(), **PLAIN.declared)
+    file = open_landed(checked(stream), pa.BufferReader(b'{"_offset":0}\n{"member":"ann"}' + end), 0)
+    read = pa.Table.from_batches(file.batches(["_offset"], 0, 3))
+    assert read[WHY.name].to_pylist()[1] == "line 2: there is no '_offset'"
 
 
 def test_a_line_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,12 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from coset.batches.tables.log_copy import LogCopy, TableLog
 from coset.batches.tables.owners import Owner, check_owner
 from coset.batches.tables.table_rules import check_rules
+from coset.sources.file_columns import columns_of as types_of
 from coset.sources.s3 import storage_options, store_error
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.graph import Mode
+from partitioning.model.graph import Mode, quote
 from partitioning.model.plan import PlannedWrite
 from spark_jobs.tables.table_schema import RESIDUE, columns_of, folder, table_schema
 
@@ -176,20 +177,29 @@ def check_held_columns(table: DeltaTable, write: PlannedWrite) -> None:
     if mode is Mode.REPLACE:
         return
     wanted = {field.name: field.type for field in columns_of(write)}
+    held = _held_columns(table)
     findings = [
-        Finding.of(
-            Kind.TABLE_COLUMNS,
-            f"column {name!r} is {kind} in the table, {wanted.get(name, 'missing')} in the plan",
-            where,
-            "keep the table's columns, or write to a table of another name",
-            name=name,
-            kind=kind,
-        )
-        for name, kind in _held_columns(table).items()
-        if kind != wanted.get(name)
+        _other_column(name, kind, wanted.get(name), where) for name, kind in held.items() if kind != wanted.get(name)
     ]
     if findings:
         raise Refused(*findings)
+
+
+def _other_column(name: str, kind: pa.DataType, wanted: pa.DataType | None, where: str) -> Finding:
+    """What to do about a column that has this type in the table, and another, or none, in the plan."""
+    held, named = _in_sql(kind), quote(name)
+    if wanted is None:
+        now, then = "missing", "keep it"
+    else:
+        now = _in_sql(wanted)
+        then = f"cast it in the step that the table is written from, with `{named}::{held} AS {named}`"
+    what = f"column {name!r} is {held} in the table, {now} in the plan"
+    then = f"{then}, or write to a table of another name"
+    return Finding.of(Kind.TABLE_COLUMNS, what, where, then, name=name, kind=held)
+
+
+def _in_sql(kind: pa.DataType) -> str:
+    return types_of(pa.schema([("it", kind)])).columns[0].type
 
 
 def _held_columns(table: DeltaTable) -> dict[str, pa.DataType]:

@@ -114,7 +114,7 @@ def parsed(block: bytes, schema: pa.Schema) -> pa.RecordBatch:
 
 def unreadable(block: bytes, schema: pa.Schema, line: int, error: Exception) -> Unreadable:
     """The error in the first unreadable line of a block, and its column."""
-    lines = block.split(b"\n")
+    lines = block.removesuffix(b"\n").split(b"\n")
     while len(lines) > 1:
         half = lines[: len(lines) // 2]
         if _said(b"\n".join(half), schema) is None:
