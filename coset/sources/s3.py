@@ -5,6 +5,7 @@ Both get the endpoint, credentials and region of boto3, from the usual AWS envir
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -23,6 +24,8 @@ AGAIN = Repeat()
 _STORE = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
+# What the operating system says of a disk, or a user's share of it, that is full.
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 # As many tries as boto3 makes.
 _TRIES = 4
 # What PyArrow and delta-rs say if the network or the store fails, rather than the object.
@@ -95,6 +98,9 @@ def store_error(
     said = f"{what}: {_text(error)[:500]}"
     if may_pass(error):
         return Unreachable.of(Kind.STORE_UNREACHABLE, said, where, AGAIN, asked=what, at=where)
+    if isinstance(error, OSError) and error.errno in _FULL:
+        then = "free its disk, then run the same command again"
+        return Unreachable.of(Kind.STORE_UNREACHABLE, said, where, then, asked=what, at=where)
     if is_denied(error):
         then, kind = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy", Kind.STORE_DENIED
     return Refused.of(kind, said, where, then, asked=what, at=where)
