@@ -15,7 +15,9 @@ def hand_over(table: str, root: str, before: str | None, to: str, why: str) -> A
     """Give a table to another pipeline, and say so."""
     check_reason(why, "why it is handed over")
     handing_over.hand_over(store_at(root), table, before, to, who=getpass.getuser(), why=why)
-    said = f"Table {table} belongs to pipeline {to} now" + (f", and no longer to {before}" if before else "")
+    no_longer = f", and no longer to {before}" if before else ""
+    now = "of this store now" if before == to else f"now{no_longer}"
+    said = f"Table {table} belongs to pipeline {to} {now}"
     return Answer({"table": table, "from": before, "to": to}, [said])
 
 

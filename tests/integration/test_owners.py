@@ -131,6 +131,8 @@ def test_a_table_of_another_stores_pipeline_of_that_name_is_refused(store: Store
     with pytest.raises(Refused, match="the table belongs to pipeline 'tails' of another store") as refused:
         decided(copy.root)
     assert "`coset hand-over delays --from tails --to tails --why '…'`" in refused.value.findings[0].then
+    handed = coset(copy, "hand-over", "delays", "--from", NAME, "--to", NAME, "--why", "it was copied")
+    assert handed.stdout == "Table delays belongs to pipeline tails of this store now\n"
 
 
 def test_a_table_of_an_older_version_is_of_who_wrote_it(store: Store) -> None:
