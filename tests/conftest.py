@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import sys
@@ -113,6 +114,19 @@ def spark_server(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iter
         server = start_spark("local[2]", tmp_path_factory.mktemp("spark") / "spark.log")
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The wheel of the clone, made once for all processes of a run."""
+    from tests.wheels import made_in
+
+    own = tmp_path_factory.getbasetemp()
+    folder = (own if worker_id == "master" else own.parent) / "wheel"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return next(folder.glob("made/*.whl"), None) or made_in(folder)
 
 
 @pytest.fixture(autouse=True)

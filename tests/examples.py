@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -27,3 +28,14 @@ def few(cases: Iterable[Any], always: int = 1) -> list[Any]:
     listed = list(cases)
     rest = (case if isinstance(case, tuple) else (case,) for case in listed[always:])
     return [*listed[:always], *(pytest.param(*case, marks=pytest.mark.long) for case in rest)]
+
+
+def in_turn(cases: Iterable[Any], ways: Sequence[Any]) -> list[Any]:
+    """Parameters of two names: each case in the first way, and, marked as `long`, in one of the others in turn.
+
+    >>> [pair.values if hasattr(pair, "values") else pair for pair in in_turn("ab", ["max", "tasks(1)", "tasks(2)"])]
+    [('a', 'max'), ('a', 'tasks(1)'), ('b', 'max'), ('b', 'tasks(2)')]
+    """
+    first, *others = ways
+    turns = zip(cases, cycle(others))
+    return [pair for case, way in turns for pair in ((case, first), pytest.param(case, way, marks=pytest.mark.long))]

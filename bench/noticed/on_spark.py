@@ -25,9 +25,9 @@ _SETTINGS = {"spark.sql.autoBroadcastJoinThreshold": "-1", "spark.sql.shuffle.pa
 
 @contextmanager
 def session(master: str = MASTER, **given: str) -> Iterator[SparkSession]:
-    """Spark, as plain as the joins need it: the one that runs already, if it was begun so."""
+    """Spark, as plain as the joins need it: the one that runs already, if it has this master."""
     running = SparkSession.getActiveSession()
-    if running is not None and running.sparkContext.master == master and not given:
+    if running is not None and running.sparkContext.master == master:
         yield running
         return
     settings: dict[str, Any] = {**configuration(master), **_SETTINGS, **given}

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -69,6 +70,17 @@ def by_function_unchecked() -> Iterator[Run]:
     yield partial(_run, _python_salt, dict.fromkeys(_CHECKSUMS, "false"))
 
 
+@contextmanager
+def cluster() -> Iterator[SparkSession]:
+    """A driver with its executors: those that run already, once what was killed is there again."""
+    given = {**_SETTINGS, **brief(), "spark.authenticate.secret": secrets.token_hex()}
+    with set_for_a_while(environment(sys.executable)), session(MASTER, **given) as spark:
+        running: Any = spark.sparkContext._jsc
+        # The driver is one of them.
+        _wait_until(lambda: running.sc().getExecutorMemoryStatus().size() > EXECUTORS, "all executors")
+        yield spark
+
+
 def brief() -> dict[str, str]:
     """The settings of executors that soon end: they start as the driver does, and optimise no code."""
     return {_EXECUTORS: configuration(MASTER)[_DRIVER]}
@@ -81,12 +93,8 @@ def _python_salt() -> Column:
 def _run(salt: Callable[[], Column], settings: dict[str, str], topics: Topics, folder: Path) -> Outcome:
     """Join, while an executor is killed. Raises AssertionError if it was not, or if Spark retried nothing."""
     topics.land(folder / "topics")
-    given = {**_SETTINGS, **settings, **brief(), "spark.authenticate.secret": secrets.token_hex()}
-    with (
-        set_for_a_while(environment(sys.executable)),
-        session(MASTER, **given) as spark,
-        ThreadPoolExecutor(1) as pool,
-    ):
+    with cluster() as spark, _set(spark, settings), ThreadPoolExecutor(1) as pool:
+        before = set(spark.sparkContext.statusTracker().getJobIdsForGroup())
         killing = pool.submit(kill_an_executor, folder)
         try:
             _join(spark, salt(), folder)
@@ -97,8 +105,19 @@ def _run(salt: Callable[[], Column], settings: dict[str, str], topics: Topics, f
                 raise
             return Outcome(Verdict.REFUSED, said=(said[0].partition("SparkException: ")[2],))
         killing.result()
-        assert _is_retried(spark)
+        assert _is_retried(spark, before)
         return Outcome.of(rows_of(spark.read.parquet(str(folder / "joined")).collect()), topics.joined)
+
+
+@contextmanager
+def _set(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in settings:
+            spark.conf.unset(name)
 
 
 def _join(spark: SparkSession, salt: Column, folder: Path) -> None:
@@ -146,16 +165,20 @@ def _executors() -> Iterator[psutil.Process]:
 
 def wait_for(folder: Path, *files: str) -> None:
     """Wait for files. Raises TimeoutError if they do not come."""
+    _wait_until(lambda: all((folder / file).exists() for file in files), f"{', '.join(files)} in {folder}")
+
+
+def _wait_until(is_there: Callable[[], bool], what: str) -> None:
     until = time.monotonic() + _WITHIN_SECONDS
-    while not all((folder / file).exists() for file in files):
+    while not is_there():
         if time.monotonic() > until:
-            raise TimeoutError(f"{folder} has not all of {', '.join(files)}")
+            raise TimeoutError(f"nobody has seen {what}")
         time.sleep(_POLL_SECONDS)
 
 
-def _is_retried(spark: SparkSession) -> bool:
-    """Whether a stage of any job had a further attempt."""
+def _is_retried(spark: SparkSession, before: set[int]) -> bool:
+    """Whether a stage of any job but those before had a further attempt."""
     tracker = spark.sparkContext.statusTracker()
-    jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup())
+    jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup() if job not in before)
     stages = (tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds)
     return any(stage.currentAttemptId > 0 for stage in stages if stage)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.released import clicks, land, place, restore
-from tests.wheels import ROOT, UV, installed_in, made_in, of_released, run
+from tests.wheels import ROOT, UV, installed_in, of_released, run
 
 if TYPE_CHECKING:
     from demo.s3_server import S3Server
@@ -51,12 +51,6 @@ WATCH = (
     "and os.path.abspath(its[0]).startswith({below!r}) "
     "and os.write(os.open({opened!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND), (its[0] + chr(10)).encode()))\n"
 )
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of the clone."""
-    return made_in(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +112,9 @@ def test_a_new_repository_is_scheduled_without_the_clone(installed: Path, adopte
         "PATH": f"{installed}:{os.environ['PATH']}",
     }
     run([installed / "airflow", "db", "migrate"], adopted, **variables)
-    assert "No data found" in run([installed / "airflow", "dags", "list-import-errors"], adopted, **variables)
+    assert "No data found" in run(
+        [installed / "airflow", "dags", "list-import-errors", "--local"], adopted, **variables
+    )
     run([installed / "airflow", "dags", "test", "scores"], adopted, **variables)
     assert [row["points"] for row in rows(installed, adopted, "scores", "scores")] == [30, 50, 40, 20]
     assert opened_of_clone(adopted) == []

@@ -35,12 +35,14 @@ from partitioning.hashes import placement_hash
 from partitioning.model.backfill import Backfill
 from partitioning.values import Value
 from tests.backfilled import CORRECTED, EVERY, GAP, LIFE, LONG, Batches, goes_on, timed
-from tests.examples import few
+from tests.examples import examples, few
 from tests.histories import Click
 from tests.running import silently
 
 # Many more take minutes each ten of them.
 HISTORIES = int(os.environ.get("COSET_HISTORIES", "3"))
+# Few in `make test`, all in `make test-all`.
+STEPS = max(3, examples(6))
 SCHEMES = ("cogroup", "elastic(2)", "tasks(3)", "tasks(1)", "tasks(9)")
 EPOCH, MINUTE = datetime.fromisoformat("1970-01-01"), timedelta(minutes=1)
 PARTITIONS = 4
@@ -445,5 +447,5 @@ def test_readers_see_what_they_should(seed: int, store: Store, tmp_path: Path, m
     story = Story(random.Random(seed), store, tmp_path, monkeypatch)
     for _ in range(3):
         story.done.append(story.batch())
-    for _ in range(6):
+    for _ in range(STEPS):
         story.step()

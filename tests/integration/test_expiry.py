@@ -42,12 +42,9 @@ _NEVER = 5_000_000_000
 _PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "expiring.py")
 
 
-HOW = ("combine", "latest", "moved")
-
-
 @pytest.mark.parametrize(
     ("batches", "seed", "how"),
-    few([*zip((7,) * 6, (0, 1, 2, 3, 0, 1), HOW * 2, strict=True), *zip((1, 1, 1), range(3), HOW, strict=True)]),
+    few([(7, 0, "combine"), (7, 0, "latest"), (7, 2, "moved"), (20, 40, "combine"), (1, 1, "latest")]),
 )
 def test_the_same_keys_expire_wherever_batches_are_cut(store: Store, batches: int, seed: int, how: str) -> None:
     chance = random.Random(seed)
@@ -56,16 +53,6 @@ def test_the_same_keys_expire_wherever_batches_are_cut(store: Store, batches: in
     expiring.all_in(arrived, batches, chance)
     assert expiring.rows("ended") == lives_of(both(arrived), how)
     assert expiring.rows("totals") == last_lives_of(both(arrived), how)
-
-
-@pytest.mark.long
-def test_the_same_keys_expire_in_forty_batches(store: Store) -> None:
-    chance = random.Random(40)
-    arrived = some(chance, 120)
-    expiring = Expiring(store, "combine")
-    expiring.all_in(arrived, 40, chance)
-    assert expiring.rows("ended") == lives_of(both(arrived), "combine")
-    assert expiring.rows("totals") == last_lives_of(both(arrived), "combine")
 
 
 def _at(minute: int) -> list[Click]:

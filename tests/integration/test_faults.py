@@ -13,9 +13,10 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import OutcomeUnknown, Refused, Unreachable
 from tests.batches import NAME, PASSED, decided, expected, pipeline, planned, rows, run
-from tests.examples import few
+from tests.examples import few, in_turn
 from tests.faults import FAULTS, FaultProxy
 
+NOUNS = ("verdicts", "plans", "commits")
 STORED = [what for what, (stored, _, _) in FAULTS.items() if stored]
 DELTA = r"/_delta_log/0+1\.json"
 
@@ -46,10 +47,9 @@ def name(noun: str) -> str:
     return f"{noun}/0.json" + (".gz" if noun == "plans" else "")
 
 
-@pytest.mark.parametrize("noun", few(["verdicts", "plans", "commits"]))
-@pytest.mark.parametrize("what", [name for name in FAULTS if name != "403 before storing"])
+@pytest.mark.parametrize(("what", "noun"), in_turn([name for name in FAULTS if name != "403 before storing"], NOUNS))
 def test_a_document_that_meets_a_fault_once_is_stored_once(
-    noun: str, what: str, store: Store, proxy: FaultProxy
+    what: str, noun: str, store: Store, proxy: FaultProxy
 ) -> None:
     waiting(noun, store)
     proxy.spoil(what, "PUT", f"/{name(noun)}$")
@@ -61,10 +61,9 @@ def test_a_document_that_meets_a_fault_once_is_stored_once(
     assert store.get(f"{NAME}/{name(noun)}") == first
 
 
-@pytest.mark.parametrize("noun", few(["verdicts", "plans", "commits"]))
-@pytest.mark.parametrize("what", STORED)
+@pytest.mark.parametrize(("what", "noun"), in_turn(STORED, NOUNS))
 def test_a_document_that_is_stored_but_never_answered_is_read_back(
-    noun: str, what: str, store: Store, proxy: FaultProxy
+    what: str, noun: str, store: Store, proxy: FaultProxy
 ) -> None:
     waiting(noun, store)
     proxy.spoil(what, "PUT", f"/{name(noun)}$", times=None)
@@ -72,7 +71,7 @@ def test_a_document_that_is_stored_but_never_answered_is_read_back(
     assert store.get(f"{NAME}/{name(noun)}") is not None
 
 
-@pytest.mark.parametrize("noun", few(["verdicts", "plans", "commits"]))
+@pytest.mark.parametrize("noun", few(NOUNS))
 @pytest.mark.parametrize(
     ("what", "error"),
     [

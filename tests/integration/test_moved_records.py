@@ -13,7 +13,7 @@ from coset.batches.runners.runner import Runner
 from coset.batches.runners.spark import Spark
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
-from tests.examples import few
+from tests.examples import few, in_turn
 from tests.moved import Build, direct, planned_over, published
 from tests.running import run_and_publish
 
@@ -114,8 +114,7 @@ PIPELINES: dict[str, tuple[Build, str]] = {
 }
 
 
-@pytest.mark.parametrize("scheme", few(["tasks(3)", "cogroup", "elastic(2)"]))
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize(("name", "scheme"), in_turn(PIPELINES, ["tasks(3)", "cogroup", "elastic(2)"]))
 def test_the_table_is_as_duckdb_says(name: str, scheme: str, store: Store, tmp_path: Path) -> None:
     build, sql = PIPELINES[name]
     pipeline = planned_over(store, build)

@@ -95,7 +95,7 @@ def _rows(table: DeltaTable, names: list[str]) -> Iterator[Row]:
         yield tuple(value.minute if name == "seen" else value for name, value in row.items())
 
 
-@pytest.mark.parametrize(("batches", "seed"), few([(3, 0), *((6, seed) for seed in range(3))]))
+@pytest.mark.parametrize(("batches", "seed"), few([(3, 0), (6, 1)]))
 def test_tables_hold_what_one_process_makes_of_all_batches(
     batches: int, seed: int, store: Store, tmp_path: Path
 ) -> None:

@@ -34,7 +34,7 @@ from partitioning.model.takes import Task
 from partitioning.values import replace
 from spark_jobs.engine import kernel
 from spark_jobs.engine.kernel import TaskEnvironment
-from tests.examples import few
+from tests.examples import few, in_turn
 from tests.judged import COVERED, Refusal, caught_by, refusal
 from tests.landed import land_file, land_table
 from tests.real_batches import Change, as_planned, stored
@@ -114,8 +114,7 @@ def direct(sql: str) -> list[tuple[object, ...]]:
         return sorted(connection.execute(sql).fetchall(), key=str)
 
 
-@pytest.mark.parametrize("scheme", [None, "views=records(70)", "views=records(7)"])
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize(("name", "scheme"), in_turn(PIPELINES, ["views=records(70)", "views=records(7)", None]))
 def test_the_rows_are_those_that_duckdb_gives(name: str, scheme: str | None, store: Store, tmp_path: Path) -> None:
     build, sql = PIPELINES[name]
     ref, plan = planned(land(store), build, scheme)

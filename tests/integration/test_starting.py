@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -20,14 +19,6 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("work")
-    # What an installation says to pytest: that of the clone was made before its pyproject.toml said it.
-    said = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
-    installed = folder / "installed" / "coset_says-0.dist-info"
-    installed.mkdir(parents=True)
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: coset-says\nVersion: 0\n")
-    (installed / "entry_points.txt").write_text(
-        "[pytest11]\n" + "".join(f"{name} = {module}\n" for name, module in said.items())
-    )
     done = coset("init", "shop", folder=folder)
     assert done.returncode == 0, done.stderr
     assert "Written: shop/.github/workflows/test.yml" in done.stdout
@@ -35,18 +26,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "shop"
 
 
-def environment(made: Path) -> dict[str, str]:
+def environment() -> dict[str, str]:
     """That of somebody who has installed Coset and set nothing."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("COSET_", "AWS_", "SPARK_"))}
-    return kept | {"PYTHONPATH": f"{ROOT}:{made.parent / 'installed'}"}
-
-
-@pytest.mark.long
-def test_its_own_tests_pass_at_once(made: Path) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=made, env=environment(made), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 passed" in done.stdout
+    return kept | {"PYTHONPATH": str(ROOT)}
 
 
 def test_the_commands_of_its_readme_say_what_it_has_landed(made: Path) -> None:
@@ -54,7 +37,7 @@ def test_the_commands_of_its_readme_say_what_it_has_landed(made: Path) -> None:
     (block,) = (each for each in blocks if "land" in each)
     said = []
     for line in block.splitlines():
-        done = coset(*line.split()[1:], environment=environment(made), folder=made)
+        done = coset(*line.split()[1:], environment=environment(), folder=made)
         assert done.returncode == 0, done.stderr
         said.append(done.stdout)
     assert re.search(r"ann +2 +8\n", said[2])
@@ -72,7 +55,7 @@ def test_the_commands_of_the_guide_run_in_it(tmp_path: Path) -> None:
     assert lines[:3] == ["coset init shop", "cd shop", "python -m pytest"]
     folder, said = tmp_path, {}
     for line in (lines[0], *lines[3:]):
-        done = coset(*line.split()[1:], environment=environment(tmp_path), folder=folder)
+        done = coset(*line.split()[1:], environment=environment(), folder=folder)
         assert done.returncode == 0, (line, done.stderr)
         said[line], folder = done.stdout, tmp_path / "shop"
         # The page adds it before it lists both.
@@ -84,7 +67,7 @@ def test_the_commands_of_the_guide_run_in_it(tmp_path: Path) -> None:
 
 
 def test_its_pipelines_are_listed_with_those_of_the_store(tmp_path: Path) -> None:
-    there = environment(tmp_path)
+    there = environment()
     nothing = coset("list", environment=there, folder=tmp_path)
     assert nothing.stdout.startswith("No pipeline is in dags/pipelines, and none has run in file://")
     assert coset("init", "shop", folder=tmp_path).returncode == 0
@@ -109,7 +92,7 @@ def test_its_dags_are_some_that_airflow_loads(made: Path) -> None:
     program = (
         "import scheduled; print(sorted(scheduled.spent.task_ids)); scheduled.spent_backfill, scheduled.spent_undo"
     )
-    there = environment(made) | {"PYTHONPATH": f"{ROOT}:{made / 'dags'}", "COSET_ENV": "prod"}
+    there = environment() | {"PYTHONPATH": f"{ROOT}:{made / 'dags'}", "COSET_ENV": "prod"}
     there |= {"AIRFLOW_HOME": str(made / ".airflow")}
     done = subprocess.run([sys.executable, "-c", program], env=there, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

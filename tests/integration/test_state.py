@@ -31,7 +31,7 @@ def records(chance: random.Random, now: int, count: int) -> list[Click]:
     return made + chance.sample(made, k=min(3, count))
 
 
-@pytest.mark.parametrize(("batches", "seed"), few([(3, 0), *((6, seed) for seed in range(4))]))
+@pytest.mark.parametrize(("batches", "seed"), few([(3, 0), (6, 1), (6, 2)]))
 def test_any_history_gives_what_one_process_gives(batches: int, seed: int, store: Store, tmp_path: Path) -> None:
     chance, oracle = random.Random(seed), Oracle()
     history = History(store, tmp_path)

@@ -14,16 +14,10 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.wheels import ROOT, company_in, files, installed_in, made_in, refused, run
+from tests.wheels import ROOT, company_in, files, installed_in, refused, run
 
 BROUGHT = {"coset", "expectations", "partitioning", "spark_jobs"}
 CONSTRAINTS = sorted(path.name for path in (ROOT / "constraints").iterdir())
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of the clone."""
-    return made_in(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")

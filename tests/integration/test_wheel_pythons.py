@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.wheels import ROOT, UV, company_in, installed_in, made_in, of_released, run
+from tests.wheels import ROOT, UV, company_in, installed_in, of_released, run
 
 pytestmark = pytest.mark.long
 NEWEST_PYTHON = "3.13"
@@ -30,12 +30,6 @@ def test_all_steps() -> None:
     assert [row["click"] for row in published["newest"]] == [6, 7, 8]
     assert (len(published["clicks_once"]), len(published["named"])) == (9, 12)
 """
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of the clone."""
-    return made_in(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")

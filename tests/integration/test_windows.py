@@ -48,7 +48,10 @@ KILLED = (
     few(
         [
             (3, 0, "correct"),
-            *((7, seed, late) for seed in range(2) for late in LATES),
+            (7, 1, "drop"),
+            # What drops late records does what corrects for them does, and less.
+            (20, 40, "correct"),
+            (20, 40, "sessions"),
             *zip((1, 1, 1), range(3), LATES, strict=True),
         ]
     ),
@@ -60,17 +63,6 @@ def test_the_same_records_give_the_same_windows_wherever_batches_are_cut(
     arrived = some(chance, 40, LATE + KEEP if late == "correct" else LATE)
     windowed = Windowed(store, late)
     windowed.all_in(arrived, batches, chance)
-    assert windowed.windows() == (sessions_of if late == "sessions" else windows_of)(both(arrived))
-
-
-# What drops late records does what corrects for them does, and less.
-@pytest.mark.long
-@pytest.mark.parametrize("late", ["correct", "sessions"])
-def test_forty_batches_give_the_windows_that_one_gives(store: Store, late: str) -> None:
-    chance = random.Random(40)
-    arrived = some(chance, 60, LATE + KEEP if late == "correct" else LATE)
-    windowed = Windowed(store, late)
-    windowed.all_in(arrived, 40, chance)
     assert windowed.windows() == (sessions_of if late == "sessions" else windows_of)(both(arrived))
 
 

@@ -66,12 +66,12 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def planned(store: Store, groups: int = 2) -> BatchRef:
+def planned(store: Store) -> BatchRef:
     pipeline = Pipeline("scores", source=land())
     views, columns = pipeline.stream("views", key="k", partitions=4), {"k": "VARCHAR", "score": "BIGINT"}
     views.process("shop.scores:scored", columns, name="by_arrow").write("by_arrow")
     views.spark("shop.scores:scored_in_spark", columns, name="by_spark").write("by_spark")
-    ref, _ = steps.plan(pipeline, store.root, Settings(groups=groups))
+    ref, _ = steps.plan(pipeline, store.root, Settings(groups=1))
     assert ref is not None
     return ref
 
@@ -97,9 +97,7 @@ def test_what_is_shipped_runs_on_workers_that_do_not_have_it(
     kind: str, shop: Path, spark_server: SparkServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COSET_SHIP", "shop")
-    # An application for each group is sent its archive as any other.
-    groups = 1 if kind == "spark-submit" else 2
-    run_and_publish(planned(store, groups), tmp_path, RUNNERS[kind](spark_server))
+    run_and_publish(planned(store), tmp_path, RUNNERS[kind](spark_server))
     assert sums(store) == [3 * sum(range(500))] * 2
 
 

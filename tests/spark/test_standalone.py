@@ -125,27 +125,37 @@ def commands() -> set[str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", few(RUNNERS))
 def test_without_a_worker_a_group_says_so_and_ends_as_unreachable(
-    kind: str, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch, said = small_batch(), list[tuple[int, str]]()
     monkeypatch.setattr("spark_jobs.waiting_for_workers._FIRST_AFTER_SECONDS", 1)
     with standalone(tmp_path) as empty:
         settings = {**empty.settings, LIMIT: "17s", PYTHON: str(empty.python)}
-        runner = RUNNERS[kind](empty.master, "1GB", settings, lambda group, sentence: said.append((group, sentence)))
-        with runner:
+        submitting, runner = (
+            RUNNERS[kind](empty.master, "1GB", settings, lambda *told: said.append(told))
+            for kind in ("spark-submit", "spark")
+        )
+
+        def check_refused(by: Runner) -> None:
+            said.clear()
             with pytest.raises(Unreachable) as caught:
-                runner.group(batch.ref, 0)
-            empty.host("late")
-            assert "2 tasks read" in runner.group(batch.ref, 0)
-    (finding,) = caught.value.findings
-    assert finding.kind is Kind.NO_WORKER
-    assert re.fullmatch(
-        rf"no worker has accepted the job for \d+ s; the master at {empty.master} has 0 workers", finding.what
-    )
-    assert {group for group, _ in said} == {0}
-    assert said[0][1].endswith(f"s; the master at {empty.master} has 0 workers")
+                by.group(batch.ref, 0)
+            (finding,) = caught.value.findings
+            assert finding.kind is Kind.NO_WORKER
+            master = f"the master at {empty.master} has 0 workers"
+            assert re.fullmatch(rf"no worker has accepted the job for \d+ s; {master}", finding.what)
+            assert {group for group, _ in said} == {0}
+            assert said[0][1].endswith(f"s; {master}")
+
+        with submitting:
+            check_refused(submitting)
+            # It has the worker until it ends.
+            with runner:
+                check_refused(runner)
+                empty.host("late")
+                assert "2 tasks read" in runner.group(batch.ref, 0)
+            assert "2 tasks read" in submitting.group(batch.ref, 1)
 
 
 @pytest.mark.long
@@ -156,6 +166,7 @@ def test_a_master_that_is_away_is_unreachable(s3: S3Server) -> None:
     assert "the master at spark://127.0.0.1:1 does not answer: Connection refused" in str(caught.value)
 
 
+@pytest.mark.long
 def test_a_worker_whose_executors_end_at_once_is_named_with_what_they_said(cluster: Standalone, s3: S3Server) -> None:
     batch, settings = small_batch(), {**cluster.settings, "spark.executor.extraJavaOptions": "-Xss1"}
     with Spark(cluster.master, "1GB", {**settings, LIMIT: "8s"}) as runner, pytest.raises(Unreachable) as caught:
@@ -187,8 +198,6 @@ def test_a_worker_that_cannot_run_the_code_of_the_driver_is_refused_before_it_re
         (finding,) = caught.value.findings
         assert finding.kind is Kind.WORKER
         assert re.match(re.escape(what).replace(DIGEST, r"\w{16}"), finding.what), finding.what
-    with Spark(cluster.master, "1GB", {**cluster.settings, PYTHON: str(cluster.python)}) as runner:
-        assert "2 tasks read" in runner.group(batch.ref, 0)
 
 
 @pytest.mark.long

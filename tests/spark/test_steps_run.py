@@ -26,7 +26,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.receipt import TaskReceipt
 from partitioning.planning.planner import plan_batch
 from spark_jobs.sql.column_check import check_sql
-from tests.examples import few
+from tests.examples import in_turn
 from tests.landed import land_table
 from tests.running import run_groups, task_receipts
 
@@ -207,8 +207,7 @@ def _assert_each_record_was_taken_once(plan: Plan, receipts: list[TaskReceipt]) 
     assert not any(each.offenders for each in seen)
 
 
-@pytest.mark.parametrize("scheme", few(["tasks(6)", "cogroup", "elastic(2)", "tasks(1)"]))
-@pytest.mark.parametrize("case", KEYED)
+@pytest.mark.parametrize(("case", "scheme"), in_turn(KEYED, ["tasks(6)", "cogroup", "elastic(2)", "tasks(1)"]))
 def test_steps_give_the_rows_that_duckdb_gives(source: str, store: Store, case: str, scheme: str) -> None:
     build, sql = KEYED[case]
     plan = _planned(source, build, scheme)
@@ -217,8 +216,7 @@ def test_steps_give_the_rows_that_duckdb_gives(source: str, store: Store, case: 
     _assert_each_record_was_taken_once(plan, receipts)
 
 
-@pytest.mark.parametrize("scheme", few(["tasks(5)", "max", "cogroup", "elastic(3)"]))
-@pytest.mark.parametrize("case", STATELESS)
+@pytest.mark.parametrize(("case", "scheme"), in_turn(STATELESS, ["tasks(5)", "max", "cogroup", "elastic(3)"]))
 def test_steps_that_need_no_keys_together_run_under_every_scheme(
     source: str, store: Store, case: str, scheme: str
 ) -> None:
