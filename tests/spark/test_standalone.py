@@ -34,7 +34,6 @@ from partitioning.values import replace
 from spark_jobs.waiting_for_workers import LIMIT
 from spark_jobs.worker_code import installed
 from tests.activity import rows_of
-from tests.examples import few
 from tests.hosts import Host, Standalone, standalone
 from tests.identity import IDENTITY, STATIC, identity
 from tests.running import run_and_publish
@@ -68,7 +67,8 @@ def event_logs(cluster: Standalone, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     return events
 
 
-@pytest.mark.parametrize("kind", few(RUNNERS))
+@pytest.mark.long
+@pytest.mark.parametrize("kind", RUNNERS)
 def test_executors_elsewhere_reach_the_store_and_no_text_has_the_secret(
     kind: str, cluster: Standalone, s3: S3Server, event_logs: Path
 ) -> None:
