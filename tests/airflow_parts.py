@@ -76,6 +76,8 @@ def airflow_parts(folder: Path, database: str, dag: str, variables: Mapping[str,
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": "2",
+        # No file changes.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "120",
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{page}/execution/",
         "AIRFLOW__CORE__FERNET_KEY": "",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from functools import cache
 
 import pytest
 
@@ -99,14 +100,18 @@ def test_an_assignment_reads_as_the_golden_file(scheme: str) -> None:
     expect_golden(name, json.dumps(document, indent=1) + "\n")
 
 
+@cache
+def _of_many_tasks() -> Plan:
+    return plan_of(many_tasks(), many_found(), scheme="tasks(24)")
+
+
 def test_every_row_has_a_cell_for_each_column() -> None:
-    plan = plan_of(many_tasks(), many_found(), scheme="tasks(24)")
-    for each in explain(plan, plan_of(tails(), tails_found())):
+    for each in explain(_of_many_tasks(), plan_of(tails(), tails_found())):
         assert all(len(row) == len(each.columns) for row in each.rows), each.title
 
 
 def test_a_plan_that_was_stored_is_explained_as_the_one_that_was_made() -> None:
-    plan = plan_of(many_tasks(), many_found(), scheme="tasks(24)")
+    plan = _of_many_tasks()
     assert explain(decode(Plan, encode(plan), "here")) == explain(plan)
 
 
