@@ -26,8 +26,9 @@ from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import Plan, StateInput, StateRun
 from partitioning.model.private import is_private, masked
 from partitioning.model.verdict import Verdict
+from partitioning.model.watermarks import TimePassed
 from partitioning.planning.stages.step_states import States, StateSnapshot, unexpired
-from partitioning.values import Value
+from partitioning.values import Value, replace
 from spark_jobs.engine.older_rows import Versions
 from spark_jobs.engine.relations import RESULT_ROWS
 from spark_jobs.engine.states import all_kept
@@ -60,10 +61,16 @@ def kept_states(ledger: Ledger, batch: int | None = None) -> tuple[KeptState, ..
     plan, verdict = _published(ledger, batch)
     files = StateFiles(ledger, plan)
     return tuple(
-        KeptState(plan.batch, step.state, read, tuple(files.of(read, run) for run in read.runs))
+        KeptState(plan.batch, _after(step.state), read, tuple(files.of(read, run) for run in read.runs))
         for step, read in States(plan, StateSnapshot.by(verdict, digest(verdict))).left()
         if step.state
     )
+
+
+def _after(keeps: StateSpec) -> StateSpec:
+    """What a step keeps, as the batch after this one reads it."""
+    passed = keeps.watermark
+    return replace(keeps, watermark=TimePassed(passed.now, passed.now)) if passed else keeps
 
 
 def kept_state(ledger: Ledger, step: str, batch: int | None = None) -> KeptState:

@@ -18,6 +18,7 @@ from partitioning.authoring.state_sql import (
     OPEN,
     SINCE,
     alive,
+    beside,
     by_time,
     came,
     combined_lives,
@@ -26,6 +27,7 @@ from partitioning.authoring.state_sql import (
     duration,
     expired,
     in_sessions,
+    is_beside,
     latest_of_lives,
     lives_keep,
     marked,
@@ -33,6 +35,7 @@ from partitioning.authoring.state_sql import (
     of_sessions,
     recent,
     recent_keeps,
+    versions_keep,
     versions_of,
     waiting_for,
     window_of,
@@ -347,7 +350,7 @@ class Flow(Value, frozen=True):
         _refuse(cannot_keep(self, Op.DISTINCT, {"ahead": ahead}))
         called = self.step + ".distinct" if name is None else name
         sql = distinct(self._source, self.key, identity, time, within, ahead, called)
-        keeps = distinct_keeps(self._source, self.key, identity, time, kept, ahead)
+        keeps = distinct_keeps(self._source, self.key, identity, time, kept, ahead, called)
         return self._step(Op.DISTINCT, sql, (identity, time), name, keyed=True, state=keeps)
 
     def join_within(
@@ -392,9 +395,10 @@ class Flow(Value, frozen=True):
         )
         span = within // timedelta(microseconds=1)
         if inner:
-            near = f"abs({left._time} - {right._time}) <= {span}"
+            near = f"{is_beside(left._time, right.alias, span)} AND abs({left._time} - {right._time}) <= {span}"
             on = f"{_met(left._qualified_key, right, '=')} AND {near} AND ({left._new} OR {right._new})"
-            sql = f"SELECT {left._keys_of([left])}, {columns} FROM {left._source} JOIN {right._source} ON {on}"
+            both = f"{left._source} JOIN {beside(right.step, right.alias, span)}"
+            sql = f"SELECT {left._keys_of([left])}, {columns} FROM {both} ON {on}"
             flow = left._step(Op.JOIN, sql, (columns,), joined, inputs=(left, right), keyed=True)
             return replace(flow, alias=name or self.alias)
         given = left._given_once(right, left._joined_in_time(right, columns, Join(how), span), columns, joined, "true")
@@ -458,7 +462,7 @@ class Flow(Value, frozen=True):
 
     def _versions(self, name: str, time: str, keep: timedelta, ahead: timedelta, deletes: str | None) -> Flow:
         """The versions of this batch, and those of earlier batches that are not older, or the newest of their key."""
-        keeps = replace(recent_keeps(self._source, self.key, time, keep, ahead, None), newest=True)
+        keeps = versions_keep(self._source, self.key, time, keep, ahead)
         sql = versions_of(recent(self._source, time, ahead, name), self.alias, deletes)
         said = (time, deletes) if deletes else (time,)
         return replace(self._step(Op.RECENT, sql, said, name, keyed=True, state=keeps), alias=self.alias)
@@ -469,11 +473,13 @@ class Flow(Value, frozen=True):
         All conditions compare a value of one side with one of the other, so that DuckDB joins by hash. What was given
         alone gets no partner any more, and is none of what came later.
         """
-        valid = [f"{right._new} <= {self._mark(OPEN)}"]
+        theirs = beside(right.step, right.alias, span)
+        valid = [is_beside(self._time, right.alias, span), f"{right._new} <= {self._mark(OPEN)}"]
         closes = [f"WHEN {right._new} IS NULL THEN {self._mark(CLOSES)}"]
         alone = [f"WHEN {right._new} IS NULL THEN '{self.step}'"]
         if how is Join.FULL:
-            valid = met(self.alias, right.alias)
+            # A record that may be given alone is there once.
+            theirs, valid = right._source, met(self.alias, right.alias)
             closes.append(f"WHEN {self._new} IS NULL THEN {right._mark(CLOSES)}")
             alone.append(f"WHEN {self._new} IS NULL THEN '{right.step}'")
         on = " AND ".join(
@@ -487,7 +493,7 @@ class Flow(Value, frozen=True):
         keys = self._keys_of([self, right] if how is Join.FULL else [self])
         return (
             f"SELECT {keys}, {columns}, CASE {' '.join(alone)} END AS {quote(ALONE)} "
-            f"FROM {self._source} {how.sql} {right._source} ON {on} "
+            f"FROM {self._source} {how.sql} {theirs} ON {on} "
             f"WHERE CASE {' '.join(closes)} ELSE {self._new} OR {right._new} END"
         )
 
@@ -506,7 +512,7 @@ class Flow(Value, frozen=True):
         their start, and they may be `corrected` for so long; of a `session` there is the records' own time, and the
         gap; of a full join also when they `came`."""
         source = with_own_time(self._source, session[0], self.alias) if session else self._source
-        keeps = recent_keeps(source, self.key, time, keep, ahead, waits, came)
+        keeps = recent_keeps(source, self.key, time, keep, ahead, waits, name, came)
         keeps = of_sessions(keeps, name, session[1]) if session else keeps
         sql = recent(source, time, ahead, name, came)
         sql = sql if waits is None or corrected is not None else marked(sql, name, waits)

@@ -25,8 +25,10 @@ OPEN = "@open"
 ALONE = "@alone"
 # Whether a version ends the validity of those before it.
 DELETES = "@deletes"
+# Near which times a record's partners in time are.
+NEAR = "@near"
 # The columns that no table has.
-MARKS = frozenset({TIME.name, NEW, CLOSES, OPEN, ALONE, RECORDS, DELETES, AT, FROM, IN, OVER})
+MARKS = frozenset({TIME.name, NEW, CLOSES, OPEN, ALONE, NEAR, RECORDS, DELETES, AT, FROM, IN, OVER})
 # The SQL variable with the number of the batch.
 THIS_BATCH = "@this_batch"
 # The key and time of a version, also of a deletion.
@@ -34,6 +36,11 @@ OF = "@of"
 SINCE = "@since"
 _BEFORE = "@before"
 _MICROSECOND = timedelta(microseconds=1)
+# The spans of time by which a join in time looks for partners are so many times as long as partners may be apart: the
+# longer, the fewer records are in two of them, and the more are compared.
+_SPANS = 8
+# The earliest time that a number can have.
+EARLIEST = -(2**63 - 1)
 # More batches than there are ever.
 _BATCHES = 2**32
 _LIFE = '"@life"'
@@ -64,6 +71,20 @@ def came(sides: Sequence[str], waits: timedelta) -> str:
     befores = ", ".join(f"getvariable('{passed_by(step)[0]}')" for step in sides)
     over = f"CAST(greatest({befores}) - {waits // _MICROSECOND} AS BIGINT) AS {quote(OVER)}"
     return f", {over}, CAST(getvariable('{THIS_BATCH}') AS BIGINT) AS {quote(IN)}"
+
+
+def beside(step: str, alias: str, within: int) -> str:
+    """The records of a side, each in all spans of time in which it may have partners: in one, or on both sides of a
+    boundary. So a key with many records costs no comparison of each with each."""
+    time, near, length = quote(TIME.name), quote(NEAR), _SPANS * within
+    first, last = (f"({time} {sign} {within}) // {length}" for sign in "-+")
+    one, other = (f"SELECT *, {span} AS {near} FROM {quote(step)}" for span in (first, last))
+    return f"({one} UNION ALL BY NAME {other} WHERE {last} <> {first}) AS {quote(alias)}"
+
+
+def is_beside(time: str, other: str, within: int) -> str:
+    """The condition that a time is in one of the spans in which a record of the other side is."""
+    return f"{time} // {_SPANS * within} = {quote(other)}.{quote(NEAR)}"
 
 
 def met(one: str, other: str) -> list[str]:
@@ -268,14 +289,41 @@ def passed_by(step: str) -> tuple[str, str]:
     return f"{step}@before".replace("'", "''"), f"{step}@now".replace("'", "''")
 
 
+def kept_since(step: str) -> str:
+    """The SQL variable with the earliest time of records that the next batch may read; null if that follows from the
+    latest time."""
+    return f"{step}@since".replace("'", "''")
+
+
 def recent_keeps(
-    source: str, key: str, time: str, keep: timedelta, ahead: timedelta, waits: timedelta | None, came: str = ""
+    source: str,
+    key: str,
+    time: str,
+    keep: timedelta,
+    ahead: timedelta,
+    waits: timedelta | None,
+    step: str,
+    came: str = "",
 ) -> StateSpec:
-    """All records that have a time, with when they `came`."""
+    """The records that the next batch may read, with when they `came`."""
     number = _numbered(time, ahead)
-    sql = f"SELECT *, {number} AS {quote(TIME.name)}{came} FROM {source} WHERE {number} IS NOT NULL"
+    sql = f"SELECT *, {number} AS {quote(TIME.name)}{came} FROM {source} WHERE {_lasts(source, number, keep, step)}"
     apart = _apart(source, key, time, ahead)
     return StateSpec(sql, keep // _MICROSECOND, apart=apart, waits=None if waits is None else waits // _MICROSECOND)
+
+
+def versions_keep(source: str, key: str, time: str, keep: timedelta, ahead: timedelta) -> StateSpec:
+    """All versions that have a time. Which of a key's is the newest that is older, only all batches together know."""
+    number = _numbered(time, ahead)
+    sql = f"SELECT *, {number} AS {quote(TIME.name)} FROM {source} WHERE {number} IS NOT NULL"
+    return StateSpec(sql, keep // _MICROSECOND, apart=_apart(source, key, time, ahead), newest=True)
+
+
+def _lasts(source: str, number: str, keep: timedelta, step: str) -> str:
+    """The condition that the next batch may read a record. Without a watermark that goes by the latest time of all
+    tasks, but none after its day, so by no earlier one than this task knows."""
+    seen = f"SELECT least(max({number}), getvariable('{DAY_END}')) - {keep // _MICROSECOND} FROM {source}"
+    return f"{number} >= coalesce(getvariable('{kept_since(step)}'), ({seen}))"
 
 
 def distinct(source: str, key: str, identity: str, time: str, within: timedelta, ahead: timedelta, step: str) -> str:
@@ -297,11 +345,13 @@ def distinct(source: str, key: str, identity: str, time: str, within: timedelta,
     )
 
 
-def distinct_keeps(source: str, key: str, identity: str, time: str, keep: timedelta, ahead: timedelta) -> StateSpec:
-    """Key, identity and time of all records that have these."""
+def distinct_keeps(
+    source: str, key: str, identity: str, time: str, keep: timedelta, ahead: timedelta, step: str
+) -> StateSpec:
+    """Key, identity and time of the records that have these and that the next batch may read."""
     number = _numbered(time, ahead)
     columns = f"{quote(key)}, {identity} AS {quote(IDENTITY)}, {number} AS {quote(TIME.name)}"
-    known = f"({identity}) IS NOT NULL AND {number} IS NOT NULL"
+    known = f"({identity}) IS NOT NULL AND {_lasts(source, number, keep, step)}"
     sql = f"SELECT DISTINCT {columns} FROM {source} WHERE {known}"
     return StateSpec(sql, keep // _MICROSECOND, apart=_apart(source, key, time, ahead))
 
@@ -314,12 +364,19 @@ def _apart(source: str, key: str, time: str, ahead: timedelta) -> str:
 
 def _numbered(time: str, ahead: timedelta) -> str:
     """A time as a number, null if it does not count."""
-    return _counts(f"epoch_us(CAST(({time}) AS TIMESTAMP))", ahead // _MICROSECOND)
+    return _counts(microseconds_of(time), ahead // _MICROSECOND)
+
+
+def microseconds_of(time: str) -> str:
+    """A time as microseconds, null if it is infinite. DuckDB knows the type before it runs, and a cast from one with a
+    time zone costs more than all else."""
+    known, other = f"TRY_CAST(({time}) AS TIMESTAMPTZ)", f"CAST(({time}) AS TIMESTAMP)"
+    return f"CASE typeof({time}) WHEN 'TIMESTAMP WITH TIME ZONE' THEN epoch_us({known}) ELSE epoch_us({other}) END"
 
 
 def time_that_counts(column: str, ahead: int) -> str:
-    """A column of timestamps as numbers, null where one is more than `ahead` microseconds after the day of planning."""
-    return _counts(f"epoch_us({quote(column)})", ahead)
+    """A column of microseconds, null where one is more than `ahead` microseconds after the day of planning."""
+    return _counts(quote(column), ahead)
 
 
 def _counts(number: str, ahead: int) -> str:

@@ -7,7 +7,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from coset.sources.databases import connect_to_ask
-from partitioning.authoring.state_sql import time_that_counts
+from partitioning.authoring.state_sql import microseconds_of, time_that_counts
 from partitioning.model.graph import quote
 from partitioning.model.leaving import DAY_END
 from partitioning.model.order import Order, Ordered, OrderedStream
@@ -27,7 +27,7 @@ class EventTimes:
         counts = time_that_counts("@at", event.ahead)
         typed = (f"{quote(column.name)}::{column.type} AS {quote(column.name)}" for column in self._columns)
         listed = ", ".join(typed) or "1"
-        times = f'SELECT TRY(({event.sql})::TIMESTAMP) AS "@at" FROM (SELECT {listed} FROM "@records")'
+        times = f'SELECT TRY({microseconds_of(event.sql)}) AS "@at" FROM (SELECT {listed} FROM "@records")'
         self._sql = f"SELECT max({counts}) FROM ({times})"
         self._day_end = day_end
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from partitioning.authoring.state_sql import THIS_BATCH, passed_by
+from partitioning.authoring.state_sql import EARLIEST, THIS_BATCH, kept_since, passed_by
 from partitioning.commands import Replan
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
@@ -223,8 +223,14 @@ def _variables(order: Order) -> Iterator[tuple[str, int | None]]:
     if isinstance(order.day_end, int):
         yield DAY_END, order.day_end
     for step in order.steps:
-        if step.state and (passed := step.state.watermark):
-            yield from zip(passed_by(step.name), (passed.before, passed.now), strict=True)
+        if step.state:
+            passed = step.state.watermark
+            if passed:
+                yield from zip(passed_by(step.name), (passed.before, passed.now), strict=True)
+            if passed and passed.now is not None:
+                yield kept_since(step.name), passed.now - step.state.microseconds
+            elif passed or not isinstance(order.day_end, int):
+                yield kept_since(step.name), EARLIEST
 
 
 def _scans(order: Order) -> Counter[str]:

@@ -29,6 +29,7 @@ from coset.batches.sweeping import STATES_KEPT, left_over, sweep
 from coset.batches.tables.compaction import compact
 from coset.batches.tables.exchanged import exchange
 from coset.sources.s3 import storage_options
+from partitioning.authoring import state_sql
 from partitioning.authoring.settings import Settings
 from partitioning.commands import Shown
 from partitioning.documents.document import digest
@@ -39,7 +40,7 @@ from partitioning.hashes import placement_hash
 from partitioning.model.backfill import Swapped
 from spark_jobs.engine import order_steps as steps_of_kernel
 from spark_jobs.tables.table_schema import folder
-from tests.backfilled import Batches, appended, counted, goes_on, stored
+from tests.backfilled import Batches, appended, counted, goes_on, stored, timed
 from tests.counts import Counts
 from tests.histories import Click, History
 from tests.running import silently
@@ -213,6 +214,20 @@ def test_what_is_kept_must_be_what_later_batches_went_on_from(store: Store, tmp_
     assert [row[:2] for row in history.seen("newest")] == sorted(dict(records).items())
     with pytest.raises(Refused, match="it changes the state of newest, on which later batches, up to 3, depend"):
         actions.undo(store, again, "")
+
+
+def test_a_backfill_finds_state_identical_of_which_an_earlier_version_wrote_what_was_over_too(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = Batches(store, tmp_path, timed)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(state_sql, "_lasts", lambda _source, number, _keep, _step: f"{number} IS NOT NULL")
+        for number in (0, 40, 80):
+            # What is late comes last, and closes nothing.
+            history.land([Click(f"key-{key}", 10 * number + key, 0) for key in range(9)], [], 4)
+            history.batch(number)
+    again = history.backfilled(Asked(0, None, Settings.parse(scheme="tasks(3)")))
+    assert str(actions.comparison(store, again)).startswith("identical: ")
 
 
 @pytest.mark.long

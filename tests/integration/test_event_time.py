@@ -22,6 +22,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
+from partitioning.model.artefact import Role
 from partitioning.model.plan import StateInput
 from spark_jobs.tables.table_schema import folder
 from tests.landed import land_table
@@ -163,3 +164,22 @@ def test_what_an_earlier_version_kept_of_a_time_that_jumped_counts_no_more_than_
     _, plan = ref.load()
     reads = [read for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)]
     assert all(read.latest is None or read.latest <= plan.day_end for read in reads)  # type: ignore[operator]
+
+
+def test_what_the_next_batch_cannot_read_is_not_written(store: Store) -> None:
+    clicks = Clicks(store)
+    records = [("a", 1, at(NOW - 5 * DAY)), ("a", 2, at(NOW - DAY)), ("a", 3, at(NOW))]
+    ref = clicks.batch(records, records, "tasks(1)")
+    (receipt,) = task_receipts(ref)
+    kept = {file.name: file.records for file in receipt.left(Role.STATE)}
+    assert kept == {"once.state": 2, "near.clicks.state": 2, "near.views.state": 2}
+    clicks.batch([("a", 1, at(NOW - 5 * DAY)), ("a", 4, at(NOW - DAY))])
+    assert ("a", 4) in clicks.rows("near")
+    assert clicks.rows("once") == [("a", 1), ("a", 1), ("a", 2), ("a", 3), ("a", 4)]
+
+
+def test_records_of_days_to_come_let_no_task_drop_what_is_of_this_day(store: Store) -> None:
+    clicks = Clicks(store, ahead=30 * DAY)
+    clicks.batch([("a", 1, at(NOW)), ("a", 2, at(NOW + 20 * DAY))], [("b", 1, at(NOW))], "tasks(1)")
+    clicks.batch([("b", 3, at(NOW))], [("a", 1, at(NOW))])
+    assert clicks.rows("near") == [("a", 1), ("b", 3)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -14,7 +15,9 @@ from partitioning.diff.plan_diff import diff
 from partitioning.documents.document import decode, encode
 from partitioning.errors import Refused
 from partitioning.explain.explain import explain
+from partitioning.model.graph import Step
 from partitioning.model.plan import Plan
+from partitioning.values import replace
 from tests.plans import arrived, plan_of
 
 Build = Callable[[Pipeline], None]
@@ -141,6 +144,20 @@ def test_how_close_in_time_is_seen_before_a_step(build: Callable[[Pipeline, int]
     assert f"changed from {says} to {says.replace('1 day', '2 days')}" in finding
     assert "`coset plan p --go-on totals`" in finding
     assert not next_batch(lambda p: build(p, 1), before=lambda p: build(p, 1)).on
+
+
+def test_a_join_in_time_is_the_same_however_an_earlier_version_looked_for_partners() -> None:
+    now = planned(lambda p: near(p, 1), 10)
+
+    def as_it_was(step: Step) -> Step:
+        sql = re.sub(r"\(SELECT \*, .+?\) AS (\"others\")", r'"x" AS \1', step.sql)
+        return replace(step, sql=re.sub(r'"views"."@time" // [0-9]+ = "others"."@near" AND ', "", sql))
+
+    stages = (replace(stage, steps=tuple(map(as_it_was, stage.steps))) for stage in now.stages)
+    earlier = replace(now, stages=tuple(stages))
+    assert earlier != now
+    assert b"@near" not in encode(earlier)
+    assert not planned(lambda p: near(p, 1), 20, 1, earlier).on
 
 
 def other_branch(p: Pipeline) -> None:
