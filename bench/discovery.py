@@ -66,13 +66,6 @@ def figures(published: Path | None) -> Figures:
     return Figures(files, cost.wall, cost.memory - nothing.memory, cost.memory)
 
 
-def planned(found: Discovered) -> Plan:
-    """A plan that reads what was found."""
-    plan = plan_batch(pipeline(), [found], {"counted": found.columns[:1]})
-    assert plan is not None
-    return plan
-
-
 def main() -> int:
     """Land, measure, show the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -118,26 +111,23 @@ def _after(files: int) -> Plan:
         assert entry is not None
         last = InputFile(f"{SOURCE}/{entry.key}", entry.size, entry.etag, start, start + RECORDS)
         partitions.append(DiscoveredPartition(partition, (last,)))
-    return planned(Discovered("views", COLUMNS, tuple(sorted(partitions, key=lambda one: one.partition))))
+    found = Discovered("views", COLUMNS, tuple(sorted(partitions, key=lambda one: one.partition)))
+    plan = plan_batch(pipeline(), [found], {"counted": COLUMNS[:1]})
+    assert plan is not None
+    return plan
 
 
 def _land(first: int, end: int) -> None:
     store, (bucket, prefix) = s3_filesystem(), split(SOURCE)
 
     def land(number: int) -> None:
+        offsets = range(_place(number)[1], _place(number)[1] + RECORDS)
+        members = [f"member-{offset % 7}" for offset in offsets]
         with store.open_output_stream(f"{bucket}/{prefix}/{_key(number)}") as sink:
-            pq.write_table(_records(_place(number)[1]), sink)
+            pq.write_table(pa.table({"member": members, "_offset": pa.array(offsets, pa.int64())}), sink)
 
     with ThreadPoolExecutor(16) as pool:
-        for _ in pool.map(land, range(first, end)):
-            pass
-
-
-def _records(start: int) -> pa.Table:
-    offsets = range(start, start + RECORDS)
-    return pa.table(
-        {"member": [f"member-{offset % 7}" for offset in offsets], "_offset": pa.array(offsets, pa.int64())}
-    )
+        list(pool.map(land, range(first, end)))
 
 
 def _place(number: int) -> tuple[int, int]:

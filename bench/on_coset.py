@@ -28,7 +28,6 @@ from coset.sources.reader import Batch
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import decode
-from partitioning.documents.receipts import receipts
 from partitioning.documents.stores import store_at
 from partitioning.model.artefact import Role
 from partitioning.model.failure import Done
@@ -46,7 +45,7 @@ from spark_jobs.engine.residues import rows_by_residue, rows_of
 from spark_jobs.engine.set_aside import SetAsideRecord
 from spark_jobs.group import Work, answer, answered, pieces, run_group
 from spark_jobs.worker_code import Wanted
-from tests.running import silently
+from tests.running import silently, task_receipts
 
 _READY = ".ready"
 _SETTINGS = {"coset-groups": Settings(groups=CORES), "coset-unsplit": Settings(groups=1)}
@@ -132,7 +131,7 @@ def resident(workload: Workload) -> Iterator[Run]:
             batch = _taken_up(pipeline, _store(workload), settings)
             run_batch(batch, runner, workload.results / "docs", silently)
             batches.append(batch)
-            return lambda: Left([file for each in batches for file in _files(each, _tasks(each, 0))])
+            return lambda: Left([file for each in batches for file in _files(each, task_receipts(each))])
 
         yield run
 
@@ -166,7 +165,7 @@ def _source(workload: Workload) -> str:
 
 
 def _left(batch: LoadedBatch, attempt: int, moved: pd.DataFrame | None) -> Left:
-    tasks, streams = _tasks(batch, attempt), {stream.name for stream in batch.plan.streams}
+    tasks, streams = task_receipts(batch, attempt), {stream.name for stream in batch.plan.streams}
     files = _files(batch, tasks)
     if moved is None:
         return Left(files)
@@ -174,10 +173,6 @@ def _left(batch: LoadedBatch, attempt: int, moved: pd.DataFrame | None) -> Left:
     taken = [sum(part.taken for part in task.partitions if part.input in streams) for task in tasks]
     reading = [records for records in taken if records]
     return Left(files, int(sums["bytes"]), int(sums["records"]), max(reading) * len(reading) / sum(reading))
-
-
-def _tasks(batch: LoadedBatch, attempt: int) -> list[TaskReceipt]:
-    return [task for receipt in receipts(batch.ledger, batch.plan, attempt) for task in receipt.tasks]
 
 
 def _files(batch: LoadedBatch, tasks: Iterable[TaskReceipt]) -> list[str]:

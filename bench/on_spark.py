@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from bench.party import COSETS, MASTER, Left, Run, emptied, shuffled
+from bench.party import COSETS, MASTER, Left, Run, emptied, jar, shuffled
 from bench.workload import WITHIN_SECONDS, Query, Workload
 
 # What answers a query from its two topics, and what reads one.
@@ -32,6 +32,25 @@ SETTINGS: Mapping[str, str] = {
 def plain(workload: Workload) -> Iterator[Run]:
     """Adaptive execution, and nothing else that is not Spark's default."""
     with asked_of_spark(workload, {}) as run:
+        yield run
+
+
+@contextmanager
+def comet(workload: Workload) -> Iterator[Run]:
+    """DataFusion Comet's native operators and its shuffle, for which there is no Spark later than 3.5."""
+    comet_jar = jar("comet")
+    settings = {
+        "spark.comet.enabled": "true",
+        "spark.comet.exec.enabled": "true",
+        "spark.comet.exec.shuffle.enabled": "true",
+        "spark.driver.extraClassPath": comet_jar,
+        "spark.jars": comet_jar,
+        "spark.memory.offHeap.enabled": "true",
+        "spark.memory.offHeap.size": "6g",
+        "spark.plugins": "org.apache.spark.CometPlugin",
+        "spark.shuffle.manager": "org.apache.spark.sql.comet.execution.shuffle.CometShuffleManager",
+    }
+    with asked_of_spark(workload, settings) as run:
         yield run
 
 

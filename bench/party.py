@@ -74,7 +74,7 @@ PARTIES = {
     "pyspark-totals": Party("plain PySpark 4.2, all totals anew", "bench.state", "anew", _TOTALS),
     "pyspark-arrow": Party("PySpark 4.2, `cogroup().applyInArrow`", "bench.on_spark_arrow", "cogrouped", _TWO_STREAMS),
     "comet": Party(
-        "Spark 3.5 with Comet 0.12", "bench.on_comet", "comet", _KERNELS, pyspark="3.5.8", pom="comet.pom.xml"
+        "Spark 3.5 with Comet 0.12", "bench.on_spark", "comet", _KERNELS, pyspark="3.5.8", pom="comet.pom.xml"
     ),
     "iceberg": Party(
         "Spark 4.1 with Iceberg's join of buckets",
