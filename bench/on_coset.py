@@ -182,4 +182,9 @@ def _files(batch: LoadedBatch, tasks: Iterable[TaskReceipt]) -> list[str]:
 def _answer(inspect: Inspect, piece: bytes) -> bytes:
     """As `answer`, by that inspection."""
     orders = [decode(Order, bytes(order), "order") for order in msgspec.json.decode(piece, type=list[msgspec.Raw])]
-    return answered(lambda: Done(tuple(run_orders(orders, inspect=inspect)), 0, 0, ENVIRONMENT.location(), {}))
+
+    def run() -> Done:
+        receipts = tuple(ran.receipt for ran in run_orders(orders, inspect=inspect))
+        return Done(receipts, 0, 0, ENVIRONMENT.location(), {})
+
+    return answered(run)

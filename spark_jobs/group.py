@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -12,15 +14,13 @@ from msgspec import UNSET
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from coset.sources.copies import Copies
-from partitioning.documents import locations
 from partitioning.documents.document import canonical, decode, digest, encode
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.locations import LocationIdProvider, check_location
 from partitioning.documents.receipts import left_for
 from partitioning.errors import CosetError, Refused, Unreachable
 from partitioning.imports import code_of
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Role
+from partitioning.model.artefact import Artefact, Role
 from partitioning.model.failure import Answer, Done, Failed, together
 from partitioning.model.graph import Step
 from partitioning.model.leaving import Left
@@ -31,7 +31,7 @@ from partitioning.model.shared_reads import read_together
 from partitioning.model.tables_at import TABLES
 from partitioning.sections import many, size
 from partitioning.values import replace
-from spark_jobs.engine.location import ENVIRONMENT, most_frequent
+from spark_jobs.engine.location import ENVIRONMENT, LocationIdProvider, check_location, most_frequent
 from spark_jobs.engine.occasions import now, occasion
 from spark_jobs.worker_code import Wanted, check, wanted_for
 
@@ -97,15 +97,17 @@ def run_group(
     places = {task: place for place, task in enumerate(group.tasks)}
     tasks = tuple(sorted(tasks, key=lambda receipt: places[receipt.task]))
     code = _code(answers)
-    ledger.put_receipt(Receipt(digest(plan), number, attempt, tasks, occasion(began), code or UNSET), plan.batch)
+    ran = location if provider.said else most_frequent([task.location for task in tasks]) or location
+    keys = _put_keys(ledger, plan, number, attempt, answers)
+    receipt = Receipt(digest(plan), number, attempt, tasks, occasion(began), code or UNSET, ran, keys)
+    ledger.put_receipt(receipt, plan.batch)
     read = sum(partition.read for task in tasks for partition in task.partitions)
     written = sum(artefact.records for task in tasks for artefact in task.left(Role.TABLE))
     took_part = f"{many(len(tasks), 'task')} read {many(read, 'record')} and wrote {many(written, 'row')}"
     done = f"{name}: {took_part}, attempt {attempt}"
-    ran = location if provider.said else most_frequent([task.location for task in tasks]) or location
     other = " and ".join(path for path, ran in code.items() if ran != (plan.code_noted.get(path, *ran),))
     done += f"; with other code of {other} than was planned" if other else ""
-    return done + _of_state(answers) + _note(ledger, plan, group, ran)
+    return f"{done}{_of_state(answers)}, at {ran}"
 
 
 def failed_records(ledger: Ledger, plan: Plan, attempt: int) -> Sequence[FailedRecord]:
@@ -208,13 +210,15 @@ def answer(piece: bytes, memory: str = MEMORY, wanted: Wanted | None = None) -> 
         if wanted is not None:
             check(wanted)
         from spark_jobs.engine.kernel import run_orders  # noqa: PLC0415  its imports are large, the driver needs none
+        from spark_jobs.engine.sampled_keys import packed  # noqa: PLC0415
 
         orders = [decode(Order, bytes(order), "order") for order in msgspec.json.decode(piece, type=list[msgspec.Raw])]
         copies = Copies.of_environment()
-        receipts = tuple(run_orders(orders, memory=memory, copies=copies))
+        ran = run_orders(orders, memory=memory, copies=copies)
         called = {step.function for order in orders for step in order.steps if step.function}
         code = {path: noted for path in sorted(called) if (noted := code_of(path)) is not None}
-        return Done(receipts, copies.fetched, copies.found, ENVIRONMENT.location(), code)
+        receipts, keys = tuple(each.receipt for each in ran), packed([each.sample for each in ran])
+        return Done(receipts, copies.fetched, copies.found, ENVIRONMENT.location(), code, keys)
 
     return answered(run)
 
@@ -240,6 +244,19 @@ def _receipts(answers: Iterable[Done]) -> tuple[TaskReceipt, ...]:
     return tuple(replace(receipt, location=done.location) for done in answers for receipt in done.receipts)
 
 
+def _put_keys(ledger: Ledger, plan: Plan, number: int, attempt: int, answers: Sequence[Done]) -> Artefact | None:
+    """Store the keys that the tasks of a group sampled. None if there are none."""
+    data = b"".join(done.keys for done in answers)
+    if not data:
+        return None
+    folder = f"{ledger.pipeline}/audits/{plan.batch}/attempt-{attempt}"
+    # A run has a file of its own, as its tasks have.
+    there = ledger.store.put(f"{folder}/keys-{secrets.token_hex(4)}.arrow", data)
+    sampled = sum(seen.keys for done in answers for task in done.receipts for seen in task.partitions)
+    digest_of_file = f"sha256:{sha256(data).hexdigest()}"
+    return Artefact(Role.KEYS, f"group {number}", there.key, there.size, there.etag, digest_of_file, sampled)
+
+
 def _code(answers: Sequence[Done]) -> dict[str, tuple[str, ...]]:
     """The digests of the functions that tasks called, by import path."""
     found = dict[str, set[str]]()
@@ -262,12 +279,3 @@ def without_spark(steps: Sequence[str], name: str) -> Refused:
     listed, verb = " and ".join(steps), "is a function" if len(steps) == 1 else "are functions"
     what = f"{listed} {verb} on Spark's DataFrames, and this runner has no Spark"
     return Refused.of(Kind.RUNNER, what, name, "choose --runner spark, spark-submit or connect", listed=listed)
-
-
-def _note(ledger: Ledger, plan: Plan, group: TaskGroup, location: str) -> str:
-    """Store where the group ran. A failure does not stop the batch: the location is only a hint for later plans."""
-    try:
-        locations.put(ledger.store, plan, group, location)
-    except CosetError as error:
-        return f"; that it ran at {location} could not be stored: {error.findings[0].what}"
-    return f", at {location}"

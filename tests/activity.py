@@ -21,7 +21,7 @@ from partitioning.model.order import Order, order_of
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import MODULUS, PartitionReceipt, TaskReceipt, offset_digest
 from partitioning.planning.planner import plan_batch
-from spark_jobs.engine.kernel import run_orders
+from spark_jobs.engine.kernel import Ran, run_orders
 from spark_jobs.sql.column_check import check_sql
 from tests.landed import land_table
 
@@ -75,8 +75,13 @@ def order_for(plan: Plan, store: Store, stage: str, task: int = 0) -> Order:
 
 def run_all(plan: Plan, store: Store, memory: str = "1GB") -> list[TaskReceipt]:
     """Run every task of a plan."""
+    return [ran.receipt for ran in ran_all(plan, store, memory)]
+
+
+def ran_all(plan: Plan, store: Store, memory: str = "1GB") -> list[Ran]:
+    """The same with the keys that each task sampled."""
     orders = [order_for(plan, store, stage.name, task.task) for stage in plan.stages for task in stage.tasks]
-    return [receipt for order in orders for receipt in run_orders([order], memory=memory)]
+    return [ran for order in orders for ran in run_orders([order], memory=memory)]
 
 
 def rows_of(store: Store, receipts: Sequence[TaskReceipt], table: str) -> list[tuple[object, ...]]:
@@ -105,14 +110,6 @@ def _artefact(store: Store, artefact: Artefact) -> pa.Table:
     assert (len(data), digest_of(data)) == (artefact.size, artefact.digest)
     rows = pq.read_table(io.BytesIO(data))
     assert len(rows) == artefact.records
-    return rows
-
-
-def keys_sampled(store: Store, receipt: TaskReceipt) -> list[dict[str, object]]:
-    """The keys that a task sampled."""
-    (artefact,) = receipt.left(Role.KEYS)
-    assert artefact.name == receipt.task.stage
-    rows: list[dict[str, object]] = _artefact(store, artefact).to_pylist()
     return rows
 
 

@@ -63,6 +63,7 @@ ROWS = Artefact(
     "sha256:1",
     40,
 )
+SEALED = replace(ROWS, seal="000000000000000000000000000000aa")
 KEYS = Artefact(
     Role.KEYS, "views+clicks", "ads/audits/0/attempt-0/keys-0a1b2c3d/views+clicks-0.parquet", 99, "etag", "sha256:2", 7
 )
@@ -121,7 +122,9 @@ def documents() -> Mapping[str, Document]:
         ),
         "verdict.lost": Verdict(identity, 0, Decision.PUBLISH, 0, Judged(172, 6, 20, 1, 9, 9, lost=150), (ROWS, KEYS)),
         "receipt": Receipt(
-            identity, 0, 0, (TaskReceipt(task, (seen,), (ROWS, KEYS), 1500, cpu_milliseconds=900),), RAN
+            *(identity, 0, 0, (TaskReceipt(task, (seen,), (SEALED,), 1500, cpu_milliseconds=900),), RAN),
+            location="host-1",
+            keys=KEYS,
         ),
         "verdict": verdict,
         "verdict.abandoned": Verdict(identity, 0, Decision.ABANDON, 1, GivenUp("landed twice"), ()),

@@ -34,8 +34,10 @@ from coset.batches.step_list import (
     RunWaves,
     Surroundings,
     Trigger,
+    in_turns,
     steps_of,
 )
+from coset.batches.turns import Turns
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import BackfillAsking, Command, Run, Then
@@ -149,14 +151,16 @@ def _batch_task(name: str, together: Sequence[BatchStep], pipeline: Pipeline) ->
 
     @task(task_id=name, trigger_rule=_TRIGGERS[together[0].trigger], doc_md=what, **ends)
     def perform(ref: dict[str, str]) -> None:
-        batch, around = BatchRef(**ref), Surroundings(docs_folder(), shown())
-        for step in together:
-            assert isinstance(step.does, OfBatch)
-            with failures():
-                said = step.does.perform(batch, around)
-                say_page(said) if step.does.page else say(said)
-                if step.name == PUBLISH:
-                    announce(batch, get_current_context())
+        with failures():
+            batch, around = BatchRef(**ref).in_hand(), Surroundings(docs_folder(), shown())
+            for turn, steps in in_turns(together, Turns(batch.ledger, batch.plan)):
+                with turn:
+                    for step in steps:
+                        assert isinstance(step.does, OfBatch)
+                        said = step.does.do(batch, around)
+                        say_page(said) if step.does.page else say(said)
+                        if step.name == PUBLISH:
+                            announce(batch, get_current_context())
 
     return perform
 

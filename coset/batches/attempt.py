@@ -64,7 +64,7 @@ class Attempt:
         findings = [*self._unfit(), *self._misplaced()]
         if findings:
             raise Refused(*findings)
-        return tuple(sorted(artefact for task in self.tasks for artefact in task.artefacts))
+        return tuple(sorted(file for receipt in self.receipts.values() for file in receipt.artefacts))
 
     @cached_property
     def _identity(self) -> str:
@@ -87,7 +87,7 @@ class Attempt:
         """Findings on files outside the tables of the plan, and on files that two tasks claim."""
         tables, known = {write.declared.table for write in self.plan.writes()}, set[str]()
         of_plan = (receipt for receipt in self.receipts.values() if receipt.plan == self._identity)
-        for artefact in (file for receipt in of_plan for task in receipt.tasks for file in task.artefacts):
+        for artefact in (file for receipt in of_plan for file in receipt.artefacts):
             where = self.ledger.uri(artefact.path)
             if artefact.role is Role.TABLE and not _is_of(artefact, tables):
                 what, then = f"the plan writes no table {artefact.name!r} there", Status(self.ledger.pipeline)

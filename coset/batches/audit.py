@@ -11,6 +11,8 @@ import io
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
 from typing import assert_never
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
@@ -29,7 +31,7 @@ from partitioning.documents.store import at_once
 from partitioning.errors import Finding, Refused
 from partitioning.hashes import hash_of, read_key
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Role
+from partitioning.model.artefact import Artefact, Role
 from partitioning.model.graph import quote
 from partitioning.model.leaving import Left, leavings, partitions_of
 from partitioning.model.offsets import StreamPartition
@@ -60,6 +62,7 @@ from partitioning.model.receipt import (
 )
 from partitioning.model.shared_keys import CountedOnce, Place, counted_once
 from partitioning.model.streams import NullKeys
+from spark_jobs.engine.sampled_keys import unpacked
 
 # Great Expectations judges small tables. Of more keys than this it gets the worst.
 KEYS_JUDGED = 50_000
@@ -136,7 +139,7 @@ def audit(ledger: Ledger, plan: Plan, attempt: int) -> Audit:
     return audit_of(ledger, plan, attempt, receipts(ledger, plan, attempt))
 
 
-def audit_of(ledger: Ledger, plan: Plan, attempt: int, read: Iterable[Receipt]) -> Audit:
+def audit_of(ledger: Ledger, plan: Plan, attempt: int, read: Sequence[Receipt]) -> Audit:
     """Build the audit tables from the receipts of all task groups, and store them.
 
     Raises Refused with all findings if a file of sampled keys is missing or is not what its receipt says.
@@ -148,7 +151,7 @@ def audit_of(ledger: Ledger, plan: Plan, attempt: int, read: Iterable[Receipt]) 
         "coverage": pa.Table.from_pylist(
             _coverage(plan, left, once, _kept_aside(ledger, tasks.values())), _TABLES["coverage"]
         ),
-        "keys": _keys(ledger, plan, tasks.values()),
+        "keys": _keys(ledger, plan, read),
         "violations": pa.Table.from_pylist(_violations(plan, tasks.values()), _TABLES["violations"]),
         "moved": pa.Table.from_pylist(list(_moved(plan, tasks.values())), _TABLES["moved"]),
         "gaps": pa.Table.from_pylist(list(second_look(plan, tasks.values())), _TABLES["gaps"]),
@@ -370,7 +373,7 @@ def _held(accounts: Sequence[PartitionReceipt]) -> str:
     return _text(sum(int(held, 16) for digests in by_range.values() for held in digests) % MODULUS)
 
 
-def _keys(ledger: Ledger, plan: Plan, tasks: Iterable[TaskReceipt]) -> pa.Table:
+def _keys(ledger: Ledger, plan: Plan, read: Iterable[Receipt]) -> pa.Table:
     """The sampled keys of all tasks, up to `KEYS_JUDGED`, first those that several tasks of a stage took. Tasks that
     share a hot key are the first of them."""
     first = {
@@ -379,22 +382,26 @@ def _keys(ledger: Ledger, plan: Plan, tasks: Iterable[TaskReceipt]) -> pa.Table:
         for numbers in stage.shares
         for number in numbers
     }
+    then: Then = (Replan(ledger.pipeline), ": the proof of this batch cannot be completed")
+    sampled = [
+        (task, _file_of_keys(receipt, task))
+        for receipt in read
+        for task in receipt.tasks
+        if any(seen.keys for seen in task.partitions)
+    ]
+    files = list(dict.fromkeys(file for _, file in sampled if file))
+    stored = dict(zip(files, at_once(partial(_keys_in, ledger, then), files), strict=True))
     tables, findings = [], []
-    sampled = [task for task in tasks if any(seen.keys for seen in task.partitions)]
-    paths = [left[0].path if (left := task.left(Role.KEYS)) else None for task in sampled]
-    stored = at_once(lambda path: ledger.store.get(path) if path else None, paths)
-    for task, path, data in zip(sampled, paths, stored, strict=True):
+    for task, file in sampled:
         expected = {(seen.input, seen.partition): seen.keys for seen in task.partitions if seen.keys}
-        where = ledger.uri(path or f"{ledger.pipeline}/audits")
-        then = (Replan(ledger.pipeline), ": the proof of this batch cannot be completed")
-        if data is None:
-            findings.append(
-                Finding.of(
-                    Kind.TASK_FILES, f"the sampled keys of task {task.task} are missing", where, then, task=task.task
-                )
-            )
+        where, found = ledger.uri(file.path if file else f"{ledger.pipeline}/audits"), stored[file] if file else None
+        if found is None:
+            what = f"the sampled keys of task {task.task} are missing"
+            findings.append(Finding.of(Kind.TASK_FILES, what, where, then, task=task.task))
             continue
-        table = _task_keys(first.get(task.task, task.task), _table(data, where, then))
+        if "stage" in found.schema.names:
+            found = found.filter(_is_of(task.task))
+        table = _task_keys(first.get(task.task, task.task), found)
         counted = table.group_by(["input", "partition"], use_threads=False).aggregate([([], "count_all")]).to_pydict()
         places = zip(counted["input"], counted["partition"], strict=True)
         if dict(zip(places, counted["count_all"], strict=True)) != expected:
@@ -404,6 +411,30 @@ def _keys(ledger: Ledger, plan: Plan, tasks: Iterable[TaskReceipt]) -> pa.Table:
     if findings:
         raise Refused(*findings)
     return _worst_first(pa.concat_tables(tables) if tables else _TABLES["keys"].empty_table())
+
+
+def _file_of_keys(receipt: Receipt, task: TaskReceipt) -> Artefact | None:
+    """The file with the sampled keys of a task: that of its group, in versions before 0.3.0 its own."""
+    return receipt.keys or next(iter(task.left(Role.KEYS)), None)
+
+
+def _keys_in(ledger: Ledger, then: Then, file: Artefact) -> pa.Table | None:
+    """The sampled keys in a file. None if there is no such file. Raises Refused if it is damaged."""
+    data, where = ledger.store.get(file.path), ledger.uri(file.path)
+    if data is None:
+        return None
+    if not file.path.endswith(".arrow"):
+        return _table(data, where, then)
+    content = f"sha256:{sha256(data).hexdigest()}"
+    if content != file.digest:
+        what = f"the file has the content {content}, not {file.digest}"
+        raise Refused.of(Kind.TASK_FILES, what, where, then, file=file.path)
+    with reaching("the file cannot be read", where, then):
+        return unpacked(data)
+
+
+def _is_of(task: TaskRef) -> pc.Expression:
+    return (pc.field("stage") == task.stage) & (pc.field("task") == task.task)
 
 
 def _table(data: bytes, where: str, then: Then) -> pa.Table:

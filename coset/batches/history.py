@@ -14,10 +14,11 @@ from partitioning.packed_rows import PackedRows
 from partitioning.values import replace
 
 
-def statistics(ledger: Ledger, plan: Plan) -> Statistics | None:
-    """The statistics of a batch's published attempt. None if a receipt is gone."""
-    attempt = Attempt.published(ledger, plan)
-    return None if attempt is None or attempt.missing else statistics_of(plan, list(attempt.receipts.values()))
+def statistics(attempt: Attempt | None) -> Statistics | None:
+    """The statistics of a batch's published attempt. None if there is none, or a receipt is gone."""
+    if attempt is None or attempt.missing:
+        return None
+    return statistics_of(attempt.plan, list(attempt.receipts.values()))
 
 
 def set_apart(attempt: Attempt) -> dict[str, int]:
@@ -46,7 +47,7 @@ def history(ledger: Ledger, published: Plan | None, batches: int) -> tuple[Stati
     newest_first: list[Statistics] = []
     plan = published
     while plan is not None and len(newest_first) < batches:
-        if (figures := statistics(ledger, plan)) is not None:
+        if (figures := statistics(Attempt.published(ledger, plan))) is not None:
             newest_first.append(figures)
         plan = ledger.plan(plan.batch - 1) if plan.batch else None
     return tuple(reversed(newest_first))

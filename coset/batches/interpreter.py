@@ -13,7 +13,7 @@ from typing import assert_never
 from coset.batches.pace import Pace, Unbound
 from coset.batches.ref import BatchRef
 from coset.batches.runners.runner import Runner
-from coset.batches.step_list import OfBatch, OfPipeline, Planning, RunWaves, Surroundings, steps_of
+from coset.batches.step_list import OfBatch, OfPipeline, Planning, RunWaves, Surroundings, in_turns, steps_of
 from coset.batches.turns import Turns, group_work
 from coset.sources.counting import Counting, uncounted
 from partitioning.errors import CosetError, Refused, docs_unwritten
@@ -46,22 +46,24 @@ def run_batch(
     if docs is not None:
         _check_docs(docs)
     turns, around = Turns(ledger, plan), Surroundings(docs, counting=counting)
-    for step in steps_of(backfill=pipeline_of(plan.pipeline) is not None):
-        match step.does:
-            case Planning() | OfPipeline():
-                # The caller, who has the pipeline, does these.
-                pass
-            case RunWaves():
-                for groups in plan.waves:
-                    _run_wave(batch, plan, groups, runner, turns, show, pace or Unbound())
-            case OfBatch(page=True) as does:
-                if show_page is not None:
-                    show_page(does.perform(batch, around, turns))
-            case OfBatch() as does:
-                with show(step.name) as said:
-                    said.append(does.perform(batch, around, turns))
-            case _:
-                assert_never(step.does)
+    for turn, steps in in_turns(steps_of(backfill=pipeline_of(plan.pipeline) is not None), turns):
+        with turn:
+            for step in steps:
+                match step.does:
+                    case Planning() | OfPipeline():
+                        # The caller, who has the pipeline, does these.
+                        pass
+                    case RunWaves():
+                        for groups in plan.waves:
+                            _run_wave(batch, plan, groups, runner, turns, show, pace or Unbound())
+                    case OfBatch(page=True) as does:
+                        if show_page is not None:
+                            show_page(does.do(batch, around))
+                    case OfBatch() as does:
+                        with show(step.name) as said:
+                            said.append(does.do(batch, around))
+                    case _:
+                        assert_never(step.does)
 
 
 def _run_wave(

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from coset.batches import reported
+from coset.batches.attempt import Attempt
 from coset.batches.backfills.swap.swaps import finish, state_ledger, swaps
 from coset.batches.code import changed_code, with_code
 from coset.batches.ends import known_after
@@ -26,9 +27,9 @@ from coset.sources.discovery import discover
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Replan, Run
-from partitioning.documents import locations
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger, Standing
+from partitioning.documents.locations import locations
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.explain.explain import idle_tasks
@@ -138,6 +139,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     results = result_columns(pipeline, discovered, store, logs)
     # This comes after the check of the owner: only in its own tables can a pipeline tell the changes of others.
     check_untouched(store, pipeline.name, pipeline.writes, logs)
+    last = Attempt.published(ledger, published) if published else None
     plan = plan_batch(
         pipeline,
         discovered,
@@ -148,8 +150,8 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
         ends=known.ends,
         forgotten=known.forgotten,
         settings=settings,
-        statistics=statistics(ledger, published) if published else None,
-        locality=locations.read(store, published) if published else None,
+        statistics=statistics(last) if last else None,
+        locality=locations(store, published, last.receipts.values()) if published and last else None,
         kept=kept_by(ledger, published) if published else None,
         rows=rows_held(store, pipeline.writes, logs),
         day_end=_day_end(),

@@ -5,7 +5,6 @@ Any number of processes may run each function at any time: the stored documents 
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from hashlib import sha256
@@ -33,6 +32,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.receipt import latest_times
 from partitioning.model.verdict import Commit, Decision, GivenUp, Judged, TableVersion, Verdict
 from spark_jobs.engine.occasions import now, occasion
+from spark_jobs.tables.footers import TAIL, footer_in, seal
 from spark_jobs.tables.table_schema import folder, table_schema
 
 __all__ = ["abandon", "decide", "publish", "transaction_version"]
@@ -40,8 +40,6 @@ __all__ = ["abandon", "decide", "publish", "transaction_version"]
 _CHUNK = 1 << 22
 # How the folder of a task's run begins, below that of its batch.
 _ATTEMPT = "/attempt-"
-# So much of a file's end nearly always has its footer, which ends with its length and four letters.
-_TAIL, _LENGTH = 1 << 16, 8
 # Exchanges and results have served, and are not kept.
 _KEPT = (Role.TABLE, Role.KEYS, Role.STATE, Role.SET_ASIDE)
 _RESTORE = ("restore the file from a backup and ", Repeat(), "; the verdict names it and stays")
@@ -68,21 +66,23 @@ def decide(attempt: Attempt, why: Judged, measured: Sequence[Measured] = (), log
     return ledger.put_verdict(verdict)
 
 
-def publish(ledger: Ledger, plan: Plan) -> Commit:
+def publish(ledger: Ledger, plan: Plan, checked: int | None = None, logs: Logs | None = None) -> Commit:
     """Make a decided batch visible: one Delta commit for each result table, then the commit document.
 
-    Tables that have the batch are left as they are, and a lost commit document is written again with the same content.
-    Raises Refused if no verdict publishes this plan or if a file or table is not what it should be, Conflict if the
-    commit document is another, and OutcomeUnknown if the store did not answer.
+    If this process has just decided on the attempt that it `checked`, its files are not looked at again. Tables are as
+    in the `logs`, if that has read them: a commit is of the version after. Tables that have the batch are left as they
+    are, and a lost commit document is written again with the same content. Raises Refused if no verdict publishes this
+    plan or if a file or table is not what it should be, Conflict if the commit document is another, and OutcomeUnknown
+    if the store did not answer.
     """
-    stored = ledger.commit(plan.batch)
-    if stored is not None:
+    if checked is None and (stored := ledger.commit(plan.batch)) is not None:
         return _agreed(ledger, stored, stored.plan == digest(plan))
     verdict = _verdict_to_publish(ledger, plan)
-    store, logs, owner = ledger.store, Logs(), Owner.of(ledger.store, ledger.pipeline)
+    store, logs, owner = ledger.store, logs or Logs(), Owner.of(ledger.store, ledger.pipeline)
     _check_tables_hold_the_batch_before(ledger, plan, logs)
     waiting = [write for write in plan.writes() if version_of(store, plan, write, owner, logs) is None]
-    check_files(ledger, [file for write in waiting for file in verdict.rows_of(write.declared.table)], _RESTORE)
+    if verdict.attempt != checked:
+        check_files(ledger, [file for write in waiting for file in verdict.rows_of(write.declared.table)], _RESTORE)
     versions = []
     for write in plan.writes():
         table = write.declared.table
@@ -242,17 +242,23 @@ def _content(ledger: Ledger, file: Artefact) -> str:
 
 
 def _check_contents(ledger: Ledger, plan: Plan, files: Sequence[Artefact]) -> None:
-    """Raise Refused with each file that is not as its receipt says, or lacks its table's columns or records."""
+    """Raise Refused with each file that is not as its receipt says, or lacks its table's columns or records.
+
+    The file of a table is opened unless a listing shows it as its task stored it, and the task's own look at the footer
+    found these columns and records.
+    """
     wanted = {write.declared.table: table_schema(write) for write in plan.writes()}
     files_in_store, then = Files(), _restore_or_replan(plan)
-    # What a file of a table has is read in any case.
-    listed = _listed(ledger, [file for file in files if file.role is not Role.TABLE])
+    listed = _listed(ledger, files)
 
     def look(file: Artefact) -> str | None:
         if file.role is not Role.TABLE:
             return _differs(ledger, file, listed)
+        is_listed = Entry(file.path, file.size, file.etag) in listed
+        if is_listed and file.seal == seal(file.size, file.etag, file.digest, file.records, wanted[file.name]):
+            return None
         # The store gives it only of the object with this etag: one answer says that it is there, and what it has.
-        end = ledger.store.get_part(file.path, max(0, file.size - _TAIL), file.size, file.etag)
+        end = ledger.store.get_part(file.path, max(0, file.size - TAIL), file.size, file.etag)
         if end is None and (how := _differs(ledger, file)) is not None:
             return how
         uri = ledger.uri(file.path)
@@ -274,8 +280,8 @@ def _check_contents(ledger: Ledger, plan: Plan, files: Sequence[Artefact]) -> No
 
 def _footer(end: bytes | None, files: Files, uri: str) -> pq.FileMetaData:
     """The footer of a Parquet file, from the `end` of the file if that has all of it."""
-    if end is not None and len(end) >= _LENGTH and int.from_bytes(end[-_LENGTH:-4], "little") + _LENGTH <= len(end):
-        return pq.read_metadata(io.BytesIO(end))
+    if end is not None and (footer := footer_in(end)) is not None:
+        return footer
     with files.open(uri) as there:
         return pq.read_metadata(there)
 

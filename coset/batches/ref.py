@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger, open_plan
 from partitioning.documents.store import Store
+from partitioning.model.backfill import Swap
 from partitioning.model.plan import Plan
+
+if TYPE_CHECKING:  # it imports Delta's library
+    from coset.batches.tables.logs import Logs
+
+
+@dataclass(slots=True)
+class HandedOver:
+    """What a step of a batch hands over to those that follow it in the same process.
+
+    The `audited` attempt is open and all its receipts fit the plan. The files of the `checked` attempt are in the store
+    as its receipts say; tables were as in the `logs`. All swaps that are `decided` are carried out.
+    """
+
+    audited: int | None = None
+    checked: int | None = None
+    logs: Logs | None = None
+    decided: Sequence[Swap] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +51,20 @@ class BatchRef:
         """The same for several steps in one process, which load it once. Raises as `load`."""
         return LoadedBatch(self.plan_uri, self.digest, *self.load())
 
+    @property
+    def handed(self) -> HandedOver:
+        """What the step before has handed over: nothing, as it may have been another process, long ago."""
+        return HandedOver()
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedBatch(BatchRef):
-    """A batch whose ledger and plan are loaded. What its ledger has read stays read."""
+    """A batch whose ledger and plan are loaded. What its ledger has read stays read, and its steps go on from each
+    other."""
 
     ledger: Ledger
     plan: Plan
+    handed: HandedOver = field(default_factory=HandedOver, compare=False)
 
     @classmethod
     def of(cls, store: Store, plan: Plan) -> LoadedBatch:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import groupby
 from pathlib import Path
 
 from coset.batches import steps
@@ -37,18 +39,12 @@ class RunWaves:
 
 @dataclass(frozen=True, slots=True)
 class OfBatch:
-    """A function of the batch. Returns a sentence, or a `page` of Markdown. `turn` names the turn that it takes."""
+    """A function of the batch. Returns a sentence, or a `page` of Markdown. It is done in the `turn` of this name,
+    together with the steps beside it that name the same."""
 
     do: Callable[[BatchRef, Surroundings], str]
     page: bool = False
     turn: str | None = None
-
-    def perform(self, batch: BatchRef, around: Surroundings, turns: Turns | None = None) -> str:
-        """Call the function, in its turn if it takes one. Raises its errors."""
-        if self.turn is None:
-            return self.do(batch, around)
-        with (turns or Turns(*batch.load())).turn(self.turn, wait=True):
-            return self.do(batch, around)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +101,14 @@ STEPS = (
     BatchStep(
         "audit",
         "Make the audit tables from the receipts of all groups.",
-        OfBatch(lambda batch, _: steps.audit(batch)),
+        # Two processes would do the same work twice and write the same pages.
+        OfBatch(lambda batch, _: steps.audit(batch), turn="check"),
         trigger=Trigger.ONE_SUCCEEDED_NONE_FAILED,
         within="check",
     ),
     BatchStep(
         "check",
         "Let Great Expectations judge the audit tables and the rows, and decide.",
-        # Two processes would do the same work twice and write the same pages.
         OfBatch(lambda batch, around: steps.check(batch, around.docs, around.counting), turn="check"),
     ),
     BatchStep(
@@ -141,3 +137,11 @@ def steps_of(*, backfill: bool = False, clean: bool = False) -> tuple[BatchStep,
     """The steps of a batch in their order, of a pipeline's own or of a backfill's batch. `clean` adds cleaning."""
     wanted = {Batches.ALL: True, Batches.LIVE: not backfill, Batches.ASKED: clean}
     return tuple(step for step in STEPS if wanted[step.batches])
+
+
+def in_turns(
+    listed: Iterable[BatchStep], turns: Turns
+) -> Iterator[tuple[AbstractContextManager[bool], Iterable[BatchStep]]]:
+    """The steps, those beside each other that name one turn together, and the turn to hold while they are done."""
+    for turn, together in groupby(listed, key=lambda step: step.does.turn if isinstance(step.does, OfBatch) else None):
+        yield turns.turn(turn, wait=True) if turn else nullcontext(True), together

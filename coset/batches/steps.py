@@ -7,7 +7,7 @@ is found done. Steps pass each other only a `BatchRef`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from textwrap import shorten
@@ -32,6 +32,7 @@ from partitioning.errors import Finding, Refused, Unjudged
 from partitioning.explain.explain import explain
 from partitioning.explain.missing import missing
 from partitioning.explain.watermarks import watermarks_section
+from partitioning.model.backfill import Swap
 from partitioning.model.journal import Part
 from partitioning.model.occasion import as_time
 from partitioning.model.outcome import Outcome, outcome_of_batch, outcome_of_check
@@ -157,6 +158,7 @@ def audit(batch: BatchRef) -> str:
         emitting.tell_failure(ledger, planned, attempt, Outcome.FAILED, closed)
         raise Refused(*findings)
     tables = auditing.audit_of(ledger, planned, attempt, read)
+    batch.handed.audited = attempt
     reported.done(ledger, planned, Part.AUDIT, began, attempt)
     coverage = tables.coverage
     return (
@@ -187,11 +189,13 @@ def check(batch: BatchRef, docs_folder: Path | None, counting: Counting = uncoun
 
     began = now()
     ledger, planned = batch.load()
-    if verdict := ledger.verdict(planned.batch):
-        return _decided(verdict)
+    if (number := batch.handed.audited) is None:
+        if verdict := ledger.verdict(planned.batch):
+            return _decided(verdict)
+        number = ledger.attempt(planned.batch)
     if findings := tuple(replaced_state(ledger, planned)):
         raise Refused(*findings)
-    attempt = Attempt.of_open(ledger, planned)
+    attempt = Attempt(ledger, planned, number)
     tables = auditing.load(ledger, planned, attempt.number)
     logs = Logs()
     before = continuity(ledger, planned, logs)
@@ -218,6 +222,7 @@ def check(batch: BatchRef, docs_folder: Path | None, counting: Counting = uncoun
         emitting.tell_failure(ledger, planned, attempt.number, became, report)
         raise (Unjudged if became is Outcome.UNJUDGED else Refused)(*judgement.findings)
     verdict = publication.decide(attempt, judgement.why, found, logs)
+    batch.handed.checked, batch.handed.logs = attempt.number, logs
     reported.done(ledger, planned, Part.CHECK, began, attempt.number)
     return _decided(verdict) + "".join(map(_as_warning, judgement.warnings))
 
@@ -225,18 +230,18 @@ def check(batch: BatchRef, docs_folder: Path | None, counting: Counting = uncoun
 def publish(batch: BatchRef, docs_folder: Path | None = None) -> str:
     """Publish the decided batch, show that in the Data Docs if there are any, and commit its ends to topics' brokers.
 
-    A half-done swap is finished first, so that the batch comes after it in every table. Raises as `swaps.finish` and
+    A half-done swap is finished first, so that the batch comes after it in every table. Raises as `swaps.whole` and
     `publication.publish`.
     """
     from coset.batches import publication  # noqa: PLC0415
-    from coset.batches.backfills.swap.swaps import finish  # noqa: PLC0415
+    from coset.batches.backfills.swap.swaps import whole  # noqa: PLC0415
     from coset.batches.balances import settled  # noqa: PLC0415
     from coset.batches.mirroring import mirror  # noqa: PLC0415
 
     began = now()
     ledger, planned = batch.load()
-    finish(ledger.store, planned.pipeline)
-    commit = publication.publish(ledger, planned)
+    batch.handed.decided = whole(ledger.store, planned.pipeline)
+    commit = publication.publish(ledger, planned, batch.handed.checked, batch.handed.logs)
     reported.published(ledger, planned, commit, began, docs_folder)
     emitting.tell_published(ledger, planned)
     return f"{_published(commit)}{mirror(ledger, planned)}{settled(ledger, planned.batch)}"
@@ -273,7 +278,7 @@ def report(batch: BatchRef, docs_folder: Path | None, shown: Shown = Shown()) ->
     pages = () if docs_folder is None else (docs_folder / planned.pipeline / "index.html",)
     return "\n".join(
         [
-            f"## {planned.pipeline}, batch {planned.batch}: {outcome(ledger, planned).shown}",
+            f"## {planned.pipeline}, batch {planned.batch}: {outcome(ledger, planned, batch.handed.decided).shown}",
             "",
             *((markdown(sections),) if sections else ()),
             *((f"- Its task groups ran {attempt.effort}",) if attempt.effort else ()),
@@ -291,12 +296,12 @@ def _as_warning(found: Finding) -> str:
     return f"; warning: {found.what.splitlines()[0]}"
 
 
-def outcome(ledger: Ledger, planned: Plan) -> Outcome:
-    """What became of a batch."""
+def outcome(ledger: Ledger, planned: Plan, decided: Sequence[Swap] | None = None) -> Outcome:
+    """What became of a batch, by the swaps of now or those that are `decided`."""
     from coset.batches.backfills.swap.swaps import in_force  # noqa: PLC0415
 
     if (verdict := ledger.verdict(planned.batch)) is not None:
-        backfilled = planned.batch in in_force(ledger.store, planned.pipeline).exchanged()
+        backfilled = planned.batch in in_force(ledger.store, planned.pipeline, decided).exchanged()
         return outcome_of_batch(verdict, (), backfilled=backfilled)
     last = ledger.attempt(planned.batch) - 1
     failed = found_by(ledger.failed_check(planned.batch, last)) if last >= 0 else ()

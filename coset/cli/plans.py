@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from coset.batches import steps
+from coset.batches.attempt import Attempt
 from coset.batches.history import statistics
 from coset.batches.planning import preview
 from coset.cli import pipelines
@@ -104,7 +105,7 @@ def _shown(ledger: Ledger, plan: Plan, sentence: str, form: Form, *, stored: boo
         flowchart = mermaid(drawing(plan)).rstrip("\n")
         return Answer({"sentence": sentence, "mermaid": flowchart}, flowchart.split("\n"))
     before = ledger.plan(plan.batch - 1) if plan.batch else None
-    last = statistics(ledger, before) if before else None
+    last = statistics(Attempt.published(ledger, before)) if before else None
     sections = explain(plan, before, last)
     uri = ledger.uri(ledger.key("plans", plan.batch)) if stored else None
     text: tuple[Block, ...] = (

@@ -20,10 +20,13 @@ A = TypeVar("A")
 
 # A file of at most so many bytes is written by one request, whose answer has its etag.
 _WHOLE = 4 << 20
+# So much of what was written is kept to be looked at.
+_END = 1 << 16
 
 
 class NewFile:
-    """A file that is being written, with the size and the digest of what was written. PyArrow takes it as a sink.
+    """A file that is being written, with the size, the digest and the `tail` of what was written. PyArrow takes it as a
+    sink.
 
     It is held in memory up to so many bytes, `most`; then it is created.
     """
@@ -31,7 +34,7 @@ class NewFile:
     closed = False
 
     def __init__(self, create: Callable[[], pa.NativeFile], most: int) -> None:
-        self.digest, self.size = sha256(), 0
+        self.digest, self.size, self.tail = sha256(), 0, b""
         self._create, self._most = create, most
         self._begin = bytearray()
         self._stream: pa.NativeFile | None = None
@@ -39,6 +42,7 @@ class NewFile:
     def write(self, data: bytes) -> int:
         self.digest.update(data)
         self.size += len(data)
+        self.tail = (self.tail + data[-_END:])[-_END:]
         if self._stream is None and self.size > self._most:
             self._stream = self._create()
             self._stream.write(self._begin)

@@ -12,7 +12,10 @@ _STAYS = re.compile(
     r"store-id|[^/]+/(?:plans|receipts|verdicts|commits|journal|forgets|swaps|swapped)/[0-9]+[./].*|[^/]+/backfill\.json"
 )
 # What the process that works on an attempt writes of it; any other would write the same.
-_OWN = re.compile(r"[^/]+/(?:audits/[0-9]+/attempt-[0-9]+/[a-z]+\.(?:zip|json)|docs/batch-[0-9]+-attempt-[0-9]+\.html)")
+_OWN = re.compile(
+    r"[^/]+/(?:audits/[0-9]+/attempt-[0-9]+/(?:[a-z]+\.(?:zip|json)|keys-[0-9a-f]+\.arrow)"
+    r"|docs/batch-[0-9]+-attempt-[0-9]+\.html)"
+)
 
 
 class RememberingStore:

@@ -31,11 +31,12 @@ class PartitionSlice(Value, frozen=True, order=True, array_like=True):
 
 
 class Artefact(Value, frozen=True, order=True, omit_defaults=True):
-    """A file that a task wrote. `name` is a result table, the stage whose keys it holds, or an input.
+    """A file that a task wrote. `name` is a result table, an input, or the group or stage whose keys it holds.
 
     `path` is its key below the store's root, `digest` the SHA-256 of its `size` bytes, `etag` the store's own. A file
     for later tasks is sorted by partition: `parts` lists the partitions that have rows, ascending. In a file of state,
-    `task` is the task that wrote it and `latest` the greatest `@time` of its rows, if they have one.
+    `task` is the task that wrote it and `latest` the greatest `@time` of its rows, if they have one. `seal` stands for
+    the footer that the task has read back of a stored file of a table.
     """
 
     role: Role
@@ -48,3 +49,4 @@ class Artefact(Value, frozen=True, order=True, omit_defaults=True):
     parts: tuple[PartitionSlice, ...] = ()
     task: int = 0
     latest: int | None = None
+    seal: str = ""

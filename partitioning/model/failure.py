@@ -42,13 +42,15 @@ class ErrorKind(StrEnum):
 
 class Done(Value, frozen=True, tag="done", tag_field="outcome"):
     """Tasks completed. `fetched` is how many bytes of state were fetched, `found` how many came from the local
-    cache, `location` is where the process was that ran them, `code` the digests of the functions that it called."""
+    cache, `location` is where the process was that ran them, `code` the digests of the functions that it called, and
+    `keys` what its tasks sampled."""
 
     receipts: tuple[TaskReceipt, ...]
     fetched: int = 0
     found: int = 0
     location: str = ""
     code: dict[str, str] = msgspec.field(default_factory=dict)
+    keys: bytes = b""
 
 
 class Told(Value, frozen=True, omit_defaults=True):

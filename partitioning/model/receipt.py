@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import ClassVar
 
@@ -225,9 +225,10 @@ class TaskReceipt(Value, frozen=True, omit_defaults=True):
 
 
 class Receipt(Document, frozen=True, omit_defaults=True):
-    """What one run of a task group did, and when. The first stored receipt of an attempt counts. Those of earlier
-    versions omit `ran`. `code` has the digests of users' functions, by import path, where tasks ran: several if
-    processes had different code."""
+    """What one run of a task group did, when and at which `location`. The first stored receipt of an attempt counts.
+    Those of earlier versions omit `ran` and `location`. `code` has the digests of users' functions, by import path,
+    where tasks ran: several if processes had different code. `keys` is the file of the keys that its tasks sampled; in
+    earlier versions each task has one."""
 
     FORMAT: ClassVar[str] = "coset.receipt/5"
 
@@ -237,6 +238,15 @@ class Receipt(Document, frozen=True, omit_defaults=True):
     tasks: tuple[TaskReceipt, ...]
     ran: Occasion | None = None
     code: dict[str, tuple[str, ...]] | UnsetType = UNSET
+    location: str = ""
+    keys: Artefact | None = None
+
+    @property
+    def artefacts(self) -> Iterator[Artefact]:
+        """The files of the group and of its tasks."""
+        if self.keys is not None:
+            yield self.keys
+        yield from (artefact for task in self.tasks for artefact in task.artefacts)
 
 
 def latest_times(plan: Plan, tasks: Iterable[TaskReceipt]) -> tuple[LatestTimes, ...]:

@@ -36,6 +36,7 @@ from spark_jobs.engine.intake import Inspect, Inspection, Intake, Proved, read_t
 from spark_jobs.engine.occasions import Stopwatch
 from spark_jobs.engine.older_rows import Versions
 from spark_jobs.engine.order_steps import Steps
+from spark_jobs.engine.sampled_keys import sample_of
 from spark_jobs.engine.set_aside import SET_ASIDE_COLUMNS, rows_of, with_bytes
 from spark_jobs.engine.tally import Tally
 from spark_jobs.engine.task_database import connect
@@ -51,9 +52,17 @@ class TaskEnvironment:
     copies: Copies
 
 
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of an order: the receipt of its task, and the keys that the task sampled."""
+
+    receipt: TaskReceipt
+    sample: pa.Table
+
+
 def run_orders(
     orders: Sequence[Order], *, memory: str = "1GB", inspect: Inspect = Proved, copies: Copies | None = None
-) -> list[TaskReceipt]:
+) -> list[Ran]:
     """Run the orders of tasks of one stage: read their inputs, take records, run the steps, write the results.
 
     Orders that share an input read it once. Data beyond `memory` is spilled to a temporary folder. `copies` is an
@@ -67,7 +76,7 @@ def run_orders(
         return _run_all(orders, memory, inspect, TaskEnvironment(Files(), copies or Copies(None)))
 
 
-def _run_all(orders: Sequence[Order], memory: str, inspect: Inspect, environment: TaskEnvironment) -> list[TaskReceipt]:
+def _run_all(orders: Sequence[Order], memory: str, inspect: Inspect, environment: TaskEnvironment) -> list[Ran]:
     """Run the orders, and once more without records on which a step fails, if these may be set aside."""
     failed = failed_before(orders[0])
     while True:
@@ -107,21 +116,19 @@ def _trial(environment: TaskEnvironment, order: Order, temp: Path, failed: Faile
     return [intake for number in numbers for intake in _intakes([order], number, environment, inspect, temp)]
 
 
-def _run_once(
-    orders: Sequence[Order], memory: str, inspect: Inspect, environment: TaskEnvironment
-) -> list[TaskReceipt]:
+def _run_once(orders: Sequence[Order], memory: str, inspect: Inspect, environment: TaskEnvironment) -> list[Ran]:
     watch, failing = Stopwatch(), list[Order]()
     with task_folder() as temp:
         inputs = [_intakes(orders, number, environment, inspect, temp) for number in range(len(orders[0].inputs))]
         elapsed, cpu = watch.elapsed / len(orders), watch.cpu / len(orders)
-        receipts, errors = list[TaskReceipt](), list[CosetError]()
+        ran, errors = list[Ran](), list[CosetError]()
         for number, order in enumerate(orders):
             watch = Stopwatch(elapsed, cpu)
             folder = temp / f"order-{number}"
             folder.mkdir()
             try:
                 intakes = [each[number] for each in inputs]
-                receipts.append(_run(order, intakes, environment.files, memory, folder, watch))
+                ran.append(_run(order, intakes, environment.files, memory, folder, watch))
             except CosetError as error:
                 errors.append(error)
                 if may_be_of_records(order, error):
@@ -130,7 +137,7 @@ def _run_once(
         raise _Failing(failing, together(errors))
     if errors:
         raise together(errors)
-    return receipts
+    return ran
 
 
 @contextmanager
@@ -166,7 +173,7 @@ def _run(
     memory: str,
     temp: Path,
     watch: Stopwatch,
-) -> TaskReceipt:
+) -> Ran:
     writers, tally = Writers.of(order, files), Tally()
     with connect(memory) as connection:
         steps = Steps(connection, order, intakes, temp)
@@ -190,9 +197,8 @@ def _run(
     # SQL may stop early, at an empty side of a join for instance. The proof needs all records.
     for intake in intakes:
         intake.drain()
-    left.append(writers.keys(_sampled(intakes)))
     left.append(writers.set_aside(_set_aside(order, intakes, TaskEnvironment(files, Copies(None)))))
-    return TaskReceipt(
+    receipt = TaskReceipt(
         order.ref,
         tuple(receipt for intake in intakes for receipt in intake.receipts()),
         tuple(artefact for artefact in left if artefact is not None),
@@ -203,6 +209,7 @@ def _run(
         tuple(steps.migrated),
         closed=closed,
     )
+    return Ran(receipt, sample_of(order, _sampled(intakes)))
 
 
 def _written(

@@ -1,6 +1,6 @@
 """Writers: stream a task's output to its attempt's folders in the store. Each file is an artefact.
 
-Result tables and sampled keys are Parquet. Output for later tasks is Arrow's stream format, by partition.
+Result tables are Parquet. Output for later tasks is Arrow's stream format, by partition.
 """
 
 from __future__ import annotations
@@ -36,17 +36,9 @@ from spark_jobs.engine.destinations import destinations
 from spark_jobs.engine.set_aside import SET_ASIDE_COLUMNS
 from spark_jobs.engine.spool import Spool
 from spark_jobs.engine.states import GOT
+from spark_jobs.tables.footers import footer_in, seal
 from spark_jobs.tables.table_schema import table_schema
 
-_KEYS = pa.schema(
-    [
-        ("input", pa.string()),
-        ("key", pa.string()),
-        ("task", pa.int64()),
-        ("partition", pa.int64()),
-        ("offset", pa.int64()),
-    ]
-)
 # How many rows of a partition a reader decodes at once.
 _PART_ROWS = 1 << 15
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -91,14 +83,6 @@ class Writers:
                 path = f"{self._folder(write)}/{order.stage}-{order.task.task}-{partition}.parquet"
                 kept = together.filter(pc.invert(together[GONE.name]))
                 yield self._partition(write.declared.table, path, partition, self._with_origin(kept, write))
-
-    def keys(self, sampled: list[tuple[str, int, pa.Table]]) -> Artefact | None:
-        """Write the sampled keys of each (input, partition). None without keys."""
-        order = self.order
-        folder = f"{order.pipeline}/audits/{order.batch}/attempt-{order.attempt}/keys-{self.run}"
-        batches = (batch for rows in sampled for batch in self._key_rows(*rows).to_batches())
-        path = f"{folder}/{order.stage}-{order.task.task}.parquet"
-        return self._rows(Role.KEYS, order.stage, path, _KEYS, batches)
 
     def set_aside(self, rows: pa.Table) -> Artefact | None:
         """Write the records that the task set aside. None, and no file, without any."""
@@ -203,7 +187,10 @@ class Writers:
             raise OutcomeUnknown.of(Kind.STORE_UNKNOWN, what, uri, Repeat(), written=sink.size, found=size)
         parts = () if isinstance(written, int) else tuple(written)
         records = written if isinstance(written, int) else sum(part.records for part in parts)
-        return Artefact(role, name, path, size, etag, f"sha256:{sink.digest.hexdigest()}", records, parts)
+        digest = f"sha256:{sink.digest.hexdigest()}"
+        footer = footer_in(sink.tail) if role is Role.TABLE else None
+        sealed = seal(size, etag, digest, footer.num_rows, footer.schema.to_arrow_schema()) if footer else ""
+        return Artefact(role, name, path, size, etag, digest, records, parts, seal=sealed)
 
     def _with_lineage(self, batch: pa.RecordBatch, schema: pa.Schema, width: int) -> pa.RecordBatch:
         """Rows with the lineage columns, which a schema has after its first `width` columns."""
@@ -218,16 +205,6 @@ class Writers:
         if write.declared.lineage:
             columns += [rows[BATCH.name], pa.repeat(pa.scalar(self.order.task.task), len(rows))]
         return pa.Table.from_arrays(columns, schema.names).cast(schema)
-
-    def _key_rows(self, read: str, partition: int, keys: pa.Table) -> pa.Table:
-        constant = {"input": read, "task": self.order.task.task, "partition": partition}
-        columns = [
-            pa.repeat(pa.scalar(constant[field.name], field.type), len(keys))
-            if field.name in constant
-            else keys[field.name]
-            for field in _KEYS
-        ]
-        return pa.table(columns, schema=_KEYS)
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

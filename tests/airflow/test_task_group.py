@@ -15,7 +15,6 @@ import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents import locations
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from spark_jobs.engine.location import ENVIRONMENT
@@ -77,10 +76,9 @@ def told(raised):
 
 def location(ref):
     """Where the group ran, by what is stored."""
-    ledger, plan = ref.load()
-    ran = locations.read(ledger.store, plan)
+    ran = receipt(ref)
     assert ran is not None
-    return ran.groups[0]
+    return ran.location
 
 
 def receipt(ref):

@@ -65,7 +65,12 @@ def receipts(batch: SmallBatch) -> list[Receipt]:
     """The receipts without what differs from run to run: times, and the names that files got."""
     found = [batch.ledger.receipt(0, 0, group.group) for group in batch.plan.groups]
     return [
-        replace(receipt, ran=None, tasks=tuple(map(_comparable, receipt.tasks)))
+        replace(
+            receipt,
+            ran=None,
+            tasks=tuple(map(_comparable, receipt.tasks)),
+            keys=receipt.keys and replace(receipt.keys, path=""),
+        )
         for receipt in found
         if receipt is not None
     ]

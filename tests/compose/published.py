@@ -9,9 +9,9 @@ import gzip
 import json
 import os
 
+from coset.batches.attempt import Attempt
 from dags.pipelines.tail_activity import pipeline
 from demo.comparison import compare
-from partitioning.documents import locations
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
@@ -25,8 +25,9 @@ def main() -> None:
     for number in range(newest.batch + 1 if newest else 0):
         plan = ledger.plan(number)
         assert plan is not None
-        locality = locations.read(store, plan)
-        published.append({"groups": len(plan.groups), "ran at": sorted((locality.groups if locality else {}).values())})
+        attempt = Attempt.published(ledger, plan)
+        ran = sorted(receipt.location for receipt in attempt.receipts.values()) if attempt else []
+        published.append({"groups": len(plan.groups), "ran at": ran})
     results = compare(ledger, pipeline.name)
     told = {
         "published": published,

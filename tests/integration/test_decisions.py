@@ -45,7 +45,7 @@ def replaced(receipt: Receipt | None, **changes: object) -> Receipt:
 def test_a_file_whose_content_is_not_what_its_table_and_receipt_say_is_refused(
     tail: int, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publication, "_TAIL", tail)
+    monkeypatch.setattr(publication, "TAIL", tail)
     ledger = Ledger(store, NAME)
     plan = ledger.put_plan(planned(pipeline()))
     run(ledger, plan)

@@ -26,7 +26,7 @@ from tests.told import recording
 # In names, in keys, and in numbers.
 NAME, KEY, AGE = "Zebulon Canary", "canary-key", 987123
 # Data files; an audit is a ZIP file of such.
-PARQUET = (".parquet", ".zip")
+DATA = (".parquet", ".zip", ".arrow")
 FOUND = (NAME, KEY, str(AGE), f"{AGE:,}", NAME.upper())
 
 PIPELINE = """
@@ -117,7 +117,7 @@ def quoted(store: Store, *folders: Path) -> set[str]:
     """Where the canary is, in documents and pages, though compressed: data files have records, keys and rows."""
     found = set()
     for root in (path_of(store.root), *folders):
-        for file in (file for file in root.rglob("*") if file.is_file() and file.suffix not in PARQUET):
+        for file in (file for file in root.rglob("*") if file.is_file() and file.suffix not in DATA):
             text = file.read_bytes()
             if file.suffix == ".gz":
                 text = gzip.decompress(text)

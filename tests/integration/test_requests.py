@@ -24,20 +24,19 @@ from partitioning.documents.s3_store import S3Store
 TASKS, GROUPS = 6, 3
 # Of a batch of four tasks in two groups, with two tables and state, after others, all in one process.
 SMALL = {
-    "files of tables": 18,
+    "files of tables": 10,
     "pages": 14,
-    "audits": 10,
-    "receipts": 10,
-    "Delta logs": 8,
+    "audits": 4,
+    "receipts": 9,
+    "Delta logs": 6,
     "landed files": 10,
     "state and exchanges": 9,
-    "verdicts": 6,
-    "swaps": 5,
+    "verdicts": 5,
+    "swaps": 4,
     "turns": 6,
     "plans": 4,
-    "locality": 4,
     "journal": 4,
-    "commits": 3,
+    "commits": 2,
     "the store itself": 2,
     "forgets": 2,
 }

@@ -205,7 +205,7 @@ def orders(ref: BatchRef) -> Sequence[Order]:
 def given_by(ref: BatchRef) -> list[Given]:
     """What the tasks of the group leave for the step."""
     together = orders(ref)
-    done = {receipt.task: receipt for receipt in run_orders(together)}
+    done = {ran.receipt.task: ran.receipt for ran in run_orders(together)}
     return _given("scored.given-0", together, done)
 
 

@@ -1,4 +1,4 @@
-"""Where a task group ran is stored beside its receipt, and no batch fails over it."""
+"""Where a task group ran is in its receipt."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from coset.batches.runners.local import Local
 from demo.s3_server import S3Server
-from partitioning.documents.locations import read
+from partitioning.documents.locations import locations
 from partitioning.errors import Refused
 from tests.small import SmallBatch, small_batch
 
@@ -20,19 +20,10 @@ def test_where_a_group_ran_is_read_back(s3: S3Server, monkeypatch: pytest.Monkey
     monkeypatch.setenv("COSET_LOCATION", "rack-7")
     batch = small_batch()
     assert run(batch, 1).endswith("attempt 0, at rack-7")
-    known = read(batch.ledger.store, batch.plan)
+    ran = batch.ledger.receipts(0, 0, range(2)).values()
+    known = locations(batch.ledger.store, batch.plan, ran)
     assert known is not None
     assert (known.groups, known.tasks) == ({1: "rack-7"}, dict.fromkeys(batch.plan.groups[1].tasks, "rack-7"))
-
-
-def test_a_location_that_cannot_be_stored_does_not_fail_the_group(
-    s3: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COSET_LOCATION", "rack-7")
-    batch = small_batch()
-    batch.ledger.store.put("sums/locality/0/group-0.json", b"something else")
-    assert "; that it ran at rack-7 could not be stored: the document is no JSON" in run(batch, 0)
-    assert batch.ledger.receipt(0, 0, 0) is not None
 
 
 def test_what_is_no_location_is_refused_before_anything_runs(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,9 @@ from tests.activity import (
     VIEWS,
     activity,
     assert_proved,
-    keys_sampled,
     land,
     plan_for,
+    ran_all,
     receipts_of,
     rows_of,
     run_all,
@@ -39,8 +39,9 @@ def test_the_sampled_keys_are_the_keys_each_with_its_task_and_first_offset(sourc
     land(source)
     plan = plan_for(activity(source), "tasks(5)")
     sampled: set[str] = set()
-    for receipt in run_all(plan, store):
-        rows = keys_sampled(store, receipt)
+    for ran in ran_all(plan, store):
+        rows, receipt = ran.sample.to_pylist(), ran.receipt
+        assert {row["stage"] for row in rows} == {receipt.task.stage}
         assert len(rows) == sum(each.keys for each in receipt.partitions)
         for row in rows:
             sampled.add(str(row["key"]))
@@ -53,8 +54,8 @@ def test_a_sample_of_the_keys_is_the_same_keys_in_every_stream(source: str, stor
     land(source)
     plan = replace(plan_for(activity(source)), key_sample=3)
     sampled: dict[str, set[str]] = {"views": set(), "clicks": set()}
-    for receipt in run_all(plan, store):
-        for row in keys_sampled(store, receipt):
+    for ran in ran_all(plan, store):
+        for row in ran.sample.to_pylist():
             sampled[str(row["input"])].add(str(row["key"]))
     expected = {key for key in CLICKS["k"].to_pylist() if placement_hash(key) // 4 % 3 == 0}
     assert sampled["clicks"] == expected

@@ -100,12 +100,12 @@ def test_the_figures_are_of_the_attempt_that_was_published() -> None:
     ledger = _ran()
     plan = ledger.plan(0)
     assert plan is not None
-    assert statistics(ledger, plan) is None
+    assert statistics(Attempt.published(ledger, plan)) is None
     for group in plan.groups:
         tasks = tuple(TaskReceipt(task, (), (), 9000) for task in group.tasks)
         ledger.put_receipt(Receipt(digest(plan), group.group, 1, tasks), 0)
     _published(ledger, attempt=1)
-    found = statistics(ledger, plan)
+    found = statistics(Attempt.published(ledger, plan))
     assert found is not None
     assert {each.seconds for each in found.tasks.values()} == {9.0}
     assert set(found.tasks.values()) == {TaskFigures(0, 300, 9.0, 0)}
@@ -132,7 +132,7 @@ def test_a_batch_whose_receipts_are_gone_has_no_figures() -> None:
     plan = ledger.plan(0)
     assert plan is not None
     _published(ledger, attempt=1)
-    assert statistics(ledger, plan) is None
+    assert statistics(Attempt.published(ledger, plan)) is None
     assert history(ledger, plan, 3) == ()
 
 

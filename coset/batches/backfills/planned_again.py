@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from coset.batches.attempt import Attempt
 from coset.batches.backfills.comparison.repaired import with_files_of_now
 from coset.batches.backfills.swap.swaps import state_ledger
 from coset.batches.balances import balance
@@ -57,7 +58,7 @@ def planned_again(
         forgotten=stored.forgot,
         # The losses of the first run stay accepted, so that they are not unexplained gaps.
         settings=replace(settings, accept_loss=stored.lost),
-        statistics=statistics(Ledger(ledger.store, before.pipeline), before) if before else None,
+        statistics=statistics(Attempt.published(Ledger(ledger.store, before.pipeline), before)) if before else None,
         kept=kept_by(source, before) if before else None,
         named=ledger.pipeline,
         day_end=stored.day_end if isinstance(stored.day_end, int) else None,

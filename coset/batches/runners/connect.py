@@ -21,9 +21,8 @@ from coset.batches.runners.jobs import Jobs
 from coset.batches.runners.reach import check_reach
 from coset.batches.runners.spark_server import LOG_SETTING
 from coset.batches.runners.spark_submit import SparkSubmit
-from partitioning.documents.locations import LocationIdProvider
 from partitioning.errors import CosetError
-from spark_jobs.engine.location import ENVIRONMENT, NamedLocation
+from spark_jobs.engine.location import ENVIRONMENT, LocationIdProvider, NamedLocation
 from spark_jobs.group import MEMORY, Work, answer, group_name, pieces, run_group
 from spark_jobs.on_connect import cores_of, run_orders
 from spark_jobs.on_spark import job_failed

@@ -51,7 +51,7 @@ def state_ledger(store: Store, pipeline: str, batch: int, decided: Iterable[Swap
 
 def finish(store: Store, pipeline: str) -> Swapped | None:
     """Finish the newest swap if it is half done, and return its receipt. None if there has been no swap."""
-    decided = _whole(store, pipeline)
+    decided = whole(store, pipeline)
     return _receipt_of(store, decided[-1]) if decided else None
 
 
@@ -106,7 +106,7 @@ def turn(
     later batches depend on other state, and Conflict if another process decided at the same time.
     """
     try:
-        decided = _whole(store, backfill.pipeline)
+        decided = whole(store, backfill.pipeline)
     except Refused:
         # A swap that cannot be finished can be taken back in the tables that have it.
         decided = list(swaps(store, backfill.pipeline))
@@ -127,7 +127,7 @@ def cancel(store: Store, backfill: Backfill, *, who: str, why: str, at: str) -> 
 
     Raises Refused if readers have seen them, because a batch may depend on them, and Conflict as `turn`.
     """
-    decided = _whole(store, backfill.pipeline)
+    decided = whole(store, backfill.pipeline)
     mine = [swap for swap in decided if swap.backfill == backfill.number]
     if mine and mine[-1].turn is SwapKind.CANCEL:
         return mine[-1]
@@ -308,7 +308,7 @@ def _turns_back(half_done: Swap, backfill: int, to: SwapKind) -> bool:
     return half_done.backfill == backfill and {half_done.turn, to} == {SwapKind.SWAP, SwapKind.UNDO}
 
 
-def _whole(store: Store, pipeline: str) -> list[Swap]:
+def whole(store: Store, pipeline: str) -> list[Swap]:
     """All decisions. The last one is carried out first; those before it were, when the next was decided."""
     decided = list(swaps(store, pipeline))
     if decided:
