@@ -52,10 +52,12 @@ def drawn(title: str, across: str, lines: Lines) -> str:
     """The plot as an SVG document."""
     points = [point for line in lines.values() for point in line]
     least, most, top = min(x for x, _ in points), max(x for x, _ in points), max(y for _, y in points)
+    # A small trial may have one point.
+    wide = most - least or 1
 
     def at(x: float, y: float) -> tuple[int, int]:
         return (
-            _LEFT + round((x - least) / (most - least) * (_RIGHT - _LEFT)),
+            _LEFT + round((x - least) / wide * (_RIGHT - _LEFT)),
             _BOTTOM - round(y / top * (_BOTTOM - _TOP)),
         )
 

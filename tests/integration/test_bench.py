@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,7 +20,17 @@ from bench.workload import Query
 QUICK = ("coset", "polars", "duckdb", "duckdb-cosets")
 
 
+@pytest.fixture
+def environment() -> Iterator[None]:
+    """The environment is afterwards as it was: the benchmark says there where its own server is."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
 @pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("environment")
 @pytest.mark.parametrize(
     ("queries", "parties"),
     [
@@ -101,3 +113,7 @@ def test_only_growing_costs_are_plotted(tmp_path: Path) -> None:
     assert list(plots(answers(Query.COUNTED, coset=[1, 1]), page)) == []
     shown = list(plots(answers(Query.BATCHES, coset_resident=[1.0] * 7), page))
     assert shown[-1].endswith("(../pictures/beside-batches.svg)")
+
+
+def test_a_plot_may_have_one_point() -> None:
+    assert "<polyline" in drawn("CPU seconds", "batches before", {"one": [(5, 1)]})
