@@ -18,7 +18,7 @@ from coset.batches.attempt import Attempt
 from coset.batches.tables.delta import commit, transaction_version, version_of
 from coset.batches.tables.logs import Logs, check_table
 from coset.batches.tables.owners import Owner
-from coset.sources.files import Files
+from coset.sources.files import TAIL, Files
 from coset.sources.s3 import may_pass, reaching, store_error
 from partitioning.commands import Repeat, Replan, Run, Status, Then
 from partitioning.documents.document import digest
@@ -32,7 +32,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.receipt import latest_times
 from partitioning.model.verdict import Commit, Decision, GivenUp, Judged, TableVersion, Verdict
 from spark_jobs.engine.occasions import now, occasion
-from spark_jobs.tables.footers import TAIL, footer_in, seal
+from spark_jobs.tables.footers import footer_in, seal
 from spark_jobs.tables.table_schema import folder, table_schema
 
 __all__ = ["abandon", "decide", "publish", "transaction_version"]

@@ -20,13 +20,12 @@ A = TypeVar("A")
 
 # A file of at most so many bytes is written by one request, whose answer has its etag.
 _WHOLE = 4 << 20
-# So much of what was written is kept to be looked at.
-_END = 1 << 16
+# So much of a file's end is kept, or read, to be looked at: a Parquet file's footer is nearly always in it.
+TAIL = 1 << 16
 
 
 class NewFile:
-    """A file that is being written, with the size, the digest and the `tail` of what was written. PyArrow takes it as a
-    sink.
+    """A file that is being written, with the size and the digest of what was written. PyArrow takes it as a sink.
 
     It is held in memory up to so many bytes, `most`; then it is created.
     """
@@ -34,15 +33,18 @@ class NewFile:
     closed = False
 
     def __init__(self, create: Callable[[], pa.NativeFile], most: int) -> None:
-        self.digest, self.size, self.tail = sha256(), 0, b""
+        self.digest, self.size = sha256(), 0
         self._create, self._most = create, most
-        self._begin = bytearray()
+        self._begin, self._last = bytearray(), bytearray()
         self._stream: pa.NativeFile | None = None
 
     def write(self, data: bytes) -> int:
         self.digest.update(data)
         self.size += len(data)
-        self.tail = (self.tail + data[-_END:])[-_END:]
+        self._last += data[-TAIL:]
+        # Many small writes move what is kept once in a while only.
+        if len(self._last) > 2 * TAIL:
+            del self._last[:-TAIL]
         if self._stream is None and self.size > self._most:
             self._stream = self._create()
             self._stream.write(self._begin)
@@ -52,6 +54,11 @@ class NewFile:
         else:
             self._stream.write(data)
         return len(data)
+
+    @property
+    def tail(self) -> bytes:
+        """The end of what was written."""
+        return bytes(self._last[-TAIL:])
 
     def flush(self) -> None:
         """All is there once the file is ended."""

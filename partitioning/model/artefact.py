@@ -36,7 +36,7 @@ class Artefact(Value, frozen=True, order=True, omit_defaults=True):
     `path` is its key below the store's root, `digest` the SHA-256 of its `size` bytes, `etag` the store's own. A file
     for later tasks is sorted by partition: `parts` lists the partitions that have rows, ascending. In a file of state,
     `task` is the task that wrote it and `latest` the greatest `@time` of its rows, if they have one. `seal` stands for
-    the footer that the task has read back of a stored file of a table.
+    the footer of a stored file of a table, as the task looked at it when it had written the file.
     """
 
     role: Role

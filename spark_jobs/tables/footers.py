@@ -8,8 +8,8 @@ from hashlib import sha256
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-# So much of a file's end nearly always has its footer, which ends with its length and four letters.
-TAIL, _LENGTH = 1 << 16, 8
+# A file ends with the length of its footer and four letters.
+_LENGTH = 8
 
 
 def footer_in(end: bytes) -> pq.FileMetaData | None:
