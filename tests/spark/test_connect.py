@@ -150,6 +150,23 @@ def test_cancelling_ends_the_job_on_the_server_and_nobody_elses(spark_server: Sp
     assert until(lambda: not working(spark_server.process.pid))
 
 
+def test_the_session_of_a_step_on_dataframes_is_ended_by_whoever_knows_the_tag(spark_server: SparkServer) -> None:
+    def session_of(tag: str) -> None:
+        with Connect(spark_server.address, token=spark_server.token, tag=tag)._dataframes("a group") as spark:
+            spark.range(10**13).selectExpr("sum(hash(id))").collect()
+
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(session_of, "coset-one")
+        for _ in range(60):
+            Connect(spark_server.address, token=spark_server.token, tag="coset-other").end_left()
+            assert not asked.done()
+            Connect(spark_server.address, token=spark_server.token, tag="coset-one").end_left()
+            with suppress(TimeoutError):
+                assert isinstance(asked.exception(timeout=1), CosetError)
+                return
+    pytest.fail("nobody ended it")
+
+
 @pytest.mark.long
 def test_the_job_of_a_client_that_is_killed_is_ended(spark_server: SparkServer) -> None:
     batch = small_batch(ENDLESS)
