@@ -7,7 +7,8 @@ ten million keys by another number of tasks.
 
 Coset reads and writes an S3 server on this machine, whose own cost is shown apart; the others read the same files from
 the local disk. Processor time is that of all processes of a party; the median of some runs counts. What is to be
-reached (`bench/targets.py`) is said below each table. With `--page` the figures go into that page, and plots beside it.
+reached (`bench/targets.py`) is said below each table. With `--page` the figures go into that page, and plots beside it;
+those of queries that are not asked stay there.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for row in rows:
             shown.add_row(*row)
         to.print(shown, *verdicts(answers), sep="\n")
-    if asked.page:
-        put(asked.page, COMMAND, _on_page(found, asked.page))
+        if asked.page:
+            put(asked.page, f"{COMMAND} --query {query}", _on_page(answers, asked.page))
     return 0 if all(answers.same for answers in found.values()) else 1
 
 
@@ -146,13 +147,11 @@ def _checksums(query: Query, files: Sequence[str]) -> list[int]:
     return [int(value) for value in row]
 
 
-def _on_page(found: dict[Query, Answers], page: Path) -> Iterator[str]:
-    yield f"{os.cpu_count()} cores, with a load of {os.getloadavg()[0]:.1f} when they ended."
-    for query, answers in found.items():
-        yield from ("", f"## `{query}`: {query.asks}", "")
-        yield from (*table(*tabled(answers)), "")
-        yield from (f"- {line}" for line in verdicts(answers))
-        yield from plots(answers, page)
+def _on_page(answers: Answers, page: Path) -> Iterator[str]:
+    yield from (f"## `{answers.query}`: {answers.query.asks}", "", *table(*tabled(answers)), "")
+    yield from (f"- {line}" for line in verdicts(answers))
+    yield f"- {os.cpu_count()} cores, with a load of {os.getloadavg()[0]:.1f} when all ended"
+    yield from plots(answers, page)
 
 
 if __name__ == "__main__":

@@ -45,11 +45,16 @@ def test_all_parties_have_the_same_rows_and_are_on_the_page(
     page = tmp_path / "internals" / "page.md"
     page.parent.mkdir()
     (tmp_path / "pictures").mkdir()
-    page.write_text("<!-- figures of python -m bench --><!-- end -->")
+    page.write_text(
+        "".join(f"<!-- figures of python -m bench --query {query} -->{query}<!-- end -->" for query in Query)
+    )
     asked = ["--size", "small", "--runs", "2", "--only", *parties, "--query", *queries, "--page", str(page)]
     assert main(asked) == 0
     text = page.read_text()
-    assert [query for query in queries if f"## `{query}`: " not in text] == []
+    assert [query for query in Query if f"## `{query}`: " in text] == list(queries)
+    assert [query for query in Query if f" -->{query}<!-- " in text] == [
+        query for query in Query if query not in queries
+    ]
     assert text.count("rows each, all the same") == len(queries)
     assert [PARTIES[party].title for party in parties if f"| {PARTIES[party].title} |" not in text] == []
     assert "reached: Coset moves 1,000 records, to reach 1,000" in text
