@@ -18,7 +18,7 @@ from bench.party import CORES, MASTER, Left, Run
 from bench.pipelines import pipeline_for
 from bench.workload import FACTORS, Data, Query, Workload
 from coset.batches import steps
-from coset.batches.audit import audit
+from coset.batches.auditing.audit import audit
 from coset.batches.interpreter import run_batch
 from coset.batches.ref import LoadedBatch
 from coset.batches.runners.local import Local

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from coset.batches import audit, steps
+from coset.batches import steps
+from coset.batches.auditing.audit_tables import load
 from coset.batches.interpreter import run_batch
 from coset.batches.kept import kept_state
 from coset.batches.runners.connect import Connect
@@ -97,7 +98,7 @@ def _moved(ledger: Ledger, newest: Plan) -> Iterator[tuple[object, ...]]:
         plan, verdict = ledger.plan(number), ledger.verdict(number)
         assert plan is not None
         assert verdict is not None
-        moved = audit.load(ledger, plan, verdict.attempt).moved
+        moved = load(ledger, plan, verdict.attempt).moved
         exchanges, state = moved[moved["kind"] == "exchange"], moved[moved["kind"] == "state"]
         yield (
             number,

@@ -74,8 +74,9 @@ _KEY = ("key",)
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The evidence on a batch: the tables of `batches.audit` and `batches.continuity`, the row counts of result tables
-    from `batches.tables.table_rows`, and the figures from `batches.measuring` that ready-made expectations judge."""
+    """The evidence on a batch: the tables of `batches.auditing` and `batches.continuity`, the row counts of result
+    tables from `batches.tables.table_rows`, and the figures from `batches.measuring` that ready-made expectations
+    judge."""
 
     coverage: pd.DataFrame
     keys: pd.DataFrame

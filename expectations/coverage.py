@@ -1,4 +1,4 @@
-"""Expectations on a coverage table: a row for each partition of a stage's input, as `batches.audit` makes it."""
+"""Expectations on a coverage table: a row for each partition of a stage's input, as `batches.auditing` makes it."""
 
 from __future__ import annotations
 

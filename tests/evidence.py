@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from coset.batches.attempt import Attempt
-from coset.batches.audit import audit
+from coset.batches.auditing.audit import audit
 from coset.batches.continuity import Continuity, gap_figures
 from coset.batches.evidence import evidence as together
 from coset.reports.site import Site

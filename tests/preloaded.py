@@ -16,7 +16,7 @@ _NAMES = (
     "coset.cli.plans",
     "coset.cli.sizes",
     "coset.cli.status",
-    "coset.batches.audit",
+    "coset.batches.auditing.audit",
     "coset.batches.continuity",
     "coset.batches.planning",
     "coset.batches.publication",

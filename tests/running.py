@@ -10,7 +10,7 @@ import pandas as pd
 
 from coset.batches import publication
 from coset.batches.attempt import Attempt
-from coset.batches.audit import audit
+from coset.batches.auditing.audit import audit
 from coset.batches.interpreter import run_batch
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local

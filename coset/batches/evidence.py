@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from coset.batches.audit import Audit
+from coset.batches.auditing.audit_tables import Audit
 from coset.batches.continuity import Continuity
 from expectations.checkpoint import Evidence
 

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from coset.batches import audit
 from coset.batches.attempt import Attempt
+from coset.batches.auditing import audit_tables
 from coset.batches.records import Search, at_offsets, batches_of, of_keys, offsets_of, plain_rows
 from coset.batches.result_rows import table_files
 from coset.sources.files import Files
@@ -122,7 +122,7 @@ def _look(attempt: Attempt, asked: Asked, result: Mapping[str, Any], told: Offen
                 _look_at_rows(attempt, asked, stage, write.declared.table, write.declared.key, places, told)
                 _note_more(result, len(told.rows), told)
                 return
-    tables = audit.load_some(attempt.ledger, plan, attempt.number, "coverage", "keys", "violations")
+    tables = audit_tables.load_some(attempt.ledger, plan, attempt.number, "coverage", "keys", "violations")
     offsets: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
     for seen in _seen(plan, kind, title, tables):
         offsets[seen.input][seen.partition].add(seen.offset)

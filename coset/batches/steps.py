@@ -137,7 +137,7 @@ def audit(batch: BatchRef) -> str:
     file has changed, because nobody knows which content was read, or if a receipt is of a version with other digests.
     The next run then starts another attempt of the same plan.
     """
-    from coset.batches import audit as auditing  # noqa: PLC0415
+    from coset.batches.auditing.audit import audit_of  # noqa: PLC0415
     from coset.sources.pinned import not_as_planned  # noqa: PLC0415
     from partitioning.documents.receipts import receipts, without_digests  # noqa: PLC0415
 
@@ -157,7 +157,7 @@ def audit(batch: BatchRef) -> str:
         ledger.close_attempt(planned.batch, attempt, closed)
         emitting.tell_failure(ledger, planned, attempt, Outcome.FAILED, closed)
         raise Refused(*findings)
-    tables = auditing.audit_of(ledger, planned, attempt, read)
+    tables = audit_of(ledger, planned, attempt, read)
     batch.handed.audited = attempt
     reported.done(ledger, planned, Part.AUDIT, began, attempt)
     coverage = tables.coverage
@@ -175,8 +175,8 @@ def check(batch: BatchRef, docs_folder: Path | None, counting: Counting = uncoun
     counted. Raises Refused with each unmet expectation, and closes the attempt: the next run starts another attempt of
     the same plan.
     """
-    from coset.batches import audit as auditing  # noqa: PLC0415
     from coset.batches import publication  # noqa: PLC0415
+    from coset.batches.auditing.audit_tables import load  # noqa: PLC0415
     from coset.batches.continuity import continuity  # noqa: PLC0415
     from coset.batches.evidence import evidence  # noqa: PLC0415
     from coset.batches.kept import replaced_state  # noqa: PLC0415
@@ -196,7 +196,7 @@ def check(batch: BatchRef, docs_folder: Path | None, counting: Counting = uncoun
     if findings := tuple(replaced_state(ledger, planned)):
         raise Refused(*findings)
     attempt = Attempt(ledger, planned, number)
-    tables = auditing.load(ledger, planned, attempt.number)
+    tables = load(ledger, planned, attempt.number)
     logs = Logs()
     before = continuity(ledger, planned, logs)
     kept = rows_kept(ledger, planned, attempt.artefacts, logs)
@@ -250,7 +250,7 @@ def publish(batch: BatchRef, docs_folder: Path | None = None) -> str:
 def report(batch: BatchRef, docs_folder: Path | None, shown: Shown = Shown()) -> str:  # noqa: B008  it is a value
     """The batch on a page of Markdown: what was read, the verdict or the findings of the last attempt, the tables, and
     where the Data Docs are."""
-    from coset.batches import audit as auditing  # noqa: PLC0415
+    from coset.batches.auditing.audit_tables import load_some  # noqa: PLC0415
     from coset.batches.broker_gaps import broker_gaps  # noqa: PLC0415
 
     ledger, planned = batch.load()
@@ -260,7 +260,7 @@ def report(batch: BatchRef, docs_folder: Path | None, shown: Shown = Shown()) ->
     if verdict is not None and verdict.decision is Decision.PUBLISH:
         apart = _apart(attempt.tasks)
         try:
-            tables = auditing.load_some(ledger, planned, verdict.attempt, "coverage", "moved")
+            tables = load_some(ledger, planned, verdict.attempt, "coverage", "moved")
             seen = broker_gaps(planned, tables["coverage"])
             marks = watermarks_section(planned.marks)
             sections = [

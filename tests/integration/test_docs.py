@@ -9,7 +9,8 @@ import boto3
 import pytest
 
 from coset.batches import steps
-from coset.batches.audit import audit, load
+from coset.batches.auditing.audit import audit
+from coset.batches.auditing.audit_tables import load
 from coset.batches.evidence import evidence
 from coset.reports.batch_index import published
 from coset.reports.site import Site

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from coset import Pipeline, Settings
-from coset.batches import audit, steps
+from coset.batches import steps
+from coset.batches.auditing.audit_tables import load
 from coset.batches.continuity import continuity
 from coset.batches.interpreter import run_batch
 from coset.batches.ref import BatchRef
@@ -86,7 +87,7 @@ def test_a_range_goes_from_its_file_to_the_commit(pipeline: Pipeline, store: Sto
 
         # 9, 10: audited, and held against what was published before.
         steps.audit(ref)
-        row = audit.load(ledger, plan, 0).coverage.query("partition == 1").iloc[0]
+        row = load(ledger, plan, 0).coverage.query("partition == 1").iloc[0]
         assert (row["stage"], row["input"], row["planned"], row["taken"]) == (stage.name, "flights", 20, 20)
         expected = f"{sum(offset_digest(offset) for offset in range(100, 120)) % MODULUS:016x}"
         assert (row["digest_planned"], row["digest_found"]) == (expected, expected)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from coset.batches.audit import audit
+from coset.batches.auditing.audit import audit
 from coset.batches.continuity import continuity
 from coset.batches.evidence import evidence
 from coset.batches.planning import take_up

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from coset.batches import steps
-from coset.batches.audit import audit
+from coset.batches.auditing.audit import audit
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.runners.runner import Runner

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from coset.batches import steps
-from coset.batches.audit import audit
+from coset.batches.auditing.audit import audit
 from coset.batches.ref import BatchRef
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.settings import Settings

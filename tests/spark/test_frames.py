@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from coset.batches import steps
-from coset.batches.audit import audit
+from coset.batches.auditing.audit import audit
 from coset.batches.backfills.request import backfills
 from coset.batches.ref import BatchRef
 from coset.batches.restoring import restore

@@ -9,7 +9,7 @@ import pyarrow as pa
 from msgspec import UNSET
 from msgspec.structs import astuple
 
-from coset.batches import audit
+from coset.batches.auditing import audit_tables
 from coset.batches.backfills.comparison.compared_rows import compared, rows_of
 from coset.batches.backfills.comparison.repaired import added_digest, input_changes
 from coset.batches.backfills.swap.swaps import in_force, state_ledger
@@ -116,7 +116,7 @@ def _read(ledger: Ledger, plan: Plan, verdict: Verdict) -> dict[tuple[str, int],
     """The digests of what stages read of each stream partition."""
     streams = {read.name for stage in plan.stages for read in stage.inputs if isinstance(read, StreamInput)}
     digests = dict[tuple[str, int], set[int]]()
-    for row in audit.load_some(ledger, plan, verdict.attempt, "coverage")["coverage"].itertuples():
+    for row in audit_tables.load_some(ledger, plan, verdict.attempt, "coverage")["coverage"].itertuples():
         if row.input in streams:
             digests.setdefault((row.input, row.partition), set()).add(int(row.digest_found, 16) % MODULUS)
     return digests
