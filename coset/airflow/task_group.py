@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
-from uuid import NAMESPACE_URL, uuid5
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -19,10 +17,10 @@ from coset.batches.runners.choice import SERVER
 from coset.batches.runners.given_settings import checked
 from coset.batches.turns import Turns, group_work
 from partitioning.errors import Conflict, CosetError, Refused
+from partitioning.kinds import Kind
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection, Context
-    from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
     from coset.batches.runners.connect import Connect
 
@@ -85,18 +83,15 @@ class TaskGroupOperator(SparkSubmitOperator):
     def _run_on(self, server: str, group: int, connection: Connection, context: Context) -> None:
         from coset.batches.runners.connect import Connect  # noqa: PLC0415
 
-        runner_of = partial(
-            Connect,
+        with Connect(
             server,
             token=connection.password,
             master=connection.extra_dejson.get("master", "local[*]"),
             location=self.location,
             settings=settings_of(connection),
-        )
-        before, ours = tags_of(context["ti"], group)
-        if before:
-            runner_of(tag=before).end_left()
-        with runner_of(tag=ours) as self._runner:
+            tell=lambda _, sentence: say(f"{self.name}: {sentence}"),
+            retried=context["ti"].try_number > 1,
+        ) as self._runner:
             say(self._runner.group(BatchRef(**self.batch), group))
 
     def _submit(self, context: Context, group: int, master: str, settings: Mapping[str, str]) -> None:
@@ -128,13 +123,6 @@ class TaskGroupOperator(SparkSubmitOperator):
             _close(self._hook)
 
 
-def tags_of(task: RuntimeTaskInstanceProtocol, group: int) -> tuple[str | None, str]:
-    """The tag of a group's job in the try before this one, if there was one, and in this one."""
-    name = uuid5(NAMESPACE_URL, f"{task.dag_id}/{task.run_id}/{task.task_id}/{task.map_index}/{group}")
-    before, ours = (f"coset-{name}-{number}" for number in (task.try_number - 1, task.try_number))
-    return before if task.try_number > 1 else None, ours
-
-
 def server_of(connection: Connection) -> str | None:
     """The address of the Spark server of a connection. None if it is to something else."""
     host = connection.host or ""
@@ -149,7 +137,13 @@ def server_of(connection: Connection) -> str | None:
 
 def settings_of(connection: Connection) -> dict[str, str]:
     """Spark's settings in the extra of a connection. Raises Refused for what nobody may give."""
-    return checked(connection.extra_dejson.get("conf") or {}, f"the connection {connection.conn_id}")
+    where = f"the connection {connection.conn_id}"
+    if connection.extra_dejson.get("deploy-mode") == "cluster":
+        # Spark's own master takes no Python in it, and Airflow's provider hands this machine's variables to Kubernetes.
+        what = "deploy mode cluster puts the driver where neither the store's keys nor this Coset are"
+        then = "leave it out; for jobs that outlast their task, use a Spark server, such as sc://host:15002"
+        raise Refused.of(Kind.SETTING, what, where, then)
+    return checked(connection.extra_dejson.get("conf") or {}, where)
 
 
 def until_printed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -218,23 +219,49 @@ def test_an_application_ends_with_the_task_that_submitted_it():
     assert psutil.wait_procs(left, timeout=10)[1] == []
 
 
-def test_what_a_killed_task_left_on_the_server_ends_before_it_is_tried_again(server):
-    from airflow.sdk.exceptions import AirflowException
+def test_a_retry_reconnects_to_the_job_that_a_killed_task_left_on_the_server(server, capsys):
+    ref = planned(SLOW)
+    killed_in_the_middle(ref, "spark_default", server.process.pid)
+    operator(ref).execute(context(tries=2))
+    assert "group 0: reconnects to the job that was left on the Spark server\n" in capsys.readouterr().out
+    ledger = ref.load()[0]
+    ran = receipt(ref)
+    assert ran is not None
+    stored = {entry.key for entry in ledger.store.list("") if "/attempt-0-" in entry.key}
+    assert stored == {file.path for task in ran.tasks for file in task.artefacts}, "no task wrote twice"
 
-    from coset.airflow.task_group import tags_of
-    from coset.batches.runners.connection import connected
+
+def test_a_retry_that_finds_no_job_says_that_it_begins_anew(capsys):
+    ref = planned()
+    operator(ref).execute(context(tries=2))
+    assert "group 0: begins anew, as no job was left on the Spark server\n" in capsys.readouterr().out
+    assert receipt(ref) is not None
+
+
+def test_a_retry_that_is_cleared_ends_the_job_to_which_it_reconnected(server, capsys):
+    from airflow.sdk.exceptions import AirflowException
 
     ref = planned(ENDLESS)
     killed_in_the_middle(ref, "spark_default", server.process.pid)
-    task, (before, ours) = operator(ref), tags_of(context(tries=2)["ti"], 0)
-    with ThreadPoolExecutor(1) as pool, connected(server.address, server.token) as spark:
+    task = operator(ref)
+    with ThreadPoolExecutor(1) as pool:
         running = pool.submit(task.execute, context(tries=2))
-        assert until(lambda: bool(spark.interruptTag(ours))), "the second try has a job"
-        assert spark.interruptTag(str(before)) == []
-        with pytest.raises(AirflowException):
-            running.result(timeout=10)
-    assert until(lambda: not working(server.process.pid), within=10)
+        assert until(lambda: "reconnects" in capsys.readouterr().out)
+        task.on_kill()
+        with pytest.raises(AirflowException, match="the Spark job was ended"):
+            running.result(timeout=20)
+    assert until(lambda: not working(server.process.pid), within=20)
     assert receipt(ref) is None
+
+
+def test_a_connection_that_submits_in_deploy_mode_cluster_is_refused(monkeypatch):
+    from airflow.sdk.exceptions import AirflowFailException
+
+    connection = {"conn_type": "spark", "host": "spark://there:7077", "extra": {"deploy-mode": "cluster"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_ELSEWHERE", json.dumps(connection))
+    with pytest.raises(AirflowFailException, match="the connection spark_elsewhere") as caught:
+        operator(planned(), "spark_elsewhere").execute(context())
+    assert "use a Spark server, such as sc://host:15002" in str(caught.value)
 
 
 @pytest.mark.parametrize(

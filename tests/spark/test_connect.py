@@ -150,34 +150,19 @@ def test_cancelling_ends_the_job_on_the_server_and_nobody_elses(spark_server: Sp
     assert until(lambda: not working(spark_server.process.pid))
 
 
-def test_the_session_of_a_step_on_dataframes_is_ended_by_whoever_knows_the_tag(spark_server: SparkServer) -> None:
-    def session_of(tag: str) -> None:
-        with Connect(spark_server.address, token=spark_server.token, tag=tag)._dataframes("a group") as spark:
-            spark.range(10**13).selectExpr("sum(hash(id))").collect()
+def test_the_session_of_a_step_on_dataframes_that_was_left_is_ended_by_the_next_client(
+    spark_server: SparkServer,
+) -> None:
+    def session_of(rows: int) -> None:
+        with Connect(spark_server.address, token=spark_server.token)._dataframes("a group", "coset-one") as spark:
+            spark.sql("CREATE TEMP VIEW mine AS SELECT 1")
+            spark.range(rows).selectExpr("sum(hash(id))").collect()
 
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(session_of, "coset-one")
-        for _ in range(60):
-            Connect(spark_server.address, token=spark_server.token, tag="coset-other").end_left()
-            assert not asked.done()
-            Connect(spark_server.address, token=spark_server.token, tag="coset-one").end_left()
-            with suppress(TimeoutError):
-                assert isinstance(asked.exception(timeout=1), CosetError)
-                return
-    pytest.fail("nobody ended it")
-
-
-@pytest.mark.long
-def test_the_job_of_a_client_that_is_killed_is_ended(spark_server: SparkServer) -> None:
-    batch = small_batch(ENDLESS)
-    code = f"""
-from coset.batches.ref import BatchRef; from coset.batches.runners.connect import Connect
-Connect({spark_server.address!r}).group(BatchRef{(batch.ref.plan_uri, batch.ref.digest)!r}, 0)"""
-    with subprocess.Popen([sys.executable, "-c", code], env=os.environ | spark_server.environment) as client:
-        assert until(lambda: working(spark_server.process.pid))
-        client.kill()
-    assert until(lambda: not working(spark_server.process.pid), within=40)
-    assert batch.ledger.receipt(0, 0, 0) is None
+        asked = pool.submit(session_of, 10**13)
+        until(asked.done, within=5)
+        session_of(3)
+        assert isinstance(asked.exception(timeout=10), CosetError)
 
 
 @pytest.mark.long

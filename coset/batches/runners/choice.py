@@ -69,7 +69,7 @@ def runner(
         case RunnerKind.CONNECT:
             from coset.batches.runners.connect import Connect  # noqa: PLC0415
 
-            return Connect(master, memory)
+            return Connect(master, memory, tell=tell)
         case RunnerKind.LOCAL:
             from coset.batches.runners.local import Local  # noqa: PLC0415
 

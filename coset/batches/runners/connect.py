@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
-from itertools import count
 from threading import Lock
 from types import MappingProxyType, TracebackType
 from uuid import NAMESPACE_URL, uuid5
 
+import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.session import SparkSession
 
 from coset.batches.ref import BatchRef
-from coset.batches.runners.connection import Gone, check_address, connected, connected_to, is_gone
+from coset.batches.runners.connection import Gone, check_address, connected, connected_alone, end_session, is_gone
 from coset.batches.runners.given_settings import Settings
 from coset.batches.runners.jobs import Jobs
+from coset.batches.runners.lasting_jobs import TakenOver, lasting_job
 from coset.batches.runners.reach import check_reach
+from coset.batches.runners.runner import TellOf, nobody
 from coset.batches.runners.spark_server import LOG_SETTING
 from coset.batches.runners.spark_submit import SparkSubmit
+from partitioning.commands import Repeat
 from partitioning.errors import CosetError
+from partitioning.kinds import Kind
 from spark_jobs.engine.location import ENVIRONMENT, LocationIdProvider, NamedLocation
 from spark_jobs.group import MEMORY, Work, answer, group_name, pieces, run_group
 from spark_jobs.on_connect import cores_of, run_orders
@@ -33,8 +36,9 @@ class Connect:
     """Runs each group as a job of the server at `address`. If the server is gone, submits the group to `master`, with
     `settings`.
 
-    `token` is the server's token; the default is SPARK_CONNECT_AUTHENTICATE_TOKEN of the environment. `location` is the
-    server's location, if it is elsewhere. Jobs are ended by their `tag`, which another client may know too.
+    A client that was killed leaves its jobs, and whoever runs the group next reads their answers. `tell` is told so;
+    of a group that is `retried` also that none was left. `token` is the server's token; the default is
+    SPARK_CONNECT_AUTHENTICATE_TOKEN of the environment. `location` is the server's location, if it is elsewhere.
     """
 
     has_spark = True
@@ -49,7 +53,8 @@ class Connect:
         master: str = "local[*]",
         location: str | None = None,
         settings: Settings = MappingProxyType({}),
-        tag: str | None = None,
+        tell: TellOf | None = None,
+        retried: bool = False,
     ) -> None:
         check_address(address)
         self._address = address
@@ -59,11 +64,12 @@ class Connect:
         self._where: LocationIdProvider = NamedLocation(location) if location else ENVIRONMENT
         self._submit = SparkSubmit(master, memory, settings)
         self._submitting = Lock()
-        self._tag = tag or f"coset-{secrets.token_hex(8)}"
+        self._tell = tell or nobody
+        self._retried = retried
         self._jobs = Jobs()
+        self._tags: set[str] = set()
         # The sessions of groups with steps on DataFrames.
         self._sessions: set[str] = set()
-        self._opened = count()
 
     def __enter__(self) -> Connect:
         return self
@@ -76,17 +82,19 @@ class Connect:
     def group(self, batch: BatchRef, number: int) -> str:
         check_reach(batch, self._address)
         ledger, plan = batch.load()
-        name = group_name(plan, number)
+        name, tag = group_name(plan, number), _tag(batch, number)
         try:
-            return run_group(
-                ledger,
-                plan,
-                number,
-                lambda work, wanted: self._run(work, wanted, name),
-                lambda: self._dataframes(name),
-                self._memory,
-                self._where,
-            )
+            # The answers are given back after the receipt is stored.
+            with ExitStack() as read:
+                return run_group(
+                    ledger,
+                    plan,
+                    number,
+                    lambda work, wanted: read.enter_context(self._answers(work, wanted, name, tag, number)),
+                    lambda: self._dataframes(name, tag),
+                    self._memory,
+                    self._where,
+                )
         except Gone as gone:
             with self._submitting:
                 return f"{gone}; submitted instead: {self._submit.group(batch, number)}"
@@ -95,39 +103,47 @@ class Connect:
         self._submit.cancel()
         self._jobs.end(self._interrupt)
 
-    def end_left(self) -> None:
-        """End the job that a client with this tag has left running when it was killed in its first group."""
-        self._sessions.add(self._session(0))
-        self._interrupt()
-
-    def _session(self, number: int) -> str:
-        return str(uuid5(NAMESPACE_URL, f"{self._tag}#{number}"))
-
     def _interrupt(self) -> None:
         # This needs a new connection: a signal may have interrupted a thread that was using another.
         with suppress(Gone, CosetError, PySparkException), connected(self._address, self._token) as spark:
-            spark.interruptTag(self._tag)
+            for tag in tuple(self._tags):
+                spark.interruptTag(tag)
         for session in tuple(self._sessions):
-            opened = connected_to(session, self._address, self._token)
-            with suppress(Gone, CosetError, PySparkException), opened as spark:
-                spark.interruptAll()
-
-    def _run(self, work: Work, wanted: Wanted, name: str) -> Sequence[bytes]:
-        with self._job(connected(self._address, self._token), name) as spark:
-            spark.addTag(self._tag)
-            return run_orders(spark, pieces(work, cores_of(spark)), partial(self._answer, wanted=wanted))
+            end_session(session, self._address, self._token)
 
     @contextmanager
-    def _dataframes(self, name: str) -> Iterator[SparkSession]:
-        session = self._session(next(self._opened))
-        with self._job(connected_to(session, self._address, self._token), name) as spark:
-            self._sessions.add(session)
+    def _answers(self, work: Work, wanted: Wanted, name: str, tag: str, number: int) -> Iterator[Sequence[bytes]]:
+        with self._job(connected(self._address, self._token), name) as spark:
+            sent = pieces(work, cores_of(spark))
+            content = msgspec.msgpack.encode((sent, wanted, self._memory), order="deterministic")
+
+            run = partial(run_orders, spark, sent, partial(self._answer, wanted=wanted))
+
+            def tell(sentence: str) -> None:
+                # A job that failed because it was ended does not begin anew.
+                self._jobs.check(name)
+                self._tell(number, sentence)
+
+            self._tags.add(tag)
+            try:
+                with lasting_job(spark, tag, content, run, tell, retried=self._retried) as answers:
+                    yield answers
+            except TakenOver as taken:
+                what = "another run of this group has taken over its Spark job"
+                raise CosetError.of(Kind.RUN_ENDED, what, name, Repeat(), job=name) from taken
+            finally:
+                self._tags.discard(tag)
+
+    @contextmanager
+    def _dataframes(self, name: str, tag: str) -> Iterator[SparkSession]:
+        with self._job(connected_alone(tag, self._address, self._token), name) as spark:
+            self._sessions.add(spark.session_id)
             # Spark's functions look for the active session of this thread.
             SparkSession._active_session.session = spark
             try:
                 yield spark
             finally:
-                self._sessions.discard(session)
+                self._sessions.discard(spark.session_id)
 
     @contextmanager
     def _job(self, opened: AbstractContextManager[SparkSession], name: str) -> Iterator[SparkSession]:
@@ -142,3 +158,8 @@ class Connect:
                 if is_gone(error):
                     raise Gone(f"the Spark server {self._address} went away") from None
                 raise job_failed(error, name, f"the Spark server's log, {log}") from None
+
+
+def _tag(batch: BatchRef, number: int) -> str:
+    """The tag of a group's job, which follows from the group."""
+    return f"coset-{uuid5(NAMESPACE_URL, f'{batch.plan_uri}#{batch.digest}#{number}')}"

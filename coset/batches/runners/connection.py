@@ -21,7 +21,11 @@ from coset.batches.runners.shipped import Shipped
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 
+# Clients of other users do not see their jobs and sessions.
+USER = "coset"
 _CLOSED = "INVALID_HANDLE.SESSION_CLOSED"
+# The setting by which a session of a job's own says that it was used.
+_USED = "spark.coset.used"
 # How Spark's client says that it does not get through to a server by TLS, and what is next. Waiting cures none of them.
 _NO_TLS = {
     re.compile("CERTIFICATE_VERIFY_FAILED: (?P<why>[^:\n]+)"): (
@@ -71,15 +75,24 @@ def connected(address: str, token: str | None = None) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def connected_to(session: str, address: str, token: str | None = None) -> Iterator[SparkSession]:
-    """The session with this id, or a new one. It ends with the connection. Raises as `connected`."""
-    spark = _session(address, token, session)
-    try:
-        _is_open(spark, address)
-        _ship(spark, Shipped())
-        yield spark
-    finally:
-        spark.stop()
+def connected_alone(name: str, address: str, token: str | None = None) -> Iterator[SparkSession]:
+    """A new session for the job of this name. It ends with the connection, or when the next one for this name begins.
+    Raises as `connected`."""
+    for number in count():
+        spark = _session(address, token, str(uuid5(NAMESPACE_URL, f"{name}#{number}")))
+        try:
+            if _is_open(spark, address) and spark.conf.get(_USED, None) is None:
+                spark.conf.set(_USED, "true")
+                _ship(spark, Shipped())
+                yield spark
+                return
+        finally:
+            spark.stop()
+
+
+def end_session(session: str, address: str, token: str | None = None) -> None:
+    """End the session with this id, and all its jobs, if the server can be reached."""
+    _session(address, token, session).stop()
 
 
 def is_gone(error: PySparkException) -> bool:
@@ -139,7 +152,7 @@ def _channel(address: str, token: str | None) -> _Channel:
             "give one such as sc://127.0.0.1:15002",
             address=address,
         ) from None
-    channel.set("user_id", "coset")
+    channel.set("user_id", USER)
     if token:
         channel.set("token", token)
     return channel

@@ -78,10 +78,9 @@ def _start_once(master: str, log: Path) -> SparkServer:
         "spark.app.name": "coset",
         # The session never ends, because its Python processes have imported what tasks need.
         "spark.connect.session.manager.defaultSessionTimeout": "-1",
-        # A client has to ask again for its job, so that the job of a killed client ends soon.
-        "spark.connect.execute.reattachable.senderMaxStreamDuration": "10s",
-        "spark.connect.execute.manager.detachedTimeout": "15s",
-        "spark.connect.execute.manager.maintenanceInterval": "5s",
+        # Jobs of a killed client wait for the next one, and their answers are kept from the first.
+        "spark.connect.execute.manager.detachedTimeout": "15min",
+        "spark.connect.execute.reattachable.observerRetryBufferSize": "100m",
         LOG_SETTING: str(log),
     }
     command = [
