@@ -34,16 +34,16 @@ airflow: $(READY) ## Keep both servers, Airflow's scheduler and its web page run
 	@$(BIN)/coset serve --airflow
 
 test: $(READY) ## Run the tests, several files at once, without what takes long by nature
-	@$(BIN)/python -m pytest --numprocesses 4 -m "not long"
+	@$(BIN)/python -m pytest --numprocesses 5 -m "not long"
 
 test-all: $(READY) ## Run every test, with all examples
-	@$(BIN)/python -m pytest --numprocesses 4 --hypothesis-profile thorough
+	@$(BIN)/python -m pytest --numprocesses 5 --hypothesis-profile thorough
 
 test-failed: $(READY) ## Run again what failed last, one test after the other; it fails if nothing is known to have failed
 	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --hypothesis-profile thorough
 
 durations: $(READY) ## Run every test, and write down how long each file takes: the longest begin first
-	@$(BIN)/python -m pytest --numprocesses 4 --hypothesis-profile thorough --record-durations
+	@$(BIN)/python -m pytest --numprocesses 5 --hypothesis-profile thorough --record-durations
 
 explore: $(READY) ## Look for new counterexamples with fresh seeds, for MINUTES=10
 	@$(BIN)/python -m tests.explore $(MINUTES)

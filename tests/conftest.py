@@ -8,11 +8,13 @@ import os
 import sys
 import uuid
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from typer.main import get_command
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
@@ -45,6 +47,10 @@ settings.register_profile("exploring", deadline=None, derandomize=False, print_b
 settings.load_profile("repeatable")
 
 forked.preload()
+# Else Typer makes all commands anew for each that runs, and that takes longer than most of them.
+commands_of = cache(get_command)
+for known_as in ("typer.main.get_command", "typer.testing._get_command"):
+    pytest.MonkeyPatch().setattr(known_as, commands_of)
 
 # To collect tests is to import everything, most of which stays: there is little garbage to look for in it.
 gc.set_threshold(100_000, 50, 100)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -42,6 +43,7 @@ CHAINED = {
         "tests/integration/test_random_pipelines.py",
         "tests/spark/test_connect.py",
         "tests/spark/test_group.py",
+        "tests/spark/test_hot_keys_on_spark.py",
         "tests/spark/test_shipped.py",
     ),
 }
@@ -63,13 +65,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest begins first; what was never recorded comes last. Most cases of what takes long are `long`."""
+    """What takes longest begins first, and before it what was never recorded: it may take longer than all that would
+    still run beside it. Most cases of what takes long are `long`."""
     took, of_file = defaultdict[str, float](float), defaultdict[str, float](float)
     for name, seconds in recorded().items():
         took[chain(name)] += seconds
         of_file[name.partition(",")[0]] += seconds
     chains = {name: chain(name) for name in {together(item.nodeid) for item in items}}
-    items.sort(key=lambda item: (-took[(name := chains[together(item.nodeid)])], name))
+    items.sort(key=lambda item: (-took.get(name := chains[together(item.nodeid)], math.inf), name))
     for test, cases in groupby(items, lambda item: item.nodeid.partition("[")[0]):
         short = [case for case in cases if case.get_closest_marker("long") is None]
         file = test.partition("::")[0]
@@ -159,9 +162,9 @@ class _Durations:
             RECORDED.write_text(json.dumps(self._recorded(), indent=1, sort_keys=True) + "\n")
 
     def _recorded(self) -> dict[str, float]:
-        """What was recorded, with what ran now in its place; what takes less than a second need not be known."""
+        """What was recorded, with what ran now in its place."""
         now = recorded() | {name: round(seconds, 1) for name, seconds in self._took.items()}
-        return {name: took for name, took in now.items() if took >= 1 and Path(name.partition(",")[0]).exists()}
+        return {name: took for name, took in now.items() if Path(name.partition(",")[0]).exists()}
 
 
 def _computed(process: str = "self") -> float:

@@ -6,9 +6,18 @@ Importing makes many objects that stay: the collector of garbage looks at none o
 from __future__ import annotations
 
 import gc
+from functools import cache
 from importlib import import_module
 
+import typer.main
+
 _NAMES = (
+    # What Typer and PyArrow import when they are first asked.
+    "pyarrow.csv",
+    "pyarrow.dataset",
+    "pyarrow.acero",
+    "typer._adapters",
+    "typer.rich_utils",
     "coset.cli.assign",
     "coset.cli.batches",
     "coset.cli.diff",
@@ -32,5 +41,8 @@ _NAMES = (
 gc.disable()
 for name in _NAMES:
     import_module(name)
+# Typer makes all commands anew for each that runs.
+vars(typer.main)["get_command"] = cache(typer.main.get_command)
+typer.main.get_command(import_module("coset.cli.main").app)
 gc.freeze()
 gc.enable()

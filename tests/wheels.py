@@ -82,9 +82,21 @@ def link_compiled(folder: Path) -> None:
     here = Path(pa.__file__).parents[1]
     for package in here.iterdir():
         for compiled in package.rglob("*.pyc") if (there / package.name).is_dir() else ():
-            if (source := there / compiled.relative_to(here)).parent.parent.is_dir() and not source.exists():
-                source.parent.mkdir(exist_ok=True)
-                source.hardlink_to(compiled)
+            _link(compiled, there / compiled.relative_to(here))
+    # Of these Numba has compiled functions too.
+    for package in (ROOT / name for name in ("coset", "expectations", "partitioning", "spark_jobs")):
+        for source in package.rglob("*.py"):
+            if (same := there / source.relative_to(ROOT)).exists():
+                shutil.copystat(source, same)
+        for compiled in package.rglob("__pycache__/*"):
+            _link(compiled, there / compiled.relative_to(ROOT))
+
+
+def _link(compiled: Path, to: Path) -> None:
+    """Link a compiled file if its package is there, and no such file."""
+    if to.parent.parent.is_dir() and not to.exists():
+        to.parent.mkdir(exist_ok=True)
+        to.hardlink_to(compiled)
 
 
 def company_in(folder: Path) -> Path:

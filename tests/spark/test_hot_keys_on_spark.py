@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -10,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from coset.batches import steps
+from coset.batches.ref import BatchRef
 from coset.batches.runners.connect import Connect
 from coset.batches.runners.runner import Runner
 from coset.batches.runners.spark import Spark
@@ -28,20 +28,21 @@ from tests.kafka import COLUMNS, new_topic, produce
 from tests.running import run_and_publish
 
 pytestmark = pytest.mark.long
-RunnerOf = Callable[[], Runner]
+# A runner, and how many task groups it is given.
+Way = tuple[Runner, int]
 
 
 @pytest.fixture(params=["connect", "spark", "spark-submit"])
-def runner(request: pytest.FixtureRequest, s3: S3Server) -> RunnerOf:
-    """A runner of groups that is new each time."""
+def way(request: pytest.FixtureRequest, s3: S3Server) -> Way:
     match request.param:
         case "connect":
             server: SparkServer = request.getfixturevalue("spark_server")
-            return lambda: Connect(server.address, token=server.token)
+            return Connect(server.address, token=server.token), 2
         case "spark":
-            return lambda: Spark("local[2]")
+            return Spark("local[2]"), 2
         case _:
-            return lambda: SparkSubmit("local[2]")
+            # It starts an application for each.
+            return SparkSubmit("local[2]"), 1
 
 
 def shared(plan: Plan) -> int:
@@ -55,24 +56,32 @@ def split(plan: Plan) -> bool:
     return any(isinstance(stage.why, HotRanges) for stage in plan.stages)
 
 
-def test_a_join_that_splits_its_hot_key(runner: RunnerOf, store: Store, tmp_path: Path) -> None:
+def planned(pipeline: Pipeline, store: Store, groups: int = 2) -> tuple[BatchRef, Plan]:
+    ref, _ = steps.plan(pipeline, store.root, Settings(hot_keys=HotKeys.SPLIT, groups=groups))
+    assert ref is not None
+    return ref, ref.load()[1]
+
+
+def test_a_join_that_splits_its_hot_key(way: Way, store: Store, tmp_path: Path) -> None:
+    runner, groups = way
     met = Met(store, "left", HotKeys.SPLIT)
     met.land(1)
     met.run(None)
     met.land(2)
-    ref, plan = met.planned()
-    run_and_publish(ref, tmp_path, runner())
+    ref, plan = planned(met.pipeline, store, groups)
+    run_and_publish(ref, tmp_path, runner)
     assert shared(plan) > 1
     assert met.rows() == met.direct()
 
 
-def test_a_count_that_splits_its_hot_key(runner: RunnerOf, store: Store, tmp_path: Path) -> None:
+def test_a_count_that_splits_its_hot_key(way: Way, store: Store, tmp_path: Path) -> None:
+    runner, groups = way
     skew = Skewed(store, counted)
     skew.land(skewed(4_000, 1))
     skew.run()
     skew.land(skewed(4_000, 2))
-    ref, plan = skew.planned()
-    run_and_publish(ref, tmp_path, runner())
+    ref, plan = planned(skew.pipeline, store, groups)
+    run_and_publish(ref, tmp_path, runner)
     assert split(plan)
     assert skew.rows() == skew.direct("SELECT k, count(*), sum(v)::BIGINT FROM views WHERE v % 10 < 9 GROUP BY k")
 
@@ -96,9 +105,7 @@ def test_hot_keys_of_topics_are_split(joined: bool, kafka: KafkaServer, store: S
         named = {*tails[:100], HOT}
         produce(kafka, visits, [(tail, {"n": n}) for n, tail in enumerate(tails)])
         produce(kafka, names, [(tail, {"n": -1}) for tail in sorted(named)])
-        ref, _ = steps.plan(pipeline, store.root, Settings(hot_keys=HotKeys.SPLIT))
-        assert ref is not None
-        plan = ref.load()[1]
+        ref, plan = planned(pipeline, store)
         run_and_publish(ref, tmp_path)
         with duckdb.connect() as connection:
             landed = {"tail": tails, "n": range(len(tails)), "named": [tail in named for tail in tails]}

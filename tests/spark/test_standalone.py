@@ -254,33 +254,33 @@ def test_what_is_not_installed_cannot_be_packed(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_groups_use_both_hosts_and_an_executor_that_is_killed_in_mid_task_loses_nothing(
-    s3: S3Server, tmp_path: Path
+    cluster: Standalone, s3: S3Server, tmp_path: Path
 ) -> None:
     batch = small_batch(SLOW)
-    with standalone(tmp_path) as both:
-        hosts = [both.host("sea"), both.host("land")]
-        # A task that takes longer than half of them is started once more, on the other host.
-        twice = {
-            "spark.speculation": "true",
-            "spark.speculation.quantile": "0.5",
-            "spark.speculation.multiplier": "1.1",
-        }
-        settings = {
-            **both.settings,
-            **twice,
-            PYTHON: str(both.python),
-            "spark.scheduler.minRegisteredResourcesRatio": "1",
-        }
-        with Spark(both.master, "1GB", settings) as runner, ThreadPoolExecutor(2) as pool:
-            groups = [pool.submit(runner.group, batch.ref, number) for number in (0, 1)]
-            assert until(lambda: all(map(works, hosts)), within=120), "groups are spread over both"
-            for executor in hosts[1].executors():
-                executor.kill()
-            assert all("2 tasks read" in group.result() for group in groups)
-        run_and_publish(batch.ref, tmp_path / "docs")
+    hosts = [cluster.hosts["sea"], cluster.host("coast")]
+    # A task that takes longer than half of them is started once more, on the other host.
+    twice = {
+        "spark.speculation": "true",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.multiplier": "1.1",
+    }
+    settings = {
+        **cluster.settings,
+        **twice,
+        PYTHON: str(cluster.python),
+        "spark.scheduler.minRegisteredResourcesRatio": "1",
+    }
+    with Spark(cluster.master, "1GB", settings) as runner, ThreadPoolExecutor(2) as pool:
+        groups = [pool.submit(runner.group, batch.ref, number) for number in (0, 1)]
+        assert until(lambda: all(map(works, hosts)), within=120), "groups are spread over both"
+        for executor in hosts[1].executors():
+            executor.kill()
+        assert all("2 tasks read" in group.result() for group in groups)
+    cluster.kill("coast")
+    run_and_publish(batch.ref, tmp_path / "docs")
     receipts = [batch.ledger.receipt(0, 0, number) for number in (0, 1)]
     tasks = [task for receipt in receipts if receipt is not None for task in receipt.tasks]
-    assert {"sea"} <= {task.location for task in tasks} <= {"sea", "land"}
+    assert {"sea"} <= {task.location for task in tasks} <= {"sea", "coast"}
     assert sum(partition.taken for task in tasks for partition in task.partitions) == ROWS
     assert len(rows_of(batch.ledger.store, tasks, "sums")) == KEYS
 

@@ -39,7 +39,7 @@ def many_tasks(null_keys: str = "own task") -> Pipeline:
 
 
 def many_found(end: int = 250) -> list[Discovered]:
-    return [arrived("views", [end] * 8), arrived("clicks", [1_234_567] * 12), arrived("logs", [0, 3])]
+    return [arrived("views", [end] * 8), arrived("clicks", [123_456] * 12), arrived("logs", [0, 3])]
 
 
 def section(plan: Plan, title: str, previous: Plan | None = None) -> Section:
