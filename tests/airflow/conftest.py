@@ -96,6 +96,7 @@ def parsed(
     def parse(pipeline: str, arguments: str = "") -> Any:
         (tmp_path / f"{pipeline}.py").write_text(
             '"""Airflow: a DAG of a pipeline of the tests."""\n\n'
+            "from coset import Settings\n"
             "from coset.airflow import Place, coset_dag\n"
             f"from tests.pipelines.{pipeline} import pipeline\n\n"
             f"dag = coset_dag(pipeline{arguments})\n"

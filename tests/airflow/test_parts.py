@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 
 from coset.batches.runners.spark_server import SparkServer
 from coset.sources.s3 import storage_options
+from partitioning.documents.stores import store_at
 from tests.airflow_parts import ROOT, Parts, airflow_parts
 from tests.landed import land_table
 from tests.postgres import postgres
@@ -91,6 +92,16 @@ class Deployed:
         assert table.version() == landed // ROWS, "one commit for each batch"
         assert (sum(rows["n"].to_pylist()), sum(rows["v"].to_pylist())) == (landed, sum(range(landed)))
 
+    def check_reconnected(self, run: str) -> None:
+        """The second try of a group went on with the job of the first, and no task wrote twice."""
+        logs = self.parts.folder.glob(f"logs/dag_id={BY_HAND}/run_id={run}/task_id=run/*/attempt=2.log")
+        assert any("reconnects to the job that was left on the Spark server" in log.read_text() for log in logs)
+        table = DeltaTable(f"{self.store}/tables/{BY_HAND}", storage_options=storage_options())
+        ours = f"/plan-{table.version() - 1}/"
+        published = {uri.rpartition("/tables/")[2] for uri in table.file_uris() if ours in uri}
+        stored = {entry.key.removeprefix("tables/") for entry in store_at(self.store).list("tables/")}
+        assert {key for key in stored if ours in key} == published
+
     def groups(self, run: str) -> list[dict[str, Any]]:
         """The mapped copies of a run's task `run`."""
         return [task for task in self.parts.api.tasks(BY_HAND, run) if task["task_id"] == "run"]
@@ -149,6 +160,7 @@ def test_a_scheduler_that_is_killed_in_mid_run_with_its_tasks_costs_no_record_an
     print(f"the run has ended {time.monotonic() - began:.0f} s after {killed} was killed")
     assert deployed.tries(run) == 2
     deployed.check_published()
+    deployed.check_reconnected(run)
     parts.start_scheduler(killed)
 
 
@@ -158,6 +170,7 @@ def test_a_task_whose_process_is_killed_is_tried_again(deployed: Deployed) -> No
     assert deployed.ended(run) == "success", deployed.parts.said()
     assert deployed.tries(run) == 2
     deployed.check_published()
+    deployed.check_reconnected(run)
 
 
 def test_what_was_marked_failed_publishes_nothing_until_it_is_cleared_and_cleared_again_changes_nothing(

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from functools import partial
 
+import duckdb
 import pytest
 from deltalake import DeltaTable
 
@@ -13,6 +14,8 @@ from coset.sources.s3 import storage_options
 from demo.landing import raw
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
+from tests.hot import PARTITIONS, skewed
+from tests.landed import land_table
 
 STEPS = ("plan", "groups_of_wave_1", "check", "publish")
 # `dag.test()` leaves a run's form in the DAG: the second run has to say all that the first one said.
@@ -88,6 +91,24 @@ def test_more_groups_than_airflow_maps_a_task_to_share_its_copies(parsed, store_
     assert len(ledger.receipts(0, 0, [group.group for group in plan.groups])) == len(plan.groups)
     query = "SELECT dest, count(*), count(DISTINCT origin) FROM flights WHERE month <= 4 GROUP BY 1 ORDER BY 1"
     assert sorted(published(store_root, "airports", "dest", "flights", "origins")) == raw().execute(query).fetchall()
+
+
+@pytest.mark.long
+def test_a_key_that_was_hot_is_split_in_the_next_run(parsed, store_root, monkeypatch):
+    source, landed = f"{store_root}/topics", [skewed(20_000, seed) for seed in (1, 2)]
+    monkeypatch.setenv("VIEWS_SOURCE", source)
+    dag = None
+    for batch, table in enumerate(landed):
+        land_table(table, "views", source, key="k", partitions=PARTITIONS)
+        dag = dag or parsed("hot_views", ', settings=Settings.read("hot_keys = \'split\'", "settings.toml")')
+        assert dag.test().state == "success"
+        plan = Ledger(store_at(store_root), "hot_views").plan(batch)
+        assert plan is not None
+        split = [("views.hot", 0)] if batch else []
+        assert [(stage.name, stage.wave) for stage in plan.stages] == [*split, ("views", len(split))]
+    rows = sorted(published(store_root, "hot_views", "k", "n", "v"))
+    query = "SELECT k, count(*), sum(v)::BIGINT FROM views WHERE v % 10 < 9 GROUP BY k"
+    assert rows == sorted(row for views in landed for row in duckdb.query(query).fetchall())
 
 
 @pytest.fixture

@@ -17,8 +17,10 @@ import pytest
 from coset.batches import steps
 from coset.batches.runners.connect import Connect
 from coset.batches.runners.connection import connected
+from coset.batches.runners.given_settings import GIVEN
 from coset.batches.runners.lasting_jobs import lasting_job
-from coset.batches.runners.spark_server import SparkServer
+from coset.batches.runners.spark_server import SparkServer, start_spark
+from demo.s3_server import S3Server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.errors import CosetError
@@ -89,6 +91,27 @@ def test_a_job_that_was_left_is_read_from_its_first_answer_and_runs_once(
         assert answers == [b"ONE", b"TWO", b"WAITS"]
     assert said == [RECONNECTS]
     assert ran(tmp_path) == sorted(orders)
+
+
+@pytest.mark.long
+def test_a_job_may_take_longer_than_a_server_sends_at_a_stretch(
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(GIVEN, "spark.connect.execute.reattachable.senderMaxStreamDuration=1s")
+    server = start_spark("local[2]", tmp_path / "spark.log")
+    orders, said = [b"one", b"waits"], list[str]()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            opened = lasting(server, tmp_path, orders, b"job", said)
+            asked = pool.submit(opened.__enter__)
+            assert until(lambda: ran(tmp_path) == orders)
+            time.sleep(4)
+            (tmp_path / "gate").touch()
+            assert asked.result(timeout=60) == [b"ONE", b"WAITS"]
+        opened.__exit__(None, None, None)
+    finally:
+        server.stop()
+    assert ran(tmp_path) == orders
 
 
 def test_a_job_that_ended_while_nobody_asked_is_not_run_again_until_its_answers_are_given_back(
