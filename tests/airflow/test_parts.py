@@ -16,7 +16,9 @@ import psutil
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql.connect.proto import GetStatusResponse
 
+from coset.batches.runners.connection import connected
 from coset.batches.runners.spark_server import SparkServer
 from coset.sources.s3 import storage_options
 from partitioning.documents.stores import store_at
@@ -53,6 +55,7 @@ class Deployed:
     parts: Parts
     source: str
     store: str
+    spark: SparkServer
     landed: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -76,6 +79,7 @@ class Deployed:
         self.gate.with_suffix(".met").unlink(missing_ok=True)
         run = self.parts.api.start(BY_HAND)
         assert until(self.gate.with_suffix(".met").exists, within=300), self.parts.said()
+        assert until(lambda: self.asked_for() == 2), "the jobs of both groups are on the server"
         running = [task["id"] for task in self.groups(run) if task["state"] == "running"]
         found = next(at for each in running if (at := self.parts.at(each)))
         return run, *found
@@ -84,6 +88,12 @@ class Deployed:
         """Open the gate, and wait for the end of a run; its state."""
         self.gate.unlink(missing_ok=True)
         return self.parts.api.ended(dag, run, lambda: time.sleep(0.5))
+
+    def asked_for(self) -> int:
+        """How many jobs the Spark server has that have not ended."""
+        with connected(self.spark.address, self.spark.token) as session:
+            known = session.client._get_operation_statuses().operation_statuses
+        return [job.state for job in known].count(GetStatusResponse.OperationStatus.OPERATION_STATE_RUNNING)
 
     def check_published(self, dag: str = BY_HAND) -> None:
         """All that was landed is in the table, once."""
@@ -99,7 +109,7 @@ class Deployed:
         table = DeltaTable(f"{self.store}/tables/{BY_HAND}", storage_options=storage_options())
         ours = f"/plan-{table.version() - 1}/"
         published = {uri.rpartition("/tables/")[2] for uri in table.file_uris() if ours in uri}
-        stored = {entry.key.removeprefix("tables/") for entry in store_at(self.store).list("tables/")}
+        stored = {entry.key.removeprefix("tables/") for entry in store_at(self.store).list(f"tables/{BY_HAND}/")}
         assert {key for key in stored if ours in key} == published
 
     def groups(self, run: str) -> list[dict[str, Any]]:
@@ -127,7 +137,7 @@ def deployed(spark_server: SparkServer, tmp_path_factory: pytest.TempPathFactory
     }
     with postgres() as database, airflow_parts(folder, database, BY_HAND, variables) as parts:
         parts.api.pause(BY_HAND, paused=False)
-        yield Deployed(parts, source, store)
+        yield Deployed(parts, source, store, spark_server)
 
 
 def test_a_run_by_the_schedule_publishes_what_was_landed_and_all_parts_are_well(deployed: Deployed) -> None:
