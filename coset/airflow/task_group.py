@@ -142,7 +142,7 @@ def settings_of(connection: Connection) -> dict[str, str]:
         # Spark's own master takes no Python in it, and Airflow's provider hands this machine's variables to Kubernetes.
         what = "deploy mode cluster puts the driver where neither the store's keys nor this Coset are"
         then = "leave it out; for jobs that outlast their task, use a Spark server, such as sc://host:15002"
-        raise Refused.of(Kind.SETTING, what, where, then)
+        raise Refused.of(Kind.SETTING, what, where, then, connection=connection.conn_id)
     return checked(connection.extra_dejson.get("conf") or {}, where)
 
 
