@@ -71,13 +71,9 @@ def run_group(
     if a group of an earlier wave has not run, and with all findings of its tasks.
     """
     began, group = now(), group_of(ledger, plan, number)
-    name = group_name(plan, number)
-    verdict = ledger.verdict(plan.batch)
-    if verdict is not None:
-        return f"{name}: nothing to do, the batch is decided ({verdict.decision})"
-    attempt = ledger.attempt(plan.batch)
-    if ledger.receipt(plan.batch, attempt, number) is not None:
-        return f"{name}: nothing to do, attempt {attempt} has run"
+    name, attempt = group_name(plan, number), ledger.attempt(plan.batch)
+    if said := nothing_to_do(ledger, plan, number, attempt):
+        return said
     location = check_location(provider.location())
     left = left_for(ledger, plan, attempt, group)
     on_dataframes = [step.name for step in steps_on_dataframes(plan, group)]
@@ -108,6 +104,15 @@ def run_group(
     other = " and ".join(path for path, ran in code.items() if ran != (plan.code_noted.get(path, *ran),))
     done += f"; with other code of {other} than was planned" if other else ""
     return f"{done}{_of_state(answers)}, at {ran}"
+
+
+def nothing_to_do(ledger: Ledger, plan: Plan, number: int, attempt: int) -> str | None:
+    """Why a task group is not to run in this attempt: its batch is decided, or it has run. None if it is."""
+    if (verdict := ledger.verdict(plan.batch)) is not None:
+        return f"{group_name(plan, number)}: nothing to do, the batch is decided ({verdict.decision})"
+    if ledger.receipt(plan.batch, attempt, number) is not None:
+        return f"{group_name(plan, number)}: nothing to do, attempt {attempt} has run"
+    return None
 
 
 def failed_records(ledger: Ledger, plan: Plan, attempt: int) -> Sequence[FailedRecord]:

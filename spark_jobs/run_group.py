@@ -86,6 +86,8 @@ class _Application:
 
     @cached_property
     def _spark(self) -> SparkContext:
+        # A configuration of before Spark's JVM has nothing of what was given to spark-submit.
+        SparkContext._ensure_initialized()
         conf = with_secrets(SparkConf().setAppName(self._name))
         # Elsewhere, on the host of a cluster's driver, the number would be another process.
         if self._asked.submitter is not None and conf.get("spark.submit.deployMode", "client") == "client":

@@ -55,20 +55,21 @@ class TaskGroupOperator(SparkSubmitOperator):
         self._runner: Connect | None = None
 
     def execute(self, context: Context) -> None:
+        from spark_jobs.group import nothing_to_do  # noqa: PLC0415
+
         connection, started = BaseHook.get_connection(self._conn_id), time.monotonic()
         server = server_of(connection)
         try:
             ref = BatchRef(**self.batch)
             ledger, plan = ref.load()
-            # Of several groups those that have run are left out at a retry: to submit one takes seconds.
-            many = len(self.groups) > 1
-            run = ledger.receipts(plan.batch, ledger.attempt(plan.batch), self.groups) if many else {}
-            for group in (each for each in self.groups if each not in run):
+            for group in self.groups:
                 with Turns(ledger, plan).turn(group_work(group), wait=True):
-                    if server is None:
-                        self._submit(context, group, connection.host or "", settings_of(connection))
-                    else:
+                    if server is not None:
                         self._run_on(server, group, connection, context)
+                    elif said := nothing_to_do(ledger, plan, group, ledger.attempt(plan.batch)):
+                        say(said)
+                    else:
+                        self._submit(context, group, connection.host or "", settings_of(connection))
         except CosetError as error:
             raise failure(error) from error
         say(f"{self.name}: done in {time.monotonic() - started:.1f} s")

@@ -121,7 +121,7 @@ def test_of_groups_that_share_a_task_those_that_have_run_are_not_run_again(capsy
     ledger.store.delete(ledger.key("receipts", plan.batch, "attempt-0", "group-1"))
     capsys.readouterr()
     assert both_groups(ref, "spark_default") == {0: 0, 1: 1}
-    assert "group 0 of batch 0" not in capsys.readouterr().out
+    assert "group 0 of batch 0 of models: nothing to do, attempt 0 has run" in capsys.readouterr().out
 
 
 @pytest.mark.long

@@ -22,7 +22,7 @@ from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Finding
 from partitioning.kinds import Kind
 from partitioning.model.failure import ErrorKind
-from spark_jobs.group import MEMORY, group_of
+from spark_jobs.group import MEMORY, group_name, group_of, nothing_to_do
 from spark_jobs.waiting_for_workers import MEANWHILE, Tell
 
 APPLICATION = str(SPARK_JOBS / "run_group.py")
@@ -61,6 +61,9 @@ class SparkSubmit:
         check_reach(batch, self._master)
         ledger, plan = batch.load()
         group_of(ledger, plan, number)
+        # A cluster that runs the driver takes one that starts no Spark for a failure.
+        if said := nothing_to_do(ledger, plan, number, ledger.attempt(plan.batch)):
+            return said
         where = f"task group {number} of {batch.plan_uri}"
         failure = failure_name(number)
         log = log_file("spark-submit")
@@ -69,7 +72,9 @@ class SparkSubmit:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         if code == 0:
             log.unlink()
-            return next((line for line in reversed(lines) if line.startswith(f"group {number} of ")), "")
+            # A driver elsewhere prints it there.
+            elsewhere = f"{group_name(plan, number)}: done; the log of its driver in {self._master} says more"
+            return next((line for line in reversed(lines) if line.startswith(f"group {number} of ")), elsewhere)
         if (failed := ledger.failure(plan.batch, failure)) is not None:
             if failed.failed.kind is not ErrorKind.ERROR:
                 # The error is of a task and does not name the log.
