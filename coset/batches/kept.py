@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import duckdb
 import pyarrow as pa
+from msgspec import UnsetType
 
 from coset.batches.backfills.swap.swaps import state_ledger
 from coset.sources.copies import Copies
@@ -41,6 +42,7 @@ class KeptState(Value, frozen=True):
     batch: int
     keeps: StateSpec
     read: StateInput
+    day_end: int | UnsetType
     runs: tuple[tuple[Artefact, ...], ...]
 
     @property
@@ -61,8 +63,8 @@ def kept_states(ledger: Ledger, batch: int | None = None) -> tuple[KeptState, ..
     plan, verdict = _published(ledger, batch)
     files = StateFiles(ledger, plan)
     return tuple(
-        KeptState(plan.batch, _after(step.state), read, tuple(files.of(read, run) for run in read.runs))
-        for step, read in States(plan, StateSnapshot.by(verdict, digest(verdict))).left()
+        KeptState(plan.batch, _after(step.state), read, plan.day_end, tuple(files.of(read, run) for run in read.runs))
+        for step, read in States(plan, StateSnapshot.by(verdict, digest(verdict)), day_end=plan.day_end).left()
         if step.state
     )
 
@@ -96,12 +98,13 @@ def replaced_state(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
     published, verdict = source.plan(reads[0].batch), source.verdict(reads[0].batch)
     assert published is not None
     assert verdict is not None
-    kept = {read.name: read for _, read in States(published, StateSnapshot.by(verdict, digest(verdict))).left()}
+    snapshot = StateSnapshot.by(verdict, digest(verdict))
+    kept = {read.name: read for _, read in States(published, snapshot, day_end=plan.day_end).left()}
     # By this plan more of it may be over than by the one before.
     keeps = {step.name: step.state for stage in plan.stages for step in stage.steps if step.state}
     for read in reads:
         left = kept.get(state_of(read.was) if read.was else read.name)
-        if left is None or _runs(read.runs) != _runs(unexpired(left.runs, keeps[read.step])):
+        if left is None or _runs(read.runs) != _runs(unexpired(left.runs, keeps[read.step], plan.day_end)):
             what = f"a backfill has replaced the state of {read.step} after batch {read.batch} since the plan was made"
             yield Finding.of(
                 Kind.STATE_EXCHANGED,
@@ -142,7 +145,7 @@ def rows_kept(
     names = [column.name for column in read.columns]
     with connect() as connection:
         _create(connection, reader, names)
-        sql, values = f"SELECT * FROM ({all_kept(state.keeps, read, 'known')})", list[object]()
+        sql, values = f"SELECT * FROM ({all_kept(state.keeps, read, 'known', state.day_end)})", list[object]()
         if key is not None:
             sql, values = f"{sql} WHERE {quote(placement.key)} = ?", [_key(state, key)]
         most = "" if limit is None else f" LIMIT {limit}"

@@ -154,7 +154,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
         locality=locations(store, published, last.receipts.values()) if published and last else None,
         kept=kept_by(ledger, published) if published else None,
         rows=rows_held(store, pipeline.writes, logs),
-        day_end=_day_end(),
+        day_end=_not_before(published, _day_end()),
         as_of=_minute(),
     )
     if plan is None:
@@ -168,6 +168,14 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
 def _day_end() -> int:
     """The end of this day in UTC, in microseconds. A day, not a moment, keeps plans of the same input equal."""
     return -(-time.time_ns() // _DAY) * _DAY // 1000
+
+
+def _not_before(published: Plan | None, day_end: int | None) -> int | None:
+    """The end of a day, and of no earlier one than the last batch went by: a clock that was set back would take the
+    times of all new records for times of the future."""
+    if published is None or day_end is None or not isinstance(published.day_end, int):
+        return day_end
+    return max(day_end, published.day_end)
 
 
 def _minute() -> int:

@@ -106,7 +106,8 @@ def shown(named: str, root: str, number: int) -> Answer:
     value = {"backfill": plain(one), "comparison": plain(found) if found else None}
     if found is None:
         return Answer(value, [f"{one} is not compared yet: run `coset backfill` with the same words again"])
-    text: list[Block] = [*comparison_sections(found, blockers(store, one, found)), f"Its digest is {digest(found)}"]
+    compared = comparison_sections(found, blockers(store, one, found), pipelines.shown())
+    text: list[Block] = [*compared, f"Its digest is {digest(found)}"]
     if (stopped := half(store, one.pipeline)) and stopped.swap.backfill == one.number:
         text.append(pipelines.shown().says((f"It is {stopped}; ", Run(one.pipeline), " finishes that")))
     return Answer(value, text)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Literal
 
+from msgspec import UnsetType
+
 from partitioning.model.kept_change import KeptChange
 from partitioning.model.placement import MURMUR2, HashName, KeyFormat, Placement
 from partitioning.model.streams import Column, Stream
@@ -97,10 +99,13 @@ class StateSpec(Value, frozen=True, omit_defaults=True):
         """Whether it has a row for each life of a key, which expires."""
         return not self.sql and self.microseconds > 0
 
-    def since(self, latest: int | None) -> int | None:
+    def since(self, latest: int | None, day_end: int | UnsetType | None) -> int | None:
         """The earliest `@time` of rows still kept once the watermark has passed or, where none is known of its streams,
-        `latest` was seen. None if no row expires."""
-        reached = self.watermark.before if self.watermark else latest
+        `latest` was seen, or the day of planning ended before that. None if no row expires."""
+        if self.watermark:
+            reached = self.watermark.before
+        else:
+            reached = min(latest, day_end) if latest is not None and isinstance(day_end, int) else latest
         return None if reached is None else reached - self.microseconds
 
 

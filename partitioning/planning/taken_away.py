@@ -39,7 +39,7 @@ def _left_behind(plan: Plan, published: Plan, kept: StateSnapshot | None, allowa
     inputs = [read for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)]
     reads = {state_of(read.was) if read.was else read.name for read in inputs}
     asked = {*allowance.named, *_begun_anew(plan, published)}
-    for step, left in States(published, kept).left():
+    for step, left in States(published, kept, day_end=plan.day_end).left():
         rows = _least(step, left)
         if left.name in reads or step.op is Op.TABLE or step.name in asked or not allowance.is_too_much(rows, 0):
             continue

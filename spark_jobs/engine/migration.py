@@ -32,7 +32,7 @@ def migrated(
         return as_now, None, Migrated(step.name, _NONE, _NONE)
     # DuckDB may scan the input of a window twice, and an intake can be read only once.
     relations.create(raw, known, where)
-    relations.create(old, rows_of_now(step.state, read, quote(raw)), where)
+    relations.create(old, rows_of_now(step.state, read, quote(raw), order.day_end), where)
     relations.drop(raw)
     if read.migration.function:
         others = ", ".join(quote(column.name) for column in read.columns if column not in (BATCH, GONE))

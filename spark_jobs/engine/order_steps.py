@@ -157,7 +157,7 @@ class Steps(Relations):
             read, known, figures = migrated(self, self._order, step, read, known)
             self.migrated.append(figures)
         whole = step.name in self._upserted or step.op is Op.TABLE
-        kept = task_state(self._connection, step, self._order.batch, read, known, whole=whole)
+        kept = task_state(self._connection, step, self._order.batch, self._order.day_end, read, known, whole=whole)
         with self.errors(f"state of step {step.name!r}"):
             kept.open()
         self._states[step.name] = kept

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 import duckdb
+from msgspec import UnsetType
 
 from partitioning.model.graph import Op, StateSpec, Step, quote, state_of
 from partitioning.model.leaving import BATCH, GONE, TIME, state_columns
@@ -21,6 +22,7 @@ def task_state(
     connection: duckdb.DuckDBPyConnection,
     step: Step,
     batch: int,
+    day_end: int | UnsetType,
     read: StateInput | None,
     known: str | None,
     *,
@@ -32,25 +34,25 @@ def task_state(
     """
     assert step.state
     kind = KeptForTime if step.state.sql else KeptLives if step.state.of_lives else KeptByKey
-    return kind(connection, step, step.state, batch, read, known, whole=whole)
+    return kind(connection, step, step.state, batch, day_end, read, known, whole=whole)
 
 
-def all_kept(keeps: StateSpec, read: StateInput, known: str) -> str:
+def all_kept(keeps: StateSpec, read: StateInput, known: str, day_end: int | UnsetType) -> str:
     """The query for the state of all keys. The table `known` has the rows of all runs."""
     columns = ", ".join(quote(column.name) for column in keeps.columns)
     if keeps.sql:
-        return f"SELECT {columns} FROM ({_young(keeps, read, known)})"
+        return f"SELECT {columns} FROM ({_young(keeps, read, known, day_end)})"
     if keeps.of_lives:
         return f"SELECT {columns} FROM ({_newest(_key(keeps), known)}) WHERE NOT {_is_over(keeps)}"
     return f"SELECT {columns} FROM ({_newest(_key(keeps), known)}) WHERE NOT {quote(GONE.name)}"
 
 
-def rows_of_now(keeps: StateSpec, read: StateInput, known: str) -> str:
+def rows_of_now(keeps: StateSpec, read: StateInput, known: str, day_end: int | UnsetType) -> str:
     """The query for the rows that count, of all runs' rows, with their marks."""
     if keeps.sql:
-        return _young(keeps, read, known)
+        return _young(keeps, read, known, day_end)
     if keeps.of_lives:
-        return _young(keeps, read, f"({_newest(_key(keeps), known)})")
+        return _young(keeps, read, f"({_newest(_key(keeps), known)})", day_end)
     return f"SELECT * FROM ({_newest(_key(keeps), known)}) WHERE NOT {quote(GONE.name)}"
 
 
@@ -63,6 +65,7 @@ class TaskState(ABC):
         step: Step,
         keeps: StateSpec,
         batch: int,
+        day_end: int | UnsetType,
         read: StateInput | None,
         known: str | None,
         *,
@@ -73,6 +76,7 @@ class TaskState(ABC):
         self._step = step
         self._keeps = keeps
         self._batch = batch
+        self._day_end = day_end
         self._read = read
         self._whole = whole
         self._known = known or f"SELECT {nothing} WHERE false"
@@ -119,7 +123,8 @@ class KeptForTime(TaskState):
         # DuckDB may scan the input of a window twice, and an intake can be read only once.
         if self._keeps.newest:
             self._connection.execute(f"CREATE TEMP TABLE {found} AS {self._known}")
-        self._needs(_young(self._keeps, self._read, found if self._keeps.newest else f"({self._known})"), "")
+        rows = found if self._keeps.newest else f"({self._known})"
+        self._needs(_young(self._keeps, self._read, rows, self._day_end), "")
         self._connection.execute(f"DROP TABLE IF EXISTS {found}")
 
     def left(self) -> str:
@@ -204,7 +209,7 @@ class KeptLives(KeptByKey):
         # A row counts only if no newer run has its key, and any row may be over: all of them are looked at.
         self._find("true")
         found, over = quote(found_of(self._step)), _is_over(self._keeps)
-        young = _young(self._keeps, self._read, f"({_newest(self._key, found)})")
+        young = _young(self._keeps, self._read, f"({_newest(self._key, found)})", self._day_end)
         needed = f"{_GOT} OR {over} OR {quote(BATCH.name)} > {self._unmerged}"
         self._needs(f"SELECT * FROM ({young}) WHERE {needed}", f"WHERE {_GOT} OR {over}")
 
@@ -225,9 +230,9 @@ def _is_over(keeps: StateSpec) -> str:
     return "false" if now is None else f"({quote(TIME.name)} < {now - keeps.microseconds})"
 
 
-def _young(keeps: StateSpec, read: StateInput | None, relation: str) -> str:
+def _young(keeps: StateSpec, read: StateInput | None, relation: str, day_end: int | UnsetType) -> str:
     """The query for the rows whose time is not over; of versions also the newest of each key that is older."""
-    since, time = keeps.since(read.latest if read else None), quote(TIME.name)
+    since, time = keeps.since(read.latest if read else None, day_end), quote(TIME.name)
     if since is None:
         return f"SELECT * FROM {relation}"
     if keeps.newest:

@@ -115,6 +115,7 @@ def test_a_backfill_is_paused_resumed_and_cancelled(two_batches: Store) -> None:
     told = json.loads(coset("backfill", CHANGED, "--cancel", "0", "--json").stdout)
     assert told == {"backfill": 0, "cancelled": True, "removed": 0}
     refused(coset("backfill", CHANGED, "--resume", "0", "--runner", "local"), "cancelled it at", "a minute is much")
+    assert f"begin another: `coset backfill {CHANGED} --from 0" in typed("backfills", CHANGED, "--number", "0")
     found = json.loads(coset("backfills", CHANGED, "--number", "0", "--json").stdout)["comparison"]
     refused(coset("swap", CHANGED, "0", "--approve", found["digest"]), "a minute is much")
 

@@ -145,6 +145,14 @@ def test_a_pause_of_the_pipeline_makes_no_partition_idle(store: Store, clock: li
     assert (minute(second.time), second.idle) == (3, ())
 
 
+def test_the_times_of_new_records_count_when_the_clock_was_set_back(store: Store, clock: list[int]) -> None:
+    clicks = Clicks(store)
+    clicks.batch((A, 5), (B, 5))
+    clock[0] -= 5 * 86_400 * 10**6
+    clicks.batch((A, 20), (B, 20))
+    assert minute(clicks.after.time) == 18
+
+
 @pytest.mark.parametrize("jump", ["9999-12-31 00:00:00", "infinity", "tomorrow"])
 def test_one_record_of_the_future_or_without_a_time_does_not_move_it(store: Store, clock: list[int], jump: str) -> None:
     clicks = Clicks(store, ahead=timedelta())

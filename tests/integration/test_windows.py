@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,16 @@ def test_a_window_closes_when_the_watermark_is_its_end_and_not_a_microsecond_bef
         stream.windows("count(*) AS n", time="make_timestamp(t)", every=every, name="counted").write("counted")
         rows = run(pipeline, {"clicks": [{"k": "a", "t": 0}, {"k": "b", "t": shown}]})
         assert len(rows["counted"]) == closed
+
+
+def test_windows_after_the_day_of_planning_are_given_as_others_are() -> None:
+    pipeline = Pipeline("local_times", source="s3://landing/topics")
+    clicks = pipeline.stream("clicks", key="k", partitions=1, time="t")
+    clicks.windows("count(*) AS n", time="t", every=60 * MINUTE, name="hours").write("hours")
+    tomorrow = datetime.now(UTC).replace(tzinfo=None, hour=1, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    arrived = [[{"k": "a", "t": tomorrow + 25 * number * MINUTE}] for number in range(8)]
+    rows = run(pipeline, *({"clicks": batch} for batch in arrived))["hours"]
+    assert [row["n"] for row in rows] == [3, 2]
 
 
 def _dropped(ref: BatchRef) -> tuple[int, int]:

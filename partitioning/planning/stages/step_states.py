@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import gcd
 
+from msgspec import UnsetType
+
 from partitioning.commands import PlanAsking
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
@@ -65,7 +67,7 @@ class States:
         anew: Collection[str] = (),
         asked: Collection[str] = (),
         named: str = "",
-        day_end: int | None = None,
+        day_end: int | UnsetType | None = None,
     ) -> None:
         self._named = named
         self._day_end = day_end
@@ -86,7 +88,7 @@ class States:
         """Every step that had state, and that state as it was left."""
         for step, state in self._steps.values():
             place = _placement(state)
-            runs = tuple(self._as_read(run, step) for run in unexpired(self._runs(step), state))
+            runs = tuple(self._as_read(run, step) for run in unexpired(self._runs(step), state, self._day_end))
             columns, versions = state_columns(state), self._versions(step)
             yield step, StateInput(state_of(step.name), step.name, place, self._batch, columns, runs, versions)
 
@@ -137,7 +139,7 @@ class States:
         # One partition holds all keys, by any hash.
         placement = replace(anew, partitions=1) if lies.partitions == 1 else replace(lies, key=anew.key)
         declared = still_asked(step, was)
-        runs = [self._as_read(run, step) for run in unexpired(self._runs(was), keeps)]
+        runs = [self._as_read(run, step) for run in unexpired(self._runs(was), keeps, self._day_end)]
         count = len(runs) if declared.migrates or _moves(placement, anew.partitions) else _merged(runs)
         return StateInput(
             state_of(step.name),
@@ -169,13 +171,7 @@ class States:
             newest = self._kept.records[name], self._kept.latest.get(name)
             size = self._kept.bytes.get(name, 0)
             runs.insert(0, StateRun(self._batch, self._kept.verdict, *newest, bytes=size, name=name))
-        return [self._bounded(run) for run in runs]
-
-    def _bounded(self, run: StateRun) -> StateRun:
-        """A run whose greatest time is not after this day: earlier versions kept records of any time."""
-        if self._day_end is None or run.latest is None:
-            return run
-        return replace(run, latest=min(run.latest, self._day_end))
+        return runs
 
 
 def _placement(state: StateSpec) -> Placement:
@@ -183,11 +179,11 @@ def _placement(state: StateSpec) -> Placement:
     return state.placement
 
 
-def unexpired(runs: Sequence[StateRun], keeps: StateSpec) -> list[StateRun]:
+def unexpired(runs: Sequence[StateRun], keeps: StateSpec, day_end: int | UnsetType | None) -> list[StateRun]:
     """The runs with rows that are not expired. Any may have the newest version of a key."""
     if keeps.newest:
         return list(runs)
-    since = keeps.since(max((run.latest for run in runs if run.latest is not None), default=None))
+    since = keeps.since(max((run.latest for run in runs if run.latest is not None), default=None), day_end)
     return [run for run in runs if run.latest is None or since is None or run.latest >= since]
 
 

@@ -51,14 +51,18 @@ def preview_sections(
     return tuple(sections)
 
 
-def comparison_sections(found: Comparison, blockers: Iterable[Finding] = ()) -> tuple[Section, ...]:
-    """Which rows differ, the first of them, and the blockers of putting them in place."""
+def comparison_sections(
+    found: Comparison,
+    blockers: Iterable[Finding] = (),
+    shown: Shown = Shown(),  # noqa: B008  it is a value
+) -> tuple[Section, ...]:
+    """Which rows differ, the first of them, and the blockers of putting them in place, worded for where it is shown."""
     first = [(str(table.batch), table.table, *rows) for table in found.tables for rows in table.first_columns]
     last = str(found.plans[-1][0])
     first += [(last, state.step, *rows) for state in found.states for rows in state.first_columns]
     columns = ("batch", "table", "key", "before", "now")
     return (
-        _tables(found, blockers),
+        _tables(found, blockers, shown),
         *_repairs(found.repairs),
         *([section("The first keys that differ", columns, first)] if first else []),
     )
@@ -209,13 +213,14 @@ def _tasks(plan: Plan) -> int:
     return sum(len(stage.tasks) for stage in plan.stages)
 
 
-def _tables(found: Comparison, blockers: Iterable[Finding]) -> Section:
+def _tables(found: Comparison, blockers: Iterable[Finding], shown: Shown) -> Section:
     sides = [(str(table.batch), table.table, table.rows, table.keys) for table in found.tables]
     last = str(found.plans[-1][0])
     sides += [(last, str(state), state.rows, state.keys) for state in found.states]
     rows = [(batch, name, *(f"{count:,}" for count in (*counts, keys))) for batch, name, counts, keys in sides]
     columns = ("batch", "table", "rows before", "rows now", "keys that differ")
-    return section(f"Rows of backfill {found.backfill} of {found.pipeline}", columns, rows, _notes(found, blockers))
+    title = f"Rows of backfill {found.backfill} of {found.pipeline}"
+    return section(title, columns, rows, _notes(found, blockers, shown))
 
 
 def _code(found: Comparison) -> Iterator[str]:
@@ -232,10 +237,10 @@ def _code(found: Comparison) -> Iterator[str]:
         yield f"Functions whose code was not noted before, so only their names are the same: {', '.join(unknown)}."
 
 
-def _notes(found: Comparison, blockers: Iterable[Finding]) -> Iterator[str]:
+def _notes(found: Comparison, blockers: Iterable[Finding], shown: Shown) -> Iterator[str]:
     yield f"Compared: {found}."
     if found.changes:
         yield f"The pipeline was changed: {'; '.join(found.changes)}."
     yield from _code(found)
     for finding in blockers:
-        yield f"It cannot be put in place: {finding.what} ({finding.where}). Next: {finding.then}."
+        yield f"It cannot be put in place: {finding.what} ({finding.where}). Next: {shown.says(finding.next)}."
