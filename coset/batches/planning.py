@@ -154,7 +154,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
         locality=locations(store, published, last.receipts.values()) if published and last else None,
         kept=kept_by(ledger, published) if published else None,
         rows=rows_held(store, pipeline.writes, logs),
-        day_end=_not_before(published, _day_end()),
+        day_end=_not_before(published, end_of_day()),
         as_of=_minute(),
     )
     if plan is None:
@@ -165,7 +165,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     return NextBatch(plan, f"Batch {plan.batch} is planned: {what}{_far_too_many_tasks(plan)}", behind)
 
 
-def _day_end() -> int:
+def end_of_day() -> int:
     """The end of this day in UTC, in microseconds. A day, not a moment, keeps plans of the same input equal."""
     return -(-time.time_ns() // _DAY) * _DAY // 1000
 

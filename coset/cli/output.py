@@ -6,6 +6,7 @@ A command returns an `Answer`. Only here is decided what of it is printed: text 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -107,8 +108,20 @@ def _print_json(value: object, to: TextIO) -> None:
 
 
 def _plain(value: object) -> Any:
-    """A value as JSON has it."""
-    return msgspec.to_builtins(value, str_keys=True, enc_hook=_unfolded)
+    """A value as JSON has it: of a float that is no number its name, as a text, as null says that there is no value."""
+    return _named(msgspec.to_builtins(value, str_keys=True, enc_hook=_unfolded))
+
+
+def _named(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _named(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_named(each) for each in value]
+        case float() if not math.isfinite(value):
+            return json.dumps(value)
+        case _:
+            return value
 
 
 def _unfolded(value: object) -> object:

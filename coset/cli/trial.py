@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import msgspec
-import pyarrow as pa
-
 from coset.batches.step_rows import Sample, step_rows
 from coset.batches.tables.first_rows import FirstRows, first_rows
 from coset.cli import pipelines
@@ -52,7 +49,7 @@ def step(named: str, name: str | None, sample: Sample, most: int) -> Answer:
     left_out = f", the first {most:,} by their columns" if found.of > most else ""
     title = f"Step {name}: {many(found.of, 'row')}{left_out}"
     table = Table(title, found.rows.column_names, [list(row.values()) for row in found.rows.to_pylist()])
-    value = {"step": name, "rows": _decoded(found.rows)}
+    value = {"step": name, "rows": found.rows.to_pylist()}
     figures = {"of": found.of, "looked": found.looked, "landed": found.landed}
     return Answer(value | figures, [table, f"Looked at {looked}. Nothing is stored"])
 
@@ -96,11 +93,7 @@ def _tables(named: str, table: str | None) -> list[str]:
 
 
 def _plain(found: FirstRows | None) -> dict[str, object]:
-    """The rows as JSON has them, where a float that is no number is null."""
+    """The rows for programs."""
     if found is None:
         return {"version": None, "rows": 0, "first": []}
-    return {"version": found.version, "rows": found.of, "first": _decoded(found.rows)}
-
-
-def _decoded(rows: pa.Table) -> object:
-    return msgspec.json.decode(msgspec.json.encode(rows.to_pylist()))
+    return {"version": found.version, "rows": found.of, "first": found.rows.to_pylist()}

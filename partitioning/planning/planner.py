@@ -13,7 +13,7 @@ from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.allowance import Allowance
 from partitioning.model.gaps import Explained
-from partitioning.model.graph import gives_what_is_over
+from partitioning.model.graph import Graph, gives_what_is_over
 from partitioning.model.locality import Locality
 from partitioning.model.measures import ask_when
 from partitioning.model.offsets import OffsetRange
@@ -22,7 +22,7 @@ from partitioning.model.plan import OFFENDERS_TOLD, Plan, PlannedStream, StateIn
 from partitioning.model.read_ends import NOTHING, Ends, Forgotten
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered
-from partitioning.model.watermarks import EventTime
+from partitioning.model.watermarks import EventTime, LatestTimes, Watermark
 from partitioning.planning.arrivals import arrivals
 from partitioning.planning.beginnings import settled
 from partitioning.planning.check import check_plan
@@ -150,7 +150,7 @@ def plan_arrived(
         forgotten=tuple(forgotten) or UNSET,
         anew=begin.anew or UNSET,
         on=begin.on or UNSET,
-        day_end=UNSET if day_end is None or not _goes_by_times(pipeline) else day_end,
+        day_end=UNSET if day_end is None or not goes_by_times(pipeline.graph) else day_end,
         as_of=UNSET if as_of is None or not (marks or ask_when(pipeline.writes)) else as_of,
         watermarks=marks or UNSET,
     )
@@ -161,21 +161,32 @@ def plan_arrived(
 
 
 def _closes_something(pipeline: Pipeline, streams: tuple[PlannedStream, ...], basis: PriorBatches) -> bool:
-    """Whether the watermark has moved on for a step that gives what is over, so that a batch without records has
-    something to give."""
+    """Whether a batch without records has something to give, as the watermark has moved on for a step that gives what
+    is over; or to note, as a partition that held it back is quiet from now on."""
     published, kept = basis.get("published"), basis.get("kept")
     if published is None or not gives_what_is_over(pipeline.steps):
         return False
     marks = watermarks(streams, published, kept.times if kept else (), basis.get("as_of"))
     steps = with_watermarks(pipeline.graph, marks, published).steps
     waiting = (step.state.watermark for step in steps if step.state and step.state.waits is not None)
-    return any(passed and passed.now != passed.before for passed in waiting)
+    if any(passed and passed.now != passed.before for passed in waiting):
+        return True
+    return any(_falls_quiet(mark, published.watermark(mark.stream)) for mark in marks)
 
 
-def _goes_by_times(pipeline: Pipeline) -> bool:
+def _falls_quiet(mark: Watermark, before: Watermark | None) -> bool:
+    """Whether this is the first plan without a new record in the partition that holds the watermark back. It is idle so
+    long after this plan, once that is stored."""
+    slowest = mark.slowest
+    if before is None or slowest is None or mark.quiet[slowest] is None:
+        return False
+    return LatestTimes(mark.stream, before.quiet).of(slowest) is None
+
+
+def goes_by_times(graph: Graph) -> bool:
     """Whether a step keeps records for a time, or a stream has a watermark."""
-    timed = any(isinstance(stream.time, EventTime) for stream in pipeline.streams)
-    return timed or any(step.state and step.state.microseconds for step in pipeline.steps)
+    timed = any(isinstance(stream.time, EventTime) for stream in graph.streams)
+    return timed or any(step.state and step.state.microseconds for step in graph.steps)
 
 
 def _key_sample(plan: Plan) -> int:

@@ -13,8 +13,10 @@ from deltalake import DeltaTable
 
 from coset.batches import planning, steps
 from coset.batches.attempt import Attempt
+from coset.batches.backfills import actions
 from coset.batches.progress import PipelineProgress
 from coset.batches.ref import BatchRef
+from coset.batches.runners.local import Local
 from coset.cli.metrics import metrics
 from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
@@ -25,7 +27,7 @@ from partitioning.errors import Refused
 from partitioning.model.artefact import Role
 from spark_jobs.tables.table_schema import folder
 from tests.landed import land_table
-from tests.running import run_and_publish_unjudged, task_receipts
+from tests.running import run_and_publish_unjudged, silently, task_receipts
 
 DAY = timedelta(days=1)
 NOW = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
@@ -43,6 +45,7 @@ class Clicks:
 
     def __init__(self, store: Store, ahead: timedelta = DAY) -> None:
         self.store = store
+        self.timed = True
         self._source = f"{store.root}/topics"
         self._ahead = ahead
 
@@ -50,6 +53,10 @@ class Clicks:
     def pipeline(self) -> Pipeline:
         pipeline = Pipeline("timed", source=self._source)
         clicks, views = (pipeline.stream(name, key="k", partitions=4) for name in ("clicks", "views"))
+        if not self.timed:
+            clicks.select("id, seen", name="clicked").write("clicked")
+            views.select("id, seen", name="viewed").write("viewed")
+            return pipeline
         spans: dict[str, Any] = {"within": DAY, "keep": 2 * DAY, "ahead": self._ahead}
         time = "seen::TIMESTAMP"
         clicks.distinct("id", time=time, name="once", **spans).select("id, seen").write("once")
@@ -155,11 +162,26 @@ def test_what_an_earlier_version_kept_of_a_time_that_jumped_counts_no_more_than_
     clicks = Clicks(store)
     with monkeypatch.context() as earlier:
         # Plans of earlier versions say no day, and bound nothing.
-        earlier.setattr(planning, "_day_end", lambda: None)
+        earlier.setattr(planning, "end_of_day", lambda: None)
         clicks.batch([("a", 1, at(NOW)), ("b", 2, at(JUMP))])
     clicks.batch([("a", 1, at(NOW)), ("a", 3, at(NOW))])
     clicks.batch([("a", 3, at(NOW))])
     assert clicks.rows("once") == [("a", 1), ("a", 3), ("b", 2)]
+
+
+def test_one_time_that_jumps_lets_no_duplicates_pass_where_a_backfill_brings_the_step(
+    store: Store, tmp_path: Path
+) -> None:
+    clicks = Clicks(store)
+    clicks.timed = False
+    clicks.batch([("a", 1, at(NOW)), ("a", 2, at(JUMP))])
+    clicks.batch([("a", 1, at(NOW))])
+    clicks.timed = True
+    backfill = actions.begin(clicks.pipeline, store, actions.Asked(0, None, Settings()))
+    with Local(processes=1) as runner:
+        actions.run(clicks.pipeline, store, backfill, runner, tmp_path, silently)
+    actions.swap(store, backfill, actions.review(store, backfill).digest, "the step is new")
+    assert clicks.rows("once") == [("a", 1), ("a", 2)]
 
 
 def test_what_the_next_batch_cannot_read_is_not_written(store: Store) -> None:
@@ -188,8 +210,8 @@ def test_what_is_kept_of_days_to_come_is_there_when_they_have_come(
     soon = NOW + 20 * DAY
     clicks.batch([("a", 1, at(soon))])
     clicks.batch([("c", 3, at(NOW))])
-    day_end = planning._day_end()
-    monkeypatch.setattr(planning, "_day_end", lambda: day_end + 20 * 86_400 * 10**6)
+    day_end = planning.end_of_day()
+    monkeypatch.setattr(planning, "end_of_day", lambda: day_end + 20 * 86_400 * 10**6)
     clicks.batch([("b", 2, at(soon + DAY / 2))])
     clicks.batch([("a", 1, at(soon))], [("a", 9, at(soon))])
     assert clicks.rows("once") == [("a", 1), ("b", 2), ("c", 3)]

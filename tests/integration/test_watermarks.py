@@ -37,8 +37,9 @@ A, B = (next(k for k in "abcdefgh" if placement_hash(k) % PARTITIONS == number) 
 class Clicks:
     """Batches of clicks: each a key and a minute after noon."""
 
-    def __init__(self, store: Store, **time: object) -> None:
+    def __init__(self, store: Store, *, windows: bool = False, **time: object) -> None:
         self.store = store
+        self._windows = windows
         self._source = f"{store.root}/topics"
         self._time = {"time": "seen::TIMESTAMP", "late": 2 * MINUTE, **time}
 
@@ -47,6 +48,8 @@ class Clicks:
         pipeline = Pipeline("timed", source=self._source)
         clicks = pipeline.stream("clicks", key="k", partitions=PARTITIONS, **self._time)  # type: ignore[arg-type]
         clicks.distinct("id", time="seen::TIMESTAMP", within=10 * MINUTE, name="once").write("once")
+        if self._windows:
+            clicks.windows("count(*) AS n", time="seen::TIMESTAMP", every=10 * MINUTE, name="tens").write("tens")
         return pipeline
 
     def land(self, *clicks: tuple[str, object]) -> None:
@@ -66,6 +69,11 @@ class Clicks:
         ref = self.plan(*clicks, scheme=scheme)
         run_and_publish_unjudged(ref)
         return mark_of(ref)
+
+    @property
+    def idle(self) -> bool:
+        """Whether the next run has nothing to do."""
+        return steps.plan(self.pipeline, self.store.root, Settings())[0] is None
 
     @property
     def after(self) -> Watermark:
@@ -97,7 +105,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The minute at which batches are planned, which the test may put forward."""
     now = [int((NOON + 60 * MINUTE).replace(tzinfo=UTC).timestamp()) * 10**6]
     monkeypatch.setattr(planning, "_minute", lambda: now[0])
-    monkeypatch.setattr(planning, "_day_end", lambda: -(-now[0] // (86_400 * 10**6)) * 86_400 * 10**6)
+    monkeypatch.setattr(planning, "end_of_day", lambda: -(-now[0] // (86_400 * 10**6)) * 86_400 * 10**6)
     return now
 
 
@@ -143,6 +151,18 @@ def test_a_pause_of_the_pipeline_makes_no_partition_idle(store: Store, clock: li
     clock[0] += 300 * 60 * 10**6
     second = clicks.batch((A, 100))
     assert (minute(second.time), second.idle) == (3, ())
+
+
+def test_all_are_idle_in_the_end_also_if_the_last_records_moved_nothing(store: Store, clock: list[int]) -> None:
+    clicks = Clicks(store, idle=30 * MINUTE, windows=True)
+    clicks.batch((A, 5), (A, 50), (B, 5), (B, 20))
+    clicks.batch()
+    clicks.batch((A, 51), (B, 19))
+    clicks.batch()
+    assert clicks.idle
+    clock[0] += 30 * 60 * 10**6
+    assert minute(clicks.batch().time) == 49
+    assert clicks.idle
 
 
 def test_the_times_of_new_records_count_when_the_clock_was_set_back(store: Store, clock: list[int]) -> None:

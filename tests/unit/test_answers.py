@@ -38,6 +38,17 @@ def test_programs_get_the_value_and_nothing_else(capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out) == {"share": "1/3", "late": [1, 2], "plan": {"batch": 7}}
 
 
+def test_programs_get_a_float_that_is_no_number_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with printed(OutputForm(as_json=True)):
+        answer(Answer([{"v": float("nan")}, {"v": [float("-inf"), -0.0]}, {"v": None}]))
+
+    def never(name: str) -> None:
+        pytest.fail(f"{name} is not JSON")
+
+    found = json.loads(capsys.readouterr().out, parse_constant=never)
+    assert found == [{"v": "NaN"}, {"v": ["-Infinity", -0.0]}, {"v": None}]
+
+
 @pytest.mark.parametrize("as_json", [False, True])
 def test_what_is_wrong_is_told_after_the_answer(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
     with printed(OutputForm(as_json)):

@@ -11,7 +11,7 @@ from coset.batches.balances import balance
 from coset.batches.code import with_code
 from coset.batches.ends import ends_before
 from coset.batches.history import replayed, statistics
-from coset.batches.planning import kept_by, result_columns
+from coset.batches.planning import end_of_day, kept_by, result_columns
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.commands import BackfillAsking
@@ -23,7 +23,8 @@ from partitioning.model.graph import Mode
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import Plan, PlannedStream
 from partitioning.model.streams import Column
-from partitioning.planning.planner import plan_arrived
+from partitioning.planning.beginnings import graph_of
+from partitioning.planning.planner import goes_by_times, plan_arrived
 from partitioning.values import replace
 from spark_jobs.sql.left_columns import with_columns
 
@@ -61,7 +62,7 @@ def planned_again(
         statistics=statistics(Attempt.published(Ledger(ledger.store, before.pipeline), before)) if before else None,
         kept=kept_by(source, before) if before else None,
         named=ledger.pipeline,
-        day_end=stored.day_end if isinstance(stored.day_end, int) else None,
+        day_end=_day_end(stored),
         as_of=stored.as_of if isinstance(stored.as_of, int) else None,
     )
     plan = with_code(with_columns(plan))
@@ -86,6 +87,13 @@ def _from_before(finding: Finding, pipeline: str, batch: int) -> Finding:
     parts = finding.next if isinstance(finding.next, tuple) else (finding.next,)
     again = BackfillAsking(pipeline, batch, repaired=True)
     return replace(finding, where=f"{finding.where}, batch {batch}", next=(*parts, *landed, again))
+
+
+def _day_end(stored: Plan) -> int | None:
+    """The end of the day by which a batch goes: of its own, or of this one if it did not go by times at first."""
+    if isinstance(stored.day_end, int):
+        return stored.day_end
+    return None if goes_by_times(graph_of(stored)) else end_of_day()
 
 
 def _lost(ledger: Ledger) -> list[OffsetRange]:
