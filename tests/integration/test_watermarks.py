@@ -37,7 +37,7 @@ A, B = (next(k for k in "abcdefgh" if placement_hash(k) % PARTITIONS == number) 
 class Clicks:
     """Batches of clicks: each a key and a minute after noon."""
 
-    def __init__(self, store: Store, *, windows: bool = False, **time: object) -> None:
+    def __init__(self, store: Store, *, windows: object = False, **time: object) -> None:
         self.store = store
         self._windows = windows
         self._source = f"{store.root}/topics"
