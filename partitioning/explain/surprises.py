@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import assert_never
 
 from partitioning.model.graph import Op, Step, waiting
-from partitioning.model.plan import Plan, StateInput
+from partitioning.model.plan import ExchangeInput, Plan, StateInput
 from partitioning.model.reasons import OwnTasks
 from partitioning.model.statistics import Statistics
 from partitioning.model.watermarks import EventTime
@@ -17,6 +18,9 @@ from partitioning.values import Value
 
 # A key with this share of a stream's records is nearly the only one; of fewer records nothing can be said.
 _NEARLY_ALL, _ENOUGH = Fraction(9, 10), 1_000
+_AGGREGATES = {Op.AGGREGATE, Op.COGROUP, Op.COMBINE}
+_OF_ORDER = re.compile(r"\b(list|array_agg|string_agg|group_concat|first|last|any_value)\s*\(", re.IGNORECASE)
+_SAYS_ORDER = re.compile(r"\bORDER\s+BY\b", re.IGNORECASE)
 
 
 class JoinsATable(Value, frozen=True, tag="joins a table", tag_field="surprise"):
@@ -58,7 +62,14 @@ class NeverLate(Value, frozen=True, tag="never late", tag_field="surprise"):
     streams: tuple[str, ...]
 
 
-Surprise = JoinsATable | JoinsInABatch | OnlyGrows | OneKey | NeverLate
+class OrderMatters(Value, frozen=True, tag="order matters", tag_field="surprise"):
+    """The step calls these functions, whose result depends on the order of records, on records that were moved."""
+
+    step: str
+    functions: tuple[str, ...]
+
+
+Surprise = JoinsATable | JoinsInABatch | OnlyGrows | OneKey | NeverLate | OrderMatters
 
 
 def surprises(plan: Plan, last: Statistics | None = None) -> tuple[Surprise, ...]:
@@ -69,7 +80,7 @@ def surprises(plan: Plan, last: Statistics | None = None) -> tuple[Surprise, ...
     joins = [found for step in steps.values() if step.op is Op.JOIN if (found := _join(step, steps, tables))]
     growing = (step for step in steps.values() if _grows(step))
     grown = (OnlyGrows(_as_written(step.name, steps), step.op, kept.get(step.name)) for step in growing)
-    return (*joins, *_never_late(plan, steps), *grown, *_one_key(plan, last))
+    return (*joins, *_order_matters(plan, steps), *_never_late(plan, steps), *grown, *_one_key(plan, last))
 
 
 def surprises_section(plan: Plan, last: Statistics | None) -> Iterator[Section]:
@@ -90,6 +101,30 @@ def _join(step: Step, steps: Mapping[str, Step], tables: set[str]) -> Surprise |
             _as_written(step.name, steps), tuple(dict.fromkeys(name for names in streams for name in names))
         )
     return JoinsATable(_as_written(step.name, steps), whole) if whole else None
+
+
+def _order_matters(plan: Plan, steps: Mapping[str, Step]) -> Iterator[OrderMatters]:
+    """The steps that aggregate what was moved by functions of its order, which depends on the tasks."""
+    moved = (stage for stage in plan.stages if any(isinstance(read, ExchangeInput) for read in stage.inputs))
+    for step in (step for stage in moved if not stage.repeats for step in stage.steps):
+        if step.op in _AGGREGATES and (called := tuple(dict.fromkeys(_unordered(step.expressions)))):
+            yield OrderMatters(_as_written(step.name, steps), called)
+
+
+def _unordered(expressions: Iterable[str]) -> Iterator[str]:
+    """The functions of the order of records that are called without an ORDER BY.
+
+    >>> list(_unordered(["list(a ORDER BY b), FIRST(max(c)) AS d", "list_value(a)"]))
+    ['first']
+    """
+    for text in expressions:
+        for call in _OF_ORDER.finditer(text):
+            depth, end = 1, call.end()
+            while depth and end < len(text):
+                depth += {"(": 1, ")": -1}.get(text[end], 0)
+                end += 1
+            if not _SAYS_ORDER.search(text, call.end(), end):
+                yield call[1].lower()
 
 
 def _never_late(plan: Plan, steps: Mapping[str, Step]) -> Iterator[NeverLate]:
@@ -173,6 +208,11 @@ def _row(found: Surprise) -> tuple[str, str, str]:
                 "or declare one side as a table"
             )
             return f"step {found.step}", what, then
+        case OrderMatters():
+            what = (
+                f"it calls {' and '.join(found.functions)} of records that were moved: their order depends on the tasks"
+            )
+            return f"step {found.step}", what, "say the order, as in list(page ORDER BY at, id), or use min and max"
         case NeverLate():
             what = (
                 f"it gives what is over once, and by declaration no record of {' and '.join(found.streams)} is late: "

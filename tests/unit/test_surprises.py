@@ -14,6 +14,7 @@ from partitioning.explain.surprises import (
     NeverLate,
     OneKey,
     OnlyGrows,
+    OrderMatters,
     Surprise,
     surprises,
     surprises_section,
@@ -50,6 +51,15 @@ def test_joins_that_depend_on_when_batches_run_are_told_and_no_others() -> None:
     views.join_within(clicks, "1 AS one", times=("dep_delay", "dep_delay"), within=hour, name="near").write("c")
     views.aggregate("count(*) AS n", name="counted").join(views, "1 AS one", name="itself").write("d")
     assert told(pipeline) == (JoinsATable("with_user", ("users",)), JoinsInABatch("both", ("views", "clicks")))
+
+
+def test_what_depends_on_the_order_of_moved_records_is_told_unless_the_order_is_said() -> None:
+    pipeline, views, clicks, _ = streams()
+    views.aggregate("any_value(dep_delay) AS d", name="lies_as_it_came").write("a")
+    by_page = clicks.select("dep_delay, tailnum AS page").rekey("page", name="by_page")
+    by_page.aggregate("list(dep_delay ORDER BY abs(dep_delay)) AS d, max(dep_delay) AS m", name="said").write("b")
+    by_page.aggregate("list(dep_delay) AS d, First(abs(dep_delay)) AS f, list(1) AS l", name="unsaid").write("c")
+    assert told(pipeline) == (OrderMatters("unsaid", ("list", "first")),)
 
 
 def test_a_state_that_nothing_is_removed_from_is_told() -> None:
