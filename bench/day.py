@@ -72,7 +72,7 @@ COUNTED = (
 WORK, TASK, DRIVER, SUBMIT = 5.45 / 346e6, 0.048, 0.012, 10.0
 
 
-# So many more reads a landed file of more than 1 MiB takes, with one row group: its size and etag, twice, and the
+# So many more reads a landed file of more than 4 MiB takes, with one row group: its size and etag, twice, and the
 # footer and the row group apart.
 _LARGE = 4
 

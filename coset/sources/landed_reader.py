@@ -34,6 +34,8 @@ _UNREAD = "the file cannot be read"
 # A file of at most so many bytes is fetched as a whole when it is opened, as long as all of a task are together no more
 # than that.
 _SMALL, _TOGETHER = 1 << 20, 16 << 20
+# One of at most so many is fetched as a whole when it is read: requests for its parts take longer.
+_AT_ONCE = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class _Pinned:
     """An open file, as it was planned."""
 
     file: InputFile
+    handle: pa.NativeFile
     landed: LandedFile
 
 
@@ -102,7 +105,7 @@ class LandedReader:
             for file in planned.files:
                 try:
                     handle = self._open_as_planned(file)
-                    pinned.append(_Pinned(file, open_landed(self._declared, handle, file.start)))
+                    pinned.append(_Pinned(file, handle, open_landed(self._declared, handle, file.start)))
                 except Refused as refusal:
                     findings.extend(refusal.findings)
             opened.append((planned, pinned))
@@ -112,7 +115,14 @@ class LandedReader:
 
     def _records(self, planned: PlannedPartition, pinned: _Pinned, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with self._reading(pinned.file):
-            yield from pinned.landed.batches(columns, planned.start, planned.end)
+            yield from self._fetched(pinned).batches(columns, planned.start, planned.end)
+
+    def _fetched(self, pinned: _Pinned) -> LandedFile:
+        """The file, with its content if one request is to bring it."""
+        file, handle = pinned.file, pinned.handle
+        if isinstance(handle, pa.BufferReader) or file.size > _AT_ONCE:
+            return pinned.landed
+        return open_landed(self._declared, pa.BufferReader(handle.read_at(file.size, 0)), file.start)
 
     @contextmanager
     def _reading(self, file: InputFile) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -37,6 +38,15 @@ class Batch:
             self._known[name] = work_out()
         known: T = self._known[name]
         return known
+
+
+def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The same batches. Each is read while the one before is worked on."""
+    with ThreadPoolExecutor(1) as thread:
+        following = thread.submit(next, batches, None)
+        while (batch := following.result()) is not None:
+            following = thread.submit(next, batches, None)
+            yield batch
 
 
 class Reader(Protocol):

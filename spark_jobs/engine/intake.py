@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from coset.sources.reader import Batch, Reader
+from coset.sources.reader import Batch, Reader, ahead
 from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.plan import PlannedPartition
@@ -107,20 +106,18 @@ def of_rows(records: pa.RecordBatch, rows: np.ndarray | None) -> pa.RecordBatch:
 class Intake:
     """The records of one input that the task takes, inspected while they are read.
 
-    DuckDB reads it once, through Arrow's stream interface. `drain` reads what DuckDB did not, so that receipts are of
-    the whole planned range. `error` is the error of reading, which DuckDB would pass on as text only. Several tasks may
-    share the reader; `read_together` reads for them.
+    DuckDB reads its `stream` once. `drain` reads what DuckDB did not, so that receipts are of the whole planned range.
+    `error` is the error of reading, which DuckDB would pass on as text only. Several tasks may share the reader;
+    `read_together` reads for them.
     """
 
     def __init__(self, order: Order, ordered: Ordered, reader: Reader, inspect: Inspect = Proved) -> None:
         self.ordered = ordered
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.inspections = {planned.partition: inspect(order, ordered, planned) for planned in ordered.partitions}
         self._reader = reader
         self._columns = _columns_read(order, ordered)
         self._numbered = isinstance(ordered, OrderedStream) and _names_partition(order)
-        self._given_out = False
-        self._reading = Lock()
         self._batches: Iterator[pa.RecordBatch] = iter(())
         if not self.empty:
             numbers = [pa.field(PARTITION, pa.int32())] if self._numbered else []
@@ -149,15 +146,10 @@ class Intake:
         """The figures of each partition."""
         return tuple(inspection.receipt() for inspection in self.inspections.values())
 
-    def __arrow_c_schema__(self) -> Any:
-        return self.schema.__arrow_c_schema__()
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        # A second reader would silently find nothing.
-        if self._given_out:
-            raise RuntimeError(f"{self.ordered.name} is read twice")
-        self._given_out = True
-        return pa.RecordBatchReader.from_batches(self.schema, self._guarded()).__arrow_c_stream__(requested_schema)
+    def stream(self) -> Any:
+        """The records as Arrow's C stream, which DuckDB refuses to read twice. Given an object with such a stream
+        instead, it would have PyArrow read far ahead, in threads that hand all records over to its own."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._guarded()).__arrow_c_stream__()
 
     def _guarded(self) -> Iterator[pa.RecordBatch]:
         while (batch := self._next()) is not None:
@@ -165,13 +157,11 @@ class Intake:
 
     def _next(self) -> pa.RecordBatch | None:
         """The next batch. An error is kept, because DuckDB passes on only its text."""
-        # DuckDB's threads may read ahead after the end of their query.
-        with self._reading:
-            try:
-                return next(self._batches, None)
-            except Exception as error:
-                self.error = error
-                raise
+        try:
+            return next(self._batches, None)
+        except BaseException as error:
+            self.error = error
+            raise
 
     @property
     def needed(self) -> Sequence[str]:
@@ -189,7 +179,7 @@ class Intake:
         self._batches = batches
 
     def _read(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._reader.batches(self.needed):
+        for batch in ahead(self._reader.batches(self.needed)):
             records = self.taken(batch)
             if records is not None:
                 yield records
@@ -246,7 +236,7 @@ def read_together(intakes: Sequence[Intake], reader: Reader, folder: Path) -> No
         for number, intake in enumerate(intakes):
             file = open_files.enter_context(pa.OSFile(str(folder / f"{number}.arrow"), "wb"))
             writers.append(open_files.enter_context(pa.ipc.new_stream(file, intake.schema)))
-        for batch in reader.batches(columns):
+        for batch in ahead(reader.batches(columns)):
             for intake, writer in zip(intakes, writers, strict=True):
                 records = intake.taken(batch)
                 if records is not None:

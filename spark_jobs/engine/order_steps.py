@@ -202,7 +202,7 @@ class Steps(Relations):
             return f"SELECT {nulls} WHERE false"
         # No stream can have a name with `@`.
         raw = f"{intake.ordered.name}@read"
-        self._connection.register(raw, intake)
+        self._connection.register(raw, intake.stream())
         return f"SELECT {cast(columns)} FROM {quote(raw)}"
 
 

@@ -33,6 +33,11 @@ class Claims:
     private: bool = False
     hides: bool = False
 
+    @property
+    def owned_where_placed(self) -> bool:
+        """Whether the task owns each key that hashes to the partition: `partitions` is a multiple of `cosets`."""
+        return self.placed and self.partitions % self.cosets == 0 and self.partition % self.cosets in self.owned
+
     @classmethod
     def of(cls, order: Order, ordered: Ordered, planned: PlannedPartition | LeftPartition) -> Claims:
         """The claims of `order` about one partition of an input."""

@@ -82,7 +82,8 @@ class Proof:
         if claims.placed and not batch.once(place, lambda: all_among(seen.hashes, home)):
             return False
         taken = seen.hashes if seen.rows is None else seen.hashes[seen.rows]
-        if claims.owned and not _all_owned(taken, np.uint64(claims.cosets), self._owned):
+        doubtful = claims.owned and not claims.owned_where_placed
+        if doubtful and not _all_owned(taken, np.uint64(claims.cosets), self._owned):
             return False
         self._reached = batch.reached
         self._counts[[_READ, _TAKEN]] += len(seen.hashes), len(taken)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -88,3 +89,22 @@ def test_tasks_that_read_together_look_at_a_file_once_and_the_audit_at_none(stor
     proxy.spoil("answer lost", "HEAD|GET", "/topics/|prefix=.*topics/", times=0)
     steps.audit(ref)
     assert proxy.heal() == 1
+
+
+def test_what_is_read_of_a_file_of_some_megabytes_comes_by_one_request(store: Store, proxy: FaultProxy) -> None:
+    source = f"{store.root}/topics"
+    random = np.random.default_rng(1)
+    table = pa.table(
+        {"tailnum": ["N1"] * 900, "delay": range(900), "told": [random.bytes(1500).hex() for _ in range(900)]}
+    )
+    land_table(table, "flights", source, key="tailnum", partitions=1, files=1)
+    pipeline = Pipeline("delays", source=source)
+    pipeline.stream("flights", key="tailnum", partitions=1).aggregate("sum(delay) AS delay").write("delays")
+    ref, _ = steps.plan(pipeline, store.root)
+    assert ref is not None
+    (file,) = files_of(ref)
+    assert 1 << 20 < file.size < 4 << 20
+    proxy.spoil("answer lost", "GET", "/topics/", times=0)
+    run_groups(ref)
+    # The columns come before, with the footer.
+    assert proxy.heal() == 2

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+from collections.abc import Iterator
+from threading import Event, get_ident
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 from coset.sources.copies import Copies
 from coset.sources.files import Files
-from coset.sources.reader import Batch
+from coset.sources.reader import Batch, ahead
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from spark_jobs.engine.intake import Inspect, Intake, Proved
-from spark_jobs.engine.kernel import TaskEnvironment, reader
+from spark_jobs.engine.kernel import TaskEnvironment, reader, run_orders
+from spark_jobs.engine.task_database import connect
 from tests.activity import VIEWS, activity, land, order_for, plan_for
 
 
@@ -32,28 +34,42 @@ def intake_of_views(plan: Plan, store: Store, inspect: Inspect = Proved) -> Inta
     return Intake(order, views, reader(order, views, TaskEnvironment(Files(), Copies(None))), inspect)
 
 
-def test_what_sql_is_still_reading_when_the_rest_is_drained_is_read_once(store: Store, source: str) -> None:
+def test_sql_reads_each_record_once_in_the_thread_of_its_task(store: Store, source: str) -> None:
     land(source)
-    reading, go_on = Event(), Event()
+    seen = set[int]()
 
-    class Slow(Proved):
+    class Seen(Proved):
         def records(self, batch: Batch) -> pa.RecordBatch:
-            reading.set()
-            assert go_on.wait(60)
+            seen.add(get_ident())
             return super().records(batch)
 
-    intake = intake_of_views(plan_for(activity(source), "tasks(1)"), store, Slow)
-    with ThreadPoolExecutor(2) as threads:
-        ahead = threads.submit(pa.RecordBatchReader.from_stream(intake).read_next_batch)
-        assert reading.wait(60)
-        drained = threads.submit(intake.drain)
-        go_on.set()
-        drained.result()
-        assert ahead.result().num_rows > 0
+    intake = intake_of_views(plan_for(activity(source), "tasks(1)"), store, Seen)
+    with connect() as connection:
+        connection.register("views", intake.stream())
+        assert connection.sql("SELECT count(*) FROM views").fetchall() == [(VIEWS.num_rows,)]
+        assert seen == {get_ident()}
+        with pytest.raises(duckdb.InvalidInputException, match="already been consumed"):
+            connection.sql("SELECT count(*) FROM views").fetchall()
+    intake.drain()
     assert sum(receipt.taken for receipt in intake.receipts()) == VIEWS.num_rows
 
 
-def test_an_error_while_sql_reads_ahead_is_raised_when_the_rest_is_drained(store: Store, source: str) -> None:
+def test_a_batch_is_read_while_the_one_before_is_worked_on() -> None:
+    reading = Event()
+
+    def batches() -> Iterator[Batch]:
+        for number in range(3):
+            if number:
+                reading.set()
+            yield Batch(0, number, number + 1, "", pa.record_batch({"offset": [number]}))
+
+    read = ahead(batches())
+    first = next(read)
+    assert reading.wait(60)
+    assert [batch.first for batch in (first, *read)] == [0, 1, 2]
+
+
+def test_an_error_while_sql_reads_is_raised_when_the_rest_is_drained(store: Store, source: str) -> None:
     land(source)
 
     class Failing(Proved):
@@ -61,7 +77,21 @@ def test_an_error_while_sql_reads_ahead_is_raised_when_the_rest_is_drained(store
             raise Refused(Finding(Kind.RECORD, "it is broken", batch.where, "land it again"))
 
     intake = intake_of_views(plan_for(activity(source), "tasks(1)"), store, Failing)
-    with pytest.raises(pa.ArrowException, match="it is broken"):
-        pa.RecordBatchReader.from_stream(intake).read_next_batch()
+    with connect() as connection:
+        connection.register("views", intake.stream())
+        with pytest.raises(duckdb.Error, match="it is broken"):
+            connection.sql("SELECT count(*) FROM views").fetchall()
     with pytest.raises(Refused, match="it is broken"):
         intake.drain()
+
+
+def test_who_interrupts_a_task_while_sql_reads_ends_it(store: Store, source: str) -> None:
+    land(source)
+
+    class Interrupted(Proved):
+        def records(self, batch: Batch) -> pa.RecordBatch:
+            raise KeyboardInterrupt
+
+    order = order_for(plan_for(activity(source), "tasks(1)"), store, "views+clicks")
+    with pytest.raises(KeyboardInterrupt):
+        run_orders([order], inspect=Interrupted)
