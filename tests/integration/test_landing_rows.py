@@ -271,13 +271,13 @@ def test_a_table_without_a_batch_says_what_to_run(tmp_path: Path) -> None:
     ]
 
 
-def test_numbers_that_json_does_not_have_are_null(tmp_path: Path) -> None:
+def test_numbers_that_json_does_not_have_are_named(tmp_path: Path) -> None:
     file = pipeline(f"{tmp_path}/landing")
     pq.write_table(pa.table({"customer": ["ann", "bob"], "n": [float("nan"), float("inf")]}), "a.parquet")
     done("land", file, "orders", "a.parquet")
     done("run", file, *LOCAL)
     (told_of,) = json.loads(done("rows", file, "--json"), parse_constant=pytest.fail)
-    assert [row["n"] for row in told_of["first"]] == [None, None]
+    assert [row["n"] for row in told_of["first"]] == ["NaN", "Infinity"]
 
 
 LINES = ', format="json", columns={"customer": "VARCHAR", "n": "BIGINT", "price": "DECIMAL(20,2)", "day": "DATE"}'
