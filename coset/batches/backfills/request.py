@@ -27,7 +27,7 @@ def published_batches(ledger: Ledger, first: int, last: int | None) -> tuple[int
     last = newest if last is None else last
     if not 0 <= first <= last <= newest:
         there = f"batches 0 to {newest} are" if newest >= 0 else "no batch is"
-        asked = f"batches {first} to {last} were" if first < last else f"batch {first} was"
+        asked = f"batch {first} was" if first == last else f"batches {first} to {last} were"
         what = f"{asked} requested, but {there} published"
         raise Refused.of(
             Kind.BATCH_UNPUBLISHED,
