@@ -56,7 +56,7 @@ def main() -> int:
             rows.append(row)
             print(_line(row), flush=True)
     if asked.page:
-        load = f"{os.getloadavg()[2]:.0f}"
+        load = f"{os.getloadavg()[0]:.0f}"
         said = f"{asked.keys:,} keys, {os.cpu_count()} cores with a load of {load} while it ran:"
         head = ("| | CPU s | wall s | written |", "| --- | --: | --: | --: |")
         put(asked.page, "python -m bench.in_time", (said, "", *head, *map(_line, rows)))

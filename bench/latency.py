@@ -49,7 +49,7 @@ def main() -> int:
     asked = parser.parse_args()
     with counted() as s3, TemporaryDirectory() as folder:
         lines = [*_cold(s3, Path(folder)), *_imports(), *_resident(s3, Path(folder))]
-    load = f"{os.getloadavg()[2]:.0f}"
+    load = f"{os.getloadavg()[0]:.0f}"
     said = f"{_RECORDS:,} records in {running_totals.PARTITIONS} files, two tables, and totals that go on; "
     lines = [f"{said}{os.cpu_count()} cores with a load of {load} while it ran.", *lines]
     print("\n".join(lines))
