@@ -7,6 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,7 +32,15 @@ _SILENT = logging.getLogger("tests.kafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
+# A broker ends with the thread that started it. This one stays.
+_STAYS = ThreadPoolExecutor(1)
+
 Record = tuple[bytes | str | None, Any]
+
+
+def start_again(broker: KafkaServer) -> None:
+    """Start a broker that was stopped. A thread of a task may call this."""
+    _STAYS.submit(broker.start).result()
 
 
 def new_topic(kafka: KafkaServer, partitions: int = 2, **config: str) -> str:

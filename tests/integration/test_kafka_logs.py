@@ -35,6 +35,7 @@ from tests.kafka import (
     new_topic,
     produce,
     remove_before,
+    start_again,
     transactions,
     views,
 )
@@ -319,7 +320,7 @@ def test_a_broker_that_is_restarted_in_the_middle_is_waited_for(
         batches.append(batch.reached)
         if len(batches) == 3:
             kafka.stop()
-            kafka.start()
+            start_again(kafka)
 
     spoil_kernel(monkeypatch, restart)
     run_and_publish(ref, tmp_path)

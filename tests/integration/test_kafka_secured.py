@@ -35,7 +35,7 @@ from partitioning.errors import CosetError, Refused, Unreachable
 from spark_jobs.engine.take import Taken
 from tests import forked
 from tests.batches import rows
-from tests.kafka import TAILS, admin, counted, new_topic, produce, views
+from tests.kafka import TAILS, admin, counted, new_topic, produce, start_again, views
 from tests.real_batches import spoil_kernel
 from tests.running import run_and_publish, run_groups
 
@@ -216,7 +216,7 @@ def test_a_secured_broker_that_is_restarted_in_the_middle_is_waited_for(
         batches.append(batch.reached)
         if len(batches) == 3:
             secured.broker.stop()
-            secured.broker.start()
+            start_again(secured.broker)
 
     spoil_kernel(monkeypatch, restart)
     run_and_publish(ref, tmp_path)
