@@ -174,6 +174,18 @@ def test_a_batch_of_which_the_task_takes_what_is_anothers_is_not_as_claimed() ->
     assert not proof.note_unbroken(batch_of(GOOD), replace(unbroken, rows=None))
 
 
+def test_a_batch_that_lies_right_in_a_partition_of_anothers_keys_is_not_as_claimed() -> None:
+    order, read, planned = ordered()
+    batch, claims = batch_of(GOOD), Claims.of(order, read, planned)
+    unbroken = Take(order, read, planned).unbroken(batch)
+    assert unbroken is not None
+    assert claims.owned_where_placed
+    assert Proof(read, planned, claims).note_unbroken(batch, unbroken)
+    anothers = replace(claims, owned=(1,))
+    assert not anothers.owned_where_placed
+    assert not Proof(read, planned, anothers).note_unbroken(batch, unbroken)
+
+
 def test_no_batch_is_unbroken_of_which_a_record_may_have_to_be_left_out() -> None:
     order, read, planned = ordered(end=90)
     good = batch_of(GOOD[:90])

@@ -116,7 +116,6 @@ class Connect:
         with self._job(connected(self._address, self._token), name) as spark:
             sent = pieces(work, cores_of(spark))
             content = msgspec.msgpack.encode((sent, wanted, self._memory), order="deterministic")
-
             run = partial(run_orders, spark, sent, partial(self._answer, wanted=wanted))
 
             def tell(sentence: str) -> None:
