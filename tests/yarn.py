@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from xml.sax.saxutils import escape
 
 from coset.batches.runners import children
 from coset.batches.runners.ports import free_ports
-from coset.batches.runners.spark_settings import SPARK_HOME
+from coset.batches.runners.spark_settings import PYTHON, SPARK_HOME
 from demo.kafka_jars import jars_of, java
 from tests.small import until
 
@@ -56,6 +57,20 @@ class Yarn:
             "spark.executor.memory": "512m",
             "spark.executor.instances": "1",
         }
+
+    def driver_there(self, store: Mapping[str, str]) -> Mapping[str, str]:
+        """Settings with which a driver in YARN and its executors reach the store as their hosts do: by a file.
+
+        `store` is the environment of an S3 server.
+        """
+        file = self.folder / "credentials"
+        keys = (f"{name.lower()} = {store[name]}" for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
+        file.write_text("\n".join(("[default]", *keys)))
+        variables = {name: value for name, value in store.items() if "KEY" not in name}
+        variables["AWS_SHARED_CREDENTIALS_FILE"] = str(file)
+        whose = ("spark.yarn.appMasterEnv", "spark.executorEnv")
+        settings = {f"{each}.{name}": value for each in whose for name, value in variables.items()}
+        return {**self.settings, **settings, PYTHON: sys.executable, "spark.submit.deployMode": "cluster"}
 
     def applications(self) -> list[Mapping[str, Any]]:
         """What the resource manager says of each application."""

@@ -140,9 +140,13 @@ def settings_of(connection: Connection) -> dict[str, str]:
     """Spark's settings in the extra of a connection. Raises Refused for what nobody may give."""
     where = f"the connection {connection.conn_id}"
     if connection.extra_dejson.get("deploy-mode") == "cluster":
-        # Spark's own master takes no Python in it, and Airflow's provider hands this machine's variables to Kubernetes.
-        what = "deploy mode cluster puts the driver where neither the store's keys nor this Coset are"
-        then = "leave it out; for jobs that outlast their task, use a Spark server, such as sc://host:15002"
+        # Spark's own master takes no Python in it, Airflow's provider hands this machine's variables to Kubernetes, and
+        # asks YARN for what becomes of its driver where spark-submit would wait.
+        what = "its deploy-mode cluster puts the driver where neither the store's keys nor this Coset are"
+        then = (
+            "leave it out; on YARN, bring both and put spark.submit.deployMode in its conf; elsewhere use a Spark "
+            "server, such as sc://host:15002, for jobs that outlast their task"
+        )
         raise Refused.of(Kind.SETTING, what, where, then, connection=connection.conn_id)
     return checked(connection.extra_dejson.get("conf") or {}, where)
 

@@ -20,6 +20,7 @@ from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from spark_jobs.engine.location import ENVIRONMENT
 from tests.small import until, working
+from tests.yarn import yarn
 
 # Some seconds of DuckDB's time for a task, in little memory.
 SLOW = "sum(levenshtein(repeat(tailnum, 600), repeat(tailnum, 601))) AS work"
@@ -261,7 +262,22 @@ def test_a_connection_that_submits_in_deploy_mode_cluster_is_refused(monkeypatch
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_ELSEWHERE", json.dumps(connection))
     with pytest.raises(AirflowFailException, match="the connection spark_elsewhere") as caught:
         operator(planned(), "spark_elsewhere").execute(context())
-    assert "use a Spark server, such as sc://host:15002" in str(caught.value)
+    assert "spark.submit.deployMode in its conf; elsewhere use a Spark server, such as sc://host" in str(caught.value)
+
+
+@pytest.mark.long
+def test_a_connection_to_yarn_may_have_the_driver_there(tmp_path, monkeypatch, s3, capsys):
+    ref = planned()
+    with yarn(tmp_path) as hadoop:
+        monkeypatch.setenv("HADOOP_CONF_DIR", str(hadoop.configuration))
+        connection = {"conn_type": "spark", "host": "yarn", "extra": {"conf": hadoop.driver_there(s3.environment)}}
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_YARN", json.dumps(connection))
+        operator(ref, "spark_yarn").execute(context())
+        assert receipt(ref) is not None
+        operator(ref, "spark_yarn").execute(context(tries=2))
+        assert "nothing to do, attempt 0 has run" in capsys.readouterr().out
+        (application,) = hadoop.applications()
+    assert application["finalStatus"] == "SUCCEEDED"
 
 
 @pytest.mark.parametrize(

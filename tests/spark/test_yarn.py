@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import pytest
 
@@ -43,16 +42,8 @@ def hadoop(started: Yarn, monkeypatch: pytest.MonkeyPatch) -> Yarn:
 
 
 @pytest.fixture
-def driver_there(hadoop: Yarn, s3: S3Server, tmp_path: Path) -> Mapping[str, str]:
-    """The settings with which a driver in YARN and its executors reach the store as their hosts do, by a file."""
-    file, of_server = tmp_path / "credentials", s3.environment
-    keys = (f"{name.lower()} = {of_server[name]}" for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
-    file.write_text("\n".join(("[default]", *keys)))
-    variables = {name: value for name, value in of_server.items() if "KEY" not in name}
-    variables["AWS_SHARED_CREDENTIALS_FILE"] = str(file)
-    whose = ("spark.yarn.appMasterEnv", "spark.executorEnv")
-    settings = {f"{each}.{name}": value for each in whose for name, value in variables.items()}
-    return {**hadoop.settings, **settings, PYTHON: sys.executable, "spark.submit.deployMode": "cluster"}
+def driver_there(hadoop: Yarn, s3: S3Server) -> Mapping[str, str]:
+    return hadoop.driver_there(s3.environment)
 
 
 @pytest.mark.usefixtures("s3")
