@@ -52,6 +52,9 @@ commands_of = cache(get_command)
 for known_as in ("typer.main.get_command", "typer.testing._get_command"):
     pytest.MonkeyPatch().setattr(known_as, commands_of)
 
+# What a process has written outlives its end: only a machine that loses power needs more, and no test is one.
+pytest.MonkeyPatch().setattr(os, "fsync", lambda _: None)
+
 # To collect tests is to import everything, most of which stays: there is little garbage to look for in it.
 gc.set_threshold(100_000, 50, 100)
 

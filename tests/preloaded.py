@@ -6,6 +6,7 @@ Importing makes many objects that stay: the collector of garbage looks at none o
 from __future__ import annotations
 
 import gc
+import os
 from functools import cache
 from importlib import import_module
 
@@ -44,5 +45,7 @@ for name in _NAMES:
 # Typer makes all commands anew for each that runs.
 vars(typer.main)["get_command"] = cache(typer.main.get_command)
 typer.main.get_command(import_module("coset.cli.main").app)
+# As in the processes of the tests themselves: no machine loses power.
+vars(os)["fsync"] = lambda _: None
 gc.freeze()
 gc.enable()

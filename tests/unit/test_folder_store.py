@@ -48,6 +48,20 @@ def test_an_empty_store_makes_no_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.parametrize("put", ["put", "put_new"])
+def test_an_object_is_whole_and_on_the_disk_before_it_has_its_name(
+    put: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[tuple[int, bool]]()
+
+    def synced(descriptor: int) -> None:
+        seen.append((os.fstat(descriptor).st_size, (tmp_path / "a").exists()))
+
+    monkeypatch.setattr(os, "fsync", synced)
+    getattr(store_at(str(tmp_path)), put)("a", b"12345")
+    assert seen == [(5, False)]
+
+
 def test_what_a_killed_writer_left_is_no_object(tmp_path: Path) -> None:
     store = store_at(str(tmp_path))
     store.put("a/b", b"whole")
