@@ -119,6 +119,23 @@ def test_a_further_column_is_refused_rebuilt_and_gone_on_from(shop: Shop, name: 
     assert shop.rows() == expected(*BATCHES, range(1), counted=True)
 
 
+def test_a_step_whose_input_means_something_else_is_rebuilt_without_a_difference(shop: Shop) -> None:
+    shop.order(range(1))
+    shop.edit(("sum(abs(amount))::BIGINT AS worth", WORTH[1]), "totals")
+    refused = shop.typed("run")
+    assert refused.exit_code == 3
+    assert "--from 0 --cascade" in plain(refused)
+    shown = shop.done("backfill", "--from", "0", "--cascade")
+    assert "identical: 0 rows of 2 batches, and 120 that steps keep" in shown
+    assert "at version 3" in shop.done(*swap_that_is_named(shown))
+    assert "at version 4" in shop.done("undo", "0")
+    assert shop.typed("run").exit_code == 3
+    shop.done(*swap_that_is_named(shown))
+    shop.done("run")
+    assert shop.rows() == expected(*BATCHES, range(1), counted=False)
+    assert "it changes the state of totals, on which later batches, up to 2, depend" in plain(shop.typed("undo", "0"))
+
+
 def test_what_is_taken_back_is_gone_on_from_as_it_was(shop: Shop) -> None:
     shop.edit(COUNTED, "sums")
     shop.done(*swap_that_is_named(shop.done("backfill", "--from", "0", "--cascade")))

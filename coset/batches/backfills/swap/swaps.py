@@ -21,6 +21,7 @@ from partitioning.documents.store import Store
 from partitioning.errors import Conflict, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, Swap, SwapKind, Swapped
+from partitioning.planning.beginnings import beginnings, graph_of
 from partitioning.sections import many
 from partitioning.values import Value, replace
 
@@ -183,10 +184,11 @@ def _checked(
     findings = [
         cancelled_by(swap) for swap in decided if (swap.backfill, swap.turn) == (backfill.number, SwapKind.CANCEL)
     ]
-    findings += _blockers(store, backfill, comparison, to, Layers(store, backfill.pipeline, decided))
+    changed = comparison.kept_otherwise or _meant_otherwise(store, backfill, to, decided)
+    findings += _blockers(store, backfill, comparison, to, Layers(store, backfill.pipeline, decided), changed)
     if findings:
         raise Refused(*findings)
-    batches, keeps = backfill.batches, bool(comparison.kept_otherwise)
+    batches, keeps = backfill.batches, bool(changed)
     swap = Swap(
         backfill.pipeline,
         len(decided),
@@ -222,7 +224,7 @@ def _decide(store: Store, swap: Swap) -> None:
 
 
 def _blockers(
-    store: Store, backfill: Backfill, comparison: Comparison, to: SwapKind, layers: Layers
+    store: Store, backfill: Backfill, comparison: Comparison, to: SwapKind, layers: Layers, changed: Sequence[str]
 ) -> Iterator[Finding]:
     then = (Backfills(backfill.pipeline), " shows what counts")
     for batch in backfill.batches:
@@ -254,7 +256,6 @@ def _blockers(
                     backfill=backfill.name,
                     batch=batch,
                 )
-    changed = comparison.kept_otherwise
     if changed and (newest := newest_dependent(store, backfill.pipeline)) != backfill.batches[-1]:
         yield Finding.of(
             Kind.BACKFILL_LATER,
@@ -264,6 +265,28 @@ def _blockers(
             changed=changed,
             newest=newest,
         )
+
+
+def _meant_otherwise(store: Store, backfill: Backfill, to: SwapKind, decided: Sequence[Swap]) -> tuple[str, ...]:
+    """The steps that keep the same rows and mean something else in the backfill: only there the next batch continues.
+
+    Later batches that continued from these rows already may do so, so a swap leaves the state to them.
+    """
+    last = backfill.batches[-1]
+    if to is SwapKind.UNDO:
+        put = [swap for swap in decided if (swap.backfill, swap.turn) == (backfill.number, SwapKind.SWAP)]
+        if not put or not put[-1].keeps:
+            return ()
+        decided = decided[: put[-1].number]
+    elif newest_dependent(store, backfill.pipeline) != last:
+        return ()
+    before, now = (
+        state_ledger(store, backfill.pipeline, last, decided).plan(last),
+        Ledger(store, backfill.name).plan(last),
+    )
+    if before is None or now is None:
+        return ()
+    return tuple(each.step for each in beginnings(graph_of(now), graph_of(before), {}) if each.changes)
 
 
 def newest_dependent(store: Store, pipeline: str) -> int | None:
