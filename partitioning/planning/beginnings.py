@@ -151,8 +151,7 @@ def _findings(
 ) -> Iterator[Finding]:
     name, last = beginning.step, f"batch {published.batch}" if published else ""
     outcomes = "; ".join(_outcome(write, name, written[write.table]) for write in beginning.tables)
-    of = backfill_of(pipeline)
-    rebuilt = BackfillAsking(of[0] if of else pipeline, 0, cascade=True)
+    rebuilt = _rebuilt(pipeline, now, published)
     anew = ("ask for it by name: ", PlanAsking(pipeline, begin_anew=name))
     if not beginning.changes:
         back = ""
@@ -163,9 +162,8 @@ def _findings(
                 f"or say in the pipeline that it is that one: {line}; or "
             )
         made: tuple[str | Command, ...] = (back,)
-        if published is not None:
-            whole = "make what it would have kept by a backfill of all batches: "
-            made = (back, whole, rebuilt, "; or for a new beginning ")
+        if rebuilt:
+            made = (f"{back}make what it would have kept {rebuilt[0]}", *rebuilt[1:], "; or for a new beginning ")
         yield Finding.of(
             Kind.STATE_BEGINS,
             f"the step has no state yet and would begin with nothing; {outcomes}",
@@ -181,8 +179,8 @@ def _findings(
     for noun, was, is_now in beginning.changes:
         declared = f", or say in the pipeline what becomes of what it kept: {beginning.ways}" if beginning.ways else ""
         then: tuple[str | Command, ...] = (
-            f"change it back{declared}, or make what it kept anew by a backfill of all batches: ",
-            rebuilt,
+            f"change it back{declared}",
+            *((f", or make what it kept anew {rebuilt[0]}", *rebuilt[1:]) if rebuilt else ()),
             *new_beginning,
         )
         if step.op is Op.TABLE:
@@ -192,8 +190,7 @@ def _findings(
             then = (
                 "change it back; if what it kept is still right, ask for that by name: ",
                 on,
-                "; if not, make it anew by a backfill of all batches: ",
-                rebuilt,
+                *((f"; if not, make it anew {rebuilt[0]}", *rebuilt[1:]) if rebuilt else ()),
                 *new_beginning,
             )
         yield Finding.of(
@@ -205,6 +202,14 @@ def _findings(
             was=was,
             now_is=is_now,
         )
+
+
+def _rebuilt(pipeline: str, now: Graph, published: Plan | None) -> tuple[str | Command, ...]:
+    """By which backfill a step gets what it would have kept. There is none if batches read other streams."""
+    if published is None or {stream.name for stream in now.streams} != {each.name for each in published.streams}:
+        return ()
+    of = backfill_of(pipeline)
+    return "by a backfill of all batches: ", BackfillAsking(of[0] if of else pipeline, 0, cascade=True)
 
 
 def _outcome(write: Write, step: str, rows: int | None) -> str:

@@ -276,6 +276,27 @@ def test_a_step_that_is_changed_itself_cannot_go_on() -> None:
     assert next_batch(now, begin_anew=("totals",)).anew == ("totals",)
 
 
+def test_no_backfill_is_named_where_it_would_have_to_read_a_stream_that_no_batch_has() -> None:
+    def merged(p: Pipeline) -> None:
+        more = p.stream("more", key="tailnum", partitions=4).filter("dep_delay > 0").select("dep_delay")
+        old = views(p).filter("dep_delay > 0").select("dep_delay")
+        running(old.merge(more, name="both")).write("totals", mode="upsert")
+
+    (finding,) = told(merged)
+    assert (
+        "if what it kept is still right, ask for that by name: `coset plan p --go-on totals`; or for a new" in finding
+    )
+    assert "coset backfill" not in finding
+
+    def other(p: Pipeline) -> None:
+        flow = p.stream("moved", key="tailnum", partitions=4).filter("dep_delay > 0").select("dep_delay")
+        running(flow, name="sums").write("totals", mode="upsert")
+
+    (finding,) = told(other)
+    assert "next:  ask for it by name: `coset plan p --begin-anew sums`" in finding
+    assert "coset backfill" not in finding
+
+
 def test_names_of_no_such_step_are_refused() -> None:
     assert told(plain, begin_anew=("total",), go_on=("views",)) == [
         "there is no step 'total' that keeps state\n  where: begin_anew\n  next:  name one that does: totals",
