@@ -280,7 +280,7 @@ def test_a_form_has_to_say_which_batches_and_why(airflow):
 @pytest.mark.parametrize(
     ("form", "told"),
     [
-        ({"to": 2}, "batches 0 to 2 were requested, but batches 0 to 0 are published"),
+        ({"to": 2}, "batches 0 to 2 were requested, but only batch 0 is published"),
         ({"from": 1, "to": 0}, "batches 1 to 0 were requested"),
         ({"scheme": "sideways"}, "sideways"),
     ],

@@ -125,13 +125,22 @@ def test_a_preview_says_what_would_be_run_and_stores_nothing(store: Store, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("first", "last", "asked"), [(0, 2, "batches 0 to 2 were"), (1, 0, "batches 1 to 0 were"), (2, 2, "batch 2 was")]
+    ("first", "last", "published", "told"),
+    [
+        (0, 2, 2, "batches 0 to 2 were requested, but batches 0 to 1 are"),
+        (1, 0, 2, "batches 1 to 0 were requested, but batches 0 to 1 are"),
+        (2, 2, 2, "batch 2 was requested, but batches 0 to 1 are"),
+        (1, None, 1, "batches from 1 on were requested, but only batch 0 is"),
+        (0, None, 0, "batches from 0 on were requested, but no batch is"),
+    ],
 )
-def test_only_published_batches_are_run_again(first: int, last: int, asked: str, store: Store, tmp_path: Path) -> None:
+def test_only_published_batches_are_run_again(
+    first: int, last: int | None, published: int, told: str, store: Store, tmp_path: Path
+) -> None:
     history = Batches(store, tmp_path)
-    for number in range(2):
+    for number in range(published):
         history.batch(number)
-    with pytest.raises(Refused, match=f"{asked} requested, but batches 0 to 1 are published"):
+    with pytest.raises(Refused, match=f"{told} published"):
         history.backfilled(Asked(first, last, Settings()))
 
 

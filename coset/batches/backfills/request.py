@@ -24,10 +24,10 @@ def published_batches(ledger: Ledger, first: int, last: int | None) -> tuple[int
     standing = ledger.standing()
     newest = standing.published.batch if standing.published else -1
     where = f"pipeline {ledger.pipeline!r}"
+    asked = _asked(first, last)
     last = newest if last is None else last
     if not 0 <= first <= last <= newest:
-        there = f"batches 0 to {newest} are" if newest >= 0 else "no batch is"
-        asked = f"batch {first} was" if first == last else f"batches {first} to {last} were"
+        there = f"batches 0 to {newest} are" if newest > 0 else "only batch 0 is" if newest == 0 else "no batch is"
         what = f"{asked} requested, but {there} published"
         raise Refused.of(
             Kind.BATCH_UNPUBLISHED,
@@ -49,6 +49,12 @@ def published_batches(ledger: Ledger, first: int, last: int | None) -> tuple[int
             last=last,
         )
     return published
+
+
+def _asked(first: int, last: int | None) -> str:
+    if last is None:
+        return f"batches from {first} on were"
+    return f"batch {first} was" if first == last else f"batches {first} to {last} were"
 
 
 def backfills(store: Store, pipeline: str) -> Iterator[Backfill]:
