@@ -115,13 +115,15 @@ class Backfills(Value, frozen=True, tag="backfills", tag_field="command"):
 
 class BackfillAsking(Value, frozen=True, tag="backfill", tag_field="command"):
     """Run batches again: from `first` to `last`, or `first` alone, or with `cascade` all later ones too. Without a
-    `first` the reader chooses."""
+    `first` the reader chooses. A step begins anew, or goes on although something before it changed."""
 
     pipeline: str
     first: int | None
     last: int | None = None
     cascade: bool = False
     repaired: bool = False
+    begin_anew: str | UnsetType = UNSET
+    go_on: str | UnsetType = UNSET
 
 
 class Resume(Value, frozen=True, tag="resume", tag_field="command"):
@@ -216,10 +218,8 @@ class Shown(Value, frozen=True):
             case Replan(pipeline, _, away):
                 return self._line("replan", pipeline, *_taking(away), "--why '…'")
             case PlanAsking(name, begin_anew, go_on, take_away):
-                of = backfill_of(name)
                 asked_for = {"--begin-anew": begin_anew, "--go-on": go_on, "--take-away": take_away}
-                words = [f"{option} {step}" for option, step in asked_for.items() if step]
-                return self._line("backfill", of[0], "--from N", *words) if of else self._line("plan", name, *words)
+                return self._line("plan", name, *(f"{option} {step}" for option, step in asked_for.items() if step))
             case HandOver() | AcceptChanges() | MoveTables():
                 return _about_table(asked)
             case Status(pipeline):
@@ -241,10 +241,15 @@ class Shown(Value, frozen=True):
         match asked:
             case Backfills(pipeline, number):
                 return self._line("backfills", pipeline, "" if number is None else f"--number {number}")
-            case BackfillAsking(pipeline, first, last, cascade, repaired):
+            case BackfillAsking(pipeline, first, last, cascade, repaired, begin_anew, go_on):
                 begin = "--from N" if first is None else f"--from {first}"
                 to = "" if last in (None, first) else f"--to {last}"
-                more = ("--cascade" if cascade else "", "--input repaired" if repaired else "")
+                more = [
+                    "--cascade" if cascade else "",
+                    "--input repaired" if repaired else "",
+                    f"--begin-anew {begin_anew}" if begin_anew else "",
+                    f"--go-on {go_on}" if go_on else "",
+                ]
                 return self._line("backfill", pipeline, begin, to, *more)
             case Resume(pipeline, number) | Cancel(pipeline, number):
                 word = "resume" if isinstance(asked, Resume) else "cancel"
@@ -318,12 +323,12 @@ def _in_airflow(command: Command) -> str | None:
         case Run(pipeline, again):
             return _started(pipeline, {}, ["Again"] if again else [])
         case PlanAsking(name, begin_anew, go_on, take_away):
-            of = backfill_of(name)
             fields = {"Begin anew": begin_anew or None, "Go on": go_on or None, "Take away": take_away or None}
-            return _started(f"{of[0]}_backfill" if of else name, fields)
-        case BackfillAsking(pipeline, first, last, cascade, repaired):
+            return _started(name, fields)
+        case BackfillAsking(pipeline, first, last, cascade, repaired, begin_anew, go_on):
             to = "the newest" if cascade else last if last is not None else first
             asked = {"From batch": first, "To batch": to if first is not None else None}
+            asked |= {"Begin anew": begin_anew or None, "Go on": go_on or None}
             return _started(f"{pipeline}_backfill", asked, ["Repaired input"] if repaired else [])
         case Resume(pipeline, number):
             return _started(f"{pipeline}_backfill", {"Backfill": number})

@@ -285,16 +285,9 @@ def test_the_dags_and_fields_that_next_steps_name_are_there(bag):
         *(Run(name, again) for name in ("tail_activity", "tail_activity.backfill-3") for again in (False, True)),
         commands.BackfillAsking("tail_activity", 0),
         commands.BackfillAsking("tail_activity", 0, cascade=True, repaired=True),
-        *(
-            commands.PlanAsking(name, **{asked: "totals"})
-            for name, asked in (
-                ("tail_activity", "begin_anew"),
-                ("tail_activity", "go_on"),
-                ("tail_activity", "take_away"),
-                ("tail_activity.backfill-3", "begin_anew"),
-                ("tail_activity.backfill-3", "go_on"),
-            )
-        ),
+        commands.BackfillAsking("tail_activity", 0, begin_anew="totals"),
+        commands.BackfillAsking("tail_activity", 0, go_on="totals"),
+        *(commands.PlanAsking("tail_activity", **{asked: "totals"}) for asked in ("begin_anew", "go_on", "take_away")),
         commands.Resume("tail_activity", 3),
         commands.Undo("tail_activity", 3),
     ]

@@ -182,3 +182,15 @@ def test_a_table_that_was_left_out_of_a_batch_is_whole_again_when_it_comes_back(
     assert shop.rows() == expected(*BATCHES, range(30), counted=False)
     shop.done("run")
     assert shop.rows() == expected(*BATCHES, range(30), range(200, 203), counted=False)
+
+
+def test_a_backfill_from_a_later_batch_names_itself_with_what_it_needs_beside(shop: Shop) -> None:
+    shop.edit(("sum(abs(amount))::BIGINT AS worth", WORTH[1]), "totals")
+    refused = plain(shop.typed("backfill", "--from", "1", "--cascade"))
+    (words,) = re.findall(r"`coset backfill \S+ ([^`]+ --go-on totals)`", refused)
+    assert words == "--from 1 --cascade --go-on totals"
+    shown = shop.done("backfill", *words.split())
+    shop.done(*swap_that_is_named(shown))
+    shop.order(range(1))
+    shop.done("run")
+    assert shop.rows() == expected(*BATCHES, range(1), counted=False)

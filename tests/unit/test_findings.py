@@ -47,6 +47,8 @@ CASES: dict[str, list[Command]] = {
         commands.BackfillAsking("late", None),
         commands.BackfillAsking("late", 1, 4, repaired=True),
         commands.BackfillAsking("late", 1, cascade=True),
+        commands.BackfillAsking("late", 1, begin_anew="counts"),
+        commands.BackfillAsking("late", 1, go_on="counts"),
     ],
     "Resume": [commands.Resume("late", 3)],
     "Cancel": [commands.Cancel("late", 3)],
@@ -54,11 +56,8 @@ CASES: dict[str, list[Command]] = {
     "Restore": [commands.Restore("late")],
     "Undo": [commands.Undo("late", 3)],
     "PlanAsking": [
-        *(
-            commands.PlanAsking(name, **asked)
-            for name in NAMES
-            for asked in ({"begin_anew": "counts"}, {"go_on": "counts"})
-        ),
+        commands.PlanAsking("late", begin_anew="counts"),
+        commands.PlanAsking("late", go_on="counts"),
         commands.PlanAsking("late", take_away="counts"),
     ],
     "Forget": [
@@ -320,9 +319,10 @@ def test_a_backfill_is_never_told_to_give_up_the_live_batch(command: Command) ->
             "start the DAG late, with Begin anew sums (`coset plan late --begin-anew sums`)",
         ),
         (
-            commands.PlanAsking("late.backfill-3", go_on="sums"),
-            "`coset backfill late --from N --go-on sums`",
-            "start the DAG late_backfill, with Go on sums (`coset backfill late --from N --go-on sums`)",
+            commands.BackfillAsking("late", 1, 4, go_on="sums"),
+            "`coset backfill late --from 1 --to 4 --go-on sums`",
+            "start the DAG late_backfill, with From batch 1 and To batch 4 and Go on sums "
+            "(`coset backfill late --from 1 --to 4 --go-on sums`)",
         ),
         (
             commands.BackfillAsking("late", 0, cascade=True),

@@ -111,11 +111,12 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
     ledger = Ledger(store, pipeline.name)
     again = Ledger(store, name_of(pipeline.name, len(list(backfills(store, pipeline.name)))))
     pairs, findings = list[tuple[Plan, Plan]](), list[Finding]()
+    request = commands.BackfillAsking(pipeline.name, asked.first, asked.last, asked.last is None, asked.repaired)
     for batch in published_batches(ledger, asked.first, asked.last):
         stored = ledger.plan(batch)
         assert stored is not None
         settings = _going_on(pipeline, asked.settings) if pairs else asked.settings
-        plan = planned_again(pipeline, again, batch, settings, repaired=asked.repaired)
+        plan = planned_again(pipeline, again, batch, settings, request)
         pairs.append((stored, replace(plan, anew=UNSET, on=UNSET) if pairs else plan))
     if not asked.repaired:
         anew = commands.BackfillAsking(pipeline.name, asked.first, pairs[-1][0].batch, repaired=True)
@@ -213,8 +214,9 @@ def planned(pipeline: Pipeline, store: Store, backfill: Backfill, batch: int) ->
     plan = ledger.plan(batch) if ledger.has_plan(batch) else None
     if plan is not None:
         return plan
-    settings, repaired = Settings.read(backfill.settings, str(backfill)), backfill.repaired is True
-    return ledger.put_plan(planned_again(pipeline, ledger, batch, settings, repaired=repaired))
+    settings, batches = Settings.read(backfill.settings, str(backfill)), backfill.batches
+    asked = commands.BackfillAsking(backfill.pipeline, batches[0], batches[-1], repaired=backfill.repaired is True)
+    return ledger.put_plan(planned_again(pipeline, ledger, batch, settings, asked))
 
 
 def next_batch(pipeline: Pipeline, store: Store, backfill: Backfill) -> tuple[BatchRef, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import UNSET
+
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.comparison.repaired import with_files_of_now
 from coset.batches.backfills.swap.swaps import state_ledger
@@ -14,7 +16,7 @@ from coset.batches.history import replayed, statistics
 from coset.batches.planning import end_of_day, kept_by, result_columns
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.commands import BackfillAsking
+from partitioning.commands import BackfillAsking, PlanAsking
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Finding, Refused
@@ -29,9 +31,27 @@ from partitioning.values import replace
 from spark_jobs.sql.left_columns import with_columns
 
 
-def planned_again(
-    pipeline: Pipeline, ledger: Ledger, batch: int, settings: Settings, *, repaired: bool = False
-) -> Plan:
+def planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Settings, asked: BackfillAsking) -> Plan:
+    """As `_planned_again`. What a finding asks for beside is named with the request, which is `asked` anew for it."""
+    try:
+        return _planned_again(pipeline, ledger, batch, settings, repaired=asked.repaired)
+    except Refused as refusal:
+        raise Refused(*(_asking_anew(finding, asked) for finding in refusal.findings)) from None
+
+
+def _asking_anew(finding: Finding, asked: BackfillAsking) -> Finding:
+    """The finding, whose next step is the whole backfill, as its plans are made by its own request."""
+    parts = finding.next if isinstance(finding.next, tuple) else (finding.next,)
+    anew = (
+        replace(asked, begin_anew=part.begin_anew or UNSET, go_on=part.go_on or UNSET)
+        if isinstance(part, PlanAsking)
+        else part
+        for part in parts
+    )
+    return replace(finding, next=tuple(anew))
+
+
+def _planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Settings, *, repaired: bool) -> Plan:
     """The plan of a batch in a backfill, whose ledger this is. Stores nothing.
 
     It reads the files of the stored plan or, if the input was `repaired`, the files that hold its offsets now. It
