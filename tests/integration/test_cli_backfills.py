@@ -60,6 +60,27 @@ def test_another_scheme_is_put_in_place_and_taken_back(two_batches: Store, tmp_p
     assert typed("run", PIPELINE, "--runner", "local")
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--from", "0", "--to", "0", "--cascade"), "--cascade runs all later batches, and --to names the last one"),
+        (("--cancel", "0", "--preview"), "these options are about a backfill that begins"),
+        (("--resume", "0", "--to", "1"), "these options are about a backfill that begins"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused_and_nothing_is_done(
+    words: tuple[str, ...], told: str, two_batches: Store
+) -> None:
+    typed("backfill", PIPELINE, "--from", "0", "--scheme", "tasks(8)", "--runner", "local")
+    before = [entry.key for entry in two_batches.list("")]
+    refused(coset("backfill", PIPELINE, *words), told)
+    assert [entry.key for entry in two_batches.list("")] == before
+
+
+def test_a_report_is_of_one_batch_or_since_a_time() -> None:
+    refused(coset("report", PIPELINE, "--batch", "0", "--since", "7d"), "and --batch about one batch")
+
+
 def test_a_changed_pipeline_waits_for_approval(two_batches: Store, tmp_path: Path) -> None:
     shown = typed("backfill", CHANGED, "--from", "1", "--runner", "local")
     assert "The pipeline was changed: delays: " in shown

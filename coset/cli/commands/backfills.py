@@ -90,6 +90,13 @@ def backfill(
     if sum(number is not None for number in (first, pause, resume, cancel)) != 1:
         where = "--from, --pause, --resume, --cancel"
         raise Refused.of(Kind.ARGUMENT, "it is not said what to do with which backfill", where, "give one of them")
+    if cascade and last is not None:
+        what, where = "--cascade runs all later batches, and --to names the last one", "--to, --cascade"
+        raise Refused.of(Kind.ARGUMENT, what, where, "give one of them", options=where)
+    if first is None and (preview or cascade or last is not None):
+        where = "--to, --cascade, --preview"
+        what = "these options are about a backfill that begins"
+        raise Refused.of(Kind.ARGUMENT, what, where, "give them with --from only", options=where)
     root = root_of(store)
     if pause is not None:
         return backfills.pause(pipeline, root, pause, why)

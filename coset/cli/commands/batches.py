@@ -251,6 +251,9 @@ def report(
     ] = None,
 ) -> Answer:
     """Show the outcome of a batch: of --batch, or of the newest; or with --since how the last days went."""
+    if since is not None and batch is not None:
+        what, where = "--since is about all attempts, and --batch about one batch", "--batch, --since"
+        raise Refused.of(Kind.ARGUMENT, what, where, "give one of them", options=where)
     if since is not None:
         from coset.cli import reports
 
