@@ -37,7 +37,7 @@ from partitioning.model.order import Order, Ordered
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.receipt import PartitionReceipt, TaskReceipt
 from spark_jobs.engine.hashing import placement_hashes
-from spark_jobs.engine.intake import Inspect, Proved, of_rows
+from spark_jobs.engine.intake import Inspect, Proved
 from spark_jobs.engine.kernel import run_orders
 from spark_jobs.engine.location import ENVIRONMENT
 from spark_jobs.engine.proof import SAMPLED
@@ -61,12 +61,12 @@ class Unproved:
         self._name, self._planned, self._placement = ordered.name, planned, ordered.placement
         self._kept = order.task.filters.get(ordered.name)
 
-    def records(self, batch: Batch) -> pa.RecordBatch:
+    def rows(self, batch: Batch) -> np.ndarray | None:
         if self._kept is None:
-            return batch.records
+            return None
         modulus = self._kept.modulus
         rows, begins = batch.once(modulus, lambda: rows_by_residue(self._hashes(batch), np.uint32(modulus)))
-        return of_rows(batch.records, rows_of(self._kept.residues, rows, begins))
+        return rows_of(self._kept.residues, rows, begins)
 
     def _hashes(self, batch: Batch) -> np.ndarray:
         return placement_hashes(batch.records.column(self._placement.key), self._placement.key_format)

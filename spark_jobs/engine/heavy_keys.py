@@ -40,10 +40,9 @@ class HeavyKeys:
     def note(self, keys: pa.Array, hashes: np.ndarray, rows: np.ndarray | None) -> None:
         """Count records: `rows` of those that have these keys, or all if it is None, and the hashes of their keys."""
         self._records += len(hashes)
-        _vote(hashes, self._seats)
-        new = np.flatnonzero(self._seats[:, _ROW] >= 0)
-        if not len(new):
+        if not _vote(hashes, self._seats):
             return
+        new = np.flatnonzero(self._seats[:, _ROW] >= 0)
         places = self._seats[new, _ROW]
         seated = keys.take(numbers(places if rows is None else rows[places]))
         texts = key_texts(one_of_equals(seated), self._format)
@@ -60,15 +59,19 @@ class HeavyKeys:
 
 @njit(cache=True, nogil=True)
 def _vote(hashes, seats):  # type: ignore[no-untyped-def]
-    counts = np.zeros(_BUCKETS, np.int64)
+    """Whether a key took a seat, whose row is then beside it."""
+    counts, most, new = np.zeros(_BUCKETS, np.int64), 0, False
     for h in hashes:
-        counts[_bucket(h)] += 1
-    heavy = counts >= max(1, len(hashes) // (2 * PART))
+        bucket = _bucket(h)
+        counts[bucket] += 1
+        most = max(most, counts[bucket])
+    least = max(1, len(hashes) // (2 * PART))
+    if most < least and not seats[:, _HITS].any():
+        return False
+    heavy = counts >= least
     for seat in range(_SEATS):
         if seats[seat, _HITS]:
             heavy[_bucket(seats[seat, _HASH])] = True
-    if not heavy.any():
-        return
     for row in range(len(hashes)):
         bucket = _bucket(hashes[row])
         if not heavy[bucket]:
@@ -84,6 +87,8 @@ def _vote(hashes, seats):  # type: ignore[no-untyped-def]
             seats[seat, _BALANCE] = 1
             seats[seat, _HITS] = 1
             seats[seat, _ROW] = row
+            new = True
+    return new
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -35,8 +35,8 @@ class Inspection(Protocol):
     def columns(self) -> Sequence[str]:
         """The columns that it needs beside those of SQL."""
 
-    def records(self, batch: Batch) -> pa.RecordBatch:
-        """The records of a batch that the task takes."""
+    def rows(self, batch: Batch) -> np.ndarray | None:
+        """The rows of a batch that the task takes, ascending; None if it takes all."""
 
     def receipt(self) -> PartitionReceipt:
         """The figures so far."""
@@ -71,23 +71,23 @@ class Proved:
         self._proof = Proof(ordered, planned, Claims.of(order, ordered, planned))
         self.keys = self._proof.keys
 
-    def records(self, batch: Batch) -> pa.RecordBatch:
-        """The records of a batch that the task takes. Raises Refused as `Take.look` does."""
+    def rows(self, batch: Batch) -> np.ndarray | None:
+        """The rows of a batch that the task takes. Raises Refused as `Take.look` does."""
         unbroken = self._take.unbroken(batch)
         as_claimed = unbroken is not None and self._proof.note_unbroken(batch, unbroken)
-        records = of_rows(batch.records, unbroken.rows) if unbroken and as_claimed else self._looked_at(batch)
+        rows = unbroken.rows if unbroken and as_claimed else self._looked_at(batch)
         if self._times:
-            self._times.note(records)
-        return records
+            self._times.note(of_rows(batch.records.select(self._times.columns), rows))
+        return rows
 
-    def _looked_at(self, batch: Batch) -> pa.RecordBatch:
-        """The records of a batch of which each has to be looked at."""
+    def _looked_at(self, batch: Batch) -> np.ndarray | None:
+        """The rows of a batch of which each has to be looked at."""
         seen = self._take.look(batch)
         self._proof.note(batch, seen)
         if seen.unusable:
             self._set_aside.extend(set_aside_of(batch, seen, private=self._private))
         taken = np.flatnonzero(seen.dispositions == TAKEN)
-        return of_rows(batch.records, taken if len(taken) < len(batch.records) else None)
+        return taken if len(taken) < len(batch.records) else None
 
     def receipt(self) -> PartitionReceipt:
         """The figures so far."""
@@ -171,7 +171,10 @@ class Intake:
     def taken(self, batch: Batch) -> pa.RecordBatch | None:
         """The records of a batch that the task takes, as SQL sees them. None if it takes none."""
         inspection = self.inspections.get(batch.partition)
-        records = inspection.records(batch) if inspection else ()
+        if inspection is None:
+            return None
+        # Rows are copied of what SQL sees only.
+        records = of_rows(batch.records.select(self._columns), inspection.rows(batch))
         return self._projected(records, batch.partition) if len(records) else None
 
     def give(self, batches: Iterator[pa.RecordBatch]) -> None:

@@ -55,7 +55,7 @@ class Proof:
     _digest_aside: int = 0
     _held_digest: int = 0
     _offenders: dict[Violation, list[Offender]] = field(default_factory=lambda: {kind: [] for kind in _VIOLATIONS})
-    _sampled: list[pa.Table] = field(default_factory=list)
+    _sampled: list[pa.RecordBatch] = field(default_factory=list)
     _held: int = 0
     _reached: int | None = None
     _heavy: HeavyKeys = field(init=False)
@@ -81,20 +81,26 @@ class Proof:
         place = self.ordered.placement.hash, claims.partitions, claims.partition
         if claims.placed and not batch.once(place, lambda: all_among(seen.hashes, home)):
             return False
-        taken = seen.hashes if seen.rows is None else seen.hashes[seen.rows]
-        doubtful = claims.owned and not claims.owned_where_placed
-        if doubtful and not _all_owned(taken, np.uint64(claims.cosets), self._owned):
-            return False
+        taken = seen.hashes if seen.rows is None else seen.hashes.take(seen.rows)
+        if claims.owned and not claims.owned_where_placed:
+            own = residues(claims.cosets, claims.owned[0], 1, kind)
+            if not _all_owned(taken, own, np.uint64(claims.cosets), self._owned):
+                return False
         self._reached = batch.reached
-        self._counts[[_READ, _TAKEN]] += len(seen.hashes), len(taken)
+        self._counts[_READ] += len(seen.hashes)
+        self._counts[_TAKEN] += len(taken)
         self._counts[_EXPECTED] = end
         every = range_digest(first, end) if seen.rows is None or self.ordered.sparse else 0
-        self._digest += every if seen.rows is None else int(digest_of(seen.offsets[seen.rows]))
+        # The offsets follow each other.
+        self._digest += every if seen.rows is None else int(digest_of(first + seen.rows))
         self._note_held(batch, seen.offsets, every)
         self._heavy.note(seen.keys, taken, seen.rows)
         if claims.sample:
-            sampled = rows_among(taken, residues(claims.cosets * claims.sample, 0, claims.cosets, kind))
-            self._note_keys(seen, sampled if seen.rows is None else seen.rows[sampled])
+            # So they share the sample, of which each task has its own keys.
+            among_these = residues(claims.cosets * claims.sample, 0, claims.cosets, kind)
+            which = "sample", claims.cosets, claims.sample
+            rows, sample = batch.once(which, lambda: self._sample(seen, rows_among(seen.hashes, among_these)))
+            self._note_keys(sample if seen.rows is None else sample.take(numbers(_places(rows, seen.rows))))
         return True
 
     def note(self, batch: Batch, seen: Taken) -> None:
@@ -137,7 +143,7 @@ class Proof:
         keyed = np.flatnonzero(is_taken & seen.has_key if len(seen.has_key) else is_taken)
         self._heavy.note(seen.keys, seen.hashes[keyed], keyed)
         if claims.sample:
-            self._note_keys(seen, np.flatnonzero(sampled))
+            self._note_keys(self._sample(seen, np.flatnonzero(sampled))[1])
 
     def receipt(self) -> PartitionReceipt:
         """The figures so far."""
@@ -172,7 +178,7 @@ class Proof:
     def keys(self) -> pa.Table:
         """The sampled keys, each once, in columns `key` (text) and `offset` (of its first record)."""
         self._compact()
-        return self._sampled[0] if self._sampled else SAMPLED.empty_table()
+        return pa.Table.from_batches(self._sampled, SAMPLED)
 
     def _note_offenders(self, seen: Taken, firsts: np.ndarray, filled: np.ndarray) -> None:
         for number, violation in enumerate(_VIOLATIONS):
@@ -191,19 +197,28 @@ class Proof:
             if batch.reached is not None:
                 self._gaps.note(offsets)
 
-    def _note_keys(self, seen: Taken | Unbroken, rows: np.ndarray) -> None:
-        if not len(rows):
-            return
+    def _sample(self, seen: Taken | Unbroken, rows: np.ndarray) -> tuple[np.ndarray, pa.RecordBatch]:
+        """The rows of sampled keys, and these keys as columns."""
         texts = key_texts(one_of_equals(seen.keys.take(numbers(rows))), self.ordered.placement.key_format)
-        self._sampled.append(pa.Table.from_arrays([texts, numbers(seen.offsets[rows])], schema=SAMPLED))
-        self._held += len(rows)
+        return rows, pa.RecordBatch.from_arrays([texts, numbers(seen.offsets[rows])], schema=SAMPLED)
+
+    def _note_keys(self, sample: pa.RecordBatch) -> None:
+        if not len(sample):
+            return
+        self._sampled.append(sample)
+        self._held += len(sample)
         if self._held > _KEYS_HELD:
             self._compact()
 
     def _compact(self) -> None:
-        if len(self._sampled) > 1 or self._held:
-            table = pa.concat_tables(self._sampled).group_by("key", use_threads=False).aggregate([("offset", "min")])
-            self._sampled, self._held = [table.rename_columns(["key", "offset"])], 0
+        """Keep each key once. Arrow's aggregation has a cost of its own, and tasks have many partitions."""
+        if self._held:
+            held = pa.Table.from_batches(self._sampled)
+            coded = held["key"].combine_chunks().dictionary_encode()
+            first = np.full(len(coded.dictionary), np.iinfo(np.int64).max)
+            np.minimum.at(first, coded.indices.to_numpy(), held["offset"].to_numpy())
+            self._sampled = [pa.RecordBatch.from_arrays([coded.dictionary, numbers(first)], schema=SAMPLED)]
+            self._held = 0
 
 
 def _text(digest: int) -> str:
@@ -211,10 +226,23 @@ def _text(digest: int) -> str:
 
 
 @njit(cache=True, nogil=True)
-def _all_owned(hashes, cosets, owned):  # type: ignore[no-untyped-def]
+def _places(some, rows):  # type: ignore[no-untyped-def]
+    """Where those of some rows that are among `rows` are in `some`; both ascend."""
+    places, many, at = np.empty(len(some), np.int64), 0, 0
+    for place in range(len(some)):
+        while at < len(rows) and rows[at] < some[place]:
+            at += 1
+        if at < len(rows) and rows[at] == some[place]:
+            places[many] = place
+            many += 1
+    return places[:many].copy()
+
+
+@njit(cache=True, nogil=True)
+def _all_owned(hashes, own, cosets, owned):  # type: ignore[no-untyped-def]
     strays = 0
     for h in hashes:
-        strays += not is_one_of(np.uint64(h) % cosets, owned)
+        strays += not (among(h, own) or is_one_of(np.uint64(h) % cosets, owned))
     return strays == 0
 
 

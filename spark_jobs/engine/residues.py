@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ class ResidueRange(NamedTuple):
     width: np.uint64
 
 
+@cache
 def residues(modulus: int, first: int, many: int, hashes: np.dtype) -> ResidueRange:
     """The `many` residues from `first` on, for hashes of this type.
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from threading import Event, get_ident
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -39,9 +40,9 @@ def test_sql_reads_each_record_once_in_the_thread_of_its_task(store: Store, sour
     seen = set[int]()
 
     class Seen(Proved):
-        def records(self, batch: Batch) -> pa.RecordBatch:
+        def rows(self, batch: Batch) -> np.ndarray | None:
             seen.add(get_ident())
-            return super().records(batch)
+            return super().rows(batch)
 
     intake = intake_of_views(plan_for(activity(source), "tasks(1)"), store, Seen)
     with connect() as connection:
@@ -73,7 +74,7 @@ def test_an_error_while_sql_reads_is_raised_when_the_rest_is_drained(store: Stor
     land(source)
 
     class Failing(Proved):
-        def records(self, batch: Batch) -> pa.RecordBatch:
+        def rows(self, batch: Batch) -> np.ndarray | None:
             raise Refused(Finding(Kind.RECORD, "it is broken", batch.where, "land it again"))
 
     intake = intake_of_views(plan_for(activity(source), "tasks(1)"), store, Failing)
@@ -89,7 +90,7 @@ def test_who_interrupts_a_task_while_sql_reads_ends_it(store: Store, source: str
     land(source)
 
     class Interrupted(Proved):
-        def records(self, batch: Batch) -> pa.RecordBatch:
+        def rows(self, batch: Batch) -> np.ndarray | None:
             raise KeyboardInterrupt
 
     order = order_for(plan_for(activity(source), "tasks(1)"), store, "views+clicks")

@@ -160,7 +160,7 @@ def inspected(keys: Sequence[str | None], tasks: int = 1, task: int = 0, batch: 
         read = pa.array(keys[start : start + batch], pa.string())
         offsets = pa.array(range(start, start + len(read)), pa.int64())
         records = pa.record_batch({"k": read, "_offset": offsets})
-        inspection.records(Batch(0, FILE.start, FILE.end, FILE.path, records))
+        inspection.rows(Batch(0, FILE.start, FILE.end, FILE.path, records))
     return inspection.receipt().heavy
 
 

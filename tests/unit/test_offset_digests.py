@@ -55,11 +55,10 @@ def test_what_is_compiled_gives_what_is_defined(records: list[tuple[int, bool]])
     assert int(found) == summed([offset for offset, flag in records if flag])
 
 
-@pytest.mark.parametrize("step", [1, 2, 8, 63, 64, 65, 1000])
+@pytest.mark.parametrize("step", [1, 2, 8, 63, 1000, 1023, 1024, 1025, 2**20 - 1, 2**20, 2**20 + 1])
 def test_so_it_does_of_each_so_manieth_record(step: int) -> None:
-    offsets = np.arange(70_000, 200_000)
-    chosen = offsets % step == 1 % step
-    assert int(digest_of(offsets[chosen])) == summed(offsets[chosen].tolist())
+    offsets = 70_001 + step * np.arange(5_000)
+    assert int(digest_of(offsets)) == summed(offsets.tolist())
 
 
 def test_the_largest_offsets_do_not_overflow() -> None:

@@ -15,7 +15,7 @@ from partitioning.hashes import placement_hash
 from partitioning.model.receipt import MODULUS, Offender, Violation, offset_digest
 from partitioning.model.streams import NullKeys
 from partitioning.model.takes import Residues, Task
-from spark_jobs.engine.intake import Proved
+from spark_jobs.engine.intake import Proved, of_rows
 from spark_jobs.engine.partition_claims import Claims
 from spark_jobs.engine.proof import OFFENDERS_KEPT, Proof
 from spark_jobs.engine.take import TAKEN, Take, Unusable
@@ -27,15 +27,15 @@ WHOLE = Task(0, {"views": (0,)}, owns=(0,), keyless={"views": (0,)})
 @given(st.lists(st.integers(0, 2**62), min_size=1, max_size=20, unique=True))
 def test_digests_are_those_of_the_core(offsets: list[int]) -> None:
     seen = proved(WHOLE, partitions=1, cosets=1, end=2**62 + 1)
-    seen.records(batch_of(["a"] * len(offsets), offsets, end=2**62 + 1))
+    seen.rows(batch_of(["a"] * len(offsets), offsets, end=2**62 + 1))
     assert int(seen.receipt().digest, 16) == sum(offset_digest(offset) for offset in offsets) % MODULUS
 
 
 def test_a_sampled_key_keeps_its_first_offset() -> None:
     one, other = keys_of(0, 4, 2)
     seen = proved()
-    seen.records(batch_of([other, one, one]))
-    seen.records(batch_of([one, other], [3, 4]))
+    seen.rows(batch_of([other, one, one]))
+    seen.rows(batch_of([one, other], [3, 4]))
     assert sorted(zip(*seen.keys().to_pydict().values(), strict=True)) == sorted([(one, 1), (other, 0)])
     assert seen.receipt().keys == 2
 
@@ -43,17 +43,33 @@ def test_a_sampled_key_keeps_its_first_offset() -> None:
 def test_only_keys_of_the_sample_are_kept() -> None:
     keys = keys_of(0, 4, 50)
     seen = proved(sample=5)
-    seen.records(batch_of(keys))
+    seen.rows(batch_of(keys))
     expected = {key for key in keys if placement_hash(key) // 4 % 5 == 0}
     assert 0 < len(expected) < 50
     assert set(seen.keys()["key"].to_pylist()) == expected
 
 
+def test_tasks_that_read_together_keep_their_own_keys_of_the_sample_that_they_share() -> None:
+    keys = keys_of(0, 4, 50)
+    batch = batch_of(keys)
+    for residue in (0, 4):
+        task = Task(0, {"views": (0,)}, {"views": Residues(8, (residue,))}, owns=(residue,), keyless={"views": (0,)})
+        seen = proved(task, cosets=8, sample=3)
+        seen.rows(batch)
+        hashes = {key: placement_hash(key) for key in keys}
+        expected = {key for key, h in hashes.items() if h % 8 == residue and h // 8 % 3 == 0}
+        assert 0 < len(expected) < 25
+        assert seen.keys().sort_by("offset").to_pydict() == {
+            "key": sorted(expected, key=keys.index),
+            "offset": sorted(map(keys.index, expected)),
+        }
+
+
 def test_the_first_offenders_are_named_and_all_are_counted() -> None:
     foreign = [key for key in map(str, range(1000)) if placement_hash(key) % 4 != 0][:50]
     seen = proved()
-    seen.records(batch_of(foreign[:15]))
-    seen.records(batch_of(foreign[15:], list(range(15, 50))))
+    seen.rows(batch_of(foreign[:15]))
+    seen.rows(batch_of(foreign[15:], list(range(15, 50))))
     receipt = seen.receipt()
     named = [offender for offender in receipt.offenders if offender.violation is Violation.FOREIGN]
     assert receipt.foreign == 50
@@ -63,7 +79,7 @@ def test_the_first_offenders_are_named_and_all_are_counted() -> None:
 def test_a_record_of_another_task_is_stray_where_the_task_says_that_it_owns_all_it_takes() -> None:
     foreign = [key for key in map(str, range(100)) if placement_hash(key) % 4 == 1][:3]
     seen = proved()
-    seen.records(batch_of(foreign))
+    seen.rows(batch_of(foreign))
     receipt = seen.receipt()
     assert (receipt.taken, receipt.foreign, receipt.stray) == (3, 3, 3)
     assert [each.violation for each in receipt.offenders] == [Violation.FOREIGN] * 3 + [Violation.STRAY] * 3
@@ -85,7 +101,8 @@ def test_offsets_must_follow_each_other_from_the_planned_start(
     offsets: list[int], read: int, disorder: int, rows: int
 ) -> None:
     seen = proved(end=10)
-    assert len(seen.records(batch_of(keys_of(0, 4, 4), offsets))) == rows
+    batch = batch_of(keys_of(0, 4, 4), offsets)
+    assert len(of_rows(batch.records, seen.rows(batch))) == rows
     receipt = seen.receipt()
     assert (receipt.read, receipt.disorder) == (read, disorder)
     assert len(receipt.offenders) == disorder
@@ -143,7 +160,7 @@ def test_one_wrong_record_among_good_ones_is_named(
     task = Task(0, {"views": (0,)}, TASKS[cosets].filters, owns=TASKS[cosets].owns, keyless={"views": (0,)})
     seen = proved(task, cosets=cosets, end=2_000)
     for start, end in ((0, 30), (30, 60), (60, len(keys))):
-        seen.records(batch_of(keys[start:end], offsets[start:end]))
+        seen.rows(batch_of(keys[start:end], offsets[start:end]))
     named = [offender for offender in seen.receipt().offenders if offender.violation is violation]
     assert len(named) == min(times, OFFENDERS_KEPT)
     assert named[0].offset == at
@@ -230,7 +247,7 @@ def test_a_batch_as_a_whole_counts_as_its_records_do(
         seen = take.look(batch)
         one_by_one.note(batch, seen)
         taken = [offset for offset, each in zip(offsets[part], seen.dispositions, strict=True) if each == TAKEN]
-        assert whole.records(batch)["_offset"].to_pylist() == taken
+        assert of_rows(batch.records, whole.rows(batch))["_offset"].to_pylist() == taken
         assert whole.receipt() == one_by_one.receipt()
     found, expected = (keys.sort_by("key").to_pydict() for keys in (whole.keys(), one_by_one.keys()))
     assert found == expected

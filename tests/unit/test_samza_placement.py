@@ -12,7 +12,7 @@ from partitioning.hashes import hash_of, placement_hash
 from partitioning.model.order import OrderedStream, order_of
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import PartitionReceipt
-from spark_jobs.engine.intake import Proved
+from spark_jobs.engine.intake import Proved, of_rows
 from tests.plans import arrived, plan_of
 
 KEYS = [f"user-{number}" for number in range(200)]
@@ -42,7 +42,7 @@ def inspected(plan: Plan, task: int, keys: list[str]) -> tuple[list[str], Partit
     (file,) = planned.files
     inspection = Proved(order, ordered, planned)
     records = pa.record_batch({"tailnum": keys, "_offset": range(len(keys))})
-    taken = inspection.records(Batch(planned.partition, file.start, file.end, file.path, records))
+    taken = of_rows(records, inspection.rows(Batch(planned.partition, file.start, file.end, file.path, records)))
     return taken["tailnum"].to_pylist(), inspection.receipt()
 
 

@@ -15,6 +15,7 @@ from partitioning.model.receipt import MODULUS, offset_digest
 from partitioning.model.schemes import tasks as so_many
 from partitioning.model.streams import NullKeys
 from partitioning.model.takes import Disposition, Residues, Task
+from spark_jobs.engine.intake import Proved, of_rows
 from spark_jobs.engine.take import DROPPED, LEFT, OUTSIDE, REFUSED, TAKEN, Take
 from tests.coset_rule import WITHOUT_KEY, disposition, tasks_of
 from tests.inspected import batch_of, keys_of, proved, views
@@ -47,7 +48,7 @@ def test_the_tasks_together_account_for_each_record_once(
         got = [
             offset
             for part in (whole.records[:cut], whole.records[cut:])
-            for offset in seen.records(Batch(0, whole.first, whole.end, whole.where, part))["_offset"].to_pylist()
+            for offset in offsets_taken(seen, Batch(0, whole.first, whole.end, whole.where, part))
         ]
         receipt = seen.receipt()
         assert got == [offset for offset, each in enumerate(expected) if each is Disposition.TAKEN]
@@ -66,16 +67,21 @@ def test_the_tasks_together_account_for_each_record_once(
     assert taken == len(mine) - (0 if policy is NullKeys.OWN_TASK else mine.count(None))
 
 
+def offsets_taken(seen: Proved, batch: Batch) -> list[int]:
+    found: list[int] = of_rows(batch.records, seen.rows(batch))["_offset"].to_pylist()
+    return found
+
+
 def test_a_batch_that_is_all_taken_is_not_copied() -> None:
     batch = batch_of(keys_of(0, 4, 5))
-    assert proved().records(batch) is batch.records
+    assert of_rows(batch.records, proved().rows(batch)) is batch.records
 
 
 def test_a_task_of_null_keys_takes_nothing_else() -> None:
     all_of_it = {"views": (0, 1, 2, 3)}
     own = Task(4, all_of_it, null_keys=True, keyless=all_of_it)
     seen = proved(own, nulls=NullKeys.OWN_TASK)
-    assert seen.records(batch_of([None, *keys_of(0, 4, 2), None]))["_offset"].to_pylist() == [0, 3]
+    assert offsets_taken(seen, batch_of([None, *keys_of(0, 4, 2), None])) == [0, 3]
     receipt = seen.receipt()
     assert (receipt.read, receipt.taken, receipt.nulls, receipt.keys) == (4, 2, 2, 0)
 
@@ -109,5 +115,5 @@ def test_what_lies_outside_the_planned_range_or_the_files_own_is_nobodys() -> No
 def test_a_record_without_an_offset_is_refused_with_its_file() -> None:
     records = pa.record_batch({"k": ["a", "b"], "_offset": pa.array([0, None], pa.int64())})
     with pytest.raises(Refused, match="1 records have no offset") as refused:
-        proved().records(Batch(0, 0, 2, "s3://landing/a file", records))
+        proved().rows(Batch(0, 0, 2, "s3://landing/a file", records))
     assert refused.value.findings[0].where == "s3://landing/a file"
