@@ -41,8 +41,11 @@ def with_secrets(conf: SparkConf) -> SparkConf:
     """
     master = conf.get("spark.master") or ""
     if not master.startswith("local"):
+        # The variables of a pod are stored, and shown to all who may read pods: there credentials come by a reference.
+        kept = s3.CREDENTIALS if master.startswith("k8s://") else ()
         for name, value in (s3.environment() | kafka.environment()).items():
-            conf.setIfMissing(f"spark.executorEnv.{name}", value)
+            if name not in kept:
+                conf.setIfMissing(f"spark.executorEnv.{name}", value)
     if master.startswith("local-cluster") and not conf.contains(f"{_SECRET}.file"):
         # Where tasks run in the driver itself, Spark makes one.
         conf.setIfMissing(_SECRET, secrets.token_hex())
@@ -102,17 +105,26 @@ def job_failed(error: Exception, description: str, log: str, hosts: Sequence[str
     the job: then nothing was read."""
     if refused := _worker_refused(str(error), description, hosts):
         return refused
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines if "Error: " in line or "Exception: " in line] or lines or [repr(error)]
     return CosetError(
         Finding.of(
             Kind.SPARK,
-            f"the Spark job failed: {causes[-1]}",
+            f"the Spark job failed: {last_cause(error)}",
             description,
             (f"see {log}, then ", Repeat()),
             job=description,
         )
     )
+
+
+def last_cause(error: Exception) -> str:
+    """The line of an error's text that has the last cause, of those that Spark names.
+
+    >>> last_cause(OSError("an error occurred\\n: java.io.IOException: no room\\n\\tat spark"))
+    'java.io.IOException: no room'
+    """
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if "Error: " in line or "Exception: " in line] or lines or [repr(error)]
+    return causes[-1]
 
 
 def _worker_refused(said: str, description: str, hosts: Sequence[str]) -> Refused | None:

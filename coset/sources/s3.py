@@ -21,7 +21,8 @@ from partitioning.kinds import Kind
 
 AGAIN = Repeat()
 
-_STORE = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_STORE = ("AWS_ENDPOINT_URL", *CREDENTIALS)
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 # What the operating system says of a disk, or a user's share of it, that is full.

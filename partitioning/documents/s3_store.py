@@ -196,7 +196,8 @@ class S3Store:
                 "there are no S3 credentials",
                 self.uri(key),
                 "give this machine or pod a role, name a file with AWS_SHARED_CREDENTIALS_FILE, or set "
-                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; executors on Kubernetes get them by "
+                "`spark.kubernetes.executor.secretKeyRef.…`: docs/guide/kubernetes.md",
                 key=key,
             ) from error
         except (BotoCoreError, ValueError) as error:

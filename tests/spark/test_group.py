@@ -53,6 +53,14 @@ def test_spark_that_cannot_start_is_told_with_its_log(make: Callable[[str], Runn
         gc.collect()
 
 
+def test_an_application_that_cannot_start_says_why_though_its_jvm_has_ended(good: SmallBatch) -> None:
+    nobodys = {"spark.driver.bindAddress": "198.51.100.1"}
+    with Spark("local[1]", settings=nobodys) as started, pytest.raises(CosetError) as caught:
+        started.group(good.ref, 0)
+    assert type(caught.value) is CosetError
+    assert "Spark cannot start: java.net.BindException: " in str(caught.value)
+
+
 @pytest.mark.parametrize("kind", ["connect", "spark", "spark-submit"])
 def test_a_job_that_fails_is_told_with_the_log_of_spark(kind: str, good: SmallBatch, spark_server: SparkServer) -> None:
     # DuckDB does not take it, which is no finding of a task's but a bug of whoever asks for it.

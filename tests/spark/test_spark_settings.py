@@ -66,6 +66,19 @@ def test_executors_elsewhere_are_told_by_the_driver_where_the_store_is_and_who_a
     }
 
 
+def test_pods_are_told_where_the_store_is_and_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    given = {"AWS_ENDPOINT_URL": "http://store:8333", "AWS_REGION": "eu-west-1"}
+    secret = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"), SECRET)
+    for name, value in (given | secret).items():
+        monkeypatch.setenv(name, value)
+    reference = "spark.kubernetes.executor.secretKeyRef.AWS_SECRET_ACCESS_KEY"
+    told = dict(with_secrets(settings("k8s://https://kubernetes.default.svc").set(reference, "lake:key")).getAll())
+    del told["spark.master"]
+    assert told.pop(reference) == "lake:key"
+    assert told == {f"spark.executorEnv.{name}": value for name, value in given.items()}
+
+
 def test_what_a_deployment_says_of_its_executors_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:8333")
     name = "spark.executorEnv.AWS_ENDPOINT_URL"

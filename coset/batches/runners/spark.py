@@ -11,7 +11,7 @@ from threading import Lock
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -26,7 +26,7 @@ from coset.batches.runners.spark_settings import PYTHON, configuration, environm
 from partitioning.errors import CosetError, Finding
 from partitioning.kinds import Kind
 from spark_jobs.group import MEMORY, Work, group_name, run_group
-from spark_jobs.on_spark import dataframes, tasks_of, with_secrets
+from spark_jobs.on_spark import dataframes, last_cause, tasks_of, with_secrets
 from spark_jobs.waiting_for_workers import Tell, quiet
 from spark_jobs.worker_code import Wanted
 
@@ -148,12 +148,20 @@ def application(master: str, settings: Mapping[str, str], log: Path) -> Iterator
     with log.open("ab") as to:
         java = launch_gateway(conf, {"stdout": to, "stderr": to})  # type: ignore[no-untyped-call]
     try:
-        with SparkContext(conf=with_secrets(conf), gateway=java) as spark:
+        with _context(conf, java) as spark:
             # PySpark itself asks the environment only, which other threads may be reading.
             spark.pythonExec = settings[PYTHON]
             yield spark
     finally:
         end_java(java)
+
+
+def _context(conf: SparkConf, java: Any) -> SparkContext:
+    try:
+        return SparkContext(conf=with_secrets(conf), gateway=java)
+    except Py4JJavaError as error:
+        # Its text is asked of the JVM, which is about to end.
+        raise Py4JError(last_cause(error)) from None
 
 
 def end_java(java: Any) -> None:
