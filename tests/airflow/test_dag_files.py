@@ -280,6 +280,16 @@ def test_a_plan_of_more_waves_than_the_dag_has_is_refused_before_it_runs(airflow
     assert "run it with `coset run p`" in finding.then
 
 
+def test_the_programs_on_the_page_of_airflow_run_one_after_the_other(bag):
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "guide" / "airflow.md").read_text()
+    names = {"__name__": "page", "__file__": str(root / "dags" / "page.py")}
+    blocks = [block for block in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S) if ">>>" not in block]
+    assert len(blocks) > 3
+    for block in blocks:
+        exec(block, names)
+
+
 def test_the_dags_and_fields_that_next_steps_name_are_there(bag):
     asked: list[commands.Command] = [
         *(Run(name, again) for name in ("tail_activity", "tail_activity.backfill-3") for again in (False, True)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import io
 import re
 from contextlib import redirect_stdout
@@ -54,6 +55,16 @@ def test_results_are_read_as_the_page_says(tmp_path: Path, monkeypatch: pytest.M
     with duckdb.connect() as connection:
         connection.register("rows", known.to_pyarrow_dataset())
         assert connection.sql("SELECT sum(spent) FROM rows").fetchone() == (7,)
+
+
+def test_the_tests_on_the_page_of_pipelines_of_ones_own_pass_as_they_stand(coset_trial: Any) -> None:
+    names, page = dict[str, Any](), "guide/own-pipeline.md"
+    for example in doctest.DocTestParser().get_examples((DOCS / page).read_text()):
+        exec(example.source, names)
+    for block in programs(page):
+        exec(block, names)
+    names["test_the_number_of_tasks_does_not_matter"]()
+    names["test_each_batch_adds_to_the_sums"](coset_trial)
 
 
 def test_the_columns_of_an_upserted_table_are_read_without_the_helper_column_as_the_page_says(tmp_path: Path) -> None:
