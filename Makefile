@@ -11,10 +11,10 @@ SITE ?= .coset/site
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka kafka serve test test-all test-failed durations explore check format bench bench-latency bench-plan compose-test airflow docs requirements clean
+.PHONY: help setup demo demo-kafka kafka serve test test-all test-failed durations explore check format bench bench-latency bench-plan compose-test kubernetes-test airflow docs requirements clean
 
 help: ## Show these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Set up .venv; the other commands do it themselves
 
@@ -50,6 +50,9 @@ explore: $(READY) ## Look for new counterexamples with fresh seeds, for MINUTES=
 
 compose-test: ## Bring docker-compose.yml up, publish two batches with it, and take it down again
 	@$(PYTHON) -m tests.compose.run
+
+kubernetes-test: $(READY) ## Publish two batches on the Kubernetes that kubectl knows, with IMAGE
+	@$(BIN)/python -m tests.on_kubernetes
 
 check: $(READY) ## Check format, style, types and import rules
 	@$(BIN)/ruff format --check .
