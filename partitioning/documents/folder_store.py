@@ -6,7 +6,7 @@ import errno
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import file_digest, md5
@@ -23,6 +23,8 @@ _UNFINISHED = ".unfinished-"
 _ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 # Errors that waiting does not mend: links in a circle, names that no file can have.
 _NEVER = {errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}
+# How often others may come and go at a key. A link that leads nowhere is there and cannot be read however often.
+_TRIES = 100
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS}
 
 
@@ -62,15 +64,19 @@ class FolderStore:
     def put_new(self, key: str, data: bytes) -> bytes:
         path = self._path(key)
         with self._errors(key), self._written(path, data) as unfinished:
-            try:
-                os.link(unfinished, path)
-            except FileExistsError:
-                return path.read_bytes()
-            except OSError as error:
-                if error.errno in _NO_LINKS:
-                    raise self._without_links(key) from error
-                raise
-        return data
+            for _ in range(_TRIES):
+                try:
+                    os.link(unfinished, path)
+                    return data
+                except FileExistsError:
+                    # Who was first may take it away before it is read: then the key is free again.
+                    with suppress(FileNotFoundError):
+                        return path.read_bytes()
+                except OSError as error:
+                    if error.errno in _NO_LINKS:
+                        raise self._without_links(key) from error
+                    raise
+            return path.read_bytes()
 
     def put(self, key: str, data: bytes) -> Entry:
         path = self._path(key)

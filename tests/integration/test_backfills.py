@@ -31,7 +31,7 @@ from coset.batches.tables.exchanged import exchange
 from coset.sources.s3 import storage_options
 from partitioning.authoring import state_sql
 from partitioning.authoring.settings import Settings
-from partitioning.commands import Shown
+from partitioning.commands import Shown, Undo
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -103,8 +103,9 @@ def test_a_changed_pipeline_is_swapped_by_the_digest_of_what_was_seen(store: Sto
     again = history.backfilled(Asked(0, 0, Settings()))
     actions.swap(store, again, digest(actions.comparison(store, again)), "")
     assert history.seen() == before
-    with pytest.raises(Refused, match=r"its rows are those of kept\.backfill-1, not of kept\.backfill-0"):
+    with pytest.raises(Refused, match=r"its rows are those of kept\.backfill-1, not of kept\.backfill-0") as refusal:
         actions.undo(store, backfill, "")
+    assert refusal.value.findings[0].next == ("take that back first: ", Undo("kept", 1))
     actions.undo(store, again, "")
     actions.undo(store, backfill, "")
     assert history.seen() == before

@@ -29,7 +29,7 @@ def environment() -> Iterator[None]:
     os.environ.update(before)
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("environment")
 @pytest.mark.parametrize(
     ("queries", "parties"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from coset import Pipeline
 from partitioning.documents.stores import store_at
-from partitioning.errors import Refused
+from partitioning.errors import Refused, Unreachable
 
 
 @pytest.mark.parametrize(
@@ -60,6 +61,25 @@ def test_an_object_is_whole_and_on_the_disk_before_it_has_its_name(
     monkeypatch.setattr(os, "fsync", synced)
     getattr(store_at(str(tmp_path)), put)("a", b"12345")
     assert seen == [(5, False)]
+
+
+def test_a_new_object_is_stored_though_others_come_and_go(tmp_path: Path) -> None:
+    def come_and_go(name: bytes) -> set[bytes]:
+        store, seen = store_at(str(tmp_path)), set[bytes]()
+        for _ in range(1_000):
+            seen.add(store.put_new("a", name))
+            store.delete("a")
+        return seen
+
+    names = {b"1", b"2", b"3"}
+    with ThreadPoolExecutor(3) as pool:
+        assert all(seen <= names for seen in pool.map(come_and_go, sorted(names)))
+
+
+def test_a_link_that_leads_nowhere_is_an_error_and_no_endless_wait(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(Unreachable, match="No such file or directory"):
+        store_at(str(tmp_path)).put_new("a", b"1")
 
 
 def test_what_a_killed_writer_left_is_no_object(tmp_path: Path) -> None:

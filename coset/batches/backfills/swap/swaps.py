@@ -231,11 +231,12 @@ def _blockers(
         names = layers.names(batch)
         where = f"batch {batch} of {backfill.pipeline}"
         if to is SwapKind.UNDO and names[-1] != backfill.name:
+            above = commands.backfill_of(names[-1]) if backfill.name in names else None
             yield Finding.of(
                 Kind.BACKFILL_TURN,
                 f"its rows are those of {names[-1]}, not of {backfill.name}",
                 where,
-                then,
+                ("take that back first: ", commands.Undo(*above)) if above else then,
                 rows_of=names[-1],
                 backfill=backfill.name,
             )
