@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -30,7 +31,13 @@ _WEED = (
 
 
 def main() -> int:
-    image, key = os.environ["IMAGE"], secrets.token_hex(16)
+    image, key = os.environ.get("IMAGE"), secrets.token_hex(16)
+    if not image:
+        print("IMAGE has to name an image that the nodes have: docs/guide/kubernetes.md says how to build it")
+        return 2
+    if not shutil.which(_command()[0]):
+        print(f"There is no {_command()[0]}: install it, or say with KUBECTL where it is")
+        return 2
     _kubectl("create", "namespace", _NAMESPACE, namespace=False)
     try:
         _start_store(image, key)
@@ -112,10 +119,13 @@ def _until(is_so: Callable[[], object], what: str) -> None:
         time.sleep(0.5)
 
 
+def _command() -> list[str]:
+    return shlex.split(os.environ.get("KUBECTL") or "kubectl")
+
+
 def _tried(*arguments: str, given: str = "", namespace: bool = True) -> subprocess.CompletedProcess[str]:
-    command = shlex.split(os.environ.get("KUBECTL") or "kubectl")
     where = ("--namespace", _NAMESPACE) if namespace else ()
-    return subprocess.run([*command, *where, *arguments], input=given, capture_output=True, text=True, check=False)
+    return subprocess.run([*_command(), *where, *arguments], input=given, capture_output=True, text=True, check=False)
 
 
 def _kubectl(*arguments: str, given: str = "", namespace: bool = True) -> str:

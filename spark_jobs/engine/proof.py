@@ -96,7 +96,7 @@ class Proof:
         self._note_held(batch, seen.offsets, every)
         self._heavy.note(seen.keys, taken, seen.rows)
         if claims.sample:
-            # So they share the sample, of which each task has its own keys.
+            # Tasks that read together share the sample, and each keeps its own keys of it.
             among_these = residues(claims.cosets * claims.sample, 0, claims.cosets, kind)
             which = "sample", claims.cosets, claims.sample
             rows, sample = batch.once(which, lambda: self._sample(seen, rows_among(seen.hashes, among_these)))

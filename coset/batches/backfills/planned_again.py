@@ -32,7 +32,8 @@ from spark_jobs.sql.left_columns import with_columns
 
 
 def planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Settings, asked: BackfillAsking) -> Plan:
-    """As `_planned_again`. What a finding asks for beside is named with the request, which is `asked` anew for it."""
+    """The plan of a batch in a backfill, as `_planned_again` makes it. A refusal whose next step is an option names the
+    whole request, `asked`, with that option."""
     try:
         return _planned_again(pipeline, ledger, batch, settings, repaired=asked.repaired)
     except Refused as refusal:
@@ -40,7 +41,7 @@ def planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Sett
 
 
 def _asking_anew(finding: Finding, asked: BackfillAsking) -> Finding:
-    """The finding, whose next step is the whole backfill, as its plans are made by its own request."""
+    """The finding, whose next step asks for the backfill instead of for a plan: a backfill makes its plans itself."""
     parts = finding.next if isinstance(finding.next, tuple) else (finding.next,)
     anew = (
         replace(asked, begin_anew=part.begin_anew or UNSET, go_on=part.go_on or UNSET)
