@@ -19,8 +19,13 @@ from partitioning.values import Value
 # A key with this share of a stream's records is nearly the only one; of fewer records nothing can be said.
 _NEARLY_ALL, _ENOUGH = Fraction(9, 10), 1_000
 _AGGREGATES = {Op.AGGREGATE, Op.COGROUP, Op.COMBINE}
-_OF_ORDER = re.compile(r"\b(list|array_agg|string_agg|group_concat|first|last|any_value)\s*\(", re.IGNORECASE)
-_SAYS_ORDER = re.compile(r"\bORDER\s+BY\b", re.IGNORECASE)
+# DuckDB's functions of the order of records. Of some it decides only between records that are equal otherwise.
+_OF_ORDER = re.compile(
+    r"\b(list|array_agg|string_agg|group_concat|listagg|first|last|any_value|arbitrary|mode"
+    r"|arg_?(?:max|min)(?:_nulls?(?:_last)?)?|(?:max|min)_by|approx_quantile|approx_top_k|reservoir_quantile)\s*\(",
+    re.IGNORECASE,
+)
+_SAYS_ORDER = re.compile(r"\bORDER\s+BY\b|,\s*\([^()]*,[^()]*\)\s*\)$", re.IGNORECASE)
 
 
 class JoinsATable(Value, frozen=True, tag="joins a table", tag_field="surprise"):
@@ -112,10 +117,10 @@ def _order_matters(plan: Plan, steps: Mapping[str, Step]) -> Iterator[OrderMatte
 
 
 def _unordered(expressions: Iterable[str]) -> Iterator[str]:
-    """The functions of the order of records that are called without an ORDER BY.
+    """The functions of the order of records that are called without an ORDER BY, and not by several values.
 
-    >>> list(_unordered(["list(a ORDER BY b), FIRST(max(c)) AS d", "list_value(a)"]))
-    ['first']
+    >>> list(_unordered(["list(a ORDER BY b), FIRST(max(c)) AS d", "list_value(a), arg_max(a, b), max_by(a, (b, a))"]))
+    ['first', 'arg_max']
     """
     for text in expressions:
         for call in _OF_ORDER.finditer(text):

@@ -376,8 +376,11 @@ class _Check:
             self._findings.extend(refusal.findings)
 
     def _table(self, name: str, columns: Sequence[Column]) -> None:
+        """Make a relation of these columns and no other: a table also has a `rowid`, by the order of its rows."""
         listed = ", ".join(f"{quote(column.name)} {column.type}" for column in columns)
-        self._connection.execute(f"CREATE TEMP TABLE {quote(name)} ({listed})")
+        table = quote(f"{name} with its rows")
+        self._connection.execute(f"CREATE TEMP TABLE {table} ({listed})")
+        self._connection.execute(f"CREATE TEMP VIEW {quote(name)} AS FROM {table}")
 
     def _result(self, write: Write) -> tuple[Column, ...]:
         relation = self._relations[write.step]

@@ -37,6 +37,12 @@ def test_an_unknown_column_is_named_with_its_step_and_the_columns_there_are() ->
     assert finding.then == "correct the name; flights has tailnum, dep_delay, hops, place, _offset, _partition"
 
 
+@pytest.mark.parametrize("name", ["rowid", "flights.rowid", "ROWID"])
+def test_the_number_of_a_row_depends_on_the_tasks_and_is_no_column(name: str) -> None:
+    (finding,) = findings(lambda flights, _: flights.aggregate(f"max({name}) AS last", name="numbered").write("t"))
+    assert (finding.what, finding.where) == (f"there is no column {name!r}", "step 'numbered'")
+
+
 def test_each_unknown_column_of_each_step_is_a_finding() -> None:
     def build(flights: Flow, planes: Flow) -> None:
         flights.filter("dep_dela > 3 AND nope IS NULL").write("t")

@@ -59,7 +59,10 @@ def test_what_depends_on_the_order_of_moved_records_is_told_unless_the_order_is_
     by_page = clicks.select("dep_delay, tailnum AS page").rekey("page", name="by_page")
     by_page.aggregate("list(dep_delay ORDER BY abs(dep_delay)) AS d, max(dep_delay) AS m", name="said").write("b")
     by_page.aggregate("list(dep_delay) AS d, First(abs(dep_delay)) AS f, list(1) AS l", name="unsaid").write("c")
-    assert told(pipeline) == (OrderMatters("unsaid", ("list", "first")),)
+    ties = "arg_max(page, dep_delay, 2) AS a, max_by(page, (dep_delay, page)) AS b, mode(dep_delay) AS m"
+    by_page.aggregate(f"{ties}, approx_quantile(dep_delay, 0.5) AS q", name="between_equals").write("e")
+    equals = OrderMatters("between_equals", ("arg_max", "mode", "approx_quantile"))
+    assert told(pipeline) == (OrderMatters("unsaid", ("list", "first")), equals)
 
 
 def test_a_state_that_nothing_is_removed_from_is_told() -> None:
