@@ -64,6 +64,13 @@ def test_what_tells_of_the_machine_or_the_time_is_refused(text: str) -> None:
     assert what.endswith("gives another result in each task and each run")
 
 
+@pytest.mark.parametrize("text", ["hash(a) AS c", "a.hash() AS c", "list_transform([a], lambda x: HASH(x, 1)) AS c"])
+def test_a_hash_that_the_next_version_of_duckdb_may_change_is_refused(text: str) -> None:
+    (then,) = _broken(_parsed(text)).values()
+    assert then == "use md5_number or sha256 of a text"
+    assert _broken(_parsed("md5_number(a::VARCHAR) % 10 AS c, sha256(concat(a, '/', b)) AS d")) == {}
+
+
 @pytest.mark.parametrize("text", ["age(a) AS c", "a.age() AS c", "list_transform([a], lambda x: AGE(x)) AS c"])
 def test_the_time_since_a_time_goes_by_the_clock(text: str) -> None:
     what, then = "age of one time goes by today's date", "give it both times: age(later, earlier)"
