@@ -21,13 +21,14 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from coset.batches.runners import children
 from coset.batches.runners.ports import free_ports
-from demo.kafka_jars import java, kafka_jars
+from demo.kafka_jars import archive, archived, java, kafka_jars
 from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
 
 _START_TRIES = 3
 _ANSWERS_WITHIN_SECONDS = 90
 _STOPPED_WITHIN_SECONDS = 20
+_ARCHIVED_WITHIN_SECONDS = 120
 _JAVA_OPTIONS = ("-Xshare:auto", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms128m", "-Xmx512m")
 # Kafka's own defaults are for three brokers.
 _SETTINGS = """\
@@ -71,6 +72,7 @@ class KafkaServer:
     address: str
     cluster: str = ""
     controller: int = 0
+    options: tuple[str, ...] = ()
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -81,7 +83,7 @@ class KafkaServer:
     def start(self) -> None:
         """Start it, for the first time or again with its records. Raises Refused if it does not answer."""
         with (self.folder / "server.log").open("ab") as log:
-            command = [*_kafka("kafka.Kafka"), str(self.folder / "server.properties")]
+            command = [*_kafka("kafka.Kafka", *self.options), str(self.folder / "server.properties")]
             self._process = children.start(command, os.environ, log, signal.SIGKILL)
         until = time.monotonic() + _ANSWERS_WITHIN_SECONDS
         while not self._answers():
@@ -96,10 +98,10 @@ class KafkaServer:
                     log=log_file,
                 )
 
-    def stop(self, asked: Signals = signal.SIGTERM) -> None:
+    def stop(self, asked: Signals = signal.SIGTERM, within: float = _STOPPED_WITHIN_SECONDS) -> None:
         """Stop it; what it holds stays in its folder."""
         if self._process is not None:
-            children.stop(self._process, _STOPPED_WITHIN_SECONDS, asked)
+            children.stop(self._process, within, asked)
             self._process = None
 
     def _answers(self) -> bool:
@@ -121,8 +123,17 @@ def start_kafka(folder: Path, settings: str = "") -> KafkaServer:
 
     `settings` are lines that come after its own in `server.properties`. Raises Refused if it does not answer.
     """
+    archived(_make_archive)
     cluster = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
     return _start(folder, cluster, settings)
+
+
+def _make_archive(unfinished: Path) -> None:
+    """Write the classes that a broker loads into a file, by a broker that nobody uses."""
+    server = _prepared(unfinished.parent / "broker", "a" * 22, "", 0, 1)
+    server.options = (f"-XX:ArchiveClassesAtExit={unfinished}",)
+    server.start()
+    server.stop(within=_ARCHIVED_WITHIN_SECONDS)
 
 
 def start_member(first: KafkaServer, node: int, folder: Path, settings: str = "") -> KafkaServer:
@@ -166,8 +177,9 @@ def _prepared(folder: Path, cluster: str, settings: str, controller: int, node: 
     return server
 
 
-def _kafka(main: str) -> list[str]:
-    return [java(), *_JAVA_OPTIONS, "-cp", f"{kafka_jars()}/*", main]
+def _kafka(main: str, *options: str) -> list[str]:
+    of_archive = options or (f"-XX:SharedArchiveFile={archive()}", "-Xlog:cds*=off")
+    return [java(), *_JAVA_OPTIONS, *of_archive, "-cp", f"{kafka_jars()}/*", main]
 
 
 def main() -> None:

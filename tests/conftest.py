@@ -8,6 +8,7 @@ import os
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -186,6 +187,32 @@ def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]
     monkeypatch.setenv("AWS_ENDPOINT_URL", started.url)
     yield started
     started.stop()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        forked.use(config.workerinput["forked at"])
+
+
+def pytest_configure_node(node: WorkerController) -> None:
+    """All processes of a run have theirs forked from one: each would import for seconds what it has."""
+    node.workerinput["forked at"] = _forked_at()
+
+
+_forked_at = cache(forked.shared)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """In a fresh clone, one process of a run writes a file's asserts anew, and the others read what it has written."""
+    with ExitStack() as held:
+        if isinstance(collector, pytest.Module) and not _is_rewritten(collector.path):
+            fcntl.flock(held.enter_context(collector.path.open()), fcntl.LOCK_EX)
+        return (yield)
+
+
+def _is_rewritten(file: Path) -> bool:
+    return any(file.parent.glob(f"__pycache__/{file.stem}.*-pytest-*.pyc"))
 
 
 def pytest_collection_finish() -> None:
