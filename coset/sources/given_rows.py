@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
@@ -31,6 +32,10 @@ KEY_TYPES = {
     KeyFormat.BYTES: pa.binary(),
 }
 _JSON_LINES = (".json", ".jsonl", ".ndjson")
+# What has zeros before it, as 00501, is no number.
+_ZEROS = r"^\s*[+-]?0[0-9]"
+# A double holds 15 digits of any number, and 17 of those that it wrote.
+_MANY_DIGITS = r"^\s*[+-]?([0-9]{20}|[0-9]*\.?[0-9]*[1-9](\.?[0-9]){17})"
 _READ = "CSV with a header (.csv), JSON lines (.json, .jsonl, .ndjson) or Parquet (.parquet)"
 _NAME_ANOTHER = f"name a file of {_READ} that has the stream's key"
 
@@ -90,9 +95,24 @@ def _of_text(read: Callable[[Kinds], pa.Table], landed: Kinds) -> pa.Table:
 
 
 def _csv(file: Path, stream: Stream, kinds: Kinds) -> pa.Table:
+    """The rows of a CSV. A column is text if not all of its numbers would keep their digits."""
     key = {} if key_parts(stream.key) else {stream.key: KEY_TYPES[stream.key_format]}
-    options = pa.csv.ConvertOptions(column_types={**kinds, **key}, null_values=[""], strings_can_be_null=True)
-    return pa.csv.read_csv(file, convert_options=options)
+
+    def read(kinds: Kinds, only: Sequence[str] | None = None) -> pa.Table:
+        options = pa.csv.ConvertOptions(
+            column_types=kinds, include_columns=only, null_values=[""], strings_can_be_null=True
+        )
+        return pa.csv.read_csv(file, convert_options=options)
+
+    rows = read({**kinds, **key})
+    unfit = {
+        field.name: _ZEROS if pa.types.is_integer(field.type) else f"{_ZEROS}|{_MANY_DIGITS}"
+        for field in rows.schema
+        if field.name not in key and (pa.types.is_integer(field.type) or pa.types.is_floating(field.type))
+    }
+    texts = read(dict.fromkeys(unfit, pa.string()), list(unfit)) if unfit else rows.select([])
+    inexact = [name for name in unfit if pc.any(pc.match_substring_regex(texts[name], unfit[name])).as_py()]
+    return read({**kinds, **key, **dict.fromkeys(inexact, pa.string())}) if inexact else rows
 
 
 def _json_lines(file: Path, kinds: Kinds) -> pa.Table:

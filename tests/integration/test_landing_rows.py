@@ -155,6 +155,20 @@ def test_columns_that_do_not_fit_those_that_have_landed_are_refused_before_anyth
     assert {row[1] for row in published().elements()} == {1, 2, 3, 4, 5, 6}
 
 
+def test_numbers_that_would_lose_digits_are_landed_as_text(tmp_path: Path) -> None:
+    file = pipeline(f"{tmp_path}/landing")
+    row = {"zip": "00501", "account": "12345678901234567890", "share": "0.1234567890123456789"}
+    exact = {"n": "9223372036854775807", "x": "0.30000000000000004", "least": "0.000000000000000000001", "zero": "0"}
+    Path("a.csv").write_text(f"customer,{','.join(row | exact)}\nann,{','.join((row | exact).values())}\n")
+    done("land", file, "orders", "a.csv")
+    done("run", file, *LOCAL)
+    (shown,) = published()
+    assert shown[1:8] == (*row.values(), 2**63 - 1, 0.1 + 0.2, 1e-21, 0)
+    Path("a.csv").write_text(Path("a.csv").read_text().replace(",0\n", ",007\n"))
+    found = told(Kind.STREAM_COLUMNS, "land", file, "orders", "a.csv")
+    assert "'zero'" in str(found.findings)
+
+
 SAME_COLUMNS = {
     "a.jsonl": (
         '{"customer": "ann", "n": 1.5, "at": "2026-11-01 10:00:00", "zip": "07743",'
