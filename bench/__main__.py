@@ -3,7 +3,8 @@
 The queries: `counted`, a cogrouped aggregate of 10 and 5 million records; `in-time`, a join of the same in a window;
 `merged`, 900,000 placed and 100,000 re-keyed records; `elastic`, the first by 2, 4 and 8 times as many tasks; `hot` and
 `hot-joined`, a key with 40 % of the records; `batches`, 50 small batches with totals that go on; `rescaled`, totals of
-ten million keys by another number of tasks.
+ten million keys by another number of tasks; `by-records`, the first of up to 100 million views and half as many clicks;
+`by-share`, as `hot` by the share of one key.
 
 Coset reads and writes an S3 server on this machine, whose own cost is shown apart; the others read the same files from
 the local disk. Processor time is that of all processes of a party; the median of some runs counts. What is to be
@@ -16,10 +17,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +31,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.elsewhere import python_of, variables_of
-from bench.figures import Answers, tabled
+from bench.figures import Answers, tables
 from bench.making import make
-from bench.measure import cpu_of
 from bench.page_figures import put, table
 from bench.party import PARTIES
 from bench.plots import plots
@@ -69,16 +70,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.json:
         print(json.dumps({query: vars(answers) for query, answers in found.items()}))
     for query, answers in found.items():
-        shown = Table(title=f"{query}: {query.asks}\nCPU seconds of all processes / wall seconds")
-        head, *rows = tabled(answers)
-        for name in head:
-            shown.add_column(name, justify="left" if name == "party" else "right")
-        for row in rows:
-            shown.add_row(*row)
-        to.print(shown, *verdicts(answers), sep="\n")
+        for title, (head, *rows) in tables(answers).items():
+            shown = Table(title=f"{query}: {query.asks}\n{title}")
+            for name in head:
+                shown.add_column(name, justify="left" if name == "party" else "right")
+            for row in rows:
+                shown.add_row(*row)
+            to.print(shown)
+        to.print(*verdicts(answers), sep="\n")
         if asked.page:
             put(asked.page, f"{COMMAND} --query {query}", _on_page(answers, asked.page))
-    return 0 if all(answers.same for answers in found.values()) else 1
+    return 0 if all(answers.same and answers.all_answered for answers in found.values()) else 1
 
 
 def _of_all(to: Console, asked: argparse.Namespace) -> dict[Query, Answers]:
@@ -96,35 +98,51 @@ def _of_all(to: Console, asked: argparse.Namespace) -> dict[Query, Answers]:
                 began = time.monotonic()
                 for query in queries:
                     status.update(f"making records of {query}")
-                    make(Workload.of(asked.size, folder, query))
+                    for workload in Workload.of(asked.size, folder, query).all:
+                        make(workload)
                 for party in asked.only:
                     some = [query for query in queries if query in PARTIES[party].answers]
                     if some:
                         status.update(f"{', '.join(queries)}: {PARTIES[party].title}")
-                        for query, costs in _measured(party, some, asked, server.process.pid).items():
-                            found[Query(query)].parties[party] = costs
+                        for query, points in _measured(party, some, asked, server.process.pid).items():
+                            found[query].parties[party] = points
                 for query in queries:
+                    if query is Query.BY_RECORDS:
+                        _forget(Workload.of(asked.size, folder, query))
                     found[query].seconds = (time.monotonic() - began) / len(queries)
         finally:
             server.stop()
     return found
 
 
-def _measured(name: str, queries: Sequence[Query], asked: argparse.Namespace, server: int) -> dict[str, Any]:
-    """What a party's runs of some queries cost and left, by query."""
+def _forget(workload: Workload) -> None:
+    """Remove what is too large to be kept: records and results."""
+    for here in (workload.folder / workload.query.data, workload.folder / "results" / workload.query):
+        shutil.rmtree(here, ignore_errors=True)
+    for remote in (f"landing/{workload.query.data}", f"coset/{workload.query}"):
+        s3_filesystem().delete_dir_contents(remote, missing_dir_ok=True)
+
+
+def _measured(
+    name: str, queries: Sequence[Query], asked: argparse.Namespace, server: int
+) -> Mapping[Query, dict[str, Any]]:
+    """What a party's runs of some queries cost and left, by query and point. It may lack memory for all records."""
     party, folder = PARTIES[name], _FOLDER.resolve()
     command = [python_of(party), "-m", "bench.session", name, str(folder), "--size", asked.size]
-    command += ["--runs", str(asked.runs), "--query", *queries]
+    command += ["--runs", str(asked.runs), "--server", str(server), "--query", *queries]
     command += ["--tasks", str(asked.tasks)] if asked.tasks else []
     variables = variables_of(party)
     if party.prepare:
         subprocess.run([*command, "--prepare"], env=variables, stdout=subprocess.DEVNULL, check=True)
-    before = cpu_of(server)
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=variables, check=True)
-    found: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
-    for query, costs in found.items():
-        costs["server"] = (cpu_of(server) - before) / len(costs["runs"]) / len(found)
-        costs["checksums"] = _checksums(Query(query), costs.pop("files"))
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=variables, check=False)
+    if queries != [Query.BY_RECORDS]:
+        done.check_returncode()
+    found: dict[Query, dict[str, Any]] = {query: {} for query in queries}
+    for line in done.stdout.splitlines():
+        if line.startswith('{"query"'):
+            left = json.loads(line)
+            query, point, files = Query(left.pop("query")), left.pop("point"), left.pop("files")
+            found[query][point] = {**left, "checksums": _checksums(query, files)}
     return found
 
 
@@ -148,7 +166,10 @@ def _checksums(query: Query, files: Sequence[str]) -> list[int]:
 
 
 def _on_page(answers: Answers, page: Path) -> Iterator[str]:
-    yield from (f"## `{answers.query}`: {answers.query.asks}", "", *table(*tabled(answers)), "")
+    yield from (f"## `{answers.query}`: {answers.query.asks}", "")
+    for number, (title, rows) in enumerate(tables(answers).items()):
+        # What the first has, the page says once for all.
+        yield from (*([f"{title}:", ""] if number else []), *table(*rows), "")
     yield from (f"- {line}" for line in verdicts(answers))
     yield f"- {os.cpu_count()} cores, with a load of {os.getloadavg()[0]:.1f} when all ended"
     yield from plots(answers, page)

@@ -1,20 +1,23 @@
-"""What all parties' answers to a query cost, as a table."""
+"""What all parties' answers to a query cost, as tables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 from bench.party import PARTIES
-from bench.workload import Data, Query
+from bench.workload import Point, Query
+
+FAILED = "failed"
+Rows = Sequence[Sequence[str]]
 
 
 @dataclass
 class Answers:
-    """By party, what `bench.session` prints, the S3 server's processor time in each run, and what the rows add up to.
-    It took so many `seconds` to get them."""
+    """By party and point, what `bench.session` prints, and what the rows add up to. A party that failed lacks the point
+    at which it did, and all after it. It took so many `seconds` to get them."""
 
     query: Query
     size: str
@@ -24,44 +27,95 @@ class Answers:
     @property
     def same(self) -> bool:
         """Whether all have the same rows."""
-        return len({tuple(costs["checksums"]) for costs in self.parties.values()}) <= 1
+        return all(len(set(self.checksums(point))) <= 1 for point in self.query.points)
+
+    def checksums(self, point: Point) -> Iterator[tuple[int, ...]]:
+        """What the rows of each party add up to that has some: their number first."""
+        return (tuple(points[point.name]["checksums"]) for points in self.parties.values() if point.name in points)
 
     @property
-    def stretches(self) -> Mapping[str, Sequence[int]]:
-        """The runs, by what is told apart of them."""
-        return self.query.stretches(max(len(costs["runs"]) for costs in self.parties.values()))
+    def all_answered(self) -> bool:
+        """Whether no party failed."""
+        return not any(map(self.failed_at, self.parties))
+
+    def failed_at(self, party: str) -> Point | None:
+        """The point at which a party failed, if it did."""
+        return next((point for point in self.query.points if point.name not in self.parties[party]), None)
+
+    @property
+    def stretches(self) -> Sequence[str]:
+        """What is told apart of the runs."""
+        every = (run["stretch"] for party in self.parties for run in self.runs(party))
+        return [stretch for stretch in dict.fromkeys(every) if stretch]
+
+    def runs(self, party: str) -> Sequence[Mapping[str, Any]]:
+        """All runs of a party, by point."""
+        return [run for point in self.parties[party].values() for run in point["runs"]]
+
+    def of(self, party: str, stretch: str, figure: str = "cpu") -> Sequence[float]:
+        """A figure of each run of a stretch."""
+        return [run[figure] for run in self.runs(party) if run["stretch"] == stretch]
 
     def took(self, party: str, stretch: str, figure: str = "cpu") -> float:
-        """The median of a stretch of runs."""
-        runs = self.parties[party]["runs"]
-        return float(median(runs[number][figure] for number in self.stretches[stretch]))
+        """Their median."""
+        return float(median(self.of(party, stretch, figure)))
 
     @property
     def last(self) -> str:
         """The stretch by which parties are compared."""
-        return list(self.stretches)[-1]
+        return self.stretches[-1]
 
 
-def tabled(answers: Answers) -> Sequence[Sequence[str]]:
-    """What the columns are, and a row for each party."""
-    skewed, first = answers.query.data is Data.SKEWED, next(iter(answers.parties))
+def tables(answers: Answers) -> Mapping[str, Rows]:
+    """By what they show: a row for what the columns are, and one for each party."""
+    found = {"CPU seconds of all processes / wall seconds": [*_costs(answers)]}
+    if answers.query is Query.BY_RECORDS:
+        found["Peak memory"] = [*_by_point(answers, lambda point: _memory(point["runs"]))]
+    if answers.query is Query.BY_SHARE:
+        found["Longest task ÷ mean"] = [*_by_point(answers, lambda point: _longest(point["longest"]))]
+    return found
+
+
+def _costs(answers: Answers) -> Iterator[Sequence[str]]:
+    first, *_ = answers.parties
+    longest = ("longest task ÷ mean",) if answers.query in {Query.HOT, Query.HOT_JOINED} else ()
     compared = f"{answers.last}: CPU × {PARTIES[first].title.partition(',')[0]}'s"
-    longest = ("longest task ÷ mean",) if skewed else ()
-    rows = [("party", *answers.stretches, "peak memory", "moved", *longest, "S3 server", compared)]
-    for party, costs in answers.parties.items():
-        most = f"{costs['longest']:.2f}" if costs["longest"] else ""
-        rows.append(
-            (
-                PARTIES[party].title,
-                *(
-                    f"{answers.took(party, one):.2f} / {answers.took(party, one, 'wall'):.2f}"
-                    for one in answers.stretches
-                ),
-                f"{max(run['memory'] for run in costs['runs']) / 2**20:,.0f} MiB",
-                f"{costs['moved'] / 2**20:,.1f} MiB",
-                *((most,) if skewed else ()),
-                f"{costs['server']:.1f}",
-                f"{answers.took(party, answers.last) / answers.took(first, answers.last):.2f}",
-            )
+    yield ("party", *answers.stretches, "peak memory", "moved", *longest, "S3 server", compared)
+    for party, points in answers.parties.items():
+        costs = [
+            f"{answers.took(party, one):.2f} / {answers.took(party, one, 'wall'):.2f}"
+            if answers.of(party, one)
+            else FAILED
+            for one in answers.stretches
+        ]
+        if answers.failed_at(party) or answers.failed_at(first):
+            yield (PARTIES[party].title, *costs, *(3 + len(longest) + 1) * ("",))
+            continue
+        *_, left = points.values()
+        yield (
+            PARTIES[party].title,
+            *costs,
+            _memory(answers.runs(party)),
+            f"{left['moved'] / 2**20:,.1f} MiB",
+            *((_longest(left["longest"]),) if longest else ()),
+            f"{answers.took(party, answers.last, 'server'):.1f}",
+            f"{answers.took(party, answers.last) / answers.took(first, answers.last):.2f}",
         )
-    return rows
+
+
+def _by_point(answers: Answers, shown: Callable[[Mapping[str, Any]], str]) -> Iterator[Sequence[str]]:
+    """Only those of whom there is something to show."""
+    names = [point.name for point in answers.query.points]
+    yield ("party", *names)
+    for party, points in answers.parties.items():
+        cells = [shown(points[name]) if name in points else FAILED for name in names]
+        if any(cells):
+            yield (PARTIES[party].title, *cells)
+
+
+def _memory(runs: Sequence[Mapping[str, Any]]) -> str:
+    return f"{max(run['memory'] for run in runs) / 2**20:,.0f} MiB"
+
+
+def _longest(longest: float | None) -> str:
+    return f"{longest:.2f}" if longest else ""

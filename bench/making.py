@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import assert_never
 
@@ -20,6 +21,7 @@ _SEED = 20261121
 _DAY = 86_400_000_000
 # Zipf's keys beyond this are other keys once more.
 _SKEWED_KEYS = 1_000_000
+_EVEN_KEYS = 400_000
 _HOT, _HOT_SHARE = "bot", 0.4
 
 
@@ -44,7 +46,7 @@ def upload(source: str, folder: Path, files: Iterable[Path]) -> None:
 def _land(workload: Workload, topic: Topic, number: int, rows: pa.Table, ends: list[int]) -> None:
     """A file in each partition."""
     places = placement_hashes(rows[topic.key].combine_chunks(), "string") % topic.partitions
-    to = workload.before if workload.query.data is Data.SKEWED and number == 0 else workload.landed
+    to = workload.before if workload.query.data.follows and number == 0 else workload.landed
     for partition, first in enumerate(ends):
         mine = rows.take(pa.array(np.flatnonzero(places == partition)))
         ends[partition] += len(mine)
@@ -59,22 +61,29 @@ def _records(workload: Workload, topic: Topic, number: int, random: np.random.Ge
     count = topic.rounds[number]
     amount = random.integers(0, 10_000, count)
     match workload.query.data:
-        case Data.USUAL:
+        case Data.USUAL | Data.GROWING:
             span = _DAY // len(topic.rounds)
             times = 1_700_000_000_000_000 + number * span + np.sort(random.integers(0, span, count))
-            keys = _named(random.integers(0, 1_000_000 // workload.part, count))
+            # Ten views for each.
+            all_keys = sum(workload.topics[0].rounds) // 10
+            keys = _all_named(all_keys).take(pa.array(random.integers(0, all_keys, count)))
             return pa.table({"key": keys, "amount": amount, "time": pa.array(times, pa.timestamp("us", "UTC"))})
         case Data.REKEYED:
             sessions = pa.array(np.char.add("session-", random.integers(0, 10**7, count).astype("U8")).tolist())
             keys = _named(random.integers(0, 50_000 // workload.part, count))
             other = {topic.key: sessions} if topic.key == "session" else {}
             return pa.table({"key": keys, "amount": amount} | other)
-        case Data.SKEWED if topic.name == "events":
-            keys = np.char.add("user-", (random.zipf(1.1, count) % _SKEWED_KEYS).astype("U8"))
-            keys[random.random(count) < _HOT_SHARE] = _HOT
+        case Data.SKEWED | Data.SHARES if topic.name == "events":
+            match workload.point.value:
+                case int(percent):
+                    numbers, hot = random.integers(0, _EVEN_KEYS // workload.part, count), percent / 100
+                case zipf_alone:
+                    numbers, hot = random.zipf(1.1, count) % _SKEWED_KEYS, 0 if zipf_alone else _HOT_SHARE
+            keys = np.char.add("user-", numbers.astype("U8"))
+            keys[random.random(count) < hot] = _HOT
             events = np.arange(count) + sum(topic.rounds[:number])
             return pa.table({"key": pa.array(keys.tolist()), "event": events, "amount": amount})
-        case Data.SKEWED:
+        case Data.SKEWED | Data.SHARES:
             # Each second key of the events has one profile, and the batch before has others.
             numbers = 2 * np.arange(count) + (_SKEWED_KEYS if number == 0 else 0)
             keys = [_HOT, *np.char.add("user-", numbers[1:].astype("U8")).tolist()]
@@ -94,3 +103,8 @@ def _named(numbers: np.ndarray) -> pa.Array:
     """Keys of 21 characters that do not compress well."""
     mixed = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     return pa.array([f"user-{key:016x}" for key in mixed.tolist()])
+
+
+@lru_cache(1)
+def _all_named(count: int) -> pa.Array:
+    return _named(np.arange(count))

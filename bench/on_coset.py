@@ -16,7 +16,7 @@ from pyspark import SparkConf, SparkContext
 from bench.making import upload
 from bench.party import CORES, MASTER, Left, Run
 from bench.pipelines import pipeline_for
-from bench.workload import FACTORS, Data, Query, Workload
+from bench.workload import Query, Workload
 from coset.batches import steps
 from coset.batches.auditing.audit import audit
 from coset.batches.interpreter import run_batch
@@ -25,7 +25,6 @@ from coset.batches.runners.local import Local
 from coset.batches.runners.spark import Spark
 from coset.batches.runners.spark_settings import configuration
 from coset.sources.reader import Batch
-from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import decode
 from partitioning.documents.stores import store_at
@@ -89,16 +88,12 @@ def kernel(workload: Workload) -> Iterator[Run]:
     """Coset's kernel in Spark on the S3 store, with receipts and their audit, in the way of the party."""
     inspect: Inspect = Unproved if workload.party == "coset-unproved" else Proved
     settings = _SETTINGS.get(workload.party, Settings(groups=1, hot_keys=HotKeys.SPLIT))
-    pipeline = pipeline_for(workload, _source(workload))
     run_piece = answer if inspect is Proved else partial(_answer, inspect)
-
-    schemes = {1: f"tasks({workload.tasks})" if workload.tasks else None}
-    if workload.query is Query.ELASTIC:
-        schemes = {factor: f"elastic({factor})" for factor in FACTORS}
+    scheme = f"tasks({workload.tasks})" if workload.tasks else None
     batches = {}
-    for factor, scheme in schemes.items():
-        store = f"{_store(workload)}/{factor}" if factor > 1 else _store(workload)
-        batches[factor] = _taken_up(pipeline, store, Settings.parse(scheme=scheme, base=settings))
+    for at in workload.all:
+        scheme = f"elastic({at.factor})" if at.query is Query.ELASTIC else scheme
+        batches[at.point] = _taken_up(at, Settings.parse(scheme=scheme, base=settings))
     options = {**configuration(MASTER), "spark.master": MASTER, "spark.app.name": "bench"}
     with SparkContext(conf=SparkConf().setAll(list(options.items()))) as spark, ThreadPoolExecutor(CORES) as pool:
 
@@ -106,8 +101,8 @@ def kernel(workload: Workload) -> Iterator[Run]:
             sent = pieces(work, CORES)
             return spark.parallelize(sent, len(sent)).map(run_piece).collect()
 
-        def run(number: int) -> Callable[[], Left]:
-            batch = batches[workload.factor(number)]
+        def run(number: int, at: Workload) -> Callable[[], Left]:
+            batch = batches[at.point]
             ledger, plan = batch.load()
             attempt = ledger.attempt(plan.batch)
             for wave in plan.waves:
@@ -122,13 +117,13 @@ def kernel(workload: Workload) -> Iterator[Run]:
 @contextmanager
 def resident(workload: Workload) -> Iterator[Run]:
     """Whole batches in one Spark application, from landing to published."""
-    pipeline, batches = pipeline_for(workload, _source(workload)), list[LoadedBatch]()
+    batches = list[LoadedBatch]()
     with Spark(MASTER, memory="4GB") as runner:
 
-        def run(number: int) -> Callable[[], Left]:
+        def run(number: int, _: Workload) -> Callable[[], Left]:
             upload(_source(workload), workload.landed, workload.round(number))
             settings = Settings.parse(scheme=f"tasks({workload.totalling(number)})", groups=1)
-            batch = _taken_up(pipeline, _store(workload), settings)
+            batch = _taken_up(workload, settings)
             run_batch(batch, runner, workload.results / "docs", silently)
             batches.append(batch)
             return lambda: Left([file for each in batches for file in _files(each, task_receipts(each))])
@@ -138,9 +133,9 @@ def resident(workload: Workload) -> Iterator[Run]:
 
 def prepare(workload: Workload) -> None:
     """Copy the records to the environment's S3 server unless they are there, and publish the batch before."""
-    if workload.query.data is Data.SKEWED:
+    if workload.query.data.follows:
         upload(_source(workload), workload.before, workload.before.rglob("*.parquet"))
-        batch = _taken_up(pipeline_for(workload, _source(workload)), _store(workload), Settings(groups=1))
+        batch = _taken_up(workload, Settings(groups=1))
         with Local(processes=CORES) as runner:
             run_batch(batch, runner, None, silently)
     if store_at(_source(workload)).head(_READY) is None:
@@ -148,20 +143,21 @@ def prepare(workload: Workload) -> None:
         store_at(_source(workload)).put(_READY, b"")
 
 
-def _taken_up(pipeline: Pipeline, store: str, settings: Settings) -> LoadedBatch:
-    batch, said = steps.take_up(pipeline, store, settings)
+def _taken_up(workload: Workload, settings: Settings) -> LoadedBatch:
+    pipeline = pipeline_for(workload, _source(workload))
+    batch, said = steps.take_up(pipeline, _store(workload), settings)
     assert batch is not None, said
     return batch
 
 
 def _store(workload: Workload) -> str:
-    return f"s3://coset/{workload.query}/{workload.party}"
+    return f"s3://coset/{workload.query}/{workload.party}/{workload.point.value}".rstrip("/")
 
 
 def _source(workload: Workload) -> str:
     """Parties share records, unless these come one after the other."""
-    alone = workload.query.arrives or workload.query.data is Data.SKEWED
-    return f"{_store(workload)}/topics" if alone else f"s3://landing/{workload.query.data}"
+    alone = workload.query.arrives or workload.query.data.follows
+    return f"{_store(workload)}/topics" if alone else f"s3://landing/{workload.records}"
 
 
 def _left(batch: LoadedBatch, attempt: int, moved: pd.DataFrame | None) -> Left:

@@ -19,9 +19,11 @@ _COUNTED = """
     FULL JOIN (SELECT key, count(*) AS clicks, sum(amount)::BIGINT AS clicked FROM {clicks} GROUP BY key) AS c
     ON v.key = c.key
 """
+_TOTALS = "SELECT key, count(*) AS records, sum(amount)::BIGINT AS amount FROM {events} GROUP BY key"
 _QUERIES = {
     Query.COUNTED: _COUNTED,
     Query.ELASTIC: _COUNTED,
+    Query.BY_RECORDS: _COUNTED,
     Query.IN_TIME: f"""
         SELECT v.key, count(*) AS pairs, sum(v.amount + c.amount)::BIGINT AS paired
         FROM {{views}} AS v JOIN {{clicks}} AS c
@@ -32,7 +34,8 @@ _QUERIES = {
         SELECT key, count(*) AS records, sum(amount)::BIGINT AS amount
         FROM (SELECT key, amount FROM {placed} UNION ALL SELECT key, amount FROM {rekeyed}) GROUP BY key
     """,
-    Query.HOT: "SELECT key, count(*) AS records, sum(amount)::BIGINT AS amount FROM {events} GROUP BY key",
+    Query.HOT: _TOTALS,
+    Query.BY_SHARE: _TOTALS,
     Query.HOT_JOINED: "SELECT e.key, event, amount * rate AS worth FROM {events} AS e JOIN {profiles} USING (key)",
 }
 
@@ -40,11 +43,11 @@ _QUERIES = {
 @contextmanager
 def one_process(workload: Workload) -> Iterator[Run]:
     """DuckDB in one process on all cores."""
-    read = {topic.name: f"read_parquet('{workload.landed / topic.name}/*/*.parquet')" for topic in workload.topics}
     with duckdb.connect(config={"threads": str(CORES)}) as connection:
 
-        def run(number: int) -> Callable[[], Left]:
-            out = emptied(workload.results) / "all.parquet"
+        def run(number: int, at: Workload) -> Callable[[], Left]:
+            read = {topic.name: f"read_parquet('{at.landed / topic.name}/*/*.parquet')" for topic in at.topics}
+            out = emptied(at.results) / "all.parquet"
             _copy(connection, workload.query, read, out)
             return lambda: Left([str(out)])
 
@@ -57,9 +60,9 @@ def process_per_core(workload: Workload) -> Iterator[Run]:
     coset each reads all of it."""
     with multiprocessing.get_context("spawn").Pool(CORES) as pool:
 
-        def run(number: int) -> Callable[[], Left]:
-            out, tasks = emptied(workload.results), COSETS * workload.factor(number)
-            work = [(workload, out / f"{task}.parquet", task, tasks) for task in range(tasks)]
+        def run(number: int, at: Workload) -> Callable[[], Left]:
+            out, tasks = emptied(at.results), COSETS * at.factor
+            work = [(at, out / f"{task}.parquet", task, tasks) for task in range(tasks)]
             files = pool.starmap(_copy_task, work, chunksize=1)
             return lambda: Left(files)
 

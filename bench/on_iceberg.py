@@ -18,12 +18,12 @@ _READY = ".ready"
 @contextmanager
 def buckets(workload: Workload) -> Iterator[Run]:
     """Joins of tables whose buckets fit each other, without an exchange."""
-
-    def table(spark: SparkSession, topic: str) -> DataFrame:
-        return spark.table(_name(workload, topic))
-
-    with asked_of_spark(workload, _settings(workload), read=table) as run:
+    with asked_of_spark(workload, _settings(workload), read=_table) as run:
         yield run
+
+
+def _table(spark: SparkSession, workload: Workload, topic: str) -> DataFrame:
+    return spark.table(_name(workload, topic))
 
 
 def _name(workload: Workload, topic: str) -> str:

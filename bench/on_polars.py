@@ -19,12 +19,11 @@ import polars as pl
 def streaming(workload: Workload) -> Iterator[Run]:
     """Polars' streaming engine."""
 
-    def side(topic: str) -> pl.LazyFrame:
-        return pl.scan_parquet(str(workload.landed / topic / "*" / "*.parquet"), hive_partitioning=False)
-
-    def run(number: int) -> Callable[[], Left]:
-        out = emptied(workload.results) / "all.parquet"
-        asked = _asked(workload.query, *(side(topic.name) for topic in workload.topics))
+    def run(number: int, at: Workload) -> Callable[[], Left]:
+        out = emptied(at.results) / "all.parquet"
+        folders = [at.landed / topic.name for topic in at.topics]
+        sides = [pl.scan_parquet(str(folder / "*" / "*.parquet"), hive_partitioning=False) for folder in folders]
+        asked = _asked(at.query, sides[0], sides[-1])
         asked.sink_parquet(out, compression="zstd", engine="streaming")
         return lambda: Left([str(out)])
 
@@ -33,7 +32,7 @@ def streaming(workload: Workload) -> Iterator[Run]:
 
 def _asked(query: Query, left: pl.LazyFrame, right: pl.LazyFrame) -> pl.LazyFrame:
     match query:
-        case Query.COUNTED:
+        case Query.COUNTED | Query.BY_RECORDS:
             clicked = _counted(right, "clicks", "clicked")
             return _counted(left, "views", "viewed").join(clicked, on="key", how="full", coalesce=True)
         case Query.IN_TIME:
@@ -43,7 +42,7 @@ def _asked(query: Query, left: pl.LazyFrame, right: pl.LazyFrame) -> pl.LazyFram
             return met.group_by("key").agg(pl.len().alias("pairs"), both.alias("paired"))
         case Query.MERGED:
             return _counted(pl.concat([each.select("key", "amount") for each in (left, right)]))
-        case Query.HOT:
+        case Query.HOT | Query.BY_SHARE:
             return _counted(left)
         case Query.HOT_JOINED:
             worth = (pl.col("amount") * pl.col("rate")).alias("worth")

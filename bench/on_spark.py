@@ -12,9 +12,9 @@ from pyspark.sql import functions as f
 from bench.party import COSETS, MASTER, Left, Run, emptied, jar, shuffled
 from bench.workload import WITHIN_SECONDS, Query, Workload
 
-# What answers a query from its two topics, and what reads one.
+# What answers a query from its topics, the first and the last, and what reads one.
 Answer = Callable[[Query, DataFrame, DataFrame], DataFrame]
-Read = Callable[[SparkSession, str], DataFrame]
+Read = Callable[[SparkSession, Workload, str], DataFrame]
 _LOGGING = Path(__file__).parents[1] / "spark_jobs" / "log4j2.properties"
 SETTINGS: Mapping[str, str] = {
     "spark.authenticate": "true",
@@ -54,9 +54,13 @@ def comet(workload: Workload) -> Iterator[Run]:
         yield run
 
 
+def landed(spark: SparkSession, workload: Workload, topic: str) -> DataFrame:
+    return spark.read.parquet(str(workload.landed / topic))
+
+
 def answer(query: Query, left: DataFrame, right: DataFrame) -> DataFrame:
     match query:
-        case Query.COUNTED | Query.ELASTIC:
+        case Query.COUNTED | Query.ELASTIC | Query.BY_RECORDS:
             return counted(left, "views", "viewed").join(counted(right, "clicks", "clicked"), "key", "full")
         case Query.IN_TIME:
             v, c = left.alias("v"), right.alias("c")
@@ -67,7 +71,7 @@ def answer(query: Query, left: DataFrame, right: DataFrame) -> DataFrame:
             )
         case Query.MERGED:
             return counted(left.select("key", "amount").unionByName(right.select("key", "amount")))
-        case Query.HOT:
+        case Query.HOT | Query.BY_SHARE:
             return counted(left)
         case Query.HOT_JOINED:
             return left.join(right, "key").select("key", "event", (f.col("amount") * f.col("rate")).alias("worth"))
@@ -81,21 +85,18 @@ def counted(records: DataFrame, count: str = "records", total: str = "amount") -
 
 @contextmanager
 def asked_of_spark(
-    workload: Workload, settings: Mapping[str, str], *, answer: Answer = answer, read: Read | None = None
+    workload: Workload, settings: Mapping[str, str], *, answer: Answer = answer, read: Read = landed
 ) -> Iterator[Run]:
     """A Spark session with these settings. It reads the landed files, or what `read` gives of a topic."""
     with SparkSession.builder.master(MASTER).config(map={**SETTINGS, **settings}).getOrCreate() as spark:
 
-        def landed(spark: SparkSession, topic: str) -> DataFrame:
-            return spark.read.parquet(str(workload.landed / topic))
-
-        def run(number: int) -> Callable[[], Left]:
-            before, out = shuffled(spark.sparkContext), emptied(workload.results)
-            if workload.query is Query.ELASTIC:
+        def run(number: int, at: Workload) -> Callable[[], Left]:
+            before, out = shuffled(spark.sparkContext), emptied(at.results)
+            if at.query is Query.ELASTIC:
                 spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
-                spark.conf.set("spark.sql.shuffle.partitions", str(COSETS * workload.factor(number)))
-            left, right = ((read or landed)(spark, topic.name) for topic in workload.topics)
-            answer(workload.query, left, right).write.mode("overwrite").parquet(str(out))
+                spark.conf.set("spark.sql.shuffle.partitions", str(COSETS * at.factor))
+            sides = [read(spark, at, topic.name) for topic in at.topics]
+            answer(at.query, sides[0], sides[-1]).write.mode("overwrite").parquet(str(out))
             return lambda: Left([*map(str, out.glob("*.parquet"))], shuffled(spark.sparkContext) - before)
 
         yield run

@@ -32,11 +32,12 @@ class Left:
     longest: float | None = None
 
 
-# One run, by number. What it left is looked at later, which is not counted.
-Run = Callable[[int], Callable[[], Left]]
+# One run, by number, at a point of the workload. What it left is looked at later, which is not counted.
+Run = Callable[[int, Workload], Callable[[], Left]]
 
 _TWO_STREAMS = Query.COUNTED, Query.IN_TIME
 _SKEWED = Query.HOT, Query.HOT_JOINED
+_BY_POINT = Query.BY_RECORDS, Query.BY_SHARE
 _KERNELS = *_TWO_STREAMS, Query.MERGED, *_SKEWED
 _TOTALS = Query.BATCHES, Query.RESCALED
 
@@ -63,18 +64,23 @@ def _coset(title: str, *answers: Query) -> Party:
 
 
 PARTIES = {
-    "coset": _coset("Coset, proved", *_KERNELS, Query.ELASTIC),
+    "coset": _coset("Coset, proved", *_KERNELS, Query.ELASTIC, *_BY_POINT),
     "coset-unproved": _coset("Coset without its proof", *_TWO_STREAMS),
     "coset-groups": _coset("Coset, proved, a group per core", Query.ELASTIC),
     "coset-moving": _coset("Coset, made to move all", Query.MERGED),
-    "coset-unsplit": _coset("Coset, hot keys left", *_SKEWED),
+    "coset-unsplit": _coset("Coset, hot keys left", *_SKEWED, Query.BY_SHARE),
     "coset-resident": Party("Coset, whole batches, resident", "bench.on_coset", "resident", _TOTALS),
     "streaming": Party("Structured Streaming, RocksDB", "bench.state", "streaming", _TOTALS),
-    "pyspark": Party("plain PySpark 4.2, adaptive", "bench.on_spark", "plain", (*_KERNELS, Query.ELASTIC)),
+    "pyspark": Party("plain PySpark 4.2, adaptive", "bench.on_spark", "plain", (*_KERNELS, Query.ELASTIC, *_BY_POINT)),
     "pyspark-totals": Party("plain PySpark 4.2, all totals anew", "bench.state", "anew", _TOTALS),
     "pyspark-arrow": Party("PySpark 4.2, `cogroup().applyInArrow`", "bench.on_spark_arrow", "cogrouped", _TWO_STREAMS),
     "comet": Party(
-        "Spark 3.5 with Comet 0.12", "bench.on_spark", "comet", _KERNELS, pyspark="3.5.8", pom="comet.pom.xml"
+        "Spark 3.5 with Comet 0.12",
+        "bench.on_spark",
+        "comet",
+        (*_KERNELS, *_BY_POINT),
+        pyspark="3.5.8",
+        pom="comet.pom.xml",
     ),
     "iceberg": Party(
         "Spark 4.1 with Iceberg's join of buckets",
@@ -85,10 +91,13 @@ PARTIES = {
         "4.1.4",
         "iceberg.pom.xml",
     ),
-    "polars": Party("Polars", "bench.on_polars", "streaming", _KERNELS),
-    "duckdb": Party("DuckDB, one process", "bench.on_duckdb", "one_process", _KERNELS),
+    "polars": Party("Polars", "bench.on_polars", "streaming", (*_KERNELS, *_BY_POINT)),
+    "duckdb": Party("DuckDB, one process", "bench.on_duckdb", "one_process", (*_KERNELS, *_BY_POINT)),
     "duckdb-cosets": Party(
-        "DuckDB, a process per core", "bench.on_duckdb", "process_per_core", (*_TWO_STREAMS, Query.ELASTIC)
+        "DuckDB, a process per core",
+        "bench.on_duckdb",
+        "process_per_core",
+        (*_TWO_STREAMS, Query.ELASTIC, Query.BY_RECORDS),
     ),
 }
 

@@ -26,7 +26,7 @@ def pipeline_for(workload: Workload, source: str) -> Pipeline:
 
 def _asked(query: Query, left: Flow, right: Flow, moving_all: bool) -> Flow:
     match query:
-        case Query.COUNTED | Query.ELASTIC:
+        case Query.COUNTED | Query.ELASTIC | Query.BY_RECORDS:
             viewed = left.aggregate(_COUNTED.format("views", "viewed"))
             clicked = right.aggregate(_COUNTED.format("clicks", "clicked"))
             return viewed.join(clicked, "views.views, views.viewed, clicks.clicks, clicks.clicked", how="full")
@@ -38,7 +38,7 @@ def _asked(query: Query, left: Flow, right: Flow, moving_all: bool) -> Flow:
             moved = right.rekey("key", name="by_key").select("amount", name="right")
             both = left.select("amount", name="left").merge(moved, name="both")
             return (both.repartition(8, name="moved") if moving_all else both).aggregate(_RECORDS)
-        case Query.HOT:
+        case Query.HOT | Query.BY_SHARE:
             return left.partial(_RECORDS, by="key", name="parts").combine(_SUMMED, name="totals")
         case Query.HOT_JOINED:
             return left.join(right, "events.event, events.amount * profiles.rate AS worth")

@@ -31,7 +31,7 @@ def streaming(workload: Workload) -> Iterator[Run]:
             writing = totals.writeStream.outputMode("update").foreachBatch(write)
             return writing.option("checkpointLocation", str(checkpoint)).start()
 
-        def run(number: int) -> Callable[[], Left]:
+        def run(number: int, _: Workload) -> Callable[[], Left]:
             before = shuffled(spark.sparkContext)
             tasks = workload.totalling(number)
             changes = number > 0 and tasks != workload.totalling(number - 1)
@@ -52,7 +52,7 @@ def anew(workload: Workload) -> Iterator[Run]:
     with SparkSession.builder.master(MASTER).config(map=dict(SETTINGS)).getOrCreate() as spark:
         results = emptied(workload.results)
 
-        def run(number: int) -> Callable[[], Left]:
+        def run(number: int, _: Workload) -> Callable[[], Left]:
             before = shuffled(spark.sparkContext)
             arrived, out = arrive(workload, number), results / str(number)
             spark.conf.set("spark.sql.shuffle.partitions", str(workload.totalling(number)))

@@ -5,18 +5,20 @@ Parties of other versions of Spark import this, and have nothing but PySpark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import assert_never
 
 # How far apart a view and a click may be that belong together.
 WITHIN_SECONDS = 300
-# So many times as many tasks as cosets.
-FACTORS = (1, 2, 4, 8)
 # The other number of tasks.
 OTHER_TASKS = 12
+# Records of more than so many million views are asked once more, not each run.
+_ONCE = 10
+# So many times as often is asked what is compared to a hundredth.
+_OFTEN = 10
 
 
 class Data(StrEnum):
@@ -27,6 +29,26 @@ class Data(StrEnum):
     SKEWED = "skewed"
     SMALL = "small-batches"
     MANY_KEYS = "many-keys"
+    GROWING = "growing"
+    SHARES = "shares"
+
+    @property
+    def has_points(self) -> bool:
+        """Whether each point of a query has records of its own."""
+        return self in {Data.GROWING, Data.SHARES}
+
+    @property
+    def follows(self) -> bool:
+        """Whether the first round is a batch before, by which Coset knows the hot keys."""
+        return self in {Data.SKEWED, Data.SHARES}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One of the values for which a query is asked, and what its runs are called."""
+
+    name: str
+    value: int | str = ""
 
 
 class Query(StrEnum):
@@ -40,6 +62,8 @@ class Query(StrEnum):
     HOT_JOINED = "hot-joined"
     BATCHES = "batches"
     RESCALED = "rescaled"
+    BY_RECORDS = "by-records"
+    BY_SHARE = "by-share"
 
     @property
     def asks(self) -> str:
@@ -61,20 +85,30 @@ class Query(StrEnum):
         """Whether each run gets records of its own, and goes on from the totals of the runs before."""
         return self in {Query.BATCHES, Query.RESCALED}
 
-    def stretches(self, runs: int) -> Mapping[str, Sequence[int]]:
-        """The runs, by what is told apart of them."""
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """For what it is asked: so many times as many tasks, millions of views, per cent of one key."""
         match self:
             case Query.ELASTIC:
-                every: Mapping[str, Sequence[int]] = {
-                    f"F = {factor}": range(1 + place, runs, len(FACTORS)) for place, factor in enumerate(FACTORS)
-                }
-                return {"cold": (0,), **every}
-            case Query.BATCHES:
-                return {"first": (0,), "2nd to 5th": range(1, 5), "last five": range(runs - 5, runs)}
-            case Query.RESCALED:
-                return {"all keys": (0,), "some keys": (1,), f"some keys, by {OTHER_TASKS} tasks": (2,)}
+                return tuple(Point(f"F = {factor}", factor) for factor in (1, 2, 4, 8))
+            case Query.BY_RECORDS:
+                return tuple(Point(f"{views} M", views) for views in (1, 3, 10, 30, 100))
+            case Query.BY_SHARE:
+                return *(Point(f"{share} %", share) for share in (0, 10, 20, 40, 60)), Point("Zipf", "zipf")
             case _:
-                return {"cold": (0,), "warm": range(1, runs)}
+                return (Point("warm"),)
+
+    def schedule(self, runs: int) -> Sequence[Point]:
+        """The point of each run after the cold one, if each has `runs` with it."""
+        match self:
+            case Query.BY_RECORDS:
+                # The memory of a process may not shrink. Large ones differ less, and take long.
+                return [point for point in self.points for _ in range(1 if int(point.value) > _ONCE else runs - 1)]
+            case Query.BY_SHARE:
+                nothing_hot, *others = self.points
+                return (runs - 1) * [*(_OFTEN * [nothing_hot]), *others]
+            case _:
+                return (runs - 1) * self.points
 
 
 _ACTIVITY, _TOTALS = "key views viewed clicks clicked", "key records amount"
@@ -95,6 +129,8 @@ _SPECS = {
     ),
     Query.BATCHES: (Data.SMALL, _TOTALS, "totals that go on over many small batches"),
     Query.RESCALED: (Data.MANY_KEYS, _TOTALS, f"totals of many keys that go on by {OTHER_TASKS} tasks in place of 8"),
+    Query.BY_RECORDS: (Data.GROWING, _ACTIVITY, "the counted query of one to a hundred million views"),
+    Query.BY_SHARE: (Data.SHARES, _TOTALS, "count and sum by key; one has 0 to 60 %, the others the same each"),
 }
 
 
@@ -108,21 +144,31 @@ class Topic:
     key: str = "key"
 
 
+def _in_rounds(records: int, most: int) -> tuple[int, ...]:
+    return *(records // most * (most,)), *((records % most,) if records % most else ())
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A query to a party, and its records below `folder`, one part of so many. Coset has so many `tasks`, by default
-    one for each coset."""
+    """A point of a query to a party, and its records below `folder`, one part of so many. Coset has so many `tasks`, by
+    default one for each coset."""
 
     folder: Path
     part: int
     query: Query
+    point: Point
     party: str = ""
     tasks: int | None = None
 
     @classmethod
     def of(cls, size: str, folder: Path, query: Query, party: str = "", tasks: int | None = None) -> Workload:
-        """`full`, or `small`: a hundredth of the records, to try the benchmark out."""
-        return cls(folder / size, {"full": 1, "small": 100}[size], query, party, tasks)
+        """`full`, or `small`: a hundredth of the records, to try the benchmark out. It is at the first point."""
+        return cls(folder / size, {"full": 1, "small": 100}[size], query, query.points[0], party, tasks)
+
+    @property
+    def all(self) -> Iterator[Workload]:
+        """It at each point."""
+        return (replace(self, point=point) for point in self.query.points)
 
     @property
     def topics(self) -> tuple[Topic, ...]:
@@ -138,21 +184,37 @@ class Workload:
                 return (self._topic("orders", 4, (50 if self.part == 1 else 6) * (4_000,)),)
             case Data.MANY_KEYS:
                 return (self._topic("orders", 8, (10_000_000, 10_000, 10_000)),)
+            case Data.GROWING:
+                views = int(self.point.value) * 1_000_000 // self.part
+                return Topic("views", 8, _in_rounds(views, 1_000_000)), Topic(
+                    "clicks", 12, _in_rounds(views // 2, 1_250_000)
+                )
+            case Data.SHARES:
+                return (self._topic("events", 8, 6 * (500_000,)),)
             case _:
                 assert_never(self.query.data)
 
     def _topic(self, name: str, partitions: int, rounds: tuple[int, ...], key: str = "key") -> Topic:
         return Topic(name, partitions, tuple(records // self.part for records in rounds), key)
 
-    def runs(self, asked: int) -> int:
-        """How many runs there are if so many are asked for. Records that arrive say it themselves."""
-        if self.query.arrives:
-            return len(self.topics[0].rounds)
-        return 1 + (asked - 1) * len(FACTORS) if self.query is Query.ELASTIC else asked
+    def runs(self, asked: int) -> Iterator[tuple[str, Workload]]:
+        """The runs, the cold one first, and what is told apart of them: for each point so many as are `asked` for with
+        it. Records that arrive say themselves how many there are."""
+        rounds = len(self.topics[0].rounds)
+        match self.query:
+            case Query.BATCHES:
+                names = ["first", *(4 * ["2nd to 5th"]), *((rounds - 10) * [""]), *(5 * ["last five"])]
+                yield from ((name, self) for name in names[:rounds])
+            case Query.RESCALED:
+                yield from ((name, self) for name in ("all keys", "some keys", f"some keys, by {OTHER_TASKS} tasks"))
+            case _:
+                yield "cold", self
+                yield from ((point.name, replace(self, point=point)) for point in self.query.schedule(asked))
 
-    def factor(self, run: int) -> int:
-        """How many times as many tasks as cosets a run has."""
-        return FACTORS[(run - 1) % len(FACTORS)] if self.query is Query.ELASTIC and run else 1
+    @property
+    def factor(self) -> int:
+        """How many times as many tasks as cosets there are."""
+        return int(self.point.value) if self.query is Query.ELASTIC else 1
 
     def totalling(self, run: int) -> int:
         """How many tasks of a run keep totals."""
@@ -161,17 +223,22 @@ class Workload:
     @property
     def landed(self) -> Path:
         """The folder of the streams on the local disk."""
-        return self.folder / self.query.data / "topics"
+        return self.folder / self.records / "topics"
 
     @property
     def before(self) -> Path:
         """The folder of what the batch before had of them, by which Coset knows the hot key."""
-        return self.folder / self.query.data / "before"
+        return self.folder / self.records / "before"
+
+    @property
+    def records(self) -> Path:
+        """What its records are called: `usual`, or `growing/100`."""
+        return Path(self.query.data, str(self.point.value)) if self.query.data.has_points else Path(self.query.data)
 
     @property
     def results(self) -> Path:
         """The folder for the results of the party."""
-        return self.folder / "results" / self.query / self.party
+        return self.folder / "results" / self.query / self.party / str(self.point.value)
 
     def round(self, number: int) -> Iterator[Path]:
         """The files of a round."""

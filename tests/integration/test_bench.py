@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,12 @@ from bench.figures import Answers
 from bench.party import PARTIES
 from bench.plots import drawn, plots
 from bench.targets import verdicts
-from bench.workload import Query
+from bench.workload import Query, Workload
+from tests.goldens import expect_golden
 
 QUICK = ("coset", "polars", "duckdb", "duckdb-cosets")
+BY_POINT = ("coset", "coset-unsplit", "duckdb", "polars")
+PLOTTED = {Query.ELASTIC, Query.BATCHES, Query.BY_RECORDS, Query.BY_SHARE}
 
 
 @pytest.fixture
@@ -35,6 +39,7 @@ def environment() -> Iterator[None]:
     ("queries", "parties"),
     [
         ((Query.MERGED, Query.ELASTIC), QUICK),
+        ((Query.BY_RECORDS, Query.BY_SHARE), BY_POINT),
         pytest.param(tuple(Query), tuple(PARTIES), marks=pytest.mark.long),
     ],
 )
@@ -42,12 +47,7 @@ def test_all_parties_have_the_same_rows_and_are_on_the_page(
     queries: tuple[Query, ...], parties: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    page = tmp_path / "internals" / "page.md"
-    page.parent.mkdir()
-    (tmp_path / "pictures").mkdir()
-    page.write_text(
-        "".join(f"<!-- figures of python -m bench --query {query} -->{query}<!-- end -->" for query in Query)
-    )
+    page = page_in(tmp_path)
     asked = ["--size", "small", "--runs", "2", "--only", *parties, "--query", *queries, "--page", str(page)]
     assert main(asked) == 0
     text = page.read_text()
@@ -57,8 +57,39 @@ def test_all_parties_have_the_same_rows_and_are_on_the_page(
     ]
     assert text.count("rows each, all the same") == len(queries)
     assert [PARTIES[party].title for party in parties if f"| {PARTIES[party].title} |" not in text] == []
-    assert "reached: Coset moves 1,000 records, to reach 1,000" in text
-    assert (tmp_path / "pictures" / "beside-elastic.svg").exists()
+    assert ("reached: Coset moves 1,000 records, to reach 1,000" in text) == (Query.MERGED in queries)
+    assert ("| party | 1 M | 3 M | 10 M | 30 M | 100 M |" in text) == (Query.BY_RECORDS in queries)
+    assert ("| party | 0 % | 10 % | 20 % | 40 % | 60 % | Zipf |" in text) == (Query.BY_SHARE in queries)
+    plotted = {Query(file.stem.removeprefix("beside-")) for file in (tmp_path / "pictures").iterdir()}
+    assert plotted == PLOTTED & set(queries)
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_party_that_fails_at_some_number_of_records_is_on_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = page_in(tmp_path)
+    # It finds no room for its results.
+    blocked = tmp_path / ".coset" / "bench" / "small" / "results" / "by-records" / "polars" / "30"
+    blocked.parent.mkdir(parents=True)
+    blocked.touch()
+    asked = ["--size", "small", "--only", "duckdb", "polars", "--query", "by-records", "--page", str(page)]
+    assert main(asked) == 1
+    costs, memory, *_ = re.findall(r"\| Polars \| .*", page.read_text())
+    assert costs.count("failed") == memory.count("failed") == 2
+    assert "- FAILED: Polars at 30 M" in page.read_text()
+
+
+def page_in(folder: Path) -> Path:
+    """A page with a place for all figures."""
+    page = folder / "internals" / "page.md"
+    page.parent.mkdir()
+    (folder / "pictures").mkdir()
+    page.write_text(
+        "".join(f"<!-- figures of python -m bench --query {query} -->{query}<!-- end -->" for query in Query)
+    )
+    return page
 
 
 def test_each_query_has_parties_that_answer_it() -> None:
@@ -67,13 +98,19 @@ def test_each_query_has_parties_that_answer_it() -> None:
 
 def answers(query: Query, **cpu: list[float]) -> Answers:
     """Answers of parties whose runs took so many CPU seconds."""
-    parties = {party.replace("_", "-"): costs(runs) for party, runs in cpu.items()}
+    parties = {party.replace("_", "-"): costs(query, runs) for party, runs in cpu.items()}
     return Answers(query, "small", parties)
 
 
-def costs(runs: list[float]) -> dict[str, Any]:
-    seen = [{"cpu": cpu, "wall": cpu, "memory": 0} for cpu in runs]
-    return {"runs": seen, "moved": 0, "moved_records": 1_001, "longest": 2.0, "server": 0.0, "checksums": [5, 1]}
+def costs(query: Query, cpu: list[float]) -> dict[str, Any]:
+    """What they took at each point, in the order of the runs."""
+    runs = Workload.of("small", Path(), query).runs(len(cpu) if len(query.points) == 1 else 2)
+    points: dict[str, Any] = {}
+    for (stretch, at), took in zip(runs, cpu, strict=True):
+        left = {"moved": 0, "moved_records": 1_001, "longest": 2.0, "checksums": [5, 1], "runs": []}
+        point = points.setdefault(at.point.name, left)
+        point["runs"].append({"stretch": stretch, "cpu": took, "wall": took, "memory": 0, "server": 0.0})
+    return points
 
 
 @pytest.mark.parametrize(
@@ -85,6 +122,14 @@ def costs(runs: list[float]) -> dict[str, Any]:
         (answers(Query.ELASTIC, coset=[9, 1, 1, 1.5, 2.1]), ["reached: Coset, proved: F = 4 takes 1.50", "MISSED"]),
         (answers(Query.MERGED, coset=[9, 1]), ["MISSED: Coset moves 1,001 records, to reach 1,000"]),
         (answers(Query.HOT, coset=[9, 1]), ["MISSED: the longest task took 2.00"]),
+        (answers(Query.BY_RECORDS, coset=[9, 1, 1, 1, 1, 2], duckdb=6 * [1.0]), ["MISSED: 2.00 times the CPU"]),
+        (
+            answers(
+                Query.BY_SHARE, coset=[9, *(10 * [1.03]), *(5 * [1.5])], coset_unsplit=[9, *(10 * [1.0]), *(5 * [1.0])]
+            ),
+            ["MISSED: where no key is hot, to split costs 0.030 ", "MISSED: 0 %: the longest task took 2.00"]
+            + [f"MISSED: {point}: the longest" for point in ("10 %", "20 %", "40 %", "60 %", "Zipf")],
+        ),
         (answers(Query.RESCALED, coset_resident=[9, 1, 3], streaming=[9, 9, 2]), ["MISSED: 1.50 times"]),
     ],
 )
@@ -96,7 +141,7 @@ def test_what_is_reached_is_said(found: Answers, said: list[str]) -> None:
 def test_other_rows_are_told() -> None:
     found = answers(Query.HOT, duckdb=[1, 1], polars=[1, 1])
     assert found.same
-    found.parties["polars"]["checksums"] = [5, 2]
+    found.parties["polars"]["warm"]["checksums"] = [5, 2]
     assert not found.same
     assert next(verdicts(found)).startswith("results: 5 rows each, they DIFFER")
 
@@ -116,8 +161,13 @@ def test_only_growing_costs_are_plotted(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     page = tmp_path / "internals" / "page.md"
     assert list(plots(answers(Query.COUNTED, coset=[1, 1]), page)) == []
-    shown = list(plots(answers(Query.BATCHES, coset_resident=[1.0] * 7), page))
+    shown = list(plots(answers(Query.BATCHES, coset_resident=[1.0] * 6), page))
     assert shown[-1].endswith("(../pictures/beside-batches.svg)")
+
+
+def test_a_logarithmic_plot_has_the_same_way_between_one_and_ten_as_between_ten_and_a_hundred() -> None:
+    many = {f"party {number}": [(1, 4), (10, 2), (100, 1 / 2**number)] for number in range(6)}
+    expect_golden("plot_logarithmic.svg", drawn("CPU seconds", "millions of views", many, logarithmic=True))
 
 
 def test_a_plot_may_have_one_point() -> None:
