@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,6 +40,7 @@ _ZEROS = r"^\s*[+-]?0[0-9]"
 # A double holds 15 digits of any number, and 17 of those that it wrote.
 _MANY_DIGITS = r"^\s*[+-]?([0-9]{20}|[0-9]*\.?[0-9]*[1-9](\.?[0-9]){17})"
 _READ = "CSV with a header (.csv), JSON lines (.json, .jsonl, .ndjson) or Parquet (.parquet)"
+_WRITE_AS_TEXT = 'write it in quotes, or declare format="json" and its type in columns='
 _NAME_ANOTHER = f"name a file of {_READ} that has the stream's key"
 
 
@@ -50,6 +54,7 @@ def rows_in(file: Path, stream: Stream, landed: Kinds) -> pa.Table:
             case ".csv":
                 return _of_text(lambda kinds: _csv(file, stream, kinds), landed)
             case ending if ending in _JSON_LINES:
+                _check_digits(file)
                 return _of_text(lambda kinds: _json_lines(file, kinds), landed)
             case ".parquet":
                 return checked(pq.read_table(file), str(file))
@@ -117,6 +122,20 @@ def _csv(file: Path, stream: Stream, kinds: Kinds) -> pa.Table:
 
 def _json_lines(file: Path, kinds: Kinds) -> pa.Table:
     return pa.json.read_json(file, parse_options=pa.json.ParseOptions(explicit_schema=pa.schema(list(kinds.items()))))
+
+
+def _check_digits(file: Path) -> None:
+    """Raises Refused for a number that would lose digits."""
+
+    def check(text: str) -> None:
+        whole = text.lstrip("-").isdigit() and -(2**63) <= int(text) < 2**63
+        if not whole and re.match(_MANY_DIGITS, text):
+            raise unreadable(str(file), f"{text} has more digits than a double holds", _WRITE_AS_TEXT)
+
+    for line in split(file.read_bytes()):
+        # What is no JSON is told by what reads it.
+        with suppress(ValueError):
+            json.loads(line, parse_int=check, parse_float=check)
 
 
 def _in_microseconds(kind: pa.DataType) -> pa.DataType:

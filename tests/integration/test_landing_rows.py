@@ -169,6 +169,29 @@ def test_numbers_that_would_lose_digits_are_landed_as_text(tmp_path: Path) -> No
     assert "'zero'" in str(found.findings)
 
 
+@pytest.mark.parametrize(
+    ("number", "kind"), [("12345678901234567890", "DECIMAL(38, 0)"), ("-0.1234567890123456789", "DECIMAL(38, 19)")]
+)
+def test_a_number_of_json_that_would_lose_digits_is_refused_and_lands_as_text_or_as_declared(
+    tmp_path: Path, number: str, kind: str
+) -> None:
+    file = pipeline(f"{tmp_path}/landing")
+    lines = '{{"customer": "ann", "n": [{}], "most": 9223372036854775807, "x": 0.30000000000000004}}\n'
+    Path("a.jsonl").write_text(lines.format(number))
+    found = told(Kind.LOCAL_FILE, "land", file, "orders", "a.jsonl")
+    assert number in str(found.findings)
+    assert not Path("landing").exists()
+    Path("a.jsonl").write_text(lines.format(f'"{number}"'))
+    done("land", file, "orders", "a.jsonl")
+    columns = {"customer": "VARCHAR", "n": f"{kind}[]", "most": "BIGINT", "x": "DOUBLE"}
+    file = pipeline(f"{tmp_path}/declared", f', format="json", columns={columns}')
+    Path("a.jsonl").write_text(lines.format(number))
+    done("land", file, "orders", "a.jsonl")
+    done("run", file, *LOCAL)
+    (table,) = Path(".coset/store/tables/all_of_them/data").rglob("*.parquet")
+    assert pq.read_table(table)["n"].to_pylist() == [[Decimal(number)]]
+
+
 SAME_COLUMNS = {
     "a.jsonl": (
         '{"customer": "ann", "n": 1.5, "at": "2026-11-01 10:00:00", "zip": "07743",'
