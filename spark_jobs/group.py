@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -48,8 +48,20 @@ _PATIENT = Retrying(
     reraise=True,
 )
 
-# Encoded orders. Tasks that share input are in one inner list.
-Work = Sequence[Sequence[bytes]]
+# Spark's own share of a task's cost is that of reading so many records. Orders for fewer are sent with others.
+_WORTH_A_TASK = 100_000
+# Orders for more are sent alone.
+_ENOUGH = 500_000
+
+
+class Sent(NamedTuple):
+    """Encoded orders of tasks that share input, and how many records they read."""
+
+    orders: Sequence[bytes]
+    records: int
+
+
+Work = Sequence[Sent]
 # Runs the `pieces` of a group's work, each as a Spark task or in a process that has what is wanted, and returns their
 # answers.
 RunTasks = Callable[[Work, Wanted], Sequence[bytes]]
@@ -82,7 +94,7 @@ def run_group(
     failed, tables = failed_records(ledger, plan, attempt), ledger.uri(TABLES).rstrip("/")
     orders = orders_of(plan, group, attempt, ledger.store.root, left, failed, tables)
     called = {step.function for step in steps_of(plan, group) if step.function}
-    answers = _done(run_tasks(encoded(orders), wanted_for(called)))
+    answers = _done(run_tasks(work_of(orders), wanted_for(called)))
     tasks = _receipts(answers)
     if on_dataframes and dataframes is not None:
         from spark_jobs.frames import Frames  # noqa: PLC0415  other groups do without Spark's SQL engine
@@ -155,7 +167,13 @@ def group_of(ledger: Ledger, plan: Plan, number: int) -> TaskGroup:
     return group
 
 
-def encoded(orders: Sequence[Sequence[Order]]) -> Work:
+def work_of(orders: Sequence[Sequence[Order]]) -> Work:
+    """Orders, those that share input in one inner list, as they are handed to what runs tasks."""
+    read = (sum(order.records for order in shared) for shared in orders)
+    return list(map(Sent, encoded(orders), read))
+
+
+def encoded(orders: Sequence[Sequence[Order]]) -> Sequence[Sequence[bytes]]:
     """Orders as the bytes of documents."""
     return [[encode(order) for order in together] for together in orders]
 
@@ -191,17 +209,37 @@ def pieces(work: Work, workers: int) -> list[bytes]:
     """Work cut into pieces for so many workers. Each piece is a JSON array of orders.
 
     The tasks of a piece read their shared input once. Pieces are halved, and the input read once more, while workers
-    would be idle.
+    would be idle. Where there are more tasks than workers, small ones are in one piece.
 
-    >>> pieces([[b"1", b"2", b"3"], [b"4"]], 2), pieces([[b"1", b"2", b"3"], [b"4"]], 3)
+    >>> work = [Sent([b"1", b"2", b"3"], 300_000), Sent([b"4"], 300_000)]
+    >>> pieces(work, 2), pieces(work, 3)
     ([b'[1,2,3]', b'[4]'], [b'[1,2]', b'[4]', b'[3]'])
+    >>> small = [Sent([b"1"], 10), Sent([b"2"], 10), Sent([b"3"], 10)]
+    >>> pieces(small, 2), pieces(small, 3)
+    ([b'[1,2]', b'[3]'], [b'[1]', b'[2]', b'[3]'])
     """
-    parts = [list(orders) for orders in work]
+    parts = _put_together(work, workers)
     while parts and len(parts) < workers and len(largest := max(parts, key=len)) > 1:
         half = -(-len(largest) // 2)
         parts.append(largest[half:])
         del largest[half:]
     return [b"[%b]" % b",".join(orders) for orders in parts]
+
+
+def _put_together(work: Work, workers: int) -> list[list[bytes]]:
+    """The orders of each piece. Each worker gets two pieces, so that one that is slower gets less, or one that is
+    small."""
+    share = sum(sent.records for sent in work) / workers
+    most = min(share, max(share / 2, _WORTH_A_TASK), _ENOUGH)
+    parts, held = list[list[bytes]](), 0
+    for after, sent in zip(range(len(work) - 1, -1, -1), work, strict=True):
+        if parts and len(parts) + after >= workers and held + sent.records / 2 <= most:
+            parts[-1].extend(sent.orders)
+            held += sent.records
+        else:
+            parts.append(list(sent.orders))
+            held = sent.records
+    return parts
 
 
 def answer(piece: bytes, memory: str = MEMORY, wanted: Wanted | None = None) -> bytes:

@@ -11,8 +11,9 @@ import os
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any
 
@@ -36,6 +37,7 @@ from partitioning.commands import Repeat
 from partitioning.documents.store import AT_ONCE, PAGE_KEYS, Entry, Found, KeyPage
 from partitioning.errors import CosetError, Finding, OutcomeUnknown, Refused, Unreachable
 from partitioning.kinds import Kind
+from partitioning.version import VERSION
 
 _LOST_RACE = {"PreconditionFailed", "412"}
 _BUSY = {"ConditionalRequestConflict", "409"}
@@ -253,6 +255,8 @@ def _client_of(process: int, settings: tuple[tuple[str, str], ...]) -> Any:
     return boto3.Session(botocore_session=core).client(
         "s3",
         config=Config(
+            # botocore would put its own together for each request, in a tenth of the request's time.
+            user_agent=f"coset/{VERSION}",
             retries={"mode": "standard", "total_max_attempts": 4},
             connect_timeout=5,
             read_timeout=60,
@@ -264,12 +268,13 @@ def _client_of(process: int, settings: tuple[tuple[str, str], ...]) -> Any:
 
 
 def _timestamp(text: str) -> datetime:
-    """A time in an answer. botocore guesses how each is written: two thirds of what it costs to read a listing."""
-    try:
-        return datetime.fromisoformat(text)
-    except (ValueError, TypeError):
-        written: datetime = parse_timestamp(text)
-        return written
+    """A time in an answer, as listings or headers write it. botocore guesses how each is written: two thirds of what it
+    costs to read a listing, a tenth of what a request costs."""
+    for written in (datetime.fromisoformat, parsedate_to_datetime):
+        with suppress(ValueError, TypeError):
+            return written(text)
+    guessed: datetime = parse_timestamp(text)
+    return guessed
 
 
 def _code(error: ClientError) -> str:

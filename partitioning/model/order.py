@@ -174,6 +174,11 @@ class Order(Document, frozen=True):
         """The stage and number of the task."""
         return TaskRef(self.stage, self.task.task)
 
+    @property
+    def records(self) -> int:
+        """How many records the partitions that it reads hold."""
+        return sum(planned.end - planned.start for read in self.inputs for planned in read.partitions)
+
     def __str__(self) -> str:
         return f"task {self.ref} of batch {self.batch}"
 

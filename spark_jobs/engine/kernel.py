@@ -30,6 +30,7 @@ from partitioning.model.order import Order, Ordered, OrderedParts, OrderedStream
 from partitioning.model.plan import PlannedPartition, PlannedWrite, StateInput
 from partitioning.model.private import without_values
 from partitioning.model.receipt import TaskReceipt
+from partitioning.model.shared_reads import companies
 from partitioning.model.sources import KafkaSource, LandedSource
 from spark_jobs.engine.failing_records import Failed, failed_before, failing_records, may_be_of_records
 from spark_jobs.engine.intake import Inspect, Inspection, Intake, Proved, read_together
@@ -63,17 +64,29 @@ class Ran:
 def run_orders(
     orders: Sequence[Order], *, memory: str = "1GB", inspect: Inspect = Proved, copies: Copies | None = None
 ) -> list[Ran]:
-    """Run the orders of tasks of one stage: read their inputs, take records, run the steps, write the results.
+    """Run the orders of tasks: read their inputs, take records, run the steps, write the results.
 
-    Orders that share an input read it once. Data beyond `memory` is spilled to a temporary folder. `copies` is an
-    optional local cache of state files. Each run writes to folders of its own, so orders may be run any number of
-    times. A receipt describes one run. Records on which a step fails are set aside, if their stream says so.
+    Orders that share an input read it once; others run one after the other. Data beyond `memory` is spilled to a
+    temporary folder. `copies` is an optional local cache of state files. Each run writes to folders of its own, so
+    orders may be run any number of times. A receipt describes one run. Records on which a step fails are set aside, if
+    their stream says so.
 
     Raises Refused with all findings if an input cannot be read or is not the planned one, or if an expression fails on
     the data.
     """
-    with _nothing_private(orders):
-        return _run_all(orders, memory, inspect, TaskEnvironment(Files(), copies or Copies(None)))
+    environment, ran, errors = TaskEnvironment(Files(), copies or Copies(None)), dict[int, Ran](), list[CosetError]()
+    for numbers in companies([(order.stage, order.task) for order in orders]):
+        together_read = [orders[number] for number in numbers]
+        try:
+            with _nothing_private(together_read):
+                done = _run_all(together_read, memory, inspect, environment)
+        except CosetError as error:
+            errors.append(error)
+        else:
+            ran.update(zip(numbers, done, strict=True))
+    if errors:
+        raise together(errors)
+    return [ran[number] for number in range(len(orders))]
 
 
 def _run_all(orders: Sequence[Order], memory: str, inspect: Inspect, environment: TaskEnvironment) -> list[Ran]:

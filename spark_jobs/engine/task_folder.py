@@ -76,7 +76,9 @@ def _made() -> tuple[Path, int]:
 
 
 def _remove_left() -> None:
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+    # Others may have thousands of files there, and each task looks.
+    temp = tempfile.gettempdir()
+    for folder in (Path(temp, name) for name in os.listdir(temp) if name.startswith(PREFIX)):
         # The folder may be another user's, or gone by now.
         with suppress(OSError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

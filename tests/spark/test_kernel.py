@@ -185,6 +185,29 @@ def test_all_files_that_changed_after_planning_are_refused(source: str, store: S
     run_orders([order_for(plan, store, "views+clicks", 1)])
 
 
+def test_orders_that_share_nothing_run_together_as_they_do_alone(source: str, store: Store) -> None:
+    land(source)
+    plan = plan_for(activity(source), "elastic(2)")
+    orders = [order_for(plan, store, "views+clicks", task) for task in (0, 1, 4, 2)]
+    together, alone = run_orders(orders), [ran for order in orders for ran in run_orders([order])]
+    assert [ran.receipt.task for ran in together] == [order.ref for order in orders]
+    assert [ran.receipt.partitions for ran in together] == [ran.receipt.partitions for ran in alone]
+    rows = [rows_of(store, [ran.receipt], "activity") for ran in together]
+    assert rows == [rows_of(store, [ran.receipt], "activity") for ran in alone]
+    assert all(rows)
+
+
+def test_of_orders_that_share_nothing_all_are_told_what_is_wrong(source: str, store: Store) -> None:
+    land(source)
+    plan = plan_for(activity(source))
+    paths = [plan.stream("views").partitions[number].files[0].path for number in (0, 1)]
+    for path in paths:
+        store_at(source).put(path.removeprefix(f"{source}/"), b"something else")
+    with pytest.raises(Refused, match="changed since the batch was planned") as caught:
+        run_orders([order_for(plan, store, "views+clicks", task) for task in range(4)])
+    assert [finding.where for finding in caught.value.findings] == paths
+
+
 def test_a_file_that_is_gone_is_refused(source: str, store: Store) -> None:
     land(source)
     plan = plan_for(activity(source))

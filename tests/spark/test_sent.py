@@ -13,11 +13,12 @@ from coset.batches.runners.spark import application
 from coset.batches.runners.spark_settings import configuration, environment
 from partitioning.documents.document import decode
 from partitioning.model.order import Order
-from spark_jobs.group import MEMORY, answer, encoded, orders_of, pieces
+from spark_jobs.group import MEMORY, answer, orders_of, pieces, work_of
 from tests.plans import plan_of, tails, tails_found, wide
 
 PLAN = plan_of(tails(), tails_found(), groups=1)
-ORDERS = pieces(encoded(orders_of(PLAN, PLAN.groups[0], 0, "s3://lake/coset", {})), 1)
+TASKS = len(PLAN.groups[0].tasks)
+ORDERS = pieces(work_of(orders_of(PLAN, PLAN.groups[0], 0, "s3://lake/coset", {})), TASKS)
 # What Java adds to the bytes of an order.
 FRAME = 500
 
@@ -33,7 +34,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkContext]:
             yield context
 
 
-def test_each_task_has_an_order_of_its_own(spark: SparkContext) -> None:
+def test_each_task_has_an_order_of_its_own_if_there_are_workers_for_all(spark: SparkContext) -> None:
     assert len(ORDERS) == len(set(ORDERS)) == 4
     dealt = spark.parallelize(ORDERS, len(ORDERS)).glom().collect()
     assert dealt == [[order] for order in ORDERS]
@@ -42,12 +43,14 @@ def test_each_task_has_an_order_of_its_own(spark: SparkContext) -> None:
 
 def test_orders_that_read_something_in_common_are_sent_together() -> None:
     plan = plan_of(tails(), tails_found(), scheme="elastic(2)", groups=1)
-    shared = encoded(orders_of(plan, plan.groups[0], 0, "s3://lake/coset", {}))
+    shared = work_of(orders_of(plan, plan.groups[0], 0, "s3://lake/coset", {}))
 
     def sent(workers: int) -> list[list[int]]:
         return [[order.task.task for order in orders_in(piece)] for piece in pieces(shared, workers)]
 
     assert sent(4) == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    # They stay together if small work is put together.
+    assert sent(2) == [[0, 4, 1, 5], [2, 6, 3, 7]]
     # Nobody is left idle for it.
     assert sent(6) == [[0], [1], [2, 6], [3, 7], [4], [5]]
 
@@ -71,7 +74,9 @@ def test_what_is_serialised_for_a_task_does_not_grow_with_the_number_of_tasks(sp
         some = sorted({0, 1, tasks // 2, tasks - 1})
         sizes[tasks] = [
             len(sent)
-            for sent in serialised(spark, pieces(encoded(orders_of(plan, group, 0, "s3://lake/coset", {})), 1), some)
+            for sent in serialised(
+                spark, pieces(work_of(orders_of(plan, group, 0, "s3://lake/coset", {})), tasks), some
+            )
         ]
         print(f"a task of {tasks:,} is sent {min(sizes[tasks]):,} to {max(sizes[tasks]):,} bytes")
     assert max(sizes[10_000]) < max(sizes[10]) + 100

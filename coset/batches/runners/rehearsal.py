@@ -21,14 +21,14 @@ from coset.batches.runners.spark import application
 from coset.batches.runners.spark_server import TOKEN, listening_on
 from coset.batches.runners.spark_settings import configuration, environment, log_file
 from partitioning.errors import CosetError
-from spark_jobs.group import answer, pieces
+from spark_jobs.group import Sent, answer, pieces
 from spark_jobs.on_connect import run_orders
 from spark_jobs.on_spark import tasks_of
 from spark_jobs.worker_code import wanted_for
 
 _MASTER = "local[1]"
 # The task fails on this order, which does not matter here.
-_NO_ORDER = b"{}"
+_NO_WORK = [Sent([b"{}"], 0)]
 
 
 def make_archive(folder: Path = FOLDER) -> str:
@@ -63,9 +63,9 @@ def _rehearse(archive: Path, log: Path) -> None:
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
     }
     with application(_MASTER, settings, log) as spark:
-        tasks_of(spark, "rehearsal", str(log))([[_NO_ORDER]], wanted_for(()))
+        tasks_of(spark, "rehearsal", str(log))(_NO_WORK, wanted_for(()))
         with connected(f"sc://127.0.0.1:{port}", token) as client:
-            run_orders(client, pieces([[_NO_ORDER]], 1), answer)
+            run_orders(client, pieces(_NO_WORK, 1), answer)
 
 
 if __name__ == "__main__":
