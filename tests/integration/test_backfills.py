@@ -51,7 +51,7 @@ def test_batches_are_run_again_under_another_scheme_swapped_and_taken_back(store
     for number in range(3):
         history.batch(number)
     before = history.seen()
-    backfill = history.backfilled(Asked(0, 1, Settings.parse(scheme="tasks(24)"), "hot"))
+    backfill = history.backfilled(Asked(0, 1, Settings.parse(scheme="tasks(12)"), "hot"))
     history.batch(3)
     found = actions.comparison(store, backfill)
     assert str(found) == "identical: 18 rows of 2 batches, and 10 that steps keep"
@@ -234,9 +234,9 @@ def test_a_backfill_finds_state_identical_of_which_an_earlier_version_wrote_what
         earlier.setattr(state_sql, "_lasts", lambda _source, number, _keep, _step: f"{number} IS NOT NULL")
         for number in (0, 40, 80):
             # What is late comes last, and closes nothing.
-            history.land([Click(f"key-{key}", 10 * number + key, 0) for key in range(9)], [], 4)
-            history.batch(number)
-    again = history.backfilled(Asked(0, None, Settings.parse(scheme="tasks(3)")))
+            history.land([Click(f"key-{key}", 10 * number + key, 0) for key in range(9)], [], 2)
+            history.batch(number, 2)
+    again = history.backfilled(Asked(0, None, Settings.parse(scheme="tasks(3)")), 2)
     assert str(actions.comparison(store, again)).startswith("identical: ")
 
 

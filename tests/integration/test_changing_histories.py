@@ -15,7 +15,7 @@ from tests.changing import NAMES
 from tests.examples import examples, few
 
 # Few in `make test`, all in `make test-all`.
-BATCHES = max(3, examples(8))
+BATCHES = max(2, examples(8))
 
 
 @settings(max_examples=examples(2), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
