@@ -34,7 +34,7 @@ from bench.elsewhere import python_of, variables_of
 from bench.figures import Answers, tables
 from bench.making import make
 from bench.page_figures import put, table
-from bench.party import PARTIES
+from bench.party import PARTIES, emptied
 from bench.plots import plots
 from bench.targets import verdicts
 from bench.workload import Query, Workload
@@ -89,11 +89,11 @@ def _of_all(to: Console, asked: argparse.Namespace) -> dict[Query, Answers]:
     # Only a process that answers one query can be cold.
     together = [asked.query] if asked.size == "small" else [[query] for query in asked.query]
     with to.status("") as status:
-        server = start_server(folder / asked.size / "s3", ("landing", "coset"))
+        # Batches of an earlier benchmark would go on.
+        stored = emptied(folder / asked.size / "s3")
+        server = start_server(stored, ("landing", "coset"))
         try:
             os.environ.update(server.environment)
-            # Otherwise batches of an earlier benchmark would go on.
-            s3_filesystem().delete_dir_contents("coset")
             for queries in together:
                 began = time.monotonic()
                 for query in queries:
@@ -112,15 +112,14 @@ def _of_all(to: Console, asked: argparse.Namespace) -> dict[Query, Answers]:
                     found[query].seconds = (time.monotonic() - began) / len(queries)
         finally:
             server.stop()
+            shutil.rmtree(stored)
     return found
 
 
 def _forget(workload: Workload) -> None:
     """Remove what is too large to be kept: records and results."""
-    for here in (workload.folder / workload.query.data, workload.folder / "results" / workload.query):
-        shutil.rmtree(here, ignore_errors=True)
-    for remote in (f"landing/{workload.query.data}", f"coset/{workload.query}"):
-        s3_filesystem().delete_dir_contents(remote, missing_dir_ok=True)
+    for folder in (workload.folder / workload.query.data, workload.folder / "results" / workload.query):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _measured(

@@ -69,7 +69,7 @@ COUNTED = (
 # CPU seconds: of the work with its proof, for each byte of landed files (15 million records of `make bench`); what a
 # task costs beside that, in its process and in the driver (`bench.scale` with 10,000 tasks); what submitting an
 # application of Spark's costs.
-WORK, TASK, DRIVER, SUBMIT = 5.45 / 346e6, 0.048, 0.012, 10.0
+WORK, TASK, DRIVER, SUBMIT = 3.81 / 279e6, 0.048, 0.012, 10.0
 
 
 # So many more reads a landed file of more than 4 MiB takes, with one row group: its size and etag, twice, and the
