@@ -116,6 +116,12 @@ def job_failed(error: Exception, description: str, log: str, hosts: Sequence[str
     )
 
 
+def cannot_start(error: Exception, master: str, log: str) -> CosetError:
+    """An error that ended the start of Spark as a finding, which names the `log`."""
+    what = f"Spark cannot start: {last_cause(error)}"
+    return CosetError(Finding.of(Kind.SPARK, what, f"master {master}", (f"see {log}, then ", Repeat()), master=master))
+
+
 def last_cause(error: Exception) -> str:
     """The line of an error's text that has the last cause, of those that Spark names.
 

@@ -20,14 +20,16 @@ import spark_jobs.installed  # noqa: F401
 
 # isort: split
 import psutil
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import open_plan
 from partitioning.errors import CosetError
 from partitioning.model.failure import Failed, Failure
 from spark_jobs.group import MEMORY, Work, run_group
-from spark_jobs.on_spark import dataframes, tasks_of, with_secrets
+from spark_jobs.on_spark import cannot_start, dataframes, tasks_of, with_secrets
 from spark_jobs.waiting_for_workers import MEANWHILE
 from spark_jobs.worker_code import Wanted
 
@@ -95,7 +97,10 @@ class _Application:
         if (conf.get("spark.master") or "").startswith("local"):
             # Spark's workers need an interpreter that has Coset, as this one.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        return self._ends.enter_context(SparkContext(conf=conf))
+        try:
+            return self._ends.enter_context(SparkContext(conf=conf))
+        except (PySparkException, Py4JError) as error:
+            raise cannot_start(error, conf.get("spark.master") or "", self._log) from None
 
 
 def _end_with(submitter: int) -> None:

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from partitioning.commands import Repeat
 from partitioning.errors import Unreachable
 from partitioning.kinds import Kind
+from spark_jobs.waiting_pods import NAMESPACE, said_of_pods
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -116,7 +117,10 @@ class _Watch:
         """What the cluster manager says of its workers."""
         master, app = self._spark.master or "", self._spark.applicationId
         if master.startswith("k8s://"):
-            return f"see its pods: kubectl get pods -l spark-app-selector={app}"
+            see = f"see its pods: kubectl get pods -n {self._namespace} -l spark-app-selector={app}"
+            with suppress(PySparkException, Py4JError):
+                return f"{said_of_pods(self._spark)}; {see}"
+            return see
         if not master.startswith("spark://"):
             return f"the application is {app} of {master}"
         pages = [f"http://{host.rpartition(':')[0]}:{self._page}" for host in master[len("spark://") :].split(",")]
@@ -124,6 +128,10 @@ class _Watch:
             with suppress(OSError, ValueError):
                 return f"the master at {master} has {_workers_of(_json(page), app)}"
         return _silent(master) or f"its page {' or '.join(pages)} does not answer ({_PAGE} is its port)"
+
+    @property
+    def _namespace(self) -> str:
+        return str(self._spark.getConf().get(NAMESPACE, "default"))
 
     @property
     def _page(self) -> str:

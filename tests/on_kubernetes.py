@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,15 @@ _WEED = (
     "weed server -dir=/data -ip=127.0.0.1 -ip.bind=127.0.0.1 -master.telemetry=false -master.volumeSizeLimitMB=256"
     " -volume.max=0 -s3 -s3.ip.bind=0.0.0.0 -s3.port=8333 -s3.port.iceberg=0 -s3.port.lance=0 -s3.iam=false"
 )
+
+_RUN = ("coset", "run", "spent", "--env", "prod", "--runner", "spark")
+_AIRFLOW = {
+    "AIRFLOW_HOME": "/tmp/airflow",
+    "AIRFLOW__CORE__DAGS_FOLDER": "/shop/dags",
+    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "k8s://https://kubernetes.default.svc"}),
+    "COSET_ENV": "prod",
+}
 
 
 def main() -> int:
@@ -47,8 +56,10 @@ def main() -> int:
         _kubectl("apply", "--filename", "-", given=manifest)
         _publish("first", key, kill=False)
         _publish("second", key, kill=True)
+        _publish_by_airflow(key)
+        _wait_for_room()
         rows = {each["customer"]: (each["orders"], each["spent"]) for each in _rows()}
-        assert rows == {"ann": (4, 16), "bob": (2, 8), "eve": (2, 4)}, rows
+        assert rows == {"ann": (6, 24), "bob": (3, 12), "eve": (3, 6)}, rows
     finally:
         _kubectl("delete", "namespace", _NAMESPACE, namespace=False)
     print("All is as it has to be; nothing is left of it")
@@ -93,12 +104,51 @@ def _publish(job: str, key: str, *, kill: bool) -> None:
         _kubectl("delete", "pod", driver, "--grace-period=0", "--force")
         names = {pod["metadata"]["name"] for pod in pods}
         _until(lambda: not names & {pod["metadata"]["name"] for pod in _executors()}, "its executors are removed")
-    _kubectl("wait", "--for=condition=complete", f"job/{job}", f"--timeout={_LIMIT_SECONDS}s")
-    said = _kubectl("logs", f"job/{job}")
+    said = _ended(job, "complete")
     assert "is published" in said, said
     assert key not in said, "the key is in the log"
     _until(lambda: not _executors(), "no executor is left")
     print(f"{time.monotonic() - begun:6.1f} s  job {job}{', whose driver was killed' if kill else ''}", flush=True)
+
+
+def _publish_by_airflow(key: str) -> None:
+    """Land rows and let a DAG publish them, whose groups are submitted to pods."""
+    begun = time.monotonic()
+    _kubectl("exec", "lake", "--", "coset", "land", "spent", "orders", "orders.csv", "--env", "prod")
+    _start("airflow", ["sh", "-c", "airflow db migrate && airflow dags test spent"], _AIRFLOW)
+    _until(lambda: _executors("Running"), "an executor runs")
+    assert key not in json.dumps(_executors()), "the key stands in a pod"
+    said = _ended("airflow", "complete")
+    assert "is published" in said, said
+    assert key not in said, "the key is in the log"
+    print(f"{time.monotonic() - begun:6.1f} s  a DAG of Airflow", flush=True)
+
+
+def _wait_for_room() -> None:
+    """A job whose executors no node has room for ends, and says what Kubernetes says of them."""
+    _kubectl("exec", "lake", "--", "coset", "land", "spent", "orders", "orders.csv", "--env", "prod")
+    large = "spark.executor.cores=4096"
+    _start("large", [*_RUN, "--conf", large, "--conf", "spark.coset.workerTimeout=20s"], {}, tries=0)
+    said = _ended("large", "failed")
+    for wanted in ("no worker has accepted the job for 15 s; 1 of 1 pods: Unschedulable: ", "Insufficient cpu"):
+        assert wanted in said, said
+    print("An executor without room is told", flush=True)
+
+
+def _start(job: str, command: list[str], variables: Mapping[str, str], tries: int = 2) -> None:
+    """A job as of the manifest, with another command and more variables."""
+    made = json.loads(_kubectl("create", "job", job, "--from=cronjob/coset-spent", "--dry-run=client", "--output=json"))
+    made["spec"]["backoffLimit"] = tries
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    container["command"] = command
+    container["env"] += [{"name": name, "value": value} for name, value in variables.items()]
+    _kubectl("apply", "--filename", "-", given=json.dumps(made))
+
+
+def _ended(job: str, how: str) -> str:
+    """The log of a job, once it has ended so."""
+    _kubectl("wait", f"--for=condition={how}", f"job/{job}", f"--timeout={_LIMIT_SECONDS}s")
+    return _kubectl("logs", f"job/{job}")
 
 
 def _executors(phase: str = "") -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from coset.airflow.shown import say, shown
 from coset.batches.ref import BatchRef
-from coset.batches.runners.choice import SERVER
+from coset.batches.runners.choice import KUBERNETES, SERVER
 from coset.batches.runners.given_settings import checked
 from coset.batches.turns import Turns, group_work
 from partitioning.errors import Conflict, CosetError, Refused
@@ -22,7 +22,7 @@ from partitioning.kinds import Kind
 if TYPE_CHECKING:
     from airflow.sdk import Connection, Context
 
-    from coset.batches.runners.connect import Connect
+    from coset.batches.runners.runner import Runner
 
 
 _READ_WITHIN_SECONDS = 0.2
@@ -33,7 +33,8 @@ class TaskGroupOperator(SparkSubmitOperator):
 
     A connection to a Spark server (of type `spark_connect`, or with a host `sc://…`) may have the server's token as
     password, and in its extra a `master` for when the server is gone. Any other host is a master, to which the provider
-    submits with this environment's Spark. The extra's `conf` has Spark's settings, before which those of a place count.
+    submits with this environment's Spark; to `k8s://…` Coset does, as there the provider asks for another one and hands
+    the variables of the driver to a pod. The extra's `conf` has Spark's settings, before which those of a place count.
     A missing connection is an error, where the provider itself would use `yarn`.
     `batch` is a `BatchRef` as plain data. `location` is where the connection leads, if that is not where this task
     runs.
@@ -52,7 +53,7 @@ class TaskGroupOperator(SparkSubmitOperator):
         self.batch = batch
         self.groups = (group, *more)
         self.location = location
-        self._runner: Connect | None = None
+        self._runner: Runner | None = None
 
     def execute(self, context: Context) -> None:
         from spark_jobs.group import nothing_to_do  # noqa: PLC0415
@@ -65,7 +66,9 @@ class TaskGroupOperator(SparkSubmitOperator):
             for group in self.groups:
                 with Turns(ledger, plan).turn(group_work(group), wait=True):
                     if server is not None:
-                        self._run_on(server, group, connection, context)
+                        self._run_by(self._server(server, connection, context), group)
+                    elif (connection.host or "").startswith(KUBERNETES):
+                        self._run_by(self._kubernetes(connection), group)
                     elif said := nothing_to_do(ledger, plan, group, ledger.attempt(plan.batch)):
                         say(said)
                     else:
@@ -81,19 +84,34 @@ class TaskGroupOperator(SparkSubmitOperator):
         else:
             self._runner.cancel()
 
-    def _run_on(self, server: str, group: int, connection: Connection, context: Context) -> None:
+    def _run_by(self, runner: Runner, group: int) -> None:
+        with runner as self._runner:
+            say(runner.group(BatchRef(**self.batch), group))
+
+    def _server(self, server: str, connection: Connection, context: Context) -> Runner:
         from coset.batches.runners.connect import Connect  # noqa: PLC0415
 
-        with Connect(
+        return Connect(
             server,
             token=connection.password,
             master=connection.extra_dejson.get("master", "local[*]"),
             location=self.location,
             settings=settings_of(connection),
-            tell=lambda _, sentence: say(f"{self.name}: {sentence}"),
+            tell=self._tell,
             retried=context["ti"].try_number > 1,
-        ) as self._runner:
-            say(self._runner.group(BatchRef(**self.batch), group))
+        )
+
+    def _kubernetes(self, connection: Connection) -> Runner:
+        from coset.batches.runners.spark_submit import SparkSubmit  # noqa: PLC0415
+
+        master = f"{connection.host}:{connection.port}" if connection.port else connection.host or ""
+        settings = {**settings_of(connection), **(self.conf or {})}
+        if namespace := connection.extra_dejson.get("namespace"):
+            settings.setdefault("spark.kubernetes.namespace", namespace)
+        return SparkSubmit(master, settings=settings, tell=self._tell, location=self.location)
+
+    def _tell(self, _: int, sentence: str) -> None:
+        say(f"{self.name}: {sentence}")
 
     def _submit(self, context: Context, group: int, master: str, settings: Mapping[str, str]) -> None:
         from coset.batches.runners.reach import check_reach  # noqa: PLC0415

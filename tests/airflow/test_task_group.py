@@ -265,6 +265,19 @@ def test_a_connection_that_submits_in_deploy_mode_cluster_is_refused(monkeypatch
     assert "spark.submit.deployMode in its conf; elsewhere use a Spark server, such as sc://host" in str(caught.value)
 
 
+def test_a_group_is_submitted_to_kubernetes_without_a_provider_for_it(monkeypatch):
+    from airflow.sdk.exceptions import AirflowException
+
+    conf = {"spark.kubernetes.container.image": "registry.example.org/shop:1"}
+    connection = {"conn_type": "spark", "host": "k8s://https://127.0.0.1", "port": 1, "extra": {"conf": conf}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_KUBERNETES", json.dumps(connection))
+    # Else Spark's client asks for minutes.
+    monkeypatch.setenv("KUBERNETES_REQUEST_RETRY_BACKOFFLIMIT", "0")
+    with pytest.raises(AirflowException, match=r"Spark cannot start: .*Connection refused") as caught:
+        operator(planned(), "spark_kubernetes").execute(context())
+    assert "master k8s://https://127.0.0.1:1" in str(caught.value)
+
+
 @pytest.mark.long
 def test_a_connection_to_yarn_may_have_the_driver_there(tmp_path, monkeypatch, s3, capsys):
     ref = planned()

@@ -39,6 +39,13 @@ def test_executors_may_call_what_this_process_may(master: str, monkeypatch: pyte
     assert "spark.executorEnv.COSET_IMPORTS" not in configuration(master)
 
 
+def test_a_driver_may_be_in_yarn_and_in_no_pod_that_spark_starts() -> None:
+    there = {"spark.submit.deployMode": "cluster"}
+    assert configuration("yarn", there)["spark.submit.deployMode"] == "cluster"
+    with pytest.raises(Refused, match="a driver in a pod of its own"):
+        configuration("k8s://https://kubernetes.default.svc", there)
+
+
 @pytest.mark.parametrize("master", ["local[2]", "spark://somewhere:7077"])
 def test_what_becomes_an_argument_has_no_credentials(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # every command imports this module
 
 # The address of a Spark server begins with this. Anything else is a master.
 SERVER = "sc://"
+# That of a master which starts executors as pods.
+KUBERNETES = "k8s://"
 # The masters that Spark knows.
 _MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|spark://.+:\d+|yarn|k8s://.+")
 

@@ -23,10 +23,9 @@ from coset.batches.runners.reach import check_reach
 from coset.batches.runners.runner import TellOf, nobody
 from coset.batches.runners.shipped import Shipped
 from coset.batches.runners.spark_settings import PYTHON, configuration, environment, log_file
-from partitioning.errors import CosetError, Finding
-from partitioning.kinds import Kind
+from partitioning.errors import CosetError
 from spark_jobs.group import MEMORY, Work, group_name, run_group
-from spark_jobs.on_spark import dataframes, last_cause, tasks_of, with_secrets
+from spark_jobs.on_spark import cannot_start, dataframes, last_cause, tasks_of, with_secrets
 from spark_jobs.waiting_for_workers import Tell, quiet
 from spark_jobs.worker_code import Wanted
 
@@ -127,17 +126,7 @@ class Spark:
                         self._started.addPyFile(archive)
                 except (PySparkException, Py4JError, OSError) as error:
                     self._log_is_named = True
-                    lines = str(error).strip().splitlines() or [repr(error)]
-                    where = f"master {self._master}"
-                    raise CosetError(
-                        Finding.of(
-                            Kind.SPARK,
-                            f"Spark cannot start: {lines[0]}",
-                            where,
-                            f"see Spark's log, {self._log}",
-                            master=self._master,
-                        )
-                    ) from error
+                    raise cannot_start(error, self._master, f"Spark's log, {self._log}") from error
             return self._started, self._log
 
 

