@@ -8,7 +8,6 @@ import os
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -200,19 +199,6 @@ def pytest_configure_node(node: WorkerController) -> None:
 
 
 _forked_at = cache(forked.shared)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
-    """In a fresh clone, one process of a run writes a file's asserts anew, and the others read what it has written."""
-    with ExitStack() as held:
-        if isinstance(collector, pytest.Module) and not _is_rewritten(collector.path):
-            fcntl.flock(held.enter_context(collector.path.open()), fcntl.LOCK_EX)
-        return (yield)
-
-
-def _is_rewritten(file: Path) -> bool:
-    return any(file.parent.glob(f"__pycache__/{file.stem}.*-pytest-*.pyc"))
 
 
 def pytest_collection_finish() -> None:
