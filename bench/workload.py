@@ -105,8 +105,9 @@ class Query(StrEnum):
                 # The memory of a process may not shrink. Large ones differ less, and take long.
                 return [point for point in self.points for _ in range(1 if int(point.value) > _ONCE else runs - 1)]
             case Query.BY_SHARE:
+                # What is compared to a hundredth comes first, before runs in which parties do different things.
                 nothing_hot, *others = self.points
-                return (runs - 1) * [*(_OFTEN * [nothing_hot]), *others]
+                return (runs - 1) * _OFTEN * [nothing_hot] + (runs - 1) * others
             case _:
                 return (runs - 1) * self.points
 
