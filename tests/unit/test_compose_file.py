@@ -122,6 +122,26 @@ def test_manifests_of_the_guide_are_yaml_with_kinds() -> None:
             assert each["kind"], file
 
 
+def test_the_page_has_the_masters_that_the_manifests_of_operators_start() -> None:
+    folder = ROOT / "docs" / "guide" / "cluster"
+    apache, kubeflow = (
+        {each["kind"]: each for each in yaml.safe_load_all((folder / name).read_text(encoding="utf-8"))}
+        for name in ("apache-operator.yml", "kubeflow-operator.yml")
+    )
+    cluster, server, service = apache["SparkCluster"], kubeflow["SparkConnect"], kubeflow["Service"]
+    for version in (cluster["spec"]["runtimeVersions"]["sparkVersion"], server["spec"]["sparkVersion"]):
+        assert f"pyspark=={version} " in (ROOT / "requirements.txt").read_text(encoding="utf-8").replace("\n", " ")
+    page = (folder.parent / "cluster.md").read_text(encoding="utf-8")
+    assert f'"spark://{cluster["metadata"]["name"]}-master-svc:7077"' in page
+    (port,) = service["spec"]["ports"]
+    assert f'"sc://{service["metadata"]["name"]}.default.svc:{port["port"]}/;use_ssl=true"' in page
+    pod = server["spec"]["server"]["template"]
+    assert pod["metadata"]["labels"] == service["spec"]["selector"]
+    (proxy,) = (each for each in pod["spec"]["containers"] if each["name"] == "tls")
+    assert proxy["ports"] == [{"containerPort": port["targetPort"]}]
+    assert f"listen {port['targetPort']} ssl;" in kubeflow["ConfigMap"]["data"]["default.conf"]
+
+
 def test_the_pod_of_the_manifest_owns_its_executors_and_no_setting_has_a_key() -> None:
     file = ROOT / "docs" / "guide" / "cluster" / "kubernetes.yml"
     (job,) = (each for each in yaml.safe_load_all(file.read_text(encoding="utf-8")) if each["kind"] == "CronJob")
