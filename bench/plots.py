@@ -43,6 +43,8 @@ def plots(answers: Answers, page: Path) -> Iterator[str]:
         case _:
             return
     name, named = f"beside-{answers.query}.svg", {PARTIES[party].title: line for party, line in lines.items() if line}
+    if not named:
+        return
     picture = drawn(title, across, named, logarithmic=answers.query is Query.BY_RECORDS)
     (page.parents[1] / "pictures" / name).write_text(picture)
     yield from ("", f"![{title}, by {across}](../pictures/{name})")

@@ -188,6 +188,7 @@ def test_cancelling_ends_what_runs(kind: str, spark_server: SparkServer) -> None
     assert until(lambda: not working(os.getpid()), within=60)
 
 
+@pytest.mark.usefixtures("s3")
 def test_cancelling_what_runs_in_this_process_begins_no_other_task() -> None:
     batch = small_batch(SLOW)
     with Local(processes=1) as runner, ThreadPoolExecutor(1) as pool:

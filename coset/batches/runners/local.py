@@ -74,7 +74,8 @@ class Local:
             _kill(self._pool)
 
     def _run(self, where: str, work: Work, _: Wanted) -> Sequence[bytes]:
-        sent = pieces(work, self._processes)
+        # A process begins a task at no cost, so none is put together with others: what is cancelled begins no other.
+        sent = pieces(work, max(self._processes, len(work)))
         if self._pool is None or self._cancelled:
             return [self._answer_here(piece) for piece in sent]
         try:
