@@ -20,6 +20,7 @@ from bench.workload import Query, Workload
 from tests.goldens import expect_golden
 
 QUICK = ("coset", "polars", "duckdb", "duckdb-cosets")
+BY_POINT = (Query.BY_RECORDS, Query.BY_SHARE)
 PLOTTED = {Query.ELASTIC, Query.BATCHES, Query.BY_RECORDS, Query.BY_SHARE}
 
 
@@ -32,14 +33,15 @@ def environment() -> Iterator[None]:
     os.environ.update(before)
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(2700)
 @pytest.mark.usefixtures("environment")
 @pytest.mark.parametrize(
     ("queries", "parties"),
     [
         ((Query.MERGED, Query.ELASTIC), QUICK),
-        ((Query.BY_RECORDS, Query.BY_SHARE), ("duckdb", "polars")),
-        pytest.param(tuple(Query), tuple(PARTIES), marks=pytest.mark.long),
+        (BY_POINT, ("duckdb", "polars")),
+        pytest.param(BY_POINT, ("coset", "coset-unsplit", "pyspark", "duckdb-cosets"), marks=pytest.mark.long),
+        pytest.param(tuple(query for query in Query if query not in BY_POINT), tuple(PARTIES), marks=pytest.mark.long),
     ],
 )
 def test_all_parties_have_the_same_rows_and_are_on_the_page(
