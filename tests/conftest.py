@@ -188,19 +188,6 @@ def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]
     started.stop()
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if hasattr(config, "workerinput"):
-        forked.use(config.workerinput["forked at"])
-
-
-def pytest_configure_node(node: WorkerController) -> None:
-    """All processes of a run have theirs forked from one: each would import for seconds what it has."""
-    node.workerinput["forked at"] = _forked_at()
-
-
-_forked_at = cache(forked.shared)
-
-
 def pytest_collection_finish() -> None:
     """What was imported stays: the collector of garbage need not look at it, again and again, nor as often."""
     gc.freeze()

@@ -10,17 +10,14 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
-import select
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
-from multiprocessing import connection, forkserver, resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from threading import Thread
 from typing import TypeVar
 
 from coset.batches.runners import local  # noqa: F401 - it says what its own processes need, which is less
@@ -28,9 +25,6 @@ from coset.batches.runners import local  # noqa: F401 - it says what its own pro
 _ENDS_WITHIN_SECONDS = 300
 # As it is before any test has made it longer: a command finds what its own folder and PYTHONPATH lead to.
 _PATH = tuple(sys.path)
-
-_PRELOADED = ["tests.preloaded"]
-_SAME_FLAGS = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
 
 Answer = TypeVar("Answer")
 
@@ -41,38 +35,7 @@ _server = forkserver._forkserver
 
 def preload() -> None:
     """Have all imported by the process that others are forked from; to be called before there is one."""
-    _forked.set_forkserver_preload(_PRELOADED)
-
-
-def shared() -> str:
-    """Where the processes of a run have others forked: from one, which begins to import when the first of them asks.
-
-    It ends with the process that calls this.
-    """
-    address: str = connection.arbitrary_address("AF_UNIX")  # type: ignore[attr-defined]
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(address)
-    listener.listen()
-    Thread(target=_start_when_asked, args=(listener,), daemon=True).start()
-    return address
-
-
-def _start_when_asked(listener: socket.socket) -> None:
-    select.select([listener], [], [])
-    # It ends when nobody holds the other end, which is open here as long as this process runs.
-    ends_with, _ = os.pipe()
-    handed = (listener.fileno(), ends_with)
-    main = f"from multiprocessing.forkserver import main; main({handed[0]}, {handed[1]}, {_PRELOADED})"
-    with subprocess.Popen([sys.executable, *_SAME_FLAGS, "-c", main], pass_fds=handed) as forking:
-        forking.wait()
-
-
-def use(address: str) -> None:
-    """Have others forked where `shared` said."""
-    _server._forkserver_address = address  # type: ignore[attr-defined]
-    # Those that are forked are handed one, and need none.
-    _server._forkserver_alive_fd = os.open(os.devnull, os.O_RDONLY)  # type: ignore[attr-defined]
-    _server.ensure_running = resource_tracker.ensure_running  # type: ignore[method-assign]
+    _forked.set_forkserver_preload(["tests.preloaded"])
 
 
 def coset(

@@ -179,7 +179,7 @@ def test_cancelling_ends_what_runs(kind: str, spark_server: SparkServer) -> None
     batch = small_batch(ENDLESS)
     with RUNNERS[kind](spark_server) as runner, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(runner.group, batch.ref, 0)
-        assert until(lambda: working(os.getpid()), within=120)
+        assert until(lambda: working(os.getpid()))
         runner.cancel()
         with pytest.raises(CosetError) as caught:
             asked.result(timeout=60)
