@@ -128,7 +128,7 @@ def _check_digits(file: Path) -> None:
     """Raises Refused for a number that would lose digits."""
 
     def check(text: str) -> None:
-        whole = text.lstrip("-").isdigit() and -(2**63) <= int(text) < 2**63
+        whole = re.fullmatch("-?[0-9]{1,19}", text) and -(2**63) <= int(text) < 2**63
         if not whole and re.match(_MANY_DIGITS, text):
             raise unreadable(str(file), f"{text} has more digits than a double holds", _WRITE_AS_TEXT)
 

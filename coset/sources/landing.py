@@ -152,6 +152,8 @@ def _why_not(names: Sequence[str], stream: Stream) -> str | None:
         return f"it has a column {stream.offset!r}, where offsets are to be written"
     if _TAKEN in folded:
         return f"it has a column {_TAKEN!r}, which Coset adds"
+    if "" in names:
+        return "one of its columns has no name"
     if missing := next((name for name in key_columns(stream.key) if name not in names), None):
         return f"it has no column {missing!r}, the key of stream {stream.name!r}"
     twice = next((name for name in names if folded.count(name.lower()) > 1), None)

@@ -93,6 +93,10 @@ class _Check:
             then = f"correct its name; there are {', '.join(column.name for column in discovered.columns)}"
             what = f"there is no column {name!r} to be private"
             self._findings.append(Finding.of(Kind.DECLARATION, what, where, then, name=name))
+        if "" in there:
+            what, then = "one of its columns has no name", "land it with a name"
+            self._findings.append(Finding.of(Kind.SQL_COLUMN, what, where, then))
+            return
         if not self._repeated(columns, where, "land it with other column names; SQL does not tell cases apart"):
             self._table(stream.name, columns)
             made_of_others = {stream.key.lower()} if key_parts(stream.key) else set[str]()

@@ -107,6 +107,7 @@ def test_keys_lie_where_the_stream_declares_them(tmp_path: Path, declared: str, 
         ('customer,n\n"ann,1\n', "cannot be read"),
         ("customer,customer\nann,1\n", "two of its columns are named 'customer'"),
         ("customer,n,N\nann,1,2\n", "two of its columns are named 'n'"),
+        ("customer,n,\nann,1,2\n", "one of its columns has no name"),
         ("customer,_partition\nann,1\n", "'_partition', which Coset adds"),
         (None, "No such file"),
     ],
@@ -180,6 +181,8 @@ def test_a_number_of_json_that_would_lose_digits_is_refused_and_lands_as_text_or
     Path("a.jsonl").write_text(lines.format(number))
     found = told(Kind.LOCAL_FILE, "land", file, "orders", "a.jsonl")
     assert number in str(found.findings)
+    Path("a.jsonl").write_text(lines.format("9" * 5_000))
+    told(Kind.LOCAL_FILE, "land", file, "orders", "a.jsonl")
     assert not Path("landing").exists()
     Path("a.jsonl").write_text(lines.format(f'"{number}"'))
     done("land", file, "orders", "a.jsonl")

@@ -43,6 +43,12 @@ def test_the_number_of_a_row_depends_on_the_tasks_and_is_no_column(name: str) ->
     assert (finding.what, finding.where) == (f"there is no column {name!r}", "step 'numbered'")
 
 
+def test_a_landed_column_without_a_name_is_a_finding() -> None:
+    nameless = Discovered(FLIGHTS.stream, (*FLIGHTS.columns, Column("", "BIGINT")), FLIGHTS.partitions)
+    with pytest.raises(Refused, match="one of its columns has no name"):
+        check_sql(pipeline(lambda flights, _: flights.filter("true").write("t")), [nameless, PLANES])
+
+
 def test_each_unknown_column_of_each_step_is_a_finding() -> None:
     def build(flights: Flow, planes: Flow) -> None:
         flights.filter("dep_dela > 3 AND nope IS NULL").write("t")
