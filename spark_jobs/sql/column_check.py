@@ -95,7 +95,7 @@ class _Check:
             self._findings.append(Finding.of(Kind.DECLARATION, what, where, then, name=name))
         if "" in there:
             what, then = "one of its columns has no name", "land it with a name"
-            self._findings.append(Finding.of(Kind.SQL_COLUMN, what, where, then))
+            self._findings.append(Finding.of(Kind.SQL_COLUMN, what, where, then, stream=stream.name))
             return
         if not self._repeated(columns, where, "land it with other column names; SQL does not tell cases apart"):
             self._table(stream.name, columns)
