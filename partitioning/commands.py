@@ -240,7 +240,7 @@ class Shown(Value, frozen=True):
     def _about_backfills(self, asked: _OfBackfills) -> str:
         match asked:
             case Backfills(pipeline, number):
-                return self._line("backfills", pipeline, "" if number is None else f"--number {number}")
+                return self._line("backfills", pipeline, "" if number is None else str(number))
             case BackfillAsking(pipeline, first, last, cascade, repaired, begin_anew, go_on):
                 begin = "--from N" if first is None else f"--from {first}"
                 to = "" if last in (None, first) else f"--to {last}"

@@ -58,7 +58,7 @@ def test_what_cannot_be_put_in_place_is_said_before_anybody_approves_it(
     told = re.sub(r"^(ok|failed) .*\n", "", refused.stderr, flags=re.MULTILINE)
     expect_golden("cli_backfill_blocked.txt", f"{read(refused.stdout)}{read(told)}")
     assert "coset swap" not in refused.output
-    listed = coset("backfills", NEWEST, "--number", "0")
+    listed = coset("backfills", NEWEST, "0")
     assert "It cannot be put in place: it changes the state of newest, on which later batches" in listed.stdout
     page = (tmp_path / "newest" / "backfill-0.html").read_text()
     assert "<strong>It cannot be put in place:</strong> it changes the state of newest, on which later" in page

@@ -51,7 +51,7 @@ def test_another_scheme_is_put_in_place_and_taken_back(two_batches: Store, tmp_p
     assert "It is taken back: delays at version 4" in typed("undo", PIPELINE, "0", "--why", "too early")
     assert "taken back" in typed("backfills", PIPELINE)
     assert not any("↺ backfilled" in page.read_text() for page in pages)
-    found = json.loads(coset("backfills", PIPELINE, "--number", "0", "--json").stdout)["comparison"]
+    found = json.loads(coset("backfills", PIPELINE, "0", "--json").stdout)["comparison"]
     refused(coset("swap", PIPELINE, "0", "--approve", "sha256:0"), "sha256:0 was approved")
     assert "at version 5" in typed("swap", PIPELINE, "0", "--approve", found["digest"])
     assert "at version 5" in typed("swap", PIPELINE, "0", "--approve", found["digest"])
@@ -136,8 +136,8 @@ def test_a_backfill_is_paused_resumed_and_cancelled(two_batches: Store) -> None:
     told = json.loads(coset("backfill", CHANGED, "--cancel", "0", "--json").stdout)
     assert told == {"backfill": 0, "cancelled": True, "removed": 0}
     refused(coset("backfill", CHANGED, "--resume", "0", "--runner", "local"), "cancelled it at", "a minute is much")
-    assert f"begin another: `coset backfill {CHANGED} --from 0" in typed("backfills", CHANGED, "--number", "0")
-    found = json.loads(coset("backfills", CHANGED, "--number", "0", "--json").stdout)["comparison"]
+    assert f"begin another: `coset backfill {CHANGED} --from 0" in typed("backfills", CHANGED, "0")
+    found = json.loads(coset("backfills", CHANGED, "0", "--json").stdout)["comparison"]
     refused(coset("swap", CHANGED, "0", "--approve", found["digest"]), "a minute is much")
 
 

@@ -224,7 +224,7 @@ def test_a_backfill_that_was_paused_cancelled_or_put_in_place_says_how_to_go_on(
 def test_what_there_is_not_is_looked_up_by_the_command_that_is_named(file: str, store: Store) -> None:
     for kind, words in (
         (Kind.BATCH_UNKNOWN, ("explain", file, "--batch", "9")),
-        (Kind.BACKFILL_UNKNOWN, ("backfills", file, "--number", "9")),
+        (Kind.BACKFILL_UNKNOWN, ("backfills", file, "9")),
         (Kind.BATCH_UNPUBLISHED, ("state", file, "--batch", "9")),
         (Kind.BATCH_UNPUBLISHED, ("backfill", file, "--from", "9")),
     ):

@@ -259,8 +259,8 @@ def test_nobody_is_told_a_value_that_moves_or_is_run_again(
         monkeypatch.setenv("COSET_NOTIFY", notices.address)
         assert "is published" in run("run", written())
         assert "different: 1 key" in run("backfill", written("max(years + 1)"), "--from", "0")
-        said("backfills", written(), "--number", "0")
-        said("backfills", written(), "--number", "0", "--json")
+        said("backfills", written(), "0")
+        said("backfills", written(), "0", "--json")
         land_table(
             table_of([(f"{KEY}-b", NAME, AGE, "Rome")]), "people", f"{landed.root}/topics", key="id", partitions=2
         )

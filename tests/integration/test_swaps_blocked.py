@@ -95,7 +95,7 @@ def test_is_turned_back_where_it_is_done_by_the_command_that_is_named(
     assert swaps.half(store, "newest") is None
     # Once the files are there again, it can be done as a whole.
     restored()
-    approved = json.loads(coset("backfills", NEWEST, "--number", "0", "--json").stdout)["comparison"]["digest"]
+    approved = json.loads(coset("backfills", NEWEST, "0", "--json").stdout)["comparison"]["digest"]
     words = ("swap", NEWEST, "0", "--approve", approved) if back == "swap" else ("undo", NEWEST, "0")
     done = coset(*words)
     assert done.exit_code == 0, done.output
@@ -112,7 +112,7 @@ def test_no_swap_overwrites_what_others_did_before_that_is_accepted(
     backfilled(store, tmp_path, monkeypatch)
     newest(store).delete("k = 'key-3'")
     before = seen(store)
-    approved = json.loads(coset("backfills", NEWEST, "--number", "0", "--json").stdout)["comparison"]["digest"]
+    approved = json.loads(coset("backfills", NEWEST, "0", "--json").stdout)["comparison"]["digest"]
     swap = ("swap", NEWEST, "0", "--approve", approved)
     refused = told(*swap)
     assert seen(store) == before

@@ -71,7 +71,7 @@ def test_is_finished_by_whoever_comes_next(
     said, whole = ("half in place", "in place") if to is SwapKind.SWAP else ("half taken back", "taken back")
     listed = coset("backfills", NEWEST)
     assert f"{said}: 1 of 2 tables" in listed.stdout
-    assert f"{said}: 1 of 2 tables" in coset("backfills", NEWEST, "--number", "0").stdout
+    assert f"{said}: 1 of 2 tables" in coset("backfills", NEWEST, "0").stdout
     (told,) = [json.loads(coset("backfills", NEWEST, "--json").stdout)["half"]]
     assert (told["backfill"], told["done"], told["missing"]) == (0, ["counts"], ["newest"])
     assert seen(store)[1] == (before[1] if to is SwapKind.SWAP else chosen(before[1]))

@@ -121,8 +121,8 @@ def backfill(
 @command(Panel.BACKFILL)
 def backfills(
     pipeline: Named,
+    number: Annotated[int | None, typer.Argument(help="The number of the backfill to show.")] = None,
     store: StoreRoot = None,
-    number: Annotated[int | None, typer.Option("--number", help="Show this backfill and its comparison.")] = None,
 ) -> Answer:
     """List the backfills and which of them readers see, or show the comparison of one."""
     from coset.cli import backfills
