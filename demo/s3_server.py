@@ -19,8 +19,7 @@ from demo.s3_keys import fresh_keys
 from partitioning.errors import Refused, Unreachable
 from partitioning.kinds import Kind
 
-# All that it acknowledged is on disk; waiting longer would only serve idle connections.
-_STOPPED_WITHIN_SECONDS = 2
+_ENDED_WITHIN_SECONDS = 2
 _START_TRIES = 3
 
 
@@ -34,7 +33,8 @@ class S3Server:
 
     def stop(self) -> None:
         """Stop the server; what it stored stays in its folder."""
-        children.stop(self.process, _STOPPED_WITHIN_SECONDS)
+        # All that it acknowledged is in its files; asked to end, it would serve idle connections for two seconds.
+        children.stop(self.process, _ENDED_WITHIN_SECONDS, signal.SIGKILL)
         for port in self.ports:
             for socket_file in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # noqa: S108 - the server puts them there
                 socket_file.unlink(missing_ok=True)
