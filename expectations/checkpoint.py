@@ -184,18 +184,14 @@ def user_expectations(pipeline: str, writes: Sequence[PlannedWrite]) -> dict[str
                 severity = _SEVERITIES[stated.get("severity", "error")]
                 expectation = kind(**stated.get("kwargs", {}), description=stated.get("description"), severity=severity)
             except (GreatExpectationsError, KeyError, TypeError, ValueError) as error:
+                what = f"{text} is no expectation: {error}"
+                then = (
+                    'write it as {"type": "expect_…", "kwargs": {…}}, as Great Expectations names it, '
+                    'with "severity": "warning" if it is only to be told, then ',
+                    Replan(pipeline),
+                )
                 findings.append(
-                    Finding.of(
-                        Kind.EXPECTATION_UNKNOWN,
-                        f"{text} is no expectation: {error}",
-                        f"table {write.declared.table!r}",
-                        (
-                            'write it as {"type": "expect_…", "kwargs": {…}}, as Great Expectations names it, '
-                            'with "severity": "warning" if it is only to be told, then ',
-                            Replan(pipeline),
-                        ),
-                        text=text,
-                    )
+                    Finding.of(Kind.EXPECTATION_UNKNOWN, what, f"table {write.declared.table!r}", then, text=text)
                 )
             else:
                 expected.setdefault(write.declared.table, []).append(expectation)

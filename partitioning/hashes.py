@@ -106,24 +106,13 @@ def key_bytes(key: object, key_format: str) -> bytes:
     Raises Refused for an unknown format or a key that the format cannot hold.
     """
     if key_format not in tuple(KeyFormat):
-        raise Refused.of(
-            Kind.KEY,
-            f"unknown key format {key_format!r}",
-            "key_format",
-            f"use one of {', '.join(KeyFormat)}",
-            key_format=key_format,
-        )
+        what = f"unknown key format {key_format!r}"
+        raise Refused.of(Kind.KEY, what, "key_format", f"use one of {', '.join(KeyFormat)}", key_format=key_format)
     try:
         return _SERIALISERS[key_format](key)
     except (TypeError, ValueError, OverflowError, struct.error) as error:
-        raise Refused.of(
-            Kind.KEY,
-            f"{key!r} is no {key_format} key: {error}",
-            "key",
-            "correct the key or its format",
-            key=key,
-            key_format=key_format,
-        ) from error
+        what, then = f"{key!r} is no {key_format} key: {error}", "correct the key or its format"
+        raise Refused.of(Kind.KEY, what, "key", then, key=key, key_format=key_format) from error
 
 
 def placement_hash(key: object, key_format: str = "string") -> int:
@@ -255,13 +244,8 @@ def hash_of(name: str, where: str) -> Callable[[object, str], int]:
     if name == JAVA:
         return java_placement
     if name == OPAQUE:
-        raise Refused.of(
-            Kind.KEYS_DO_NOT_MEET,
-            f"{OPAQUE} placement has no hash",
-            where,
-            "declare how its producers place keys",
-            hash=name,
-        )
+        what = f"{OPAQUE} placement has no hash"
+        raise Refused.of(Kind.KEYS_DO_NOT_MEET, what, where, "declare how its producers place keys", hash=name)
     if not is_import_path(name):
         raise Refused(*hash_findings(name, "string", where))
     function = imported(name, where)
@@ -279,14 +263,9 @@ def custom_hash(function: Callable[..., object], data: bytes, key_format: str, w
     with called(Kind.FUNCTION, f"the placement function, for the key {key!r},", where, "correct the function"):
         h = function(key)
     if not isinstance(h, int) or isinstance(h, bool) or not 0 <= h < 2**63:
-        raise Refused.of(
-            Kind.FUNCTION,
-            f"the placement function gives {h!r} for the key {key!r}",
-            where,
-            "let it give an int from 0 to 2^63 - 1 for every key",
-            h=h,
-            key=key,
-        )
+        what = f"the placement function gives {h!r} for the key {key!r}"
+        then = "let it give an int from 0 to 2^63 - 1 for every key"
+        raise Refused.of(Kind.FUNCTION, what, where, then, h=h, key=key)
     return h
 
 

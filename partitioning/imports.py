@@ -51,22 +51,15 @@ def import_path(named: str | Callable[..., Any], where: str) -> str:
     """
     path = named if isinstance(named, str) else f"{named.__module__}:{getattr(named, '__qualname__', '<none>')}"
     if path.startswith(ALONE):
-        raise Refused.of(
-            Kind.IMPORT,
-            f"{path.partition(':')[2]!r} is in a pipeline's file that is in no project, so tasks cannot import it",
-            where,
+        what = f"{path.partition(':')[2]!r} is in a pipeline's file that is in no project, so tasks cannot import it"
+        then = (
             f"move it into a file of its own, name that in {ALLOWED} and its folder in PYTHONPATH; or make a project "
-            "with `coset init`, whose pipelines tasks can import",
-            path=path,
+            "with `coset init`, whose pipelines tasks can import"
         )
+        raise Refused.of(Kind.IMPORT, what, where, then, path=path)
     if not is_import_path(path) or path.startswith("__main__:"):
-        raise Refused.of(
-            Kind.IMPORT,
-            f"{path!r} cannot be imported by name",
-            where,
-            "name a function of a module: package.module:function",
-            path=path,
-        )
+        what = f"{path!r} cannot be imported by name"
+        raise Refused.of(Kind.IMPORT, what, where, "name a function of a module: package.module:function", path=path)
     return path
 
 

@@ -309,13 +309,9 @@ def failures() -> Iterator[None]:
 def check_run_type(run: Any) -> None:
     """Raise Refused for a run of Airflow's own backfill: it would read the newest records, whatever its dates."""
     if run.run_type == DagRunType.BACKFILL_JOB:
-        raise Refused.of(
-            Kind.AIRFLOW_DATES,
-            "Airflow's backfill goes by dates, and a batch by offsets: this run would take the newest records",
-            f"run {run.run_id}",
-            _instead(run.dag_id.removesuffix(BACKFILL)),
-            run=run.run_id,
-        )
+        what = "Airflow's backfill goes by dates, and a batch by offsets: this run would take the newest records"
+        then = _instead(run.dag_id.removesuffix(BACKFILL))
+        raise Refused.of(Kind.AIRFLOW_DATES, what, f"run {run.run_id}", then, run=run.run_id)
 
 
 def _instead(pipeline: str) -> Then:
@@ -332,13 +328,8 @@ def check_waves(batch: BatchRef, waves: int, more: Sequence[object], command: Co
             f"run it with `{shown().line(command)}`, and give the DAG the settings that ask for so many tasks, or a "
             "larger fan_in"
         )
-        raise Refused.of(
-            Kind.PLAN_WAVES,
-            f"the plan has more waves than the {waves} of this DAG: unifiers of so many tasks need more levels",
-            batch.plan_uri,
-            then,
-            waves=waves,
-        )
+        what = f"the plan has more waves than the {waves} of this DAG: unifiers of so many tasks need more levels"
+        raise Refused.of(Kind.PLAN_WAVES, what, batch.plan_uri, then, waves=waves)
 
 
 def _asked(params: dict[str, Any], settings: Settings) -> Settings:

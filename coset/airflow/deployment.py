@@ -16,12 +16,8 @@ def store_root() -> str:
     """The root of the store. Raises Refused if neither COSET_STORE nor coset.toml names one."""
     root = _variable("COSET_STORE")
     if not root:
-        raise Refused.of(
-            Kind.STORE_UNNAMED,
-            "no store is named",
-            "environment variable COSET_STORE",
-            "set it, as COSET_STORE=s3://coset",
-        )
+        then = "set it, as COSET_STORE=s3://coset"
+        raise Refused.of(Kind.STORE_UNNAMED, "no store is named", "environment variable COSET_STORE", then)
     return root
 
 

@@ -186,13 +186,8 @@ def _published(ledger: Ledger, batch: int | None) -> tuple[Plan, Verdict]:
     verdict = ledger.published(plan.batch) if plan else None
     if plan is None or verdict is None:
         what = "no batch is published yet" if batch is None else f"batch {batch} is not published"
-        raise Refused.of(
-            Kind.BATCH_UNPUBLISHED,
-            what,
-            ledger.uri(f"{ledger.pipeline}/verdicts/"),
-            Status(ledger.pipeline),
-            batch=batch,
-        )
+        then = Status(ledger.pipeline)
+        raise Refused.of(Kind.BATCH_UNPUBLISHED, what, ledger.uri(f"{ledger.pipeline}/verdicts/"), then, batch=batch)
     return plan, verdict
 
 

@@ -227,31 +227,19 @@ def disagreements(
         where = f"table {table!r} and the plans under {root}"
         if batch is not None and (newest is None or batch > newest):
             what = f"the table holds batch {batch}, but the ledger's last published batch is {_name(newest)}"
-            findings.append(
-                Finding.of(
-                    Kind.TABLE_AHEAD,
-                    what,
-                    where,
-                    f"verdicts are missing: restore `{pipeline}/` from a newer backup; or, for each table, "
-                    f"restore its folder `{TABLES}{table}` from the backup that `{pipeline}/` is from",
-                    table=table,
-                    batch=batch,
-                    published=newest,
-                )
+            then = (
+                f"verdicts are missing: restore `{pipeline}/` from a newer backup; or, for each table, "
+                f"restore its folder `{TABLES}{table}` from the backup that `{pipeline}/` is from"
             )
+            findings.append(Finding.of(Kind.TABLE_AHEAD, what, where, then, table=table, batch=batch, published=newest))
         elif table in written and batch != newest:
             what = f"the ledger says that batch {newest} is published, but the table holds {_name(batch)}"
+            then = (
+                f"it was replaced or rolled back: restore its folder `{TABLES}{table}` from a newer backup; "
+                f"or restore `{pipeline}/` from the backup that the table is from"
+            )
             findings.append(
-                Finding.of(
-                    Kind.TABLE_BEHIND,
-                    what,
-                    where,
-                    f"it was replaced or rolled back: restore its folder `{TABLES}{table}` from a newer backup; "
-                    f"or restore `{pipeline}/` from the backup that the table is from",
-                    table=table,
-                    batch=batch,
-                    published=newest,
-                )
+                Finding.of(Kind.TABLE_BEHIND, what, where, then, table=table, batch=batch, published=newest)
             )
     return tuple(findings)
 

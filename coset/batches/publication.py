@@ -99,13 +99,8 @@ def abandon(ledger: Ledger, why: str) -> Verdict:
     """
     began, standing = now(), ledger.standing()
     if standing.plan is None or not standing.open:
-        raise Refused.of(
-            Kind.BATCH_NONE_OPEN,
-            "no batch is open, so there is nothing to abandon",
-            f"pipeline {ledger.pipeline!r}",
-            Status(ledger.pipeline),
-            pipeline=ledger.pipeline,
-        )
+        what, then = "no batch is open, so there is nothing to abandon", Status(ledger.pipeline)
+        raise Refused.of(Kind.BATCH_NONE_OPEN, what, f"pipeline {ledger.pipeline!r}", then, pipeline=ledger.pipeline)
     batch = standing.plan.batch
     if standing.verdict is not None:
         raise Refused.of(
@@ -127,31 +122,14 @@ def _restore_or_replan(plan: Plan) -> Then:
 def _verdict_to_publish(ledger: Ledger, plan: Plan) -> Verdict:
     verdict, where = ledger.verdict(plan.batch), ledger.uri(ledger.key("verdicts", plan.batch))
     if verdict is None:
-        raise Refused.of(
-            Kind.BATCH_UNDECIDED,
-            f"batch {plan.batch} is not decided",
-            where,
-            (Run(ledger.pipeline), " checks it first"),
-            batch=plan.batch,
-        )
+        check = (Run(ledger.pipeline), " checks it first")
+        raise Refused.of(Kind.BATCH_UNDECIDED, f"batch {plan.batch} is not decided", where, check, batch=plan.batch)
     if verdict.decision is not Decision.PUBLISH:
-        raise Refused.of(
-            Kind.BATCH_DECIDED,
-            f"batch {plan.batch} was decided: {verdict.decision} ({verdict.why})",
-            where,
-            Status(ledger.pipeline),
-            batch=plan.batch,
-            decision=verdict.decision,
-        )
+        what, then = f"batch {plan.batch} was decided: {verdict.decision} ({verdict.why})", Status(ledger.pipeline)
+        raise Refused.of(Kind.BATCH_DECIDED, what, where, then, batch=plan.batch, decision=verdict.decision)
     if verdict.plan != digest(plan):
-        raise Refused.of(
-            Kind.DOCUMENTS_DISAGREE,
-            f"the verdict is on the plan {verdict.plan}, not on {digest(plan)}",
-            where,
-            Status(ledger.pipeline),
-            plan=digest(plan),
-            found=verdict.plan,
-        )
+        what, then = f"the verdict is on the plan {verdict.plan}, not on {digest(plan)}", Status(ledger.pipeline)
+        raise Refused.of(Kind.DOCUMENTS_DISAGREE, what, where, then, plan=digest(plan), found=verdict.plan)
     return verdict
 
 

@@ -26,15 +26,8 @@ def parse_streams(texts: Sequence[str]) -> list[tuple[str, int]]:
         if name and count.isascii() and count.removeprefix("-").isdigit():
             streams.append((name, int(count)))
         else:
-            findings.append(
-                Finding.of(
-                    Kind.ARGUMENT,
-                    f"{text!r} is no stream",
-                    "--stream",
-                    "write it as views=8: name=partitions",
-                    text=text,
-                )
-            )
+            then = "write it as views=8: name=partitions"
+            findings.append(Finding.of(Kind.ARGUMENT, f"{text!r} is no stream", "--stream", then, text=text))
     if findings:
         raise Refused(*findings)
     return streams

@@ -165,13 +165,8 @@ def _asked(text: str, plan: Plan) -> tuple[str, Scheme]:
     names = [name for stage in plan.stages for name in (stage.name, *(step.name for step in stage.steps))]
     if name and name not in names:
         listed = ", ".join(stage.name for stage in plan.stages)
-        raise Refused.of(
-            Kind.SCHEME,
-            f"there is no stage or step {name!r}",
-            "--scheme",
-            f"name one of {listed}, or a step",
-            name=name,
-        )
+        what = f"there is no stage or step {name!r}"
+        raise Refused.of(Kind.SCHEME, what, "--scheme", f"name one of {listed}, or a step", name=name)
     return name, Scheme.parse(scheme)
 
 

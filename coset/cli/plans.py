@@ -87,12 +87,10 @@ def of_batch(ledger: Ledger, number: int | None) -> Plan:
         return stored_plan(ledger, number)
     plan = ledger.standing().plan
     if plan is None:
+        what = f"{ledger.pipeline} has no batch yet"
+        then = ("make one: ", Run(ledger.pipeline))
         raise Refused.of(
-            Kind.BATCH_UNKNOWN,
-            f"{ledger.pipeline} has no batch yet",
-            ledger.uri(f"{ledger.pipeline}/plans/"),
-            ("make one: ", Run(ledger.pipeline)),
-            pipeline=ledger.pipeline,
+            Kind.BATCH_UNKNOWN, what, ledger.uri(f"{ledger.pipeline}/plans/"), then, pipeline=ledger.pipeline
         )
     return plan
 

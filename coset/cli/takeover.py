@@ -63,14 +63,8 @@ def take_over(file: Path, streams: Sequence[str], pipeline: str | None, system: 
     checkpoints = _read(file)
     if bool(streams) == (pipeline is not None):
         what = "it is not said which streams there are" if pipeline is None else "the streams are given twice"
-        raise Refused.of(
-            Kind.ARGUMENT,
-            what,
-            "--stream, --pipeline",
-            "give --stream views=8 for each, or --pipeline PIPELINE",
-            pipeline=pipeline,
-            streams=streams,
-        )
+        then = "give --stream views=8 for each, or --pipeline PIPELINE"
+        raise Refused.of(Kind.ARGUMENT, what, "--stream, --pipeline", then, pipeline=pipeline, streams=streams)
     held = _landed(pipeline) if pipeline is not None else _counted(streams)
     over = _taken_over(checkpoints, held, system, str(file), all_needed=pipeline is None)
     return Answer(_document(over), _lines(over, file))
@@ -145,13 +139,8 @@ def _system(checkpoints: Sequence[Checkpoint], stream: str, asked: str | None, w
 def _no_checkpoints(streams: Sequence[str], checkpoints: Sequence[Checkpoint], where: str) -> Iterator[Finding]:
     names = ", ".join(sorted({_name(checkpoint) for checkpoint in checkpoints})) or "none"
     for stream in streams:
-        yield Finding.of(
-            Kind.CHECKPOINTS,
-            f"there is no checkpoint of {stream}",
-            where,
-            f"correct the name; there are those of {names}",
-            stream=stream,
-        )
+        what = f"there is no checkpoint of {stream}"
+        yield Finding.of(Kind.CHECKPOINTS, what, where, f"correct the name; there are those of {names}", stream=stream)
 
 
 def _name(checkpoint: Checkpoint) -> str:

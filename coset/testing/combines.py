@@ -51,12 +51,7 @@ def _steps(flow: Flow) -> tuple[Step, Step | None]:
     steps = {step.name: step for step in flow.pipeline.steps}
     combine = flow.keeping or steps.get(flow.step)
     if combine is None or combine.op is not Op.COMBINE:
-        raise Refused.of(
-            Kind.ARGUMENT,
-            f"{flow.step} is no combine",
-            "check_combine",
-            "give what .combine() returned",
-            step=flow.step,
-        )
+        what = f"{flow.step} is no combine"
+        raise Refused.of(Kind.ARGUMENT, what, "check_combine", "give what .combine() returned", step=flow.step)
     before = steps.get(combine.inputs[0])
     return combine, before if before is not None and before.op is Op.PARTIAL else None

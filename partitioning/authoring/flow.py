@@ -129,25 +129,11 @@ class Flow(Value, frozen=True):
         where = f"repartition of {self.step}"
         findings = list(hash_findings(hash, self.key_format, where))
         if hash == OPAQUE:
-            findings.append(
-                Finding.of(
-                    Kind.DECLARATION,
-                    "an opaque hash cannot place records",
-                    where,
-                    "name the hash to place them by",
-                    step=self.step,
-                )
-            )
+            what = "an opaque hash cannot place records"
+            findings.append(Finding.of(Kind.DECLARATION, what, where, "name the hash to place them by", step=self.step))
         if partitions is not None and partitions < 1:
-            findings.append(
-                Finding.of(
-                    Kind.DECLARATION,
-                    f"{partitions} partitions asked for",
-                    where,
-                    "ask for 1 or more",
-                    partitions=partitions,
-                )
-            )
+            what = f"{partitions} partitions asked for"
+            findings.append(Finding.of(Kind.DECLARATION, what, where, "ask for 1 or more", partitions=partitions))
         elif partitions is not None and (finding := PARTITIONS.finding(partitions, where)):
             findings.append(finding)
         if not self.key:
@@ -254,13 +240,8 @@ class Flow(Value, frozen=True):
         """
         _refuse(cannot_expire(self, Op.COMBINE, time, keep, ahead, running=running))
         if fan_in is not None and fan_in < 2:
-            raise Refused.of(
-                Kind.DECLARATION,
-                f"a fan-in of {fan_in} combines nothing",
-                f"combine of {self.step}",
-                "use 2 or more",
-                fan_in=fan_in,
-            )
+            what = f"a fan-in of {fan_in} combines nothing"
+            raise Refused.of(Kind.DECLARATION, what, f"combine of {self.step}", "use 2 or more", fan_in=fan_in)
         if fan_in is not None:
             FAN_IN.check(fan_in, f"combine of {self.step}")
         if time is not None and keep is not None:
@@ -586,15 +567,9 @@ class Flow(Value, frozen=True):
         if state is not None and self.key not in state:
             what = f"the state has no column {self.key!r}" if self.key else f"{self.step} has no key"
             where = f"process of {self.step}"
+            then = "add it to state"
             findings.append(
-                Finding.of(
-                    Kind.DECLARATION,
-                    f"{what}: state is kept by key",
-                    where,
-                    "add it to state",
-                    step=self.step,
-                    key=self.key,
-                )
+                Finding.of(Kind.DECLARATION, f"{what}: state is kept by key", where, then, step=self.step, key=self.key)
             )
         return self._called(
             Op.PROCESS,
@@ -650,15 +625,8 @@ class Flow(Value, frozen=True):
         if key is not None:
             findings.extend(bad_key(key, key_format, where))
         if kept and kept not in columns:
-            findings.append(
-                Finding.of(
-                    Kind.KEYS_DO_NOT_MEET,
-                    f"the key column {kept!r} is not declared",
-                    where,
-                    "add it to columns, or name key=",
-                    kept=kept,
-                )
-            )
+            what, then = f"the key column {kept!r} is not declared", "add it to columns, or name key="
+            findings.append(Finding.of(Kind.KEYS_DO_NOT_MEET, what, where, then, kept=kept))
         path = ""
         try:
             path = import_path(function, where)

@@ -65,11 +65,8 @@ class Pipeline:
             findings.append(Finding.of(Kind.NAME, "a pipeline cannot be named 'tables'", "pipeline", then, name=name))
         if pipeline_of(name):
             what = f"a pipeline cannot be named {name!r}"
-            findings.append(
-                Finding.of(
-                    Kind.NAME, what, "pipeline", f"a backfill of {pipeline_of(name)} lies there; rename it", name=name
-                )
-            )
+            then = f"a backfill of {pipeline_of(name)} lies there; rename it"
+            findings.append(Finding.of(Kind.NAME, what, "pipeline", then, name=name))
         self.name = _read(findings, check_name, name, "pipeline")
         self.owner = owner
         self.source = address_of(fspath(source))
@@ -181,13 +178,8 @@ class Pipeline:
         """The flow of the stream or step of that name. Raises Refused, with the known names, if there is none."""
         if name not in self._flows:
             listed = ", ".join(self._flows) or "none yet"
-            raise Refused.of(
-                Kind.NAME,
-                f"there is no stream or step {name!r}",
-                f"pipeline {self.name!r}",
-                f"there are: {listed}",
-                name=name,
-            )
+            what = f"there is no stream or step {name!r}"
+            raise Refused.of(Kind.NAME, what, f"pipeline {self.name!r}", f"there are: {listed}", name=name)
         return self._flows[name]
 
     def streams_of(self, name: str) -> tuple[Stream, ...]:
@@ -246,13 +238,8 @@ class Pipeline:
         try:
             expectations = tuple(as_text(dict(one)) for one in expect)
         except (TypeError, ValueError) as error:
-            raise Refused.of(
-                Kind.DECLARATION,
-                f"an expectation is no plain data: {error}",
-                f"table {table!r}",
-                "write it as JSON has it",
-                table=table,
-            ) from error
+            what, then = f"an expectation is no plain data: {error}", "write it as JSON has it"
+            raise Refused.of(Kind.DECLARATION, what, f"table {table!r}", then, table=table) from error
         self._writes[table] = Write(table, flow.step, flow.key, lineage, expectations, mode, comment, comments)
 
     def _once(self, flow: Flow) -> None:

@@ -28,13 +28,8 @@ def bad_key(key: str, key_format: str, where: str) -> Iterator[Finding]:
             Kind.KEYS_DO_NOT_MEET, "'' cannot be the key column", where, "name the column that holds the key", key=key
         )
     if key_format not in tuple(KeyFormat):
-        yield Finding.of(
-            Kind.DECLARATION,
-            f"unknown key format {key_format!r}",
-            where,
-            f"use one of {', '.join(KeyFormat)}",
-            key_format=key_format,
-        )
+        what = f"unknown key format {key_format!r}"
+        yield Finding.of(Kind.DECLARATION, what, where, f"use one of {', '.join(KeyFormat)}", key_format=key_format)
 
 
 def no_key(flow: Flow, where: str) -> Finding:
@@ -61,13 +56,8 @@ def cannot_meet(op: Op, how: str, flows: Sequence[Flow]) -> Iterator[Finding]:
     if len(flows) == 1 and op is not Op.SPARK:
         yield Finding.of(Kind.DECLARATION, f"there is nothing to {op} with", where, "name another flow", op=op)
     if any(flow.pipeline is not flows[0].pipeline for flow in flows):
-        yield Finding.of(
-            Kind.DECLARATION,
-            "the flows are of different pipelines",
-            where,
-            "declare their streams in one",
-            flows=[flow.step for flow in flows],
-        )
+        what, then = "the flows are of different pipelines", "declare their streams in one"
+        yield Finding.of(Kind.DECLARATION, what, where, then, flows=[flow.step for flow in flows])
     yield from unfinished(op, flows)
     if op is Op.MERGE:
         yield from _unlike(flows, where)
@@ -99,16 +89,8 @@ def cannot_keep(flow: Flow, op: str, *times: Mapping[str, timedelta]) -> Iterato
             )
     for (name, time), (longer, most) in (pair for some in times for pair in pairwise(some.items())):
         if most < time:
-            yield Finding.of(
-                Kind.DECLARATION,
-                f"{longer} is {most}, {name} is {time}",
-                where,
-                f"keep for as long as {name}, or longer",
-                longer=longer,
-                most=most,
-                name=name,
-                time=time,
-            )
+            what, then = f"{longer} is {most}, {name} is {time}", f"keep for as long as {name}, or longer"
+            yield Finding.of(Kind.DECLARATION, what, where, then, longer=longer, most=most, name=name, time=time)
 
 
 def cannot_expire(
@@ -223,33 +205,18 @@ def cannot_write(flow: Flow, table: str, mode: str, deletes: str | None) -> Iter
     if mode == Mode.UPSERT and not flow.key:
         yield no_key(flow, where)
     if mode != Mode.UPSERT and deletes is not None:
-        yield Finding.of(
-            Kind.DECLARATION,
-            f"mode {mode!r} deletes nothing",
-            where,
-            f"leave deletes out, or use mode={Mode.UPSERT.value!r}",
-            mode=mode,
-        )
+        then = f"leave deletes out, or use mode={Mode.UPSERT.value!r}"
+        yield Finding.of(Kind.DECLARATION, f"mode {mode!r} deletes nothing", where, then, mode=mode)
 
 
 def _unlike(flows: Sequence[Flow], where: str) -> Iterator[Finding]:
     if len({flow.step for flow in flows}) < len(flows):
-        yield Finding.of(
-            Kind.DECLARATION,
-            "a flow is merged with itself",
-            where,
-            "name each flow once",
-            flows=[flow.step for flow in flows],
-        )
+        what = "a flow is merged with itself"
+        yield Finding.of(Kind.DECLARATION, what, where, "name each flow once", flows=[flow.step for flow in flows])
     if len({(flow.key, flow.key_format) for flow in flows}) > 1:
         listed = ", ".join(f"{flow.step}: {flow.key or 'none'} ({flow.key_format})" for flow in flows)
-        yield Finding.of(
-            Kind.KEYS_DO_NOT_MEET,
-            f"flows to merge have different keys ({listed})",
-            where,
-            "rekey them alike",
-            listed=listed,
-        )
+        what = f"flows to merge have different keys ({listed})"
+        yield Finding.of(Kind.KEYS_DO_NOT_MEET, what, where, "rekey them alike", listed=listed)
 
 
 def _and(flows: Sequence[Flow]) -> str:

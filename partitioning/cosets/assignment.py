@@ -67,13 +67,8 @@ def assign(streams: Sequence[tuple[str, int]], scheme: Scheme) -> Assignment:
     tasks = scheme.tasks([count for _, count in streams])
     if scheme.most_records is not None:
         what = f"scheme {scheme} goes by the records of a batch, of which partition counts say nothing"
-        raise Refused.of(
-            Kind.SCHEME,
-            what,
-            "scheme",
-            "use max, cogroup, elastic(F) or tasks(L); `coset schemes` knows records",
-            scheme=scheme,
-        )
+        then = "use max, cogroup, elastic(F) or tasks(L); `coset schemes` knows records"
+        raise Refused.of(Kind.SCHEME, what, "scheme", then, scheme=scheme)
     if scheme == MAX:
         return Assignment(str(scheme), assign_whole(readings, tasks))
     _check_size(readings, tasks)
@@ -226,16 +221,8 @@ def _check(streams: Sequence[tuple[str, int]]) -> None:
         except Refused as refusal:
             findings.extend(refusal.findings)
         if count < 1:
-            findings.append(
-                Finding.of(
-                    Kind.ARGUMENT,
-                    f"stream {name!r} has {count} partitions",
-                    name,
-                    "a stream has at least 1",
-                    name=name,
-                    count=count,
-                )
-            )
+            what = f"stream {name!r} has {count} partitions"
+            findings.append(Finding.of(Kind.ARGUMENT, what, name, "a stream has at least 1", name=name, count=count))
     if findings:
         raise Refused(*findings)
 
@@ -249,11 +236,6 @@ def _check_size(readings: Sequence[Reading], cosets: int) -> None:
 
 def _too_large(tasks: int, reads: int) -> Finding:
     divides = "use a number of tasks that divides, or is a multiple of, the partition counts"
-    return Finding.of(
-        Kind.SCHEME,
-        f"{tasks:,} tasks would read {reads:,} stream partitions, more than {MOST_READS:,}",
-        "scheme",
-        divides if tasks <= MOST_READS else f"use at most {MOST_READS:,} tasks",
-        tasks=tasks,
-        reads=reads,
-    )
+    what = f"{tasks:,} tasks would read {reads:,} stream partitions, more than {MOST_READS:,}"
+    then = divides if tasks <= MOST_READS else f"use at most {MOST_READS:,} tasks"
+    return Finding.of(Kind.SCHEME, what, "scheme", then, tasks=tasks, reads=reads)

@@ -255,11 +255,5 @@ def _members(document: Document) -> dict[str, Any]:
 
 
 def _corrupt(where: str, what: str) -> Finding:
-    return Finding.of(
-        Kind.DOCUMENT_DAMAGED,
-        f"the document {what}",
-        where,
-        "restore it from a backup; it is never rebuilt by guessing",
-        document=where,
-        what=what,
-    )
+    then = "restore it from a backup; it is never rebuilt by guessing"
+    return Finding.of(Kind.DOCUMENT_DAMAGED, f"the document {what}", where, then, document=where, what=what)

@@ -71,14 +71,8 @@ def open_plan(uri: str, expected: str) -> tuple[Ledger, Plan]:
     if plan is None:
         raise Refused.of(Kind.BATCH_UNKNOWN, "there is no such plan", uri, "use the URI that planning gave", uri=uri)
     if (stored := digest(plan)) != expected:
-        raise Refused.of(
-            Kind.DOCUMENTS_DISAGREE,
-            f"the plan is {stored}, expected was {expected}",
-            uri,
-            "plan again: it was replaced",
-            stored=stored,
-            expected=expected,
-        )
+        what, then = f"the plan is {stored}, expected was {expected}", "plan again: it was replaced"
+        raise Refused.of(Kind.DOCUMENTS_DISAGREE, what, uri, then, stored=stored, expected=expected)
     return ledger, plan
 
 
@@ -266,13 +260,8 @@ class Ledger:
     def _expect(self, batch: int) -> Plan:
         plan = self.plan(batch)
         if plan is None:
-            raise Refused.of(
-                Kind.DOCUMENT_MISSING,
-                f"there are later plans, but no plan of batch {batch}",
-                self.uri(self.key("plans", batch)),
-                "restore it from a backup",
-                batch=batch,
-            )
+            what, then = f"there are later plans, but no plan of batch {batch}", "restore it from a backup"
+            raise Refused.of(Kind.DOCUMENT_MISSING, what, self.uri(self.key("plans", batch)), then, batch=batch)
         names = {self.pipeline, self.original.pipeline} if self.original else {self.pipeline}
         if plan.pipeline not in names or plan.batch != batch:
             raise Refused.of(

@@ -100,13 +100,10 @@ def _not_of_this_plan(plan: Plan) -> Then:
 def _missing(ledger: Ledger, plan: Plan, attempt: int, group: TaskGroup) -> Finding:
     uri = ledger.uri(ledger.key("plans", plan.batch))
     command = f"spark-submit spark_jobs/run_group.py --plan {uri} --digest {digest(plan)} --group {group.group}"
+    what = f"task group {group.group} of batch {plan.batch} has no receipt: it has not run to its end"
+    then = (Run(plan.pipeline), f", or that group alone: `{command}`")
     return Finding.of(
-        Kind.BATCH_UNRUN,
-        f"task group {group.group} of batch {plan.batch} has no receipt: it has not run to its end",
-        _where(ledger, plan, attempt, group.group),
-        (Run(plan.pipeline), f", or that group alone: `{command}`"),
-        group=group.group,
-        batch=plan.batch,
+        Kind.BATCH_UNRUN, what, _where(ledger, plan, attempt, group.group), then, group=group.group, batch=plan.batch
     )
 
 
@@ -114,24 +111,12 @@ def _of_another(ledger: Ledger, plan: Plan, attempt: int, group: TaskGroup, rece
     """Findings for a receipt of another plan, attempt or group, or of other tasks than the group's."""
     where, then = _where(ledger, plan, attempt, group.group), _not_of_this_plan(plan)
     if receipt.plan != digest(plan):
-        yield Finding.of(
-            Kind.TASK_FILES,
-            f"the receipt is of plan {receipt.plan}, not of {digest(plan)}",
-            where,
-            then,
-            plan=digest(plan),
-            found=receipt.plan,
-        )
+        what = f"the receipt is of plan {receipt.plan}, not of {digest(plan)}"
+        yield Finding.of(Kind.TASK_FILES, what, where, then, plan=digest(plan), found=receipt.plan)
         return
     if (receipt.group, receipt.attempt) != (group.group, attempt):
-        yield Finding.of(
-            Kind.TASK_FILES,
-            f"the receipt is of group {receipt.group}, attempt {receipt.attempt}",
-            where,
-            then,
-            group=receipt.group,
-            attempt=receipt.attempt,
-        )
+        what = f"the receipt is of group {receipt.group}, attempt {receipt.attempt}"
+        yield Finding.of(Kind.TASK_FILES, what, where, then, group=receipt.group, attempt=receipt.attempt)
     counts = Counter(task.task for task in receipt.tasks)
     for task in sorted(set(group.tasks) | set(counts)):
         if counts[task] != (task in group.tasks):

@@ -113,13 +113,8 @@ class S3Store:
             raise OutcomeUnknown.of(
                 Kind.STORE_UNKNOWN, f"the write was not answered: {cause}", self.uri(key), Repeat(), key=key
             ) from cause
-        raise OutcomeUnknown.of(
-            Kind.STORE_UNREACHABLE,
-            f"the store answered {_TRIES_WHILE_BUSY} times that others write this object",
-            self.uri(key),
-            Repeat(),
-            key=key,
-        )
+        what = f"the store answered {_TRIES_WHILE_BUSY} times that others write this object"
+        raise OutcomeUnknown.of(Kind.STORE_UNREACHABLE, what, self.uri(key), Repeat(), key=key)
 
     def put(self, key: str, data: bytes) -> Entry:
         # Browsers show a report only if they are told what it is.
@@ -193,43 +188,26 @@ class S3Store:
         except ClientError as error:
             raise self._refused_by_store(error, key) from error
         except NoCredentialsError as error:
-            raise Refused.of(
-                Kind.STORE_DENIED,
-                "there are no S3 credentials",
-                self.uri(key),
+            then = (
                 "give this machine or pod a role, name a file with AWS_SHARED_CREDENTIALS_FILE, or set "
                 "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; executors on Kubernetes get them by "
-                "`spark.kubernetes.executor.secretKeyRef.…`: docs/guide/kubernetes.md",
-                key=key,
-            ) from error
+                "`spark.kubernetes.executor.secretKeyRef.…`: docs/guide/kubernetes.md"
+            )
+            raise Refused.of(Kind.STORE_DENIED, "there are no S3 credentials", self.uri(key), then, key=key) from error
         except (BotoCoreError, ValueError) as error:
             endpoint = os.environ.get("AWS_ENDPOINT_URL", "AWS")
-            raise Unreachable.of(
-                Kind.STORE_UNREACHABLE,
-                f"the store at {endpoint} cannot be reached: {error}",
-                self.uri(key),
-                "check that it runs and that AWS_ENDPOINT_URL names it",
-                endpoint=endpoint,
-            ) from error
+            what = f"the store at {endpoint} cannot be reached: {error}"
+            then = "check that it runs and that AWS_ENDPOINT_URL names it"
+            raise Unreachable.of(Kind.STORE_UNREACHABLE, what, self.uri(key), then, endpoint=endpoint) from error
 
     def _refused_by_store(self, error: ClientError, key: str) -> CosetError:
         code = _code(error)
         if code == "NoSuchBucket":
-            return Refused.of(
-                Kind.STORE_ADDRESS,
-                f"there is no bucket {self._bucket!r}",
-                self.uri(key),
-                "create it, or correct the URI",
-                bucket=self._bucket,
-            )
+            what, then = f"there is no bucket {self._bucket!r}", "create it, or correct the URI"
+            return Refused.of(Kind.STORE_ADDRESS, what, self.uri(key), then, bucket=self._bucket)
         if code in _DENIED:
-            return Refused.of(
-                Kind.STORE_DENIED,
-                f"the store denies access ({code})",
-                self.uri(key),
-                "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy",
-                code=code,
-            )
+            then = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy"
+            return Refused.of(Kind.STORE_DENIED, f"the store denies access ({code})", self.uri(key), then, code=code)
         if code == "RequestTimeTooSkewed":
             return Refused.of(
                 Kind.STORE_DENIED, f"the store answered {code}", self.uri(key), "set this machine's clock", code=code

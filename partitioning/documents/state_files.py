@@ -59,14 +59,8 @@ class StateFiles:
         then = ("restore the document from a backup, or ", Replan(self._plan.pipeline))
         if verdict is None or digest(verdict) != run.verdict:
             there = "is gone" if verdict is None else f"has the digest {digest(verdict)}"
-            raise Refused.of(
-                Kind.STATE_GONE,
-                f"the verdict {run.verdict}, which names {read.name}, {there}",
-                where,
-                then,
-                verdict=run.verdict,
-                state=read.name,
-            )
+            what = f"the verdict {run.verdict}, which names {read.name}, {there}"
+            raise Refused.of(Kind.STATE_GONE, what, where, then, verdict=run.verdict, state=read.name)
         name = read.written_as(run)
         named = (file for file in verdict.artefacts if (file.role, file.name) == (Role.STATE, name))
         files = tuple(sorted(named, key=lambda file: (file.task, file.path)))

@@ -22,13 +22,8 @@ def check_name(name: str, noun: str) -> str:
     Raises Refused otherwise.
     """
     if not _NAME.fullmatch(name) or name in {".", ".."}:
-        raise Refused.of(
-            Kind.NAME,
-            f"{name!r} is no name for a {noun}",
-            f"{noun} {name!r}",
-            "use 1 to 249 letters, digits, dots, dashes and underscores",
-            name=name,
-        )
+        then = "use 1 to 249 letters, digits, dots, dashes and underscores"
+        raise Refused.of(Kind.NAME, f"{name!r} is no name for a {noun}", f"{noun} {name!r}", then, name=name)
     return name
 
 
@@ -47,14 +42,8 @@ class StreamPartition(Value, frozen=True, order=True):
     def __post_init__(self) -> None:
         check_name(self.stream, "stream")
         if self.partition < 0:
-            raise Refused.of(
-                Kind.ARGUMENT,
-                f"partition {self.partition} of {self.stream} is negative",
-                self.stream,
-                "partitions are numbered from 0",
-                partition=self.partition,
-                stream=self.stream,
-            )
+            what, then = f"partition {self.partition} of {self.stream} is negative", "partitions are numbered from 0"
+            raise Refused.of(Kind.ARGUMENT, what, self.stream, then, partition=self.partition, stream=self.stream)
 
     def __str__(self) -> str:
         return f"{self.stream}-{self.partition}"
@@ -99,14 +88,9 @@ class OffsetRange(Value, frozen=True, order=True):
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.end <= _LAST_OFFSET:
-            raise Refused.of(
-                Kind.ARGUMENT,
-                f"[{self.start},{self.end}) is no range of offsets",
-                str(self.partition),
-                "a range starts at 0 or later, ends at or after its start and has 64-bit offsets",
-                start=self.start,
-                end=self.end,
-            )
+            what = f"[{self.start},{self.end}) is no range of offsets"
+            then = "a range starts at 0 or later, ends at or after its start and has 64-bit offsets"
+            raise Refused.of(Kind.ARGUMENT, what, str(self.partition), then, start=self.start, end=self.end)
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -119,11 +103,6 @@ class OffsetRange(Value, frozen=True, order=True):
         """Read back what `str` printed. Raises Refused on anything else."""
         match = _RANGE.fullmatch(text)
         if match is None:
-            raise Refused.of(
-                Kind.ARGUMENT,
-                f"{text!r} is no range of offsets",
-                repr(text),
-                "write it as flights-3@[100,250)",
-                text=text,
-            )
+            what = f"{text!r} is no range of offsets"
+            raise Refused.of(Kind.ARGUMENT, what, repr(text), "write it as flights-3@[100,250)", text=text)
         return cls(StreamPartition.parse(match["partition"]), int(match["start"]), int(match["end"]))

@@ -147,13 +147,8 @@ def hash_findings(name: str, key_format: str, where: str) -> Iterator[Finding]:
     """What is wrong with a declared hash. Nothing is imported: a missing function is found when it is used."""
     if name not in HASHES and not is_import_path(name):
         known = ", ".join(HASHES)
-        yield Finding.of(
-            Kind.DECLARATION,
-            f"unknown hash {name!r}",
-            where,
-            f"use one of {known}, or package.module:function",
-            name=name,
-        )
+        what = f"unknown hash {name!r}"
+        yield Finding.of(Kind.DECLARATION, what, where, f"use one of {known}, or package.module:function", name=name)
     if name == JAVA and key_format == KeyFormat.BYTES:
         yield no_java_hash(where)
 
@@ -161,11 +156,5 @@ def hash_findings(name: str, key_format: str, where: str) -> Iterator[Finding]:
 def no_java_hash(where: str) -> Finding:
     """What is wrong with byte keys under Java's hash."""
     what = "Java hashes a byte array by where it lies in memory, so equal keys have no common hash"
-    return Finding.of(
-        Kind.DECLARATION,
-        what,
-        where,
-        f"declare how its producers place keys: {MURMUR2}, {CRC32}, {OPAQUE} or package.module:function",
-        hash=JAVA,
-        key_format=KeyFormat.BYTES,
-    )
+    then = f"declare how its producers place keys: {MURMUR2}, {CRC32}, {OPAQUE} or package.module:function"
+    return Finding.of(Kind.DECLARATION, what, where, then, hash=JAVA, key_format=KeyFormat.BYTES)

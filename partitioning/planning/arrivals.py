@@ -71,13 +71,9 @@ def _no_such_partitions(streams: Sequence[Stream], starts: Mapping[str, int]) ->
     for name in starts:
         stream, _, partition = name.rpartition("-")
         if not (partition.isdecimal() and int(partition) < counts.get(stream, 0)):
-            yield Finding.of(
-                Kind.SETTING,
-                f"{name!r} is no partition of a stream that is read batch by batch",
-                "starts in the settings",
-                f"write stream-partition; the streams are {', '.join(n for n, count in counts.items() if count)}",
-                name=name,
-            )
+            what = f"{name!r} is no partition of a stream that is read batch by batch"
+            then = f"write stream-partition; the streams are {', '.join(n for n, count in counts.items() if count)}"
+            yield Finding.of(Kind.SETTING, what, "starts in the settings", then, name=name)
 
 
 def _no_such_losses(streams: Sequence[Stream], accepted: Sequence[OffsetRange]) -> Iterator[Finding]:
@@ -85,13 +81,8 @@ def _no_such_losses(streams: Sequence[Stream], accepted: Sequence[OffsetRange]) 
     for loss in accepted:
         if loss.partition.partition >= counts.get(loss.partition.stream, 0):
             what = f"{loss.partition} is no partition of a stream"
-            yield Finding.of(
-                Kind.LOSS_UNFOUNDED,
-                what,
-                "--accept-loss",
-                f"the streams are {', '.join(counts)}",
-                partition=loss.partition,
-            )
+            then = f"the streams are {', '.join(counts)}"
+            yield Finding.of(Kind.LOSS_UNFOUNDED, what, "--accept-loss", then, partition=loss.partition)
 
 
 def _counts(stream: Stream, discovery: Discovered, last: StreamProgress | None) -> Iterator[Finding]:
@@ -102,14 +93,8 @@ def _counts(stream: Stream, discovery: Discovered, last: StreamProgress | None) 
     count = last.declared.partitions if last else stream.partitions
     if numbers != list(range(len(numbers))) or not stream.partitions <= len(numbers) <= max(count, stream.partitions):
         what = f"partitions {numbers} were found, but {stream.partitions} are declared"
-        yield Finding.of(
-            Kind.PARTITIONS,
-            what,
-            where,
-            "declare the topic's partition count",
-            numbers=numbers,
-            partitions=stream.partitions,
-        )
+        then = "declare the topic's partition count"
+        yield Finding.of(Kind.PARTITIONS, what, where, then, numbers=numbers, partitions=stream.partitions)
     elif last is not None:
         for partition in discovery.partitions[stream.partitions :]:
             known = last.end(partition.partition)
@@ -126,15 +111,12 @@ def _counts(stream: Stream, discovery: Discovered, last: StreamProgress | None) 
                     end=partition.end,
                 )
         if stream.table and count != stream.partitions:
-            yield Finding.of(
-                Kind.PARTITIONS,
+            what = (
                 f"the table's partition count changed from {count} to {stream.partitions}: "
-                "its latest record of a key may lie in either of two partitions, whose offsets do not compare",
-                where,
-                "keep the count, or land the table anew and give it another stream name",
-                count=count,
-                partitions=stream.partitions,
+                "its latest record of a key may lie in either of two partitions, whose offsets do not compare"
             )
+            then = "keep the count, or land the table anew and give it another stream name"
+            yield Finding.of(Kind.PARTITIONS, what, where, then, count=count, partitions=stream.partitions)
 
 
 def _offsets(
@@ -235,13 +217,9 @@ def _not_lost(
     holes = [gap.offsets for gap in gaps(stream, discovered.partition, start, files, accepted) if gap.file is None]
     for loss in accepted:
         if loss.end > committed and not any(covers(loss, hole) for hole in holes):
-            yield Finding.of(
-                Kind.LOSS_UNFOUNDED,
-                f"{loss} is accepted as lost, but it is not: {listed(holes) or 'no offset'} is missing there",
-                "--accept-loss",
-                "leave it out, or give the range as the error named it",
-                loss=loss,
-            )
+            what = f"{loss} is accepted as lost, but it is not: {listed(holes) or 'no offset'} is missing there"
+            then = "leave it out, or give the range as the error named it"
+            yield Finding.of(Kind.LOSS_UNFOUNDED, what, "--accept-loss", then, loss=loss)
 
 
 def _cut_file(stream: Stream, discovered: DiscoveredPartition, start: int) -> Iterator[Finding]:

@@ -137,13 +137,8 @@ def _unknown(now: Graph, published: Plan | None, settings: Settings) -> Iterator
         for name in names:
             if name not in keeping | gone:
                 listed = ", ".join(sorted(keeping)) or "none does"
-                yield Finding.of(
-                    Kind.STATE_NONE,
-                    f"there is no step {name!r} that keeps state",
-                    setting,
-                    f"name one that does: {listed}",
-                    step=name,
-                )
+                what = f"there is no step {name!r} that keeps state"
+                yield Finding.of(Kind.STATE_NONE, what, setting, f"name one that does: {listed}", step=name)
 
 
 def _findings(
@@ -193,14 +188,9 @@ def _findings(
                 *((f"; if not, make it anew {rebuilt[0]}", *rebuilt[1:]) if rebuilt else ()),
                 *new_beginning,
             )
+        what = f"its {noun} changed from {was} to {is_now}"
         yield Finding.of(
-            Kind.STATE_CHANGED,
-            f"its {noun} changed from {was} to {is_now}",
-            f"state of {name}, left by {last}",
-            then,
-            noun=noun,
-            was=was,
-            now_is=is_now,
+            Kind.STATE_CHANGED, what, f"state of {name}, left by {last}", then, noun=noun, was=was, now_is=is_now
         )
 
 

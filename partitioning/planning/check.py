@@ -68,22 +68,12 @@ def _names(plan: Plan) -> Iterator[Finding]:
         ("steps", [step.name for stage in plan.stages for step in stage.steps]),
     ):
         if twice := _twice(names):
-            yield Finding.of(
-                Kind.PLAN_UNSOUND,
-                f"{noun} are there twice: {listed(twice)}",
-                where,
-                "give steps other names",
-                twice=twice,
-            )
+            what = f"{noun} are there twice: {listed(twice)}"
+            yield Finding.of(Kind.PLAN_UNSOUND, what, where, "give steps other names", twice=twice)
     for stage in plan.stages:
         if twice := _twice([source.name for source in stage.inputs]):
-            yield Finding.of(
-                Kind.PLAN_UNSOUND,
-                f"inputs are there twice: {listed(twice)}",
-                f"stage {stage.name}",
-                "give steps other names",
-                twice=twice,
-            )
+            what = f"inputs are there twice: {listed(twice)}"
+            yield Finding.of(Kind.PLAN_UNSOUND, what, f"stage {stage.name}", "give steps other names", twice=twice)
     stages = {stage.name for stage in plan.stages}
     for exchange in plan.exchanges:
         if exchange.stage not in stages:

@@ -43,13 +43,10 @@ def _left_behind(plan: Plan, published: Plan, kept: StateSnapshot | None, allowa
         rows = _least(step, left)
         if left.name in reads or step.op is Op.TABLE or step.name in asked or not allowance.is_too_much(rows, 0):
             continue
+        what = f"step {step.name!r} kept {many(rows, 'row')}, and the batch would go on without them"
+        then = ("keep the step as it was; or, if they may go, ", PlanAsking(plan.pipeline, take_away=step.name))
         yield Finding.of(
-            Kind.ROWS_TAKEN,
-            f"step {step.name!r} kept {many(rows, 'row')}, and the batch would go on without them",
-            f"state of {step.name}, left by batch {left.batch}",
-            ("keep the step as it was; or, if they may go, ", PlanAsking(plan.pipeline, take_away=step.name)),
-            step=step.name,
-            rows=rows,
+            Kind.ROWS_TAKEN, what, f"state of {step.name}, left by batch {left.batch}", then, step=step.name, rows=rows
         )
 
 

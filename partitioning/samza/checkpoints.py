@@ -71,15 +71,8 @@ def read_checkpoints(text: str, where: str) -> tuple[Checkpoint, ...]:
             checkpoints.append(Checkpoint(match["task"], match["system"], match["stream"], partition, offset))
         elif line.strip() and not line.lstrip().startswith("#"):
             then = "give the lines tasknames.….systems.….streams.….partitions.…=… that Samza's CheckpointTool prints"
-            findings.append(
-                Finding.of(
-                    Kind.CHECKPOINTS,
-                    f"{line.strip()!r} is no checkpoint",
-                    f"line {number} of {where}",
-                    then,
-                    line=number,
-                )
-            )
+            what = f"{line.strip()!r} is no checkpoint"
+            findings.append(Finding.of(Kind.CHECKPOINTS, what, f"line {number} of {where}", then, line=number))
     if findings:
         raise Refused(*findings)
     return tuple(checkpoints)
@@ -173,14 +166,9 @@ def _beyond(checkpoints: Sequence[Checkpoint], system: str, stream: str, partiti
     named = {point.partition for point in checkpoints if (point.system, point.stream) == (system, stream)}
     for number in sorted(named - set(range(partitions))):
         what = f"there is a checkpoint of {stream}-{number}, but {stream} has {partitions} partitions"
+        then = "give the stream's own partition count"
         yield Finding.of(
-            Kind.CHECKPOINTS,
-            what,
-            "checkpoints",
-            "give the stream's own partition count",
-            stream=stream,
-            number=number,
-            partitions=partitions,
+            Kind.CHECKPOINTS, what, "checkpoints", then, stream=stream, number=number, partitions=partitions
         )
 
 

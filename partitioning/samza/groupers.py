@@ -27,14 +27,8 @@ def group_by_container_count(
     """
     names = _names(tasks, groups)
     if len(groups) > len(names):
-        raise Refused.of(
-            Kind.SAMZA,
-            f"{len(groups)} groups for {len(names)} tasks leave some empty",
-            "groups",
-            "ask for fewer",
-            groups=len(groups),
-            names=len(names),
-        )
+        what = f"{len(groups)} groups for {len(names)} tasks leave some empty"
+        raise Refused.of(Kind.SAMZA, what, "groups", "ask for fewer", groups=len(groups), names=len(names))
     former = sorted(set(before.values()))
     same = set(before) == set(names) and former == list(range(groups[0], groups[0] + len(former)))
     if not same or 1 in (len(former), len(groups)):
@@ -52,14 +46,8 @@ def group_by_container_ids(
 
 def _names(tasks: Sequence[SizedTask], groups: Sequence[int]) -> list[TaskRef]:
     if not tasks or not groups:
-        raise Refused.of(
-            Kind.SAMZA,
-            f"{len(tasks)} tasks for {len(groups)} groups",
-            "groups",
-            "give at least one of each",
-            tasks=len(tasks),
-            groups=len(groups),
-        )
+        what = f"{len(tasks)} tasks for {len(groups)} groups"
+        raise Refused.of(Kind.SAMZA, what, "groups", "give at least one of each", tasks=len(tasks), groups=len(groups))
     return sorted((sized.task for sized in tasks), key=lambda task: (task.stage, str(task.task)))
 
 

@@ -104,14 +104,8 @@ def previous_partition(partition: int, before: int, now: int) -> int:
     """
     if before < 1 or now % before:
         what = f"{now} partitions are no multiple of the {before} before"
-        raise Refused.of(
-            Kind.SAMZA,
-            what,
-            f"partition {partition}",
-            "grow the stream to a multiple of its partitions",
-            now=now,
-            before=before,
-        )
+        then = "grow the stream to a multiple of its partitions"
+        raise Refused.of(Kind.SAMZA, what, f"partition {partition}", then, now=now, before=before)
     return partition % before
 
 
@@ -138,13 +132,8 @@ def _sorted(parts: Iterable[SystemPartition]) -> tuple[SystemPartition, ...]:
 
 def _beyond(factor: int, build: str) -> Iterable[Finding]:
     if build == ELASTIC_FINAL and factor > _MOST_BUCKETS:
-        yield Finding.of(
-            Kind.SAMZA,
-            f"{factor} key buckets are more than {_MOST_BUCKETS}",
-            "factor",
-            f"use 1 to {_MOST_BUCKETS}",
-            factor=factor,
-        )
+        what = f"{factor} key buckets are more than {_MOST_BUCKETS}"
+        yield Finding.of(Kind.SAMZA, what, "factor", f"use 1 to {_MOST_BUCKETS}", factor=factor)
 
 
 def _without_system(inputs: Mapping[str, int]) -> Iterable[Finding]:
@@ -162,11 +151,8 @@ def _broadcast(text: str, findings: list[Finding]) -> frozenset[SystemPartition]
         match = _BROADCAST.fullmatch(part.strip())
         if match is None:
             then = "write it as system.stream#3 or system.stream#[0-3]"
-            findings.append(
-                Finding.of(
-                    Kind.SAMZA, f"{part.strip()!r} names no stream partitions", "broadcast", then, named=part.strip()
-                )
-            )
+            what = f"{part.strip()!r} names no stream partitions"
+            findings.append(Finding.of(Kind.SAMZA, what, "broadcast", then, named=part.strip()))
             continue
         first, last = match["one"] or match["first"], match["one"] or match["last"]
         named.update(SystemPartition(match["system"], match["stream"], n) for n in range(int(first), int(last) + 1))

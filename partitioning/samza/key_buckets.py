@@ -48,13 +48,8 @@ def key_bucket(
 def check_build(factor: int, build: str) -> Iterator[Finding]:
     """Findings for an elasticity factor or the name of a build."""
     if factor < 1:
-        yield Finding.of(
-            Kind.SAMZA,
-            f"an elasticity factor of {factor} gives no key buckets",
-            "factor",
-            "use 1 or more",
-            factor=factor,
-        )
+        what = f"an elasticity factor of {factor} gives no key buckets"
+        yield Finding.of(Kind.SAMZA, what, "factor", "use 1 or more", factor=factor)
     if build not in BUILDS:
         yield Finding.of(
             Kind.SAMZA, f"unknown build {build!r} of Samza", "build", f"use {' or '.join(BUILDS)}", build=build

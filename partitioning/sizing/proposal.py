@@ -71,14 +71,8 @@ class Targets(Value, frozen=True):
         for low, high in (("min_tasks", "max_tasks"), ("min_groups", "max_groups")):
             if getattr(self, low) > getattr(self, high):
                 what = f"{low} is {getattr(self, low)}, {high} is {getattr(self, high)}"
-                yield Finding.of(
-                    Kind.ARGUMENT,
-                    what,
-                    "targets",
-                    f"use a {high} of at least {low}",
-                    low=getattr(self, low),
-                    high=getattr(self, high),
-                )
+                then = f"use a {high} of at least {low}"
+                yield Finding.of(Kind.ARGUMENT, what, "targets", then, low=getattr(self, low), high=getattr(self, high))
 
 
 class Sized(Value, frozen=True):

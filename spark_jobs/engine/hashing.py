@@ -77,14 +77,8 @@ def _serialised(keys: pa.Array, key_format: str) -> tuple[np.ndarray, np.ndarray
             return _fixed(keys, *_FIXED[key_format])
         return _variable(_BY_FORMAT[key_format](keys))
     except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, ValueError) as error:
-        raise Refused.of(
-            Kind.KEY,
-            f"keys of type {keys.type} are not {key_format} keys: {error}",
-            "key",
-            "correct the key format",
-            type=keys.type,
-            key_format=key_format,
-        ) from error
+        what, then = f"keys of type {keys.type} are not {key_format} keys: {error}", "correct the key format"
+        raise Refused.of(Kind.KEY, what, "key", then, type=keys.type, key_format=key_format) from error
 
 
 def _fixed(keys: pa.Array, kind: pa.DataType, big_endian: str) -> tuple[np.ndarray, np.ndarray]:

@@ -79,11 +79,7 @@ def check_location(location: str) -> str:
     'rack 7/h2.example'
     """
     if not is_location(location):
-        raise Refused.of(
-            Kind.LOCATION,
-            f"{location[: LONGEST_LOCATION + 1]!r} is no location",
-            "location",
-            f"use 1 to {LONGEST_LOCATION} printable characters, as in a host's name",
-            location=location[: LONGEST_LOCATION + 1],
-        )
+        what = f"{location[: LONGEST_LOCATION + 1]!r} is no location"
+        then = f"use 1 to {LONGEST_LOCATION} printable characters, as in a host's name"
+        raise Refused.of(Kind.LOCATION, what, "location", then, location=location[: LONGEST_LOCATION + 1])
     return location

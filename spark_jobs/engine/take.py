@@ -171,19 +171,14 @@ class Take:
         offsets = batch.records.column(self._offset)
         keys = batch.records.column(self._key) if self._key else pa.nulls(len(offsets))
         if offsets.null_count:
-            raise Refused.of(
-                Kind.RECORD,
-                f"{offsets.null_count} records have no offset in column {self._offset!r}",
-                batch.where,
-                "land the file again with an offset for each record",
-                offset=self._offset,
-                null_count=offsets.null_count,
-            )
+            what = f"{offsets.null_count} records have no offset in column {self._offset!r}"
+            then = "land the file again with an offset for each record"
+            raise Refused.of(Kind.RECORD, what, batch.where, then, offset=self._offset, null_count=offsets.null_count)
         # So DuckDB writes each key with text that is not UTF-8, which an expression can make.
         if key_parts(self._key) and (empty := pc.sum(pc.equal(pc.binary_length(keys), 0)).as_py()):
             what = f"{empty:,} keys {self._key} have text that is not UTF-8, and cannot be told from each other"
-            then = ("correct the expression that makes the text, then ", self._anew)
-            raise Refused.of(Kind.KEY, what, batch.where, then, key=self._key)
+            correct = ("correct the expression that makes the text, then ", self._anew)
+            raise Refused.of(Kind.KEY, what, batch.where, correct, key=self._key)
         unread = {}
         if WHY.name in batch.records.schema.names:
             said = batch.records.column(WHY.name)

@@ -241,15 +241,9 @@ class _Check:
                 columns.append(Column(column.name, str(self._connection.sqltype(column.type))))
             except duckdb.Error:
                 what = f"column {column.name!r} is declared as {column.type!r}, which is no DuckDB type"
+                then = "name a type, as BIGINT"
                 self._findings.append(
-                    Finding.of(
-                        Kind.SQL_TYPE,
-                        what,
-                        _where(step),
-                        "name a type, as BIGINT",
-                        column=column.name,
-                        type=column.type,
-                    )
+                    Finding.of(Kind.SQL_TYPE, what, _where(step), then, column=column.name, type=column.type)
                 )
         self._repeated(columns, _where(step), "declare each column once")
         return columns
@@ -292,16 +286,8 @@ class _Check:
                 others = sorted(set(types.values()) - {"INTEGER", "missing"})
                 if step.op is not Op.MERGE and "INTEGER" in types.values() and others:
                     then = f"{then}; a bare NULL is INTEGER: write NULL::{others[0]}"
-                self._findings.append(
-                    Finding.of(
-                        Kind.SQL_TYPE,
-                        f"column {column!r} is {listed}",
-                        _where(step),
-                        then,
-                        column=column,
-                        listed=listed,
-                    )
-                )
+                what = f"column {column!r} is {listed}"
+                self._findings.append(Finding.of(Kind.SQL_TYPE, what, _where(step), then, column=column, listed=listed))
         return len(self._findings) == before
 
     def _key_fits(self, step: Step, relation: _Relation) -> bool:

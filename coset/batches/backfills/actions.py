@@ -141,13 +141,10 @@ def _swept(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
     for read in (read for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)):
         named = [file for run in read.runs for file in files.of(read, run)]
         if any(ledger.store.head(file.path) is None for file in named):
+            what = f"the state of {read.step} after batch {read.batch} was cleaned away or is lost"
+            then = (f"begin at batch 0, or at one of the last {STATES_KEPT}; if state is lost: ", Restore(pipeline))
             yield Finding.of(
-                Kind.STATE_GONE,
-                f"the state of {read.step} after batch {read.batch} was cleaned away or is lost",
-                f"batch {plan.batch} of {plan.pipeline}",
-                (f"begin at batch 0, or at one of the last {STATES_KEPT}; if state is lost: ", Restore(pipeline)),
-                step=read.step,
-                batch=read.batch,
+                Kind.STATE_GONE, what, f"batch {plan.batch} of {plan.pipeline}", then, step=read.step, batch=read.batch
             )
 
 
@@ -296,14 +293,9 @@ def swap(
     taken back since then, if the comparison is another now, and as `swaps.turn`.
     """
     if decided is not None and (back := taken_back(store, backfill)) and back.number >= decided:
-        raise Refused.of(
-            Kind.BACKFILL_TURN,
-            f"{back.who} took it back at {back.at}: {back.why or 'no reason was given'}",
-            str(backfill),
-            commands.SwapAsking(backfill.pipeline, backfill.number, approved),
-            backfill=backfill.name,
-            swap=back.number,
-        )
+        what = f"{back.who} took it back at {back.at}: {back.why or 'no reason was given'}"
+        then = commands.SwapAsking(backfill.pipeline, backfill.number, approved)
+        raise Refused.of(Kind.BACKFILL_TURN, what, str(backfill), then, backfill=backfill.name, swap=back.number)
     found = _compared(store, backfill)
     if digest(found) != approved:
         raise Refused.of(
@@ -351,13 +343,8 @@ def _compared(store: Store, backfill: Backfill) -> Comparison:
     found = compared(store, backfill)
     if found is None:
         where = f"{store.root}/{comparison_key(backfill)}"
-        raise Refused.of(
-            Kind.BACKFILL_UNREADY,
-            f"{backfill} is not compared yet",
-            where,
-            (Run(backfill.name), " goes on where it stopped"),
-            backfill=backfill,
-        )
+        then = (Run(backfill.name), " goes on where it stopped")
+        raise Refused.of(Kind.BACKFILL_UNREADY, f"{backfill} is not compared yet", where, then, backfill=backfill)
     return found
 
 

@@ -29,25 +29,12 @@ def published_batches(ledger: Ledger, first: int, last: int | None) -> tuple[int
     if not 0 <= first <= last <= newest:
         there = f"batches 0 to {newest} are" if newest > 0 else "only batch 0 is" if newest == 0 else "no batch is"
         what = f"{asked} requested, but {there} published"
-        raise Refused.of(
-            Kind.BATCH_UNPUBLISHED,
-            what,
-            where,
-            ("name batches that are published: ", Status(ledger.pipeline)),
-            first=first,
-            last=last,
-            newest=newest,
-        )
+        then = ("name batches that are published: ", Status(ledger.pipeline))
+        raise Refused.of(Kind.BATCH_UNPUBLISHED, what, where, then, first=first, last=last, newest=newest)
     published = tuple(batch for batch in range(first, last + 1) if ledger.published(batch))
     if not published:
-        raise Refused.of(
-            Kind.BATCH_UNPUBLISHED,
-            f"none of the batches {first} to {last} was published",
-            where,
-            "name one that was",
-            first=first,
-            last=last,
-        )
+        what = f"none of the batches {first} to {last} was published"
+        raise Refused.of(Kind.BATCH_UNPUBLISHED, what, where, "name one that was", first=first, last=last)
     return published
 
 
@@ -67,13 +54,8 @@ def backfill(store: Store, pipeline: str, number: int) -> Backfill:
     key = key_of(pipeline, number)
     data = store.get(key) if number >= 0 else None
     if data is None:
-        raise Refused.of(
-            Kind.BACKFILL_UNKNOWN,
-            f"there is no backfill {number}",
-            f"{store.root}/{key}",
-            Backfills(pipeline),
-            number=number,
-        )
+        what = f"there is no backfill {number}"
+        raise Refused.of(Kind.BACKFILL_UNKNOWN, what, f"{store.root}/{key}", Backfills(pipeline), number=number)
     return decode(Backfill, data, f"{store.root}/{key}")
 
 

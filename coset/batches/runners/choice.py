@@ -105,12 +105,7 @@ def _master(kind: RunnerKind, master: str) -> str:
 def _check_memory(memory: str) -> None:
     match = _MEMORY.fullmatch(memory.strip())
     if match is None:
-        raise Refused.of(
-            Kind.ARGUMENT,
-            f"{memory!r} is not an amount of memory",
-            "--memory",
-            "write it as 512MB or 2GB",
-            memory=memory,
-        )
+        what = f"{memory!r} is not an amount of memory"
+        raise Refused.of(Kind.ARGUMENT, what, "--memory", "write it as 512MB or 2GB", memory=memory)
     amount = float(match["amount"]) * (1024 if match["binary"] else 1000) ** (" KMGT".index(match["unit"].upper()))
     MEMORY.check(int(amount), f"--memory {memory}, in bytes")

@@ -145,13 +145,8 @@ def _channel(address: str, token: str | None) -> _Channel:
     try:
         channel = _Channel(address)
     except (PySparkException, ValueError) as error:
-        raise Refused.of(
-            Kind.ARGUMENT,
-            f"this is not the address of a Spark server: {error}",
-            address,
-            "give one such as sc://127.0.0.1:15002",
-            address=address,
-        ) from None
+        what, then = f"this is not the address of a Spark server: {error}", "give one such as sc://127.0.0.1:15002"
+        raise Refused.of(Kind.ARGUMENT, what, address, then, address=address) from None
     channel.set("user_id", USER)
     if token:
         channel.set("token", token)

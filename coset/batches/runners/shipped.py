@@ -88,13 +88,8 @@ def _spec(name: str) -> ModuleSpec:
     except (ImportError, ValueError):
         spec = None
     if spec is None:
-        raise Refused.of(
-            Kind.SHIPPING,
-            f"{name!r} is to be shipped, but cannot be found",
-            SHIPPED,
-            "correct the name, or install it",
-            name=name,
-        )
+        what = f"{name!r} is to be shipped, but cannot be found"
+        raise Refused.of(Kind.SHIPPING, what, SHIPPED, "correct the name, or install it", name=name)
     return spec
 
 

@@ -224,14 +224,10 @@ def _version_in(table: TableLog, plan: Plan, write: PlannedWrite) -> int | None:
         return None
     if entry := entry_of(table, {"coset.digest": digest(plan)}):
         return int(entry["version"])
+    what = f"the table holds batch {newest}, but batch {plan.batch} in it is of another plan than {digest(plan)}"
+    then = f"restore the folder {plan.pipeline}/ of the store that the table was published from"
     raise Refused.of(
-        Kind.DOCUMENTS_DISAGREE,
-        f"the table holds batch {newest}, but batch {plan.batch} in it is of another plan than {digest(plan)}",
-        table.table_uri,
-        f"restore the folder {plan.pipeline}/ of the store that the table was published from",
-        newest=newest,
-        batch=plan.batch,
-        plan=digest(plan),
+        Kind.DOCUMENTS_DISAGREE, what, table.table_uri, then, newest=newest, batch=plan.batch, plan=digest(plan)
     )
 
 

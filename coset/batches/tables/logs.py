@@ -166,14 +166,8 @@ def check_held_columns(table: DeltaTable, write: PlannedWrite) -> None:
     where, mode = table.table_uri, write.declared.mode
     if table.metadata().partition_columns != partitioned_by(write):
         what = f"the table was not written in mode {mode.value!r} before: it is partitioned in another way"
-        raise Refused.of(
-            Kind.TABLE_MODE,
-            what,
-            where,
-            "keep the mode, or write to a table of another name",
-            table=write.declared.table,
-            mode=mode,
-        )
+        then = "keep the mode, or write to a table of another name"
+        raise Refused.of(Kind.TABLE_MODE, what, where, then, table=write.declared.table, mode=mode)
     if mode is Mode.REPLACE:
         return
     wanted = {field.name: field.type for field in columns_of(write)}

@@ -49,14 +49,9 @@ def differs(store: SplitStore) -> Finding | None:
     asked = _address(store)
     if asked == store.tables:
         return None
-    return Finding.of(
-        Kind.TABLE_PLACE,
-        f"the tables of this store lie at {store.tables}, and the environment names {asked}",
-        store.root,
-        (f"name {store.tables} again; or copy all that is there to {asked}, then ", MoveTables(asked)),
-        tables=store.tables,
-        asked=asked,
-    )
+    what = f"the tables of this store lie at {store.tables}, and the environment names {asked}"
+    then = (f"name {store.tables} again; or copy all that is there to {asked}, then ", MoveTables(asked))
+    return Finding.of(Kind.TABLE_PLACE, what, store.root, then, tables=store.tables, asked=asked)
 
 
 def move(store: SplitStore, to: str, why: str) -> SplitStore:

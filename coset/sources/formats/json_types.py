@@ -29,24 +29,12 @@ def undeclarable(stream: Stream) -> Iterator[Finding]:
     for name, written in (stream.columns or {}).items():
         kind, where = type_named(written), f"stream {stream.name!r}"
         if kind is None:
-            yield Finding.of(
-                Kind.DECLARATION,
-                f"column {name!r} is declared as {written!r}, which is no type",
-                where,
-                "name one of DuckDB's",
-                name=name,
-                written=written,
-            )
+            what = f"column {name!r} is declared as {written!r}, which is no type"
+            yield Finding.of(Kind.DECLARATION, what, where, "name one of DuckDB's", name=name, written=written)
         elif not _has_values(Column(name, kind)):
             then = "declare it as VARCHAR, DECIMAL or another type that JSON writes, and convert it in SQL"
-            yield Finding.of(
-                Kind.DECLARATION,
-                f"column {name!r} is declared as {kind}, which is not read from JSON",
-                where,
-                then,
-                name=name,
-                kind=kind,
-            )
+            what = f"column {name!r} is declared as {kind}, which is not read from JSON"
+            yield Finding.of(Kind.DECLARATION, what, where, then, name=name, kind=kind)
 
 
 def written_type(kind: pa.DataType) -> pa.DataType:

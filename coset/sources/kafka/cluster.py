@@ -143,13 +143,8 @@ class Cluster:
         name = re.search(r'(?:property[^"]*"|: )([a-z._]+)(?:"| failed)', error.args[0].str())
         which = f"property {name[1]!r} is" if name else "the properties are"
         then = "write them as librdkafka documents them"
-        return Refused.of(
-            Kind.BROKER_SETTINGS,
-            f"{which} not accepted by Kafka's client",
-            PROPERTIES,
-            then,
-            property=name[1] if name else None,
-        )
+        what = f"{which} not accepted by Kafka's client"
+        return Refused.of(Kind.BROKER_SETTINGS, what, PROPERTIES, then, property=name[1] if name else None)
 
 
 def _is_denied(error: KafkaError) -> bool:

@@ -111,15 +111,8 @@ def _evolved(stream: Stream, known: Sequence[Column]) -> Evolution:
         try:
             columns = columns_of(schema.columns).columns
         except UnknownType as error:
-            findings.append(
-                Finding.of(
-                    Kind.DECLARATION,
-                    f"{error}, a type that DuckDB does not have",
-                    where,
-                    "write it as another type",
-                    schema=where,
-                )
-            )
+            what = f"{error}, a type that DuckDB does not have"
+            findings.append(Finding.of(Kind.DECLARATION, what, where, "write it as another type", schema=where))
         else:
             findings.extend(evolution.add(where, 0, FileColumns(columns, frozenset())))
     if findings:

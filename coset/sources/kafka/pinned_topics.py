@@ -21,18 +21,13 @@ def removed(partition: StreamPartition, planned: Span, log: Log, where: str, ane
     if log.start > planned.start:
         gone = OffsetRange(partition, planned.start, min(log.start, planned.end))
         what = f"the broker's retention has removed {gone} since the batch was planned"
-        then = ("let the topic retain more; ", anew, " names the loss, and a backfill can begin later")
-        return Finding.of(Kind.STREAM_LOST, what, where, then, gone=gone)
+        retain = ("let the topic retain more; ", anew, " names the loss, and a backfill can begin later")
+        return Finding.of(Kind.STREAM_LOST, what, where, retain, gone=gone)
     if log.end < planned.end:
         gone = OffsetRange(partition, max(log.end, planned.start), planned.end)
-        return Finding.of(
-            Kind.STREAM_RESET,
-            f"the log ends at {log.end}, before {gone}, which was planned",
-            where,
-            "find out what the cluster has lost; what is read again may not be what was there",
-            end=log.end,
-            gone=gone,
-        )
+        what = f"the log ends at {log.end}, before {gone}, which was planned"
+        then = "find out what the cluster has lost; what is read again may not be what was there"
+        return Finding.of(Kind.STREAM_RESET, what, where, then, end=log.end, gone=gone)
     return None
 
 
@@ -41,14 +36,8 @@ def recreated(topic: str, planned: str, where: str) -> Finding | None:
     if topic == planned:
         return None
     what = f"the topic was re-created since the batch was planned: it has the id {topic}, planned is {planned}"
-    return Finding.of(
-        Kind.STREAM_RESET,
-        what,
-        where,
-        "give the new topic another stream name; its offsets are others",
-        topic=topic,
-        planned=planned,
-    )
+    then = "give the new topic another stream name; its offsets are others"
+    return Finding.of(Kind.STREAM_RESET, what, where, then, topic=topic, planned=planned)
 
 
 def not_as_planned(stream: PlannedStream, source: KafkaSource, anew: Command, *, were_read: bool) -> Iterator[Finding]:

@@ -35,13 +35,8 @@ def properties() -> Properties:
         lines = Path(named).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         said = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise Refused.of(
-            Kind.BROKER_SETTINGS,
-            f"the properties of Kafka's clients cannot be read: {said}",
-            PROPERTIES,
-            then,
-            file=named,
-        ) from None
+        what = f"the properties of Kafka's clients cannot be read: {said}"
+        raise Refused.of(Kind.BROKER_SETTINGS, what, PROPERTIES, then, file=named) from None
     read: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         text = line.strip()

@@ -43,13 +43,8 @@ class Registry:
         except (ValueError, TypeError):
             # The text may hold a secret.
             what = "the registry's client does not accept the properties that begin with schema.registry"
-            raise Refused.of(
-                Kind.BROKER_SETTINGS,
-                what,
-                PROPERTIES,
-                "write them as confluent-kafka documents them",
-                properties=sorted(given),
-            ) from None
+            then = "write them as confluent-kafka documents them"
+            raise Refused.of(Kind.BROKER_SETTINGS, what, PROPERTIES, then, properties=sorted(given)) from None
 
     def versions(self) -> Iterator[tuple[str, AvroSchema]]:
         """All schemas of the topic's values with their names, oldest first. Raises Refused or Unreachable."""
@@ -106,12 +101,8 @@ def _avro(registered: Schema | None, where: str) -> AvroSchema:
     if registered is None or not registered.schema_str or registered.schema_type not in (None, "AVRO"):
         raise Refused.of(Kind.SCHEMA, "the schema is no Avro schema", where, then, schema=where)
     if registered.references:
+        what = "the schema refers to other subjects"
         raise Refused.of(
-            Kind.SCHEMA,
-            "the schema refers to other subjects",
-            where,
-            then,
-            schema=where,
-            subjects=[each.subject for each in registered.references],
+            Kind.SCHEMA, what, where, then, schema=where, subjects=[each.subject for each in registered.references]
         )
     return AvroSchema(registered.schema_str, where)

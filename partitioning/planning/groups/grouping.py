@@ -137,13 +137,8 @@ def _answer(
     where = f"grouper {grouper!r}"
     if grouper not in BUILT_IN and not is_import_path(grouper):
         listed = ", ".join(sorted(BUILT_IN))
-        raise Refused.of(
-            Kind.NAME,
-            "there is no such grouper",
-            where,
-            f"use {listed} or an import path: package.module:name",
-            grouper=grouper,
-        )
+        then = f"use {listed} or an import path: package.module:name"
+        raise Refused.of(Kind.NAME, "there is no such grouper", where, then, grouper=grouper)
     function = imported(BUILT_IN.get(grouper, grouper), where)
     with called(Kind.GROUPER, "it", where, "correct the grouper"):
         answer = function(tasks, groups, before, locality)
@@ -155,13 +150,8 @@ def _answer(
 
 def _findings(answer: object, tasks: Sequence[TaskRef], groups: Sequence[int], where: str) -> Iterator[Finding]:
     if not isinstance(answer, Grouped):
-        yield Finding.of(
-            Kind.GROUPER,
-            f"it answered {type(answer).__name__}",
-            where,
-            "return a partitioning.planning.groups.grouping.Grouped",
-            type=type(answer).__name__,
-        )
+        then = "return a partitioning.planning.groups.grouping.Grouped"
+        yield Finding.of(Kind.GROUPER, f"it answered {type(answer).__name__}", where, then, type=type(answer).__name__)
         return
     used = set(answer.groups.values())
     then = "correct the grouper: each task into one of the given groups, and none left empty"
@@ -178,10 +168,5 @@ def _findings(answer: object, tasks: Sequence[TaskRef], groups: Sequence[int], w
             yield Finding.of(Kind.GROUPER, f"its answer {fault} {', '.join(culprits)}", where, then, culprits=culprits)
     if wordy := sorted(str(task) for task, why in answer.why.items() if not isinstance(why, MoveReason)):
         what = f"its answer has what is no reason for {', '.join(wordy)}"
-        yield Finding.of(
-            Kind.GROUPER,
-            what,
-            where,
-            "give reasons of partitioning.model.reasons: Said(words) for words of your own",
-            wordy=wordy,
-        )
+        then = "give reasons of partitioning.model.reasons: Said(words) for words of your own"
+        yield Finding.of(Kind.GROUPER, what, where, then, wordy=wordy)

@@ -147,48 +147,18 @@ class ByThroughput(Value, frozen=True):
         findings = []
         bounds = (self.minimum, self.maximum)
         if not all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in bounds):
-            findings.append(
-                Finding.of(
-                    Kind.PARTITIONER,
-                    f"minimum {self.minimum!r} or maximum {self.maximum!r} is no number",
-                    where,
-                    "use numbers",
-                    minimum=self.minimum,
-                    maximum=self.maximum,
-                )
-            )
+            what, then = f"minimum {self.minimum!r} or maximum {self.maximum!r} is no number", "use numbers"
+            findings.append(Finding.of(Kind.PARTITIONER, what, where, then, minimum=self.minimum, maximum=self.maximum))
         elif not 0 <= 2 * self.minimum <= self.maximum:
             what = f"a maximum of {self.maximum} is less than twice the minimum of {self.minimum}"
-            findings.append(
-                Finding.of(
-                    Kind.PARTITIONER,
-                    what,
-                    where,
-                    "set them apart: two shares that are merged would be split again",
-                    maximum=self.maximum,
-                    minimum=self.minimum,
-                )
-            )
+            then = "set them apart: two shares that are merged would be split again"
+            findings.append(Finding.of(Kind.PARTITIONER, what, where, then, maximum=self.maximum, minimum=self.minimum))
         if not isinstance(self.cool_down, int) or isinstance(self.cool_down, bool) or self.cool_down < 1:
-            findings.append(
-                Finding.of(
-                    Kind.PARTITIONER,
-                    f"a cool-down of {self.cool_down!r} batches",
-                    where,
-                    "use 1 or more",
-                    cool_down=self.cool_down,
-                )
-            )
+            what = f"a cool-down of {self.cool_down!r} batches"
+            findings.append(Finding.of(Kind.PARTITIONER, what, where, "use 1 or more", cool_down=self.cool_down))
         if self.per not in PER:
-            findings.append(
-                Finding.of(
-                    Kind.PARTITIONER,
-                    f"throughput per {self.per!r} is not known",
-                    where,
-                    f"use {' or '.join(PER)}",
-                    per=self.per,
-                )
-            )
+            what = f"throughput per {self.per!r} is not known"
+            findings.append(Finding.of(Kind.PARTITIONER, what, where, f"use {' or '.join(PER)}", per=self.per))
         if findings:
             raise Refused(*findings)
 

@@ -94,14 +94,8 @@ def complete(answer: Any, where: str) -> tuple[Share, ...]:
     shares = tuple(answer) if isinstance(answer, Sequence) else ()
     if not shares or not all(isinstance(share, Share) for share in shares):
         what = "it gives no shares" if not shares else "it gives something else than shares"
-        raise Refused.of(
-            Kind.PARTITIONER,
-            what,
-            where,
-            "return a sequence of Share, at least one",
-            type=type(answer).__name__,
-            shares=len(shares),
-        )
+        then = "return a sequence of Share, at least one"
+        raise Refused.of(Kind.PARTITIONER, what, where, then, type=type(answer).__name__, shares=len(shares))
     findings = [finding for number, share in enumerate(shares) for finding in _malformed(number, share, where)]
     if not findings:
         findings = _uncovered(shares, where)
@@ -112,46 +106,21 @@ def complete(answer: Any, where: str) -> tuple[Share, ...]:
 
 def _malformed(number: int, share: Share, where: str) -> list[Finding]:
     if share.modulus < 1:
-        return [
-            Finding.of(
-                Kind.PARTITIONER,
-                f"share {number} has the modulus {share.modulus}",
-                where,
-                "use a modulus of 1 or more",
-                number=number,
-                modulus=share.modulus,
-            )
-        ]
+        what, then = f"share {number} has the modulus {share.modulus}", "use a modulus of 1 or more"
+        return [Finding.of(Kind.PARTITIONER, what, where, then, number=number, modulus=share.modulus)]
     findings = []
     if not share.residues:
-        findings.append(
-            Finding.of(
-                Kind.PARTITIONER, f"share {number} is empty", where, "leave it out, or give it residues", number=number
-            )
-        )
+        what = f"share {number} is empty"
+        findings.append(Finding.of(Kind.PARTITIONER, what, where, "leave it out, or give it residues", number=number))
     if strange := [residue for residue in share.residues if not 0 <= residue < share.modulus]:
         what = f"share {number} has residues that modulus {share.modulus} does not have: {_listed(strange)}"
+        then = f"use 0 to {share.modulus - 1}"
         findings.append(
-            Finding.of(
-                Kind.PARTITIONER,
-                what,
-                where,
-                f"use 0 to {share.modulus - 1}",
-                number=number,
-                modulus=share.modulus,
-                strange=strange,
-            )
+            Finding.of(Kind.PARTITIONER, what, where, then, number=number, modulus=share.modulus, strange=strange)
         )
     if len(set(share.residues)) < len(share.residues):
-        findings.append(
-            Finding.of(
-                Kind.PARTITIONER,
-                f"share {number} names a residue twice",
-                where,
-                "name each residue once",
-                number=number,
-            )
-        )
+        what = f"share {number} names a residue twice"
+        findings.append(Finding.of(Kind.PARTITIONER, what, where, "name each residue once", number=number))
     return findings
 
 
@@ -169,28 +138,12 @@ def _uncovered(shares: Sequence[Share], where: str) -> list[Finding]:
     findings = []
     if lost:
         what = f"keys with h(key) mod {modulus} = {_listed(lost)} are in no share"
-        findings.append(
-            Finding.of(
-                Kind.PARTITIONER,
-                what,
-                where,
-                "assign each residue to one share; these records would be lost",
-                modulus=modulus,
-                lost=lost,
-            )
-        )
+        then = "assign each residue to one share; these records would be lost"
+        findings.append(Finding.of(Kind.PARTITIONER, what, where, then, modulus=modulus, lost=lost))
     if twice:
         what = f"keys with h(key) mod {modulus} = {_listed(twice)} are in several shares"
-        findings.append(
-            Finding.of(
-                Kind.PARTITIONER,
-                what,
-                where,
-                "assign each residue to one share; these records would count twice",
-                modulus=modulus,
-                twice=twice,
-            )
-        )
+        then = "assign each residue to one share; these records would count twice"
+        findings.append(Finding.of(Kind.PARTITIONER, what, where, then, modulus=modulus, twice=twice))
     return findings
 
 

@@ -170,14 +170,8 @@ def _made(ref: PartitionerRef, where: str) -> Partitioner:
         partitioner = factory(**ref.arguments)
     if not isinstance(partitioner, Partitioner):
         what = f"{ref.path} gives no partitioner but {type(partitioner).__name__}"
-        raise Refused.of(
-            Kind.PARTITIONER,
-            what,
-            where,
-            "name a class or function that gives one: define(), accepted()",
-            path=ref.path,
-            type=type(partitioner).__name__,
-        )
+        then = "name a class or function that gives one: define(), accepted()"
+        raise Refused.of(Kind.PARTITIONER, what, where, then, path=ref.path, type=type(partitioner).__name__)
     return partitioner
 
 
@@ -257,12 +251,6 @@ def apex_hash(key: str) -> int:
 
 def _check_count(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise Refused.of(
-            Kind.PARTITIONER,
-            f"{value!r} {name}",
-            "the partitioner's arguments",
-            f"give {name} as 1 or more",
-            value=value,
-            name=name,
-        )
+        what, then = f"{value!r} {name}", f"give {name} as 1 or more"
+        raise Refused.of(Kind.PARTITIONER, what, "the partitioner's arguments", then, value=value, name=name)
     TASKS.check(value, f"the partitioner's {name}")

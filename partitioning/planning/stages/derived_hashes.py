@@ -40,14 +40,12 @@ def apart(
     met = {step.name: _union(lying[name] for name in step.inputs) for step in steps if step.keyed}
     for name, key_hashes in met.items():
         if None in key_hashes:
-            yield Finding.of(
-                Kind.KEYS_DO_NOT_MEET,
+            what = (
                 f"{name} needs equal keys together, but records that it gets were given other keys, or were left by a "
-                "stage of scheme max, and did not move",
-                where,
-                "move them with .repartition() first, or give the stage that leaves them another scheme",
-                name=name,
+                "stage of scheme max, and did not move"
             )
+            then = "move them with .repartition() first, or give the stage that leaves them another scheme"
+            yield Finding.of(Kind.KEYS_DO_NOT_MEET, what, where, then, name=name)
     if any(len(key_hashes - {None}) > 1 for key_hashes in met.values()):
         yield from _different(read, where)
 
@@ -63,10 +61,6 @@ def _different(read: Mapping[str, Placement], where: str) -> Iterator[Finding]:
     ):
         if len(set(values.values())) > 1:
             listed = ", ".join(f"{name}: {value}" for name, value in values.items())
-            yield Finding.of(
-                Kind.KEYS_DO_NOT_MEET,
-                f"streams that meet have different {noun} ({listed}); equal keys would not meet",
-                where,
-                "declare what their producers really use; a stream placed otherwise needs an exchange",
-                listed=listed,
-            )
+            what = f"streams that meet have different {noun} ({listed}); equal keys would not meet"
+            then = "declare what their producers really use; a stream placed otherwise needs an exchange"
+            yield Finding.of(Kind.KEYS_DO_NOT_MEET, what, where, then, listed=listed)

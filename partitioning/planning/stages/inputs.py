@@ -123,16 +123,14 @@ class Inputs:
                     )
         for over in filter(None, (self.moving(read, draft) for read in draft.reads)):
             if over.hash == OPAQUE:
-                yield Finding.of(
-                    Kind.SCHEME,
+                what = (
                     f"{over.change}, but its placement is {OPAQUE}: "
                     "its records cannot be moved to where their keys belong, "
-                    f"and {draft.cosets} tasks do not divide {over.shared}, the gcd of both counts",
-                    where,
-                    f"use cogroup, or a number of tasks that divides {over.shared}, for this batch",
-                    change=over.change,
-                    cosets=draft.cosets,
-                    shared=over.shared,
+                    f"and {draft.cosets} tasks do not divide {over.shared}, the gcd of both counts"
+                )
+                then = f"use cogroup, or a number of tasks that divides {over.shared}, for this batch"
+                yield Finding.of(
+                    Kind.SCHEME, what, where, then, change=over.change, cosets=draft.cosets, shared=over.shared
                 )
 
     def _changeover(self, read: StageRead) -> Changeover | None:

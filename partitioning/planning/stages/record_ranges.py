@@ -99,13 +99,8 @@ def _unsuited(draft: StageDraft, streams: Sequence[Stream]) -> Iterator[Finding]
             )
         if stream.null_keys is NullKeys.OWN_TASK:
             what = f"records of {stream.name} without a key have a task of their own, which reads whole partitions"
-            yield Finding.of(
-                Kind.SCHEME,
-                what,
-                where,
-                f'declare null_keys="drop" or "refuse", or leave {scheme} out',
-                stream=stream.name,
-            )
+            then = f'declare null_keys="drop" or "refuse", or leave {scheme} out'
+            yield Finding.of(Kind.SCHEME, what, where, then, stream=stream.name)
 
 
 def _instead(ops: Sequence[Op]) -> str:

@@ -63,15 +63,8 @@ def _one(
     chosen = {name: by_name[name] for name in names if name in by_name}
     if len({str(choice) for choice in chosen.values()}) > 1:
         listed = ", ".join(f"{name}: {choice}" for name, choice in chosen.items())
-        findings.append(
-            Finding.of(
-                Kind.SCHEME,
-                f"one stage is given different {noun} ({listed})",
-                f"stage {draft.name}",
-                "give it one of them",
-                listed=listed,
-            )
-        )
+        what = f"one stage is given different {noun} ({listed})"
+        findings.append(Finding.of(Kind.SCHEME, what, f"stage {draft.name}", "give it one of them", listed=listed))
     yield from list(chosen.values())[:1]
 
 
@@ -88,20 +81,10 @@ def _unknown(pipeline: Pipeline, settings: Settings, drafts: Sequence[StageDraft
         for name in chosen:
             if name not in known:
                 listed = ", ".join(draft.name for draft in drafts)
-                yield Finding.of(
-                    Kind.NAME,
-                    f"there is no stage or step {name!r}",
-                    where,
-                    f"name a step, or one of these stages: {listed}",
-                    name=name,
-                )
+                what = f"there is no stage or step {name!r}"
+                yield Finding.of(Kind.NAME, what, where, f"name a step, or one of these stages: {listed}", name=name)
     for name in settings.fan_in:
         if name not in combines:
             listed = ", ".join(sorted(combines)) or "there is none"
-            yield Finding.of(
-                Kind.NAME,
-                f"there is no combine step {name!r}",
-                "fan_in in the settings",
-                f"name a combine: {listed}",
-                name=name,
-            )
+            what = f"there is no combine step {name!r}"
+            yield Finding.of(Kind.NAME, what, "fan_in in the settings", f"name a combine: {listed}", name=name)

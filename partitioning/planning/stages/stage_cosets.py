@@ -148,13 +148,9 @@ class _Counter:
         partitioner = draft.choice.partitioner
         assert partitioner is not None
         if count.gathered:
-            raise Refused.of(
-                Kind.SCHEME,
-                f"its records are all needed together, so {partitioner} has nothing to assign",
-                f"stage {draft.name}",
-                "leave the partitioner out",
-                partitioner=partitioner,
-            )
+            what = f"its records are all needed together, so {partitioner} has nothing to assign"
+            then = "leave the partitioner out"
+            raise Refused.of(Kind.SCHEME, what, f"stage {draft.name}", then, partitioner=partitioner)
         return assign_shares(
             partitioner,
             draft.name,

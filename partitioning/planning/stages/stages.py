@@ -200,15 +200,8 @@ def _unwritten(pipeline: Pipeline) -> list[Finding]:
     used.update(alive_of(step.name) for step in pipeline.steps if step.name in used and step.state)
     names = [stream.name for stream in pipeline.streams] + [step.name for step in pipeline.steps]
     if not names:
-        return [
-            Finding.of(
-                Kind.DECLARATION,
-                "the pipeline has no streams",
-                f"pipeline {pipeline.name!r}",
-                "declare one with .stream()",
-                pipeline=pipeline.name,
-            )
-        ]
+        what, then = "the pipeline has no streams", "declare one with .stream()"
+        return [Finding.of(Kind.DECLARATION, what, f"pipeline {pipeline.name!r}", then, pipeline=pipeline.name)]
     return [
         Finding.of(
             Kind.DECLARATION,

@@ -112,12 +112,10 @@ class States:
         if self._lies_otherwise(step, now, cosets) and step.name not in self._asked:
             lies = _placement(self._steps[name][1])
             listed = " and ".join(sorted(map(_text, now)))
+            what = f"its keys were placed by {_text(lies.key_hash)}, but its records are by {listed}"
+            then = ("change it back, or ask for a new beginning: ", PlanAsking(self._named, begin_anew=step.name))
             yield Finding.of(
-                Kind.STATE_CHANGED,
-                f"its keys were placed by {_text(lies.key_hash)}, but its records are by {listed}",
-                f"state of {step.name}, left by batch {self._batch}",
-                ("change it back, or ask for a new beginning: ", PlanAsking(self._named, begin_anew=step.name)),
-                listed=listed,
+                Kind.STATE_CHANGED, what, f"state of {step.name}, left by batch {self._batch}", then, listed=listed
             )
 
     def _before(self, step: Step) -> str:

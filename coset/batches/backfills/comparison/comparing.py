@@ -74,13 +74,8 @@ def _decided(ledger: Ledger, batch: int) -> tuple[Plan, Verdict]:
     plan, verdict = ledger.plan(batch), ledger.verdict(batch)
     if plan is None or plan.pipeline != ledger.pipeline or verdict is None:
         then = (Run(ledger.pipeline), ": it goes on where it stopped")
-        raise Refused.of(
-            Kind.BACKFILL_UNREADY,
-            f"batch {batch} has not run yet",
-            ledger.uri(ledger.key("verdicts", batch)),
-            then,
-            batch=batch,
-        )
+        what = f"batch {batch} has not run yet"
+        raise Refused.of(Kind.BACKFILL_UNREADY, what, ledger.uri(ledger.key("verdicts", batch)), then, batch=batch)
     return plan, verdict
 
 

@@ -80,13 +80,8 @@ def _in_its_broker(stream: Stream) -> Finding:
 
 def _missing(gap: Gap, stored: Plan) -> Finding:
     where = f"batch {stored.batch} of {stored.pipeline}"
-    return Finding.of(
-        Kind.BACKFILL_INPUT,
-        f"{gap.offsets} was read, and no file holds it any more",
-        where,
-        "land the records of these offsets too",
-        offsets=gap.offsets,
-    )
+    what = f"{gap.offsets} was read, and no file holds it any more"
+    return Finding.of(Kind.BACKFILL_INPUT, what, where, "land the records of these offsets too", offsets=gap.offsets)
 
 
 def input_changes(before: Plan, now: Plan) -> Iterator[InputChange]:

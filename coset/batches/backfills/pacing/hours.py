@@ -38,13 +38,8 @@ class Hours(Value, frozen=True):
         try:
             ZoneInfo(hours.zone)
         except (KeyError, OSError, ValueError) as error:
-            raise Refused.of(
-                Kind.ARGUMENT,
-                f"there is no time zone {hours.zone!r}",
-                "window",
-                "use one such as Europe/Berlin",
-                zone=hours.zone,
-            ) from error
+            what = f"there is no time zone {hours.zone!r}"
+            raise Refused.of(Kind.ARGUMENT, what, "window", "use one such as Europe/Berlin", zone=hours.zone) from error
         return hours
 
     def opens(self, now: datetime) -> datetime | None:

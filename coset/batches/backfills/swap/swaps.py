@@ -134,14 +134,8 @@ def cancel(store: Store, backfill: Backfill, *, who: str, why: str, at: str) -> 
         return mine[-1]
     if mine:
         then = ("take it back instead: ", Undo(backfill.pipeline, backfill.number))
-        raise Refused.of(
-            Kind.BACKFILL_TURN,
-            f"it was put in place by {mine[0].who} at {mine[0].at}",
-            str(backfill),
-            then,
-            who=mine[0].who,
-            at=mine[0].at,
-        )
+        what = f"it was put in place by {mine[0].who} at {mine[0].at}"
+        raise Refused.of(Kind.BACKFILL_TURN, what, str(backfill), then, who=mine[0].who, at=mine[0].at)
     pipeline, number = backfill.pipeline, len(decided)
     swap = Swap(
         pipeline, number, backfill.number, SwapKind.CANCEL, backfill.batches, False, "", who=who, why=why, at=at
@@ -160,14 +154,8 @@ def cancelled_by(swap: Swap) -> Finding:
     """The finding on a cancelled backfill."""
     what = f"{swap.who} cancelled it at {swap.at}: {swap.why or 'no reason was given'}"
     where = f"backfill {swap.backfill} of {swap.pipeline}"
-    return Finding.of(
-        Kind.BACKFILL_HELD,
-        what,
-        where,
-        ("begin another: ", commands.BackfillAsking(swap.pipeline, swap.batches[0], swap.batches[-1])),
-        who=swap.who,
-        at=swap.at,
-    )
+    then = ("begin another: ", commands.BackfillAsking(swap.pipeline, swap.batches[0], swap.batches[-1]))
+    return Finding.of(Kind.BACKFILL_HELD, what, where, then, who=swap.who, at=swap.at)
 
 
 def _checked(
