@@ -44,9 +44,8 @@ class Given(Value, frozen=True):
             Files().open(self.uri) as file,
         ):
             if version(self.uri, file) != (self.file.size, self.file.etag):
-                raise Refused.of(
-                    Kind.TASK_FILES, "the file has changed since the task wrote it", self.uri, then, file=self.uri
-                )
+                what = "the file has changed since the task wrote it"
+                raise Refused.of(Kind.TASK_FILES, what, self.uri, then, file=self.uri)
             read = 0
             for batch in pa.ipc.open_stream(file, options=options):
                 read += len(batch)

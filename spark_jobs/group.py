@@ -161,9 +161,8 @@ def group_of(ledger: Ledger, plan: Plan, number: int) -> TaskGroup:
     if group is None:
         listed = ", ".join(str(group.group) for group in plan.groups)
         where = ledger.uri(ledger.key("plans", plan.batch))
-        raise Refused.of(
-            Kind.ARGUMENT, f"there is no task group {number}", where, f"use one of {listed}", number=number
-        )
+        what = f"there is no task group {number}"
+        raise Refused.of(Kind.ARGUMENT, what, where, f"use one of {listed}", number=number)
     return group
 
 

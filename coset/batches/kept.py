@@ -83,9 +83,8 @@ def kept_state(ledger: Ledger, step: str, batch: int | None = None) -> KeptState
         plan, _ = _published(ledger, batch)
         listed = ", ".join(state.step for state in states)
         then = f"name one of {listed}" if listed else "no step of the pipeline has state"
-        raise Refused.of(
-            Kind.STATE_NONE, f"no step {step!r} has state", f"batch {plan.batch} of {ledger.pipeline}", then, step=step
-        )
+        what = f"no step {step!r} has state"
+        raise Refused.of(Kind.STATE_NONE, what, f"batch {plan.batch} of {ledger.pipeline}", then, step=step)
     return found
 
 
@@ -199,6 +198,5 @@ def _key(state: KeptState, text: str) -> object:
         return read_key(text, placement.key_format)
     except ValueError as error:
         what = f"{text!r} is not a key of the format {placement.key_format}: {error}"
-        raise Refused.of(
-            Kind.KEY, what, "--key", "write it as the audit tables do", text=text, key_format=placement.key_format
-        ) from error
+        then = "write it as the audit tables do"
+        raise Refused.of(Kind.KEY, what, "--key", then, text=text, key_format=placement.key_format) from error

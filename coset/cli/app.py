@@ -192,9 +192,8 @@ def settings_of(
     try:
         base = Settings.read(file.read_text(encoding="utf-8"), str(file)) if file else None
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused.of(
-            Kind.LOCAL_FILE, f"the settings cannot be read: {error}", str(file), "name a TOML file", file=file
-        ) from error
+        what = f"the settings cannot be read: {error}"
+        raise Refused.of(Kind.LOCAL_FILE, what, str(file), "name a TOML file", file=file) from error
     settings = Settings.parse(
         scheme=scheme,
         groups=groups,

@@ -48,9 +48,8 @@ def compare_files(old: str, new: str) -> Answer:
 
 def misused(words: Sequence[str]) -> Refused:
     """What to raise for anything but two plans, or a pipeline and two batches."""
-    return Refused.of(
-        Kind.ARGUMENT, f"{len(words)} names are not two plans to compare", " ".join(words), _USAGE, words=len(words)
-    )
+    what = f"{len(words)} names are not two plans to compare"
+    return Refused.of(Kind.ARGUMENT, what, " ".join(words), _USAGE, words=len(words))
 
 
 def _number(text: str) -> int:
@@ -64,13 +63,11 @@ def _read(named: str) -> Plan:
     try:
         data = store_at(root).get(key) if "://" in named else Path(named).read_bytes()
     except OSError as error:
-        raise Refused.of(
-            Kind.BATCH_UNKNOWN, f"there is no plan {named!r}: {error.strerror}", named, _USAGE, named=named
-        ) from error
+        what = f"there is no plan {named!r}: {error.strerror}"
+        raise Refused.of(Kind.BATCH_UNKNOWN, what, named, _USAGE, named=named) from error
     if data is None:
-        raise Refused.of(
-            Kind.BATCH_UNKNOWN, "there is no such plan", named, "use the URI that `coset explain` shows", named=named
-        )
+        what = "there is no such plan"
+        raise Refused.of(Kind.BATCH_UNKNOWN, what, named, "use the URI that `coset explain` shows", named=named)
     return decode(Plan, unpack(data, named) if named.endswith(".gz") else data, named)
 
 

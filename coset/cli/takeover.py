@@ -75,9 +75,8 @@ def _read(file: Path) -> tuple[Checkpoint, ...]:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         then = "name the file that Samza's CheckpointTool printed to"
-        raise Refused.of(
-            Kind.LOCAL_FILE, f"the checkpoints cannot be read: {error}", str(file), then, file=file
-        ) from error
+        what = f"the checkpoints cannot be read: {error}"
+        raise Refused.of(Kind.LOCAL_FILE, what, str(file), then, file=file) from error
     return read_checkpoints(text, str(file))
 
 
@@ -130,9 +129,8 @@ def _system(checkpoints: Sequence[Checkpoint], stream: str, asked: str | None, w
     owners &= {asked} if asked is not None else owners
     if len(owners) > 1:
         what = f"{stream} is a stream of several systems: {', '.join(sorted(owners))}"
-        raise Refused.of(
-            Kind.CHECKPOINTS, what, where, "say whose it is with --system", stream=stream, owners=sorted(owners)
-        )
+        then = "say whose it is with --system"
+        raise Refused.of(Kind.CHECKPOINTS, what, where, then, stream=stream, owners=sorted(owners))
     return next(iter(owners), None)
 
 

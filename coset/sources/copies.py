@@ -49,9 +49,8 @@ class Copies:
         try:
             Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise Refused.of(
-                Kind.LOCATION, f"the folder cannot be made: {error}", FOLDER, "name another one", folder=folder
-            ) from error
+            what = f"the folder cannot be made: {error}"
+            raise Refused.of(Kind.LOCATION, what, FOLDER, "name another one", folder=folder) from error
         return cls(Path(folder), int(most))
 
     def get(self, name: str, fetch: Callable[[], bytes | None]) -> bytes | None:

@@ -185,13 +185,8 @@ class _Discovery:
             return None
         if facts.without_offset:
             self._unreadable.add(file.partition)
-            self._found(
-                Kind.RECORD,
-                f"{facts.without_offset} records have no offset",
-                file.uri,
-                LAND_AGAIN,
-                without_offset=facts.without_offset,
-            )
+            what = f"{facts.without_offset} records have no offset"
+            self._found(Kind.RECORD, what, file.uri, LAND_AGAIN, without_offset=facts.without_offset)
         return facts
 
     def _unread(self, uri: str, error: Exception) -> None:
@@ -199,34 +194,21 @@ class _Discovery:
         if isinstance(error, Unreadable):
             self._found(Kind.FILE_UNREADABLE, said, uri, error.then)
         elif isinstance(error, FileNotFoundError) or may_pass(error):
-            self._unreachable.append(
-                Finding.of(Kind.STORE_UNREACHABLE, f"the store did not give the file: {said}", uri, AGAIN, file=uri)
-            )
+            what = f"the store did not give the file: {said}"
+            self._unreachable.append(Finding.of(Kind.STORE_UNREACHABLE, what, uri, AGAIN, file=uri))
         elif is_denied(error):
             self._findings.extend(store_error(error, "the store did not give the file", uri, AGAIN).findings)
         elif isinstance(error, UnknownType):
-            self._found(
-                Kind.STREAM_COLUMNS, f"{said}, a type that DuckDB does not have", uri, "land the column in another type"
-            )
+            what = f"{said}, a type that DuckDB does not have"
+            self._found(Kind.STREAM_COLUMNS, what, uri, "land the column in another type")
         else:
-            self._found(
-                Kind.FILE_UNREADABLE,
-                f"the file is truncated or no {self._stream.written_as.noun}: {said}",
-                uri,
-                LAND_AGAIN,
-                format=self._stream.written_as,
-            )
+            what = f"the file is truncated or no {self._stream.written_as.noun}: {said}"
+            self._found(Kind.FILE_UNREADABLE, what, uri, LAND_AGAIN, format=self._stream.written_as)
 
     def _check_offsets(self, file: NamedFile, facts: FileFacts, first: int, last: int) -> None:
         if file.start != first:
-            self._found(
-                Kind.FOLDERS,
-                f"the file's name says first offset {file.start}, its records {first}",
-                file.uri,
-                LAND_AGAIN,
-                start=file.start,
-                first=first,
-            )
+            what = f"the file's name says first offset {file.start}, its records {first}"
+            self._found(Kind.FOLDERS, what, file.uri, LAND_AGAIN, start=file.start, first=first)
         span = last + 1 - first
         if span < facts.rows or (span > facts.rows and not self._stream.sparse):
             what = "a gap" if span > facts.rows else "a duplicate"
@@ -270,22 +252,12 @@ class _Discovery:
             where = f"{one.path} and {other.path}"
             if (one.start, one.end) == (other.start, other.end):
                 offsets = OffsetRange(partition, one.start, one.end)
-                self._found(
-                    Kind.STREAM_TWICE,
-                    f"duplicate: two files hold {offsets}",
-                    where,
-                    "remove one of them",
-                    offsets=offsets,
-                )
+                what = f"duplicate: two files hold {offsets}"
+                self._found(Kind.STREAM_TWICE, what, where, "remove one of them", offsets=offsets)
             elif one.end > other.start:
                 offsets = OffsetRange(partition, other.start, min(one.end, other.end))
-                self._found(
-                    Kind.STREAM_TWICE,
-                    f"overlap: two files hold {offsets}",
-                    where,
-                    "remove one of them and land the rest again",
-                    offsets=offsets,
-                )
+                then = "remove one of them and land the rest again"
+                self._found(Kind.STREAM_TWICE, f"overlap: two files hold {offsets}", where, then, offsets=offsets)
             elif one.end < other.start:
                 hole = OffsetRange(partition, one.end, other.start)
                 if explained(self._stream, hole, self._losses, (one, other)) is Explained.NOBODY:
@@ -318,9 +290,8 @@ class _Discovery:
         casts = {name: type_named(kind) for name, kind in self._stream.casts.items()}
         for name in (name for name, kind in casts.items() if kind is None):
             what = f"column {name!r} is to be cast to {self._stream.casts[name]!r}, which is no type"
-            self._found(
-                Kind.DECLARATION, what, f"stream {self._stream.name!r}", "name a type as DuckDB has it", name=name
-            )
+            then = "name a type as DuckDB has it"
+            self._found(Kind.DECLARATION, what, f"stream {self._stream.name!r}", then, name=name)
         return {name: kind for name, kind in casts.items() if kind is not None}
 
     def _check_key(self, columns: dict[str, str], uri: str) -> None:
@@ -338,25 +309,13 @@ class _Discovery:
         wanted = " or ".join(types)
         if name not in columns:
             listed = ", ".join(columns)
-            self._found(
-                Kind.STREAM_COLUMNS,
-                f"there is no {noun} column {name!r}",
-                uri,
-                f"declare the right one; there are {listed}",
-                name=name,
-            )
+            what = f"there is no {noun} column {name!r}"
+            self._found(Kind.STREAM_COLUMNS, what, uri, f"declare the right one; there are {listed}", name=name)
         elif columns[name] not in types:
             then = "declare the column and format that the producer uses"
             form = f" under key format {self._stream.key_format.value!r}" if noun == "key" else ""
-            self._found(
-                Kind.STREAM_COLUMNS,
-                f"{noun} column {name!r} is {columns[name]}, not {wanted}{form}",
-                uri,
-                then,
-                name=name,
-                type=columns[name],
-                wanted=wanted,
-            )
+            what = f"{noun} column {name!r} is {columns[name]}, not {wanted}{form}"
+            self._found(Kind.STREAM_COLUMNS, what, uri, then, name=name, type=columns[name], wanted=wanted)
 
     def _found(self, kind: Kind, what: str, where: str, then: Then, **values: object) -> None:
         self._findings.append(

@@ -131,9 +131,8 @@ class LandedReader:
                 yield
             except Unreadable as error:
                 then = (f"{error.then}, and ", self._anew)
-                raise Refused.of(
-                    Kind.FILE_UNREADABLE, f"{_UNREAD}: {error}", file.path, then, file=file.path
-                ) from error
+                what = f"{_UNREAD}: {error}"
+                raise Refused.of(Kind.FILE_UNREADABLE, what, file.path, then, file=file.path) from error
 
     def _evolved(self, records: pa.RecordBatch, types: pa.Schema, file: InputFile) -> pa.RecordBatch:
         """The records with all requested columns in the planned types, null where the file lacks one."""

@@ -102,12 +102,8 @@ class NewFiles:
         if name is None:
             written = next(formats_of(stream, entry.key), None)
             declare = f"; if the sink writes {written.noun}, declare format={written.value!r}" if written else ""
-            self._found(
-                Kind.FOLDERS,
-                "the file's name cannot be read",
-                uri,
-                f"name it {self._folders.wanted}, or remove it{declare}",
-            )
+            what = "the file's name cannot be read"
+            self._found(Kind.FOLDERS, what, uri, f"name it {self._folders.wanted}, or remove it{declare}")
             return None
         before = len(self.findings)
         if name.stream != stream.name:
@@ -119,14 +115,8 @@ class NewFiles:
         partition = name.partition if name.folder is None else name.folder
         if partition >= stream.partitions:
             what = f"partition {partition} is beyond the {stream.partitions} partitions that are declared"
-            self._found(
-                Kind.PARTITIONS,
-                what,
-                uri,
-                "declare the topic's partition count; if it has fewer now, move the old files away",
-                partition=partition,
-                partitions=stream.partitions,
-            )
+            then = "declare the topic's partition count; if it has fewer now, move the old files away"
+            self._found(Kind.PARTITIONS, what, uri, then, partition=partition, partitions=stream.partitions)
         if len(self.findings) > before:
             return None
         pinned = self.known.as_pinned(uri, entry.size, entry.etag)
@@ -136,34 +126,28 @@ class NewFiles:
         stream = self.stream
         if self.known.ends:
             ends = cut([f"{stream.name}-{number} up to offset {end}" for number, end in self.known.ends.items()])
-            self._found(
-                Kind.STREAM_RESET,
-                f"no file is left of it, and it was read before: {ends}",
-                f"{stream.source.rstrip('/')}/{stream.name}/",
+            what = f"no file is left of it, and it was read before: {ends}"
+            then = (
                 "land what comes next, from these offsets on; correct the source if the files were moved, and give "
-                "the stream another name if its topic was made anew",
-                ends=ends,
+                "the stream another name if its topic was made anew"
             )
+            self._found(Kind.STREAM_RESET, what, f"{stream.source.rstrip('/')}/{stream.name}/", then, ends=ends)
             return
         if self._store.page(f"{stream.name}/", "").objects:
+            what = f"no file lies in a folder {self._folders.prefix}<n>/"
+            then = 'declare layout="time" if the sink makes folders of hours or days'
             self._found(
-                Kind.FOLDERS,
-                f"no file lies in a folder {self._folders.prefix}<n>/",
-                f"{stream.source.rstrip('/')}/{stream.name}/",
-                'declare layout="time" if the sink makes folders of hours or days',
-                prefix=self._folders.prefix,
+                Kind.FOLDERS, what, f"{stream.source.rstrip('/')}/{stream.name}/", then, prefix=self._folders.prefix
             )
             return
         names = sorted({entry.key.split("/")[0] for entry in self._store.list("") if "/partition=" in entry.key})
-        self._found(
-            Kind.FOLDERS,
-            f"no such stream {stream.name!r}",
-            stream.source,
+        then = (
             f"correct the name or the source; streams there: {', '.join(names)}"
             if names
             else "nothing has landed there: correct the source, or land the first records, rows of your own with "
-            "`coset land PIPELINE STREAM FILE`",
+            "`coset land PIPELINE STREAM FILE`"
         )
+        self._found(Kind.FOLDERS, f"no such stream {stream.name!r}", stream.source, then)
 
     def _found(self, kind: Kind, what: str, where: str, then: str, **values: object) -> None:
         self.findings.append(

@@ -82,9 +82,8 @@ class PartsReader:
                     return
                 yield pa.ipc.read_record_batch(message, schema)
         except (pa.ArrowException, OSError) as error:
-            raise Refused.of(
-                self._kind, f"the file is not as a task left it: {error}", where, self._then, file=where
-            ) from error
+            what = f"the file is not as a task left it: {error}"
+            raise Refused.of(self._kind, what, where, self._then, file=where) from error
 
     def _fetched(self, parts: Iterable[LeftPart], pool: ThreadPoolExecutor) -> Iterator[Iterator[bytes]]:
         """The chunks of each part, to be read in order. Some are requested ahead."""
@@ -113,9 +112,8 @@ class PartsReader:
         data = self._copies.get(name, fetch) if self._copies else fetch()
         if data is None:
             where = f"{self._store.root}/{part.path}"
-            raise Refused.of(
-                self._kind, "the file is gone or was changed since a task left it", where, self._then, file=part.path
-            )
+            what = "the file is gone or was changed since a task left it"
+            raise Refused.of(self._kind, what, where, self._then, file=part.path)
         return data
 
 

@@ -71,9 +71,8 @@ class CombineTrial:
             given = self._connection.sql(f"{known_as} {step.sql}").to_arrow_table()
         except duckdb.Error as error:
             what = f"SQL failed: {' '.join(str(error).split())}"
-            raise Refused.of(
-                Kind.SQL, what, f"step {step.name!r}", "correct the expression or the rows", step=step.name
-            ) from error
+            then = "correct the expression or the rows"
+            raise Refused.of(Kind.SQL, what, f"step {step.name!r}", then, step=step.name) from error
         finally:
             self._connection.unregister(_READ)
         return given

@@ -784,9 +784,8 @@ def _new_key(key: str | Sequence[str], key_format: str, where: str, sql: str | N
     findings = list(bad_parts(key, where))
     if sql or key_format != KeyFormat.STRING:
         what = "a key of several columns has no expression and no key format of its own"
-        findings.append(
-            Finding.of(Kind.DECLARATION, what, where, "select the columns before, as they are to be", columns=list(key))
-        )
+        then = "select the columns before, as they are to be"
+        findings.append(Finding.of(Kind.DECLARATION, what, where, then, columns=list(key)))
     _refuse(findings)
     return composite(key), canonical(key)
 

@@ -194,9 +194,8 @@ def _text(value: Any, place: str) -> str:
 def _number(bound: Bound) -> Parser:
     def parse(value: Any, place: str) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise Refused.of(
-                Kind.SETTING, f"{value!r} is no whole number", place, f"use {bound.least} or more", value=value
-            )
+            what = f"{value!r} is no whole number"
+            raise Refused.of(Kind.SETTING, what, place, f"use {bound.least} or more", value=value)
         return bound.check(value, place)
 
     return parse
@@ -207,9 +206,8 @@ def _partitioner(value: Any, place: str) -> PartitionerRef:
     path = arguments.pop("use", None)
     if not isinstance(path, str) or not is_import_path(path):
         what = f"{path!r} is no import path" if path is not None else "it does not say which partitioner to use"
-        raise Refused.of(
-            Kind.SETTING, what, place, 'write "package.module:name", or {use = "package.module:name", …}', path=path
-        )
+        then = 'write "package.module:name", or {use = "package.module:name", …}'
+        raise Refused.of(Kind.SETTING, what, place, then, path=path)
     return PartitionerRef(path, arguments)
 
 
@@ -241,9 +239,8 @@ def _table(parsers: Mapping[str, Parser]) -> Parser:
             if key in parsers:
                 taken[key] = _taken(parsers[key], inner, at, findings)
             else:
-                findings.append(
-                    Finding.of(Kind.SETTING, f"unknown key {key!r}", at, f"use {', '.join(parsers)}", key=key)
-                )
+                what = f"unknown key {key!r}"
+                findings.append(Finding.of(Kind.SETTING, what, at, f"use {', '.join(parsers)}", key=key))
         if findings:
             raise Refused(*findings)
         return taken

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 def bad_key(key: str, key_format: str, where: str) -> Iterator[Finding]:
     """Findings for a new key column."""
     if not key:
-        yield Finding.of(
-            Kind.KEYS_DO_NOT_MEET, "'' cannot be the key column", where, "name the column that holds the key", key=key
-        )
+        what = "'' cannot be the key column"
+        yield Finding.of(Kind.KEYS_DO_NOT_MEET, what, where, "name the column that holds the key", key=key)
     if key_format not in tuple(KeyFormat):
         what = f"unknown key format {key_format!r}"
         yield Finding.of(Kind.DECLARATION, what, where, f"use one of {', '.join(KeyFormat)}", key_format=key_format)
@@ -43,9 +42,8 @@ def unfinished(op: Op | None, flows: Sequence[Flow]) -> Iterator[Finding]:
     for flow in flows:
         if flow.unfinished and op is not Op.COMBINE:
             what = f"{flow.step} is partial: it has a row per key of each task"
-            yield Finding.of(
-                Kind.DECLARATION, what, f"{op or 'write'} of {_and(flows)}", "combine it first", step=flow.step
-            )
+            then = "combine it first"
+            yield Finding.of(Kind.DECLARATION, what, f"{op or 'write'} of {_and(flows)}", then, step=flow.step)
 
 
 def cannot_meet(op: Op, how: str, flows: Sequence[Flow]) -> Iterator[Finding]:
@@ -196,9 +194,8 @@ def cannot_write(flow: Flow, table: str, mode: str, deletes: str | None) -> Iter
     """Why a flow cannot be written to a table in that mode."""
     where = f"write of {flow.step}"
     if any(write.table == table for write in flow.pipeline.writes):
-        yield Finding.of(
-            Kind.NAME, f"table {table!r} is written twice", flow.pipeline.name, "write each table once", table=table
-        )
+        what = f"table {table!r} is written twice"
+        yield Finding.of(Kind.NAME, what, flow.pipeline.name, "write each table once", table=table)
     yield from unfinished(None, [flow])
     if mode not in tuple(Mode):
         yield Finding.of(Kind.DECLARATION, f"unknown mode {mode!r}", where, f"use {', '.join(Mode)}", mode=mode)

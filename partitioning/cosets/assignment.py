@@ -212,9 +212,8 @@ def _check(streams: Sequence[tuple[str, int]]) -> None:
         findings.append(Finding.of(Kind.ARGUMENT, "no streams to assign", "streams", "name at least one, as views=8"))
     names = Counter(name for name, _ in streams)
     for name in sorted(name for name, count in names.items() if count > 1):
-        findings.append(
-            Finding.of(Kind.ARGUMENT, f"stream {name!r} is named twice", name, "name each stream once", name=name)
-        )
+        what = f"stream {name!r} is named twice"
+        findings.append(Finding.of(Kind.ARGUMENT, what, name, "name each stream once", name=name))
     for name, count in streams:
         try:
             check_name(name, "stream")

@@ -63,9 +63,8 @@ def open_plan(uri: str, expected: str) -> tuple[Ledger, Plan]:
     root, *key = uri.rsplit("/", 3)
     match = re.fullmatch(r"([^/]+)/plans/([0-9]+)\.json\.gz", "/".join(key))
     if match is None:
-        raise Refused.of(
-            Kind.BATCH_UNKNOWN, f"{uri!r} is no plan's URI", "plan", "use the one that planning gave", uri=uri
-        )
+        what = f"{uri!r} is no plan's URI"
+        raise Refused.of(Kind.BATCH_UNKNOWN, what, "plan", "use the one that planning gave", uri=uri)
     ledger = Ledger(RememberingStore(store_at(root)), match[1])
     plan = ledger.plan(int(match[2]))
     if plan is None:

@@ -110,9 +110,8 @@ class S3Store:
             stored = self.get(key)
             if stored is not None:
                 return stored
-            raise OutcomeUnknown.of(
-                Kind.STORE_UNKNOWN, f"the write was not answered: {cause}", self.uri(key), Repeat(), key=key
-            ) from cause
+            what = f"the write was not answered: {cause}"
+            raise OutcomeUnknown.of(Kind.STORE_UNKNOWN, what, self.uri(key), Repeat(), key=key) from cause
         what = f"the store answered {_TRIES_WHILE_BUSY} times that others write this object"
         raise OutcomeUnknown.of(Kind.STORE_UNREACHABLE, what, self.uri(key), Repeat(), key=key)
 
@@ -209,9 +208,8 @@ class S3Store:
             then = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy"
             return Refused.of(Kind.STORE_DENIED, f"the store denies access ({code})", self.uri(key), then, code=code)
         if code == "RequestTimeTooSkewed":
-            return Refused.of(
-                Kind.STORE_DENIED, f"the store answered {code}", self.uri(key), "set this machine's clock", code=code
-            )
+            what = f"the store answered {code}"
+            return Refused.of(Kind.STORE_DENIED, what, self.uri(key), "set this machine's clock", code=code)
         kind = Unreachable if _is_server_fault(error) else Refused
         return kind(
             Finding.of(

@@ -94,9 +94,8 @@ def bad_parts(columns: Sequence[str], where: str) -> Iterator[Finding]:
     """Findings for the columns of a new key."""
     if len(columns) < 2:
         what = f"a key of several columns is named with {len(columns)}"
-        yield Finding.of(
-            Kind.KEYS_DO_NOT_MEET, what, where, "name two or more, or one column as text", columns=list(columns)
-        )
+        then = "name two or more, or one column as text"
+        yield Finding.of(Kind.KEYS_DO_NOT_MEET, what, where, then, columns=list(columns))
     for column in sorted({column for column in columns if columns.count(column) > 1}):
         what = f"the key has the column {column!r} twice"
         yield Finding.of(Kind.KEYS_DO_NOT_MEET, what, where, "name each column once", column=column)

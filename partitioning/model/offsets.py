@@ -53,9 +53,8 @@ class StreamPartition(Value, frozen=True, order=True):
         """Read back what `str` printed. Raises Refused on anything else."""
         match = _PARTITION.fullmatch(text)
         if match is None:
-            raise Refused.of(
-                Kind.ARGUMENT, f"{text!r} is no stream partition", repr(text), "write it as flights-3", text=text
-            )
+            what = f"{text!r} is no stream partition"
+            raise Refused.of(Kind.ARGUMENT, what, repr(text), "write it as flights-3", text=text)
         return cls(match["stream"], int(match["partition"]))
 
 

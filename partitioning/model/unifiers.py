@@ -23,9 +23,8 @@ def levels(parts: int, fan_in: int | None) -> tuple[int, ...]:
     """
     findings = []
     if parts < 1:
-        findings.append(
-            Finding.of(Kind.DECLARATION, f"{parts} parts cannot be combined", "unifiers", "give 1 or more", parts=parts)
-        )
+        what = f"{parts} parts cannot be combined"
+        findings.append(Finding.of(Kind.DECLARATION, what, "unifiers", "give 1 or more", parts=parts))
     if fan_in is not None and fan_in < 2:
         what = f"a fan-in of {fan_in} combines nothing"
         findings.append(Finding.of(Kind.DECLARATION, what, "unifiers", "use 2 or more", fan_in=fan_in))

@@ -77,9 +77,8 @@ def _names(plan: Plan) -> Iterator[Finding]:
     stages = {stage.name for stage in plan.stages}
     for exchange in plan.exchanges:
         if exchange.stage not in stages:
-            yield unsound(
-                f"there is no stage {exchange.stage} to write it", f"exchange {exchange.name}", stage=exchange.stage
-            )
+            what = f"there is no stage {exchange.stage} to write it"
+            yield unsound(what, f"exchange {exchange.name}", stage=exchange.stage)
     yield from _declarations(plan)
 
 
@@ -91,9 +90,8 @@ def _declarations(plan: Plan) -> Iterator[Finding]:
             if read.name not in streams:
                 yield unsound(f"it reads {read.name}, which is no stream", f"stage {stage.name}", read=read.name)
             elif not _as_declared(read, streams[read.name]):
-                yield unsound(
-                    f"it reads {read.name} differently from its declaration", f"stage {stage.name}", read=read.name
-                )
+                what = f"it reads {read.name} differently from its declaration"
+                yield unsound(what, f"stage {stage.name}", read=read.name)
 
 
 def _as_declared(read: StreamInput, declared: Stream) -> bool:
@@ -108,20 +106,13 @@ def _streams(plan: Plan) -> Iterator[Finding]:
     for stream in plan.streams:
         partitions = tuple(stream.partitions)
         if [partition.partition for partition in partitions] != list(range(stream.declared.partitions)):
-            yield unsound(
-                "the plan does not hold every partition once, in order",
-                f"stream {stream.name!r}",
-                partitions=[partition.partition for partition in partitions],
-            )
+            what = "the plan does not hold every partition once, in order"
+            yield unsound(what, f"stream {stream.name!r}", partitions=[partition.partition for partition in partitions])
         for partition in partitions:
             if not 0 <= partition.start <= partition.end:
                 where = f"{stream.name}-{partition.partition}"
-                yield unsound(
-                    f"[{partition.start},{partition.end}) is no range of offsets",
-                    where,
-                    start=partition.start,
-                    end=partition.end,
-                )
+                what = f"[{partition.start},{partition.end}) is no range of offsets"
+                yield unsound(what, where, start=partition.start, end=partition.end)
             else:
                 yield from file_findings(plan, stream, partition)
     read = {stream.name for stage in plan.stages for stream in stage.streams}
@@ -156,9 +147,8 @@ class _Handed:
                 wanted = [split.partition for split in stage.why.partitions]
             partitions = [*partitions, *left_to_ranges(self._plan, stage, stream)]
             if sorted(partitions) != list(wanted):
-                yield unsound(
-                    f"it does not read every partition of {stream} once", f"stage {stage.name}", stream=stream
-                )
+                what = f"it does not read every partition of {stream} once"
+                yield unsound(what, f"stage {stage.name}", stream=stream)
 
     def _parts(self, stage: Stage) -> dict[str, list[int]]:
         """The partitions of each stream that a stage reads, where they lie and from exchanges."""
@@ -214,39 +204,28 @@ class _Handed:
         """An exchange must be written by those who have its records, be read, and be combined level by level."""
         where, stage = f"exchange {exchange.name}", self._stages[exchange.stage]
         if exchange.placement.partitions < 1:
-            yield unsound(
-                f"it has {exchange.placement.partitions} partitions", where, partitions=exchange.placement.partitions
-            )
+            what = f"it has {exchange.placement.partitions} partitions"
+            yield unsound(what, where, partitions=exchange.placement.partitions)
         if exchange.name not in self._read:
             yield unsound("no stage reads it", where, readers=0)
         if exchange.source in self._streams:
             if not set(self._moved(exchange)) <= set(self._parts(stage).get(exchange.source, ())):
-                yield unsound(
-                    f"stage {stage.name} does not read all that moves of {exchange.source}",
-                    where,
-                    stage=stage.name,
-                    source=exchange.source,
-                )
+                what = f"stage {stage.name} does not read all that moves of {exchange.source}"
+                yield unsound(what, where, stage=stage.name, source=exchange.source)
         elif not _has_rows(stage, exchange):
-            yield unsound(
-                f"stage {stage.name} has no {exchange.source} to move", where, stage=stage.name, source=exchange.source
-            )
+            what = f"stage {stage.name} has no {exchange.source} to move"
+            yield unsound(what, where, stage=stage.name, source=exchange.source)
         yield from self._levels(exchange, stage, where)
 
     def _levels(self, exchange: Exchange, stage: Stage, where: str) -> Iterator[Finding]:
         """The unifiers must be ever fewer, and all that is read apart by them must be combined, level by level."""
         if bool(exchange.unifiers) != (exchange.combine is not None):
-            yield unsound(
-                "it has unifiers and no step to combine by, or a step and no unifiers",
-                where,
-                unifiers=exchange.unifiers,
-                combine=exchange.combine,
-            )
+            what = "it has unifiers and no step to combine by, or a step and no unifiers"
+            yield unsound(what, where, unifiers=exchange.unifiers, combine=exchange.combine)
         widths = (parts_of(stage), *exchange.unifiers)
         if any(later >= earlier for earlier, later in pairwise(widths)) or widths[-1] < 1:
-            yield unsound(
-                f"its unifiers do not narrow what {widths[0]} tasks write: {listed(widths[1:])}", where, widths=widths
-            )
+            what = f"its unifiers do not narrow what {widths[0]} tasks write: {listed(widths[1:])}"
+            yield unsound(what, where, widths=widths)
         for reader in (
             reader for reader in self._plan.stages if exchange.name in (read.name for read in reader.inputs)
         ):
@@ -257,39 +236,22 @@ class _Handed:
         where, why = f"stage {reader.name}", reader.why
         if not isinstance(why, Unifying):
             if exchange.unifiers:
-                yield unsound(
-                    f"it reads {exchange.name} apart and does not combine it",
-                    where,
-                    exchange=exchange.name,
-                    combines=False,
-                )
+                what = f"it reads {exchange.name} apart and does not combine it"
+                yield unsound(what, where, exchange=exchange.name, combines=False)
             return
         left = [other for other in self._plan.exchanges if other.stage == reader.name]
         wanted = exchange.placement, exchange.unifiers[1:], exchange.combine if exchange.unifiers[1:] else None
         if [(other.placement, other.unifiers, other.combine) for other in left] != [wanted]:
-            yield unsound(
-                f"it does not leave what it combines of {exchange.name} for the next level",
-                where,
-                exchange=exchange.name,
-                left=[other.name for other in left],
-            )
+            what = f"it does not leave what it combines of {exchange.name} for the next level"
+            yield unsound(what, where, exchange=exchange.name, left=[other.name for other in left])
         if (why.combine, why.unifiers) != (exchange.combine, exchange.readers):
-            yield unsound(
-                f"it does not belong to the unifiers of {exchange.name}",
-                where,
-                exchange=exchange.name,
-                unifiers=why.unifiers,
-                combine=why.combine,
-            )
+            what = f"it does not belong to the unifiers of {exchange.name}"
+            yield unsound(what, where, exchange=exchange.name, unifiers=why.unifiers, combine=why.combine)
         if [step.expressions for step in reader.steps] != [self._expressions.get(why.combine)]:
             yield unsound(f"it does not combine as {why.combine} does", where, combine=why.combine)
         if any(task.reads != {exchange.name: (number,)} for number, task in enumerate(reader.tasks)):
-            yield unsound(
-                f"its tasks are not numbered as what they read of {exchange.name}",
-                where,
-                exchange=exchange.name,
-                tasks=len(reader.tasks),
-            )
+            what = f"its tasks are not numbered as what they read of {exchange.name}"
+            yield unsound(what, where, exchange=exchange.name, tasks=len(reader.tasks))
 
     def _moved(self, exchange: Exchange) -> Sequence[int]:
         """The partitions of a stream that move through an exchange."""

@@ -86,9 +86,8 @@ def plan_batch(
     settings, published = basis.get("settings", DEFAULTS), basis.get("published")
     limit = settings.limit
     if limit is not None and limit < 1:
-        raise Refused.of(
-            Kind.SETTING, f"a limit of {limit} records takes nothing", "limit", "use 1 or more, or none", limit=limit
-        )
+        what = f"a limit of {limit} records takes nothing"
+        raise Refused.of(Kind.SETTING, what, "limit", "use 1 or more, or none", limit=limit)
     ends = basis.get("ends") or _ends(published)
     streams = arrivals(pipeline.streams, discovered, ends, limit, settings.starts, settings.accept_loss)
     arrived = any(partition.end > partition.committed for stream in streams for partition in stream.partitions)

@@ -58,12 +58,8 @@ def _owned(tasks: Sequence[Task], stage: Stage, together: Sequence[str], where: 
         if together:
             yield unsound(f"no task owns keys, but {listed(together)} needs them together", where, together=together)
         if len(tasks) != stage.cosets:
-            yield unsound(
-                f"{len(tasks)} tasks take records, but there are {stage.cosets} cosets",
-                where,
-                tasks=len(tasks),
-                cosets=stage.cosets,
-            )
+            what = f"{len(tasks)} tasks take records, but there are {stage.cosets} cosets"
+            yield unsound(what, where, tasks=len(tasks), cosets=stage.cosets)
     else:
         wrong = [residue for residue in range(stage.cosets) if owners[residue] != 1]
         wrong += sorted(residue for residue in owners if not 0 <= residue < stage.cosets)

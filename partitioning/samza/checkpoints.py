@@ -91,9 +91,8 @@ def bucket_of(task: str) -> tuple[int, int]:
         if bucket < factor:
             return bucket, factor
     what = f"the name {task!r} does not say which keys the task processed"
-    raise Refused.of(
-        Kind.CHECKPOINTS, what, "checkpoints", "leave this task out: its keys start where the stream does", task=task
-    )
+    then = "leave this task out: its keys start where the stream does"
+    raise Refused.of(Kind.CHECKPOINTS, what, "checkpoints", then, task=task)
 
 
 def claims_of(checkpoints: Sequence[Checkpoint], system: str, stream: str, partition: int) -> SlotClaims:

@@ -139,9 +139,8 @@ def _beyond(factor: int, build: str) -> Iterable[Finding]:
 def _without_system(inputs: Mapping[str, int]) -> Iterable[Finding]:
     for stream in inputs:
         if "." not in stream:
-            yield Finding.of(
-                Kind.SAMZA, f"stream {stream!r} names no system", "inputs", "write it as system.stream", stream=stream
-            )
+            what = f"stream {stream!r} names no system"
+            yield Finding.of(Kind.SAMZA, what, "inputs", "write it as system.stream", stream=stream)
 
 
 def _broadcast(text: str, findings: list[Finding]) -> frozenset[SystemPartition]:

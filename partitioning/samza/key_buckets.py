@@ -51,9 +51,8 @@ def check_build(factor: int, build: str) -> Iterator[Finding]:
         what = f"an elasticity factor of {factor} gives no key buckets"
         yield Finding.of(Kind.SAMZA, what, "factor", "use 1 or more", factor=factor)
     if build not in BUILDS:
-        yield Finding.of(
-            Kind.SAMZA, f"unknown build {build!r} of Samza", "build", f"use {' or '.join(BUILDS)}", build=build
-        )
+        what = f"unknown build {build!r} of Samza"
+        yield Finding.of(Kind.SAMZA, what, "build", f"use {' or '.join(BUILDS)}", build=build)
 
 
 def _hash(key: object, offset: str | None, key_format: str) -> int:

@@ -58,13 +58,11 @@ class Targets(Value, frozen=True):
         least = {"bytes": 1, "skew": 1, "min_tasks": 1, "group_tasks": 1, "min_groups": 1, "gain": 1, "cooldown": 0}
         for name, lowest in least.items():
             if getattr(self, name) < lowest:
-                yield Finding.of(
-                    Kind.ARGUMENT, f"{name} is {getattr(self, name)}", "targets", f"use {lowest} or more", name=name
-                )
+                what = f"{name} is {getattr(self, name)}"
+                yield Finding.of(Kind.ARGUMENT, what, "targets", f"use {lowest} or more", name=name)
         if self.seconds is not None and not 0 < self.seconds < math.inf:
-            yield Finding.of(
-                Kind.ARGUMENT, f"seconds is {self.seconds}", "targets", "use more than 0", seconds=self.seconds
-            )
+            what = f"seconds is {self.seconds}"
+            yield Finding.of(Kind.ARGUMENT, what, "targets", "use more than 0", seconds=self.seconds)
         for name, bound in (("bytes", BYTES), ("min_tasks", TASKS), ("max_tasks", TASKS), ("max_groups", GROUPS)):
             if (value := getattr(self, name)) > bound.most and (finding := bound.finding(value, f"{name} in targets")):
                 yield finding

@@ -319,9 +319,8 @@ class _Check:
             if len({kind(each) for each in met.values()}) > 1:
                 listed = ", ".join(f"{keys[name][number]} of {name} is {each}" for name, each in met.items())
                 what = f"key columns of different types would never meet: {listed}"
-                self._findings.append(
-                    Finding.of(Kind.KEYS_DO_NOT_MEET, what, _where(step), "cast one of them before", listed=listed)
-                )
+                then = "cast one of them before"
+                self._findings.append(Finding.of(Kind.KEYS_DO_NOT_MEET, what, _where(step), then, listed=listed))
         return len(self._findings) == before
 
     def _type(self, name: str, column: str) -> str:
@@ -382,14 +381,12 @@ class _Check:
         for column in columns:
             if why := added.get(column.name.lower()):
                 what = f"column {column.name!r} is there already, and {why} adds one of that name"
-                self._findings.append(
-                    Finding.of(Kind.SQL_TYPE, what, where, "name the column otherwise", column=column.name)
-                )
+                then = "name the column otherwise"
+                self._findings.append(Finding.of(Kind.SQL_TYPE, what, where, then, column=column.name))
             if _NO_NAME & set(column.name):
                 what = f"a table cannot have a column named {column.name!r}"
-                self._findings.append(
-                    Finding.of(Kind.SQL_TYPE, what, where, "give it a plain name with AS", column=column.name)
-                )
+                then = "give it a plain name with AS"
+                self._findings.append(Finding.of(Kind.SQL_TYPE, what, where, then, column=column.name))
         return columns
 
     def _explained(

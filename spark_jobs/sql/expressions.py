@@ -59,9 +59,8 @@ def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Tree:
         raise Refused(_unfit("only a list of SELECT expressions is allowed here", text))
     # A comment at the end swallows the added comma, which then is no token.
     if duckdb.tokenize(f"{text},")[-1][0] != len(text.encode()):
-        raise Refused.of(
-            Kind.SQL, "a comment at the end hides what follows it", text, "leave it out, or end its line", text=text
-        )
+        what = "a comment at the end hides what follows it"
+        raise Refused.of(Kind.SQL, what, text, "leave it out, or end its line", text=text)
     tree: Tree = parsed["statements"][0]["node"]
     return {**tree, "from_table": None} if tree["from_table"]["type"] == "EMPTY" else tree
 

@@ -161,6 +161,5 @@ def _key(ledger: Ledger, plan: Plan, attempt: int) -> str:
 
 
 def _audit_again(ledger: Ledger, what: str, key: str) -> Finding:
-    return Finding.of(
-        Kind.BATCH_UNRUN, what, ledger.uri(key), (Run(ledger.pipeline), ": it audits the batch again"), document=key
-    )
+    then = (Run(ledger.pipeline), ": it audits the batch again")
+    return Finding.of(Kind.BATCH_UNRUN, what, ledger.uri(key), then, document=key)

@@ -91,14 +91,12 @@ def check_runs(steps: Iterable[Step], where: str, runner: Runner) -> None:
 def _master(kind: RunnerKind, master: str) -> str:
     if RunnerKind.at(master) is RunnerKind.CONNECT:
         needed = f"choose --runner {RunnerKind.CONNECT}, or name a master such as local[*]"
-        raise Refused.of(
-            Kind.ARGUMENT, f"the runner {kind} needs a master, and this is a Spark server", master, needed, kind=kind
-        )
+        what = f"the runner {kind} needs a master, and this is a Spark server"
+        raise Refused.of(Kind.ARGUMENT, what, master, needed, kind=kind)
     if not _MASTER.fullmatch(master):
         masters = "name local[*], spark://host:port, yarn, k8s://…, or a Spark server as sc://host:port"
-        raise Refused.of(
-            Kind.ARGUMENT, f"{master!r} is not a Spark master", "--master or SPARK_MASTER", masters, master=master
-        )
+        what = f"{master!r} is not a Spark master"
+        raise Refused.of(Kind.ARGUMENT, what, "--master or SPARK_MASTER", masters, master=master)
     return master
 
 

@@ -164,9 +164,8 @@ def _is_open(spark: SparkSession, address: str) -> bool:
             raise _no_tls(str(error), address) or Gone(f"the Spark server {address} cannot be reached") from None
         if error.getGrpcStatusCode() == grpc.StatusCode.UNAUTHENTICATED:
             needed = "set SPARK_CONNECT_AUTHENTICATE_TOKEN to the one that the server was started with"
-            raise Refused.of(
-                Kind.SPARK, "the Spark server does not accept the token", address, needed, address=address
-            ) from None
+            what = "the Spark server does not accept the token"
+            raise Refused.of(Kind.SPARK, what, address, needed, address=address) from None
         raise
 
 

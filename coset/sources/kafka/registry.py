@@ -80,9 +80,8 @@ class Registry:
                 ) from None
             if status in _DENIED:
                 then = f"check schema.registry.basic.auth.user.info in the file that {PROPERTIES} names"
-                raise Refused.of(
-                    Kind.REGISTRY_DENIED, "the schema registry denied access", self._where, then, status=status
-                ) from None
+                what = "the schema registry denied access"
+                raise Refused.of(Kind.REGISTRY_DENIED, what, self._where, then, status=status) from None
             what = f"the schema registry answers with an error: HTTP status {status}"
             raise Unreachable.of(Kind.REGISTRY_UNREACHABLE, what, self._where, Repeat(), status=status) from None
         except httpx2.HTTPError as error:

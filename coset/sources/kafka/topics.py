@@ -83,9 +83,8 @@ def _positions(cluster: Cluster, name: str, numbers: list[int], which: OffsetSpe
     except KafkaException as error:
         if error.args[0].code() == KafkaError._NOENT:
             then = "start the brokers that hold it, then run the same command again"
-            raise Unreachable.of(
-                Kind.BROKER_UNREACHABLE, "no broker leads a partition", where, then, topic=name
-            ) from None
+            what = "no broker leads a partition"
+            raise Unreachable.of(Kind.BROKER_UNREACHABLE, what, where, then, topic=name) from None
         raise cluster.error(error, "the log's offsets cannot be asked for", where) from None
 
 

@@ -278,11 +278,8 @@ def hot_findings(plan: Plan, stage: Stage) -> Iterator[Finding]:
     for exchange in left:
         readers = [each.name for each in plan.stages for read in each.inputs if read.name == exchange.name]
         if readers != [other.name]:
-            yield unsound(
-                f"{exchange.name} is read by {listed(readers) or 'none'} and not by {other.name} alone",
-                where,
-                exchange=exchange.name,
-            )
+            what = f"{exchange.name} is read by {listed(readers) or 'none'} and not by {other.name} alone"
+            yield unsound(what, where, exchange=exchange.name)
         combined = [step.op for step in other.steps if exchange.source in step.inputs]
         if not combined or any(op is not Op.COMBINE for op in combined):
             yield unsound(f"the rows of {exchange.source} are not combined", where, exchange=exchange.name)

@@ -213,18 +213,12 @@ def own_task_findings(stage: Stage) -> Iterator[Finding]:
     where = f"stage {stage.name}"
     owned = [task.owns for task in stage.undivided if not task.null_keys]
     if stage.cosets % why.of.cosets or owned != list(why.owners(stage.cosets)):
-        yield unsound(
-            f"{listed(own.key for own in why.keys)} should have a task each, and the others {why.of.cosets}",
-            where,
-            tasks=len(owned),
-        )
+        what = f"{listed(own.key for own in why.keys)} should have a task each, and the others {why.of.cosets}"
+        yield unsound(what, where, tasks=len(owned))
     for own in why.keys:
         for read in (read for read in stage.inputs if read.placement.key and not isinstance(read, StateInput)):
             key_format = read.placement.key_format
             h = hash_of(read.placement.hash, where)(read_key(own.key, key_format), key_format)
             if h % stage.cosets != own.residue:
-                yield unsound(
-                    f"{own.key} of {read.name} has h(key) mod {stage.cosets} = {h % stage.cosets}, not {own.residue}",
-                    where,
-                    read=read.name,
-                )
+                what = f"{own.key} of {read.name} has h(key) mod {stage.cosets} = {h % stage.cosets}, not {own.residue}"
+                yield unsound(what, where, read=read.name)

@@ -85,18 +85,16 @@ def _unsuited(draft: StageDraft, streams: Sequence[Stream]) -> Iterator[Finding]
         yield Finding.of(Kind.SCHEME, what, where, _instead([step.op for step in keyed]), scheme=scheme, names=names)
     if draft.choice.partitioner is not None:
         what = f"scheme {scheme} keeps no keys together, so a partitioner has none to assign"
-        yield Finding.of(
-            Kind.SCHEME, what, where, "leave the partitioner out, or use cogroup, elastic(F) or tasks(L)", scheme=scheme
-        )
+        then = "leave the partitioner out, or use cogroup, elastic(F) or tasks(L)"
+        yield Finding.of(Kind.SCHEME, what, where, then, scheme=scheme)
     if not streams:
         what = f"it reads no stream, so there are no offsets for {scheme} to assign"
         yield Finding.of(Kind.SCHEME, what, where, "leave the scheme to stages that read streams", scheme=scheme)
     for stream in streams:
         if stream.table:
             what = f"{stream.name} is a table: of each key only the latest record counts, wherever that lies"
-            yield Finding.of(
-                Kind.SCHEME, what, where, f"leave {scheme} to stages that read no table", stream=stream.name
-            )
+            then = f"leave {scheme} to stages that read no table"
+            yield Finding.of(Kind.SCHEME, what, where, then, stream=stream.name)
         if stream.null_keys is NullKeys.OWN_TASK:
             what = f"records of {stream.name} without a key have a task of their own, which reads whole partitions"
             then = f'declare null_keys="drop" or "refuse", or leave {scheme} out'
@@ -120,13 +118,11 @@ def range_findings(plan: Plan, stage: Stage) -> Iterator[Finding]:
     where = f"stage {stage.name}"
     for task in ranged:
         if wrong := _no_range(plan, stage, task):
-            yield unsound(
-                f"task {task.task} reads the range {task.span}, but {wrong}", where, task=task.task, span=task.span
-            )
+            what = f"task {task.task} reads the range {task.span}, but {wrong}"
+            yield unsound(what, where, task=task.task, span=task.span)
     if keeping := [step.name for step in stage.steps if step.state]:
-        yield unsound(
-            f"tasks read ranges, but {listed(keeping)} goes on from its own last result", where, keeping=keeping
-        )
+        what = f"tasks read ranges, but {listed(keeping)} goes on from its own last result"
+        yield unsound(what, where, keeping=keeping)
     for read in stage.streams:
         declared = plan.stream(read.name).declared
         if declared.table or declared.null_keys is NullKeys.OWN_TASK:

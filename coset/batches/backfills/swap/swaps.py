@@ -230,9 +230,8 @@ def _blockers(
             )
         if to is SwapKind.SWAP:
             if backfill.name in names:
-                yield Finding.of(
-                    Kind.BACKFILL_TURN, f"{backfill.name} is in place already", where, then, backfill=backfill.name
-                )
+                what = f"{backfill.name} is in place already"
+                yield Finding.of(Kind.BACKFILL_TURN, what, where, then, backfill=backfill.name)
                 continue
             plan = layers.top(batch).plan(batch)
             if plan is None or digest(plan) != comparison.compared_with[batch]:
