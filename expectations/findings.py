@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from string import Template
 from typing import Any
 
@@ -22,6 +21,7 @@ from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeys
 from expectations.continuity import ExpectGapsToBeEmpty
 from expectations.coverage import CoverageExpectation, ExpectRecordsToLieWhereTheirKeysHash
 from expectations.judging import TableExpectation
+from expectations.questions import Question
 from expectations.ready_made import FigureExpectation
 from partitioning.commands import BackfillAsking, Command, Records, Replan, Report, Run, backfill_of
 from partitioning.errors import About, Finding, about
@@ -31,22 +31,6 @@ from partitioning.model.plan import Plan
 from partitioning.model.private import MASK, is_private
 from partitioning.model.receipt import Violation
 from partitioning.model.streams import Stream
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A table, as rows that are read or as a data frame that is there, expectations on it, the stage and key of its
-    rows, its private columns, a further next step if one is not met, and the input that its rows are of, if it is one.
-    """
-
-    title: str
-    rows: Rows | pd.DataFrame
-    expectations: Sequence[Any]
-    stage: str | None = None
-    key: str | None = None
-    private: Collection[str] = ()
-    then: Command | None = None
-    input: str = ""
 
 
 def finding(

@@ -14,7 +14,8 @@ from coset.batches.continuity import Continuity, gap_figures
 from coset.batches.evidence import evidence as together
 from coset.reports.site import Site
 from coset.sources.rows import Rows
-from expectations.checkpoint import Evidence, Judgement, judge
+from expectations.checkpoint import Judgement, judge
+from expectations.questions import Evidence
 from partitioning.model.occasion import Occasion
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan

@@ -8,7 +8,7 @@ from typing import Any
 
 from coset.batches.auditing.audit_tables import Audit
 from coset.batches.continuity import Continuity
-from expectations.checkpoint import Evidence
+from expectations.questions import Evidence
 
 
 def evidence(

@@ -19,13 +19,13 @@ from coset.batches.result_rows import table_files
 from coset.sources.files import Files
 from coset.sources.formats.parquet import open_parquet
 from coset.sources.s3 import AGAIN, reaching
-from expectations.checkpoint import result_title
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
 from expectations.coverage import (
     ExpectOffsetsToBeCoveredExactlyOnce,
     ExpectRecordsToHaveKeys,
     ExpectRecordsToLieWhereTheirKeysHash,
 )
+from expectations.questions import result_title
 from partitioning.commands import Run
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import CosetError, Refused

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from coset.reports.site import Site
-from expectations.checkpoint import user_expectations
+from expectations.questions import user_expectations
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.takes import Disposition

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from coset.reports.batch_index import published
 from coset.reports.site import Site
-from expectations.checkpoint import Evidence, judge
+from expectations.checkpoint import judge
+from expectations.questions import Evidence
 from partitioning.documents.document import digest
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Commit
