@@ -33,7 +33,7 @@ from partitioning.model.failure import Done
 from partitioning.model.hot_keys import HotKeys
 from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Order, Ordered
-from partitioning.model.plan import PlannedPartition
+from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.receipt import PartitionReceipt, TaskReceipt
 from spark_jobs.engine.hashing import placement_hashes
 from spark_jobs.engine.intake import Inspect, Proved

@@ -18,7 +18,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.hashes import placement_hash
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.plan import Plan, Stage, StreamInput, TaskRef
+from partitioning.model.plan import Plan, Stage, TaskRef
 from partitioning.model.receipt import (
     MODULUS,
     HeavyKey,
@@ -29,6 +29,7 @@ from partitioning.model.receipt import (
     Violation,
     offset_digest,
 )
+from partitioning.model.stage_inputs import StreamInput
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, NullKeys
 from partitioning.model.takes import Disposition
 from partitioning.planning.planner import plan_batch

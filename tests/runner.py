@@ -16,8 +16,9 @@ from partitioning.hashes import java_placement, placement_hash
 from partitioning.model.graph import Graph, Op, Step, quote
 from partitioning.model.offsets import Span
 from partitioning.model.placement import JAVA, MURMUR2, Placement
-from partitioning.model.plan import Exchange, Input, Plan, ResultInput, Stage, StateInput, StreamInput
+from partitioning.model.plan import Exchange, Plan, Stage
 from partitioning.model.reasons import OwnTasks, Unifying
+from partitioning.model.stage_inputs import Input, ResultInput, StateInput, StreamInput
 from partitioning.model.streams import NullKeys
 from partitioning.model.takes import Task
 from partitioning.planning.partitioners.key_shares import Share

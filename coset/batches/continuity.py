@@ -24,7 +24,8 @@ from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.gaps import Explained
 from partitioning.model.offsets import StreamPartition
-from partitioning.model.plan import Plan, PlannedStream
+from partitioning.model.plan import Plan
+from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import End, Ends, StreamProgress
 from partitioning.values import Value, replace
 

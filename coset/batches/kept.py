@@ -24,8 +24,9 @@ from partitioning.model.graph import StateSpec, quote, state_of
 from partitioning.model.leaving import partitions_of
 from partitioning.model.order import OrderedParts
 from partitioning.model.placement import OPAQUE
-from partitioning.model.plan import Plan, StateInput, StateRun
+from partitioning.model.plan import Plan
 from partitioning.model.private import is_private, masked
+from partitioning.model.stage_inputs import StateInput, StateRun
 from partitioning.model.verdict import Verdict
 from partitioning.model.watermarks import TimePassed
 from partitioning.planning.stages.step_states import States, StateSnapshot, unexpired

@@ -10,7 +10,8 @@ from coset.batches.records import Record
 from coset.sources.composite_keys import without_made
 from partitioning.documents.folder_store import path_of
 from partitioning.model.graph import quote
-from partitioning.model.plan import Plan, PlannedStream
+from partitioning.model.plan import Plan
+from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.private import MASK, is_private
 from partitioning.model.sources import FOLDER, KafkaSource
 from partitioning.model.streams import Format

@@ -31,7 +31,8 @@ from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.backfill import Backfill
 from partitioning.model.graph import state_of
-from partitioning.model.plan import Plan, StateInput
+from partitioning.model.plan import Plan
+from partitioning.model.stage_inputs import StateInput
 from partitioning.sections import many
 from partitioning.values import Value, replace
 

@@ -25,7 +25,8 @@ from partitioning.errors import Finding, Refused
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.backfill import name_of, pipeline_of
 from partitioning.model.graph import state_of
-from partitioning.model.plan import Plan, StateInput
+from partitioning.model.plan import Plan
+from partitioning.model.stage_inputs import StateInput
 from partitioning.model.tables_at import TABLES
 from partitioning.sections import many, size
 from partitioning.values import Value

@@ -27,7 +27,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.order import OrderedStream
-from partitioning.model.plan import PlannedPartition
+from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.streams import InputFile
 
 _UNREAD = "the file cannot be read"

@@ -11,7 +11,7 @@ from coset.sources.formats.opening import endings
 from coset.sources.listing import folder, folders, listed, listed_between, objects_in
 from partitioning.documents.store import Found, Store
 from partitioning.model.file_names import NAME
-from partitioning.model.plan import PlannedPartition
+from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.streams import Format, Layout, Stream
 from partitioning.values import replace
 

@@ -19,7 +19,7 @@ from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.leaving import POSITIONS, LeftPart
 from partitioning.model.order import POSITION, OrderedParts
-from partitioning.model.plan import StateInput
+from partitioning.model.stage_inputs import StateInput
 
 # How much is fetched at once, and how many requests run ahead of the reader. This bounds memory.
 _CHUNK = 4 << 20

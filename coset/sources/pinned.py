@@ -11,7 +11,7 @@ from partitioning.documents.store import Entry
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
-from partitioning.model.plan import PlannedStream
+from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.streams import InputFile
 

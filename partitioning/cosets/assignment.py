@@ -9,8 +9,8 @@ from math import gcd, lcm
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.offsets import check_name
-from partitioning.model.plan import Input, StreamInput
 from partitioning.model.schemes import MAX, Scheme
+from partitioning.model.stage_inputs import Input, StreamInput
 from partitioning.model.streams import NullKeys
 from partitioning.model.takes import Residues, Task
 from partitioning.values import Value

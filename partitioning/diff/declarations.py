@@ -8,17 +8,9 @@ from datetime import timedelta
 import msgspec
 
 from partitioning.model.graph import StateSpec, Step
-from partitioning.model.plan import (
-    Exchange,
-    ExchangeInput,
-    Input,
-    Plan,
-    PlannedStream,
-    ResultInput,
-    Stage,
-    StateInput,
-    StreamInput,
-)
+from partitioning.model.plan import Exchange, Plan, Stage
+from partitioning.model.planned_streams import PlannedStream
+from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
 from partitioning.model.streams import Column
 from partitioning.sections import runs
 from partitioning.values import Value

@@ -10,8 +10,9 @@ from math import gcd, lcm
 
 from partitioning.diff.key_owners import Side, kept
 from partitioning.explain.reason_texts import move_reason
-from partitioning.model.plan import Plan, Stage, StateInput, StreamInput, TaskMove, TaskRef
+from partitioning.model.plan import Plan, Stage, TaskMove, TaskRef
 from partitioning.model.reasons import GroupCount
+from partitioning.model.stage_inputs import StateInput, StreamInput
 from partitioning.model.takes import Task
 from partitioning.values import Value
 

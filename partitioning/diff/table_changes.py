@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from msgspec import field
 
 from partitioning.model.graph import Op, Step
-from partitioning.model.plan import Plan, PlannedStream, PlannedWrite
+from partitioning.model.plan import Plan, PlannedWrite
+from partitioning.model.planned_streams import PlannedStream
 from partitioning.values import Value, replace
 
 

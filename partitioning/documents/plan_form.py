@@ -15,10 +15,12 @@ import msgspec
 from partitioning.cosets.assignment import stage_tasks
 from partitioning.cosets.ranges import assign_ranges, assign_shares_of_keys
 from partitioning.documents.stored_columns import from_columns, to_columns
-from partitioning.model.plan import Input, Plan, PlannedPartition, PlannedStream, Stage
+from partitioning.model.plan import Plan, Stage
+from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.read_ends import End, StreamProgress
 from partitioning.model.reasons import AllTogether, Dealt, HotRanges, InRanges, OwnTasks, TaskCountReason
 from partitioning.model.schemes import Scheme
+from partitioning.model.stage_inputs import Input
 from partitioning.model.takes import Task
 from partitioning.values import Value, replace
 

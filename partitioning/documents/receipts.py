@@ -21,8 +21,10 @@ from partitioning.model.leaving import (
     partitions_of,
     writers_of,
 )
-from partitioning.model.plan import Plan, PlannedPartition, StreamInput, TaskGroup
+from partitioning.model.plan import Plan, TaskGroup
+from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.receipt import Receipt, TaskReceipt
+from partitioning.model.stage_inputs import StreamInput
 
 
 def receipts(ledger: Ledger, plan: Plan, attempt: int) -> tuple[Receipt, ...]:

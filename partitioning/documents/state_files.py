@@ -11,7 +11,8 @@ from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.leaving import Left, LeftPartition, left_in
-from partitioning.model.plan import Plan, StateInput, StateRun
+from partitioning.model.plan import Plan
+from partitioning.model.stage_inputs import StateInput, StateRun
 from partitioning.model.verdict import Verdict
 from partitioning.values import replace
 

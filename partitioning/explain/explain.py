@@ -14,21 +14,10 @@ from partitioning.explain.reason_texts import exchange_reason, stage_reason
 from partitioning.explain.surprises import surprises_section
 from partitioning.explain.watermarks import waiting_section, watermarks_section
 from partitioning.model.graph import Mode
-from partitioning.model.plan import (
-    Exchange,
-    ExchangeInput,
-    Input,
-    Plan,
-    PlannedStream,
-    PlannedWrite,
-    ResultInput,
-    Stage,
-    StateInput,
-    StreamInput,
-    TaskGroup,
-    TaskRef,
-)
+from partitioning.model.plan import Exchange, Plan, PlannedWrite, Stage, TaskGroup, TaskRef
+from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.reasons import OwnTasks
+from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
 from partitioning.model.statistics import Statistics
 from partitioning.model.takes import Task
 from partitioning.sections import MOST_ROWS, Section, cut, many, runs, section, size

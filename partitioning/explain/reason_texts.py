@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
 from partitioning.model.placement import OPAQUE, KeyHash, Placement
-from partitioning.model.plan import Exchange, ExchangeInput, Stage
+from partitioning.model.plan import Exchange, Stage
 from partitioning.model.reasons import (
     AllTogether,
     AsAsked,
@@ -45,6 +45,7 @@ from partitioning.model.reasons import (
     Unplaced,
 )
 from partitioning.model.schemes import MAX
+from partitioning.model.stage_inputs import ExchangeInput
 from partitioning.sections import many
 
 

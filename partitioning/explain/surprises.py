@@ -9,8 +9,9 @@ from fractions import Fraction
 from typing import assert_never
 
 from partitioning.model.graph import Op, Step, waiting
-from partitioning.model.plan import ExchangeInput, Plan, StateInput
+from partitioning.model.plan import Plan
 from partitioning.model.reasons import OwnTasks
+from partitioning.model.stage_inputs import ExchangeInput, StateInput
 from partitioning.model.statistics import Statistics
 from partitioning.model.watermarks import EventTime
 from partitioning.sections import Section, many, percent

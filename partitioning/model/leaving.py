@@ -9,9 +9,10 @@ from partitioning.model import mark_columns
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.graph import StateSpec, Step, state_of
 from partitioning.model.placement import Placement
-from partitioning.model.plan import Exchange, ExchangeInput, Plan, ResultInput, Stage, TaskRef
+from partitioning.model.plan import Exchange, Plan, Stage, TaskRef
 from partitioning.model.reasons import HotRanges, Unifying
 from partitioning.model.receipt import TaskReceipt
+from partitioning.model.stage_inputs import ExchangeInput, ResultInput
 from partitioning.model.streams import Column
 from partitioning.model.unifiers import unifier_of
 from partitioning.values import Value

@@ -10,18 +10,9 @@ from msgspec import UNSET, UnsetType
 from partitioning.model.graph import Step
 from partitioning.model.leaving import Leaving, Left, LeftPartition, leavings, partitions_of
 from partitioning.model.placement import Placement
-from partitioning.model.plan import (
-    ExchangeInput,
-    Input,
-    Plan,
-    PlannedPartition,
-    PlannedWrite,
-    ResultInput,
-    Stage,
-    StateInput,
-    StreamInput,
-    TaskRef,
-)
+from partitioning.model.plan import Plan, PlannedWrite, Stage, TaskRef
+from partitioning.model.planned_streams import PlannedPartition
+from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
 from partitioning.model.streams import Column, NullKeys, Stream
 from partitioning.model.tables_at import uri_of, usual
 from partitioning.model.takes import Task

@@ -18,7 +18,7 @@ from partitioning.packed_rows import PackedRows
 from partitioning.values import Document, Value, replace
 
 if TYPE_CHECKING:
-    from partitioning.model.plan import PlannedPartition, PlannedStream
+    from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 
 
 class End(Value, frozen=True, gc=False, omit_defaults=True):

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from partitioning.model.plan import (
-    Exchange,
-    ExchangeInput,
-    Plan,
-    ResultInput,
-    Stage,
-    StateInput,
-    StreamInput,
-    TaskGroup,
-    TaskRef,
-)
+from partitioning.model.plan import Exchange, Plan, Stage, TaskGroup, TaskRef
+from partitioning.model.stage_inputs import ExchangeInput, ResultInput, StateInput, StreamInput
 from partitioning.model.takes import Task
 from partitioning.sections import many, runs, size
 from partitioning.values import Value

@@ -14,7 +14,8 @@ from partitioning.commands import BackfillAsking, Command, PlanAsking, backfill_
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Mode, Op, Step, Write
-from partitioning.model.plan import Plan, PlannedStream
+from partitioning.model.plan import Plan
+from partitioning.model.planned_streams import PlannedStream
 from partitioning.planning.kept_before import kept_before, still_asked
 from partitioning.planning.kept_columns import columns_of, declaration, undeclared
 from partitioning.planning.origins import Origins, differences

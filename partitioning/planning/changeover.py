@@ -12,10 +12,11 @@ from math import gcd
 
 from partitioning.cosets.assignment import stage_tasks
 from partitioning.model.placement import OPAQUE, HashName, Placement
-from partitioning.model.plan import Exchange, Stage, StreamInput
+from partitioning.model.plan import Exchange, Stage
 from partitioning.model.read_ends import Ends
 from partitioning.model.reasons import BeforeMoving, CountChange, CountChanged
 from partitioning.model.schemes import MAX
+from partitioning.model.stage_inputs import StreamInput
 from partitioning.model.streams import Stream
 from partitioning.values import Value, replace
 

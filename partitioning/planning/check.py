@@ -10,18 +10,9 @@ from typing import assert_never
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.leaving import parts_of, step_left
-from partitioning.model.plan import (
-    Exchange,
-    ExchangeInput,
-    Input,
-    Plan,
-    ResultInput,
-    Stage,
-    StateInput,
-    StreamInput,
-    TaskRef,
-)
+from partitioning.model.plan import Exchange, Plan, Stage, TaskRef
 from partitioning.model.reasons import HotRanges, Unifying
+from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
 from partitioning.model.streams import Stream
 from partitioning.planning.file_coverage import file_findings
 from partitioning.planning.stages.hot_ranges import hot_findings, left_to_ranges

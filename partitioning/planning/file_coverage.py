@@ -11,7 +11,8 @@ from partitioning.errors import Finding
 from partitioning.model.file_names import NAME
 from partitioning.model.gaps import Explained
 from partitioning.model.offsets import StreamPartition
-from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
+from partitioning.model.plan import Plan
+from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.streams import InputFile, Layout
 from partitioning.planning.task_coverage import unsound

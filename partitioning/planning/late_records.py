@@ -8,7 +8,8 @@ from partitioning.authoring.state_sql import sets_late_aside
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.graph import Step
-from partitioning.model.plan import ExchangeInput, Plan, ResultInput, Stage
+from partitioning.model.plan import Plan, Stage
+from partitioning.model.stage_inputs import ExchangeInput, ResultInput
 
 
 def late_findings(plan: Plan) -> Iterator[Finding]:

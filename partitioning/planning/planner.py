@@ -18,8 +18,10 @@ from partitioning.model.locality import Locality
 from partitioning.model.measures import ask_when
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.placement import OPAQUE
-from partitioning.model.plan import OFFENDERS_TOLD, Plan, PlannedStream, StateInput, TaskGroup, TaskMove
+from partitioning.model.plan import OFFENDERS_TOLD, Plan, TaskGroup, TaskMove
+from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import NOTHING, Ends, Forgotten
+from partitioning.model.stage_inputs import StateInput
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered
 from partitioning.model.watermarks import EventTime, LatestTimes, Watermark

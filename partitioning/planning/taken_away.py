@@ -9,7 +9,8 @@ from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.allowance import Allowance
 from partitioning.model.graph import Op, Step, state_of
-from partitioning.model.plan import Plan, StateInput
+from partitioning.model.plan import Plan
+from partitioning.model.stage_inputs import StateInput
 from partitioning.planning.beginnings import beginnings, graph_of
 from partitioning.planning.stages.step_states import States, StateSnapshot
 from partitioning.sections import many

@@ -9,7 +9,8 @@ from math import gcd
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.offsets import Span
-from partitioning.model.plan import Input, Stage, StreamInput
+from partitioning.model.plan import Stage
+from partitioning.model.stage_inputs import Input, StreamInput
 from partitioning.model.streams import NullKeys
 from partitioning.model.takes import Residues, Task, taken
 from partitioning.planning.exchanges.derived_placements import gathers

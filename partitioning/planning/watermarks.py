@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
 from partitioning.model.graph import Graph, Op, Step, waiting
-from partitioning.model.plan import Plan, PlannedStream
+from partitioning.model.plan import Plan
+from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.watermarks import EventTime, LatestTimes, TimePassed, Watermark
 from partitioning.planning.kept_before import kept_before
 from partitioning.values import replace

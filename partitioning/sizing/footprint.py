@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import gcd
 
-from partitioning.model.plan import ExchangeInput, Input, Plan, ResultInput, Stage, StateInput, StreamInput
+from partitioning.model.plan import Plan, Stage
+from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
 from partitioning.model.takes import Task, taken
 from partitioning.sizing.traffic import Traffic, traffic
 from partitioning.sizing.workload import LEFT

@@ -8,10 +8,11 @@ from fractions import Fraction
 from partitioning.hashes import hash_of, read_key
 from partitioning.model.graph import Op
 from partitioning.model.placement import OPAQUE
-from partitioning.model.plan import ExchangeInput, Input, Plan, Stage, StreamInput, TaskRef
+from partitioning.model.plan import Plan, Stage, TaskRef
 from partitioning.model.private import MASK
 from partitioning.model.schemes import Scheme, records
 from partitioning.model.schemes import tasks as scheme_of
+from partitioning.model.stage_inputs import ExchangeInput, Input, StreamInput
 from partitioning.model.statistics import KeyFigures, Statistics
 from partitioning.planning.beginnings import graph_of
 from partitioning.planning.stages.hot_ranges import Unsplit, splittable

@@ -11,10 +11,11 @@ from partitioning.authoring.settings import Settings
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.placement import OPAQUE
-from partitioning.model.plan import Plan, Stage, StateInput, StreamInput
+from partitioning.model.plan import Plan, Stage
 from partitioning.model.reasons import Unifying
 from partitioning.model.schemes import MAX, Scheme
 from partitioning.model.schemes import tasks as scheme_of
+from partitioning.model.stage_inputs import StateInput, StreamInput
 from partitioning.model.statistics import Statistics, most_groups
 from partitioning.numbers import BYTES, GROUPS, TASKS
 from partitioning.planning.exchanges.derived_placements import gathers

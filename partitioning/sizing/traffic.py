@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from partitioning.model.plan import Exchange, Plan, PlannedPartition
+from partitioning.model.plan import Exchange, Plan
+from partitioning.model.planned_streams import PlannedPartition
 from partitioning.values import Value
 
 

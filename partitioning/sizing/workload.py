@@ -8,7 +8,8 @@ from functools import cached_property
 from math import gcd, lcm
 
 from partitioning.model.placement import OPAQUE
-from partitioning.model.plan import ExchangeInput, Plan, ResultInput, Stage
+from partitioning.model.plan import Plan, Stage
+from partitioning.model.stage_inputs import ExchangeInput, ResultInput
 from partitioning.sizing.traffic import traffic
 from partitioning.values import Value
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from coset.sources.reader import Batch, Reader, ahead
 from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Order, Ordered, OrderedStream
-from partitioning.model.plan import PlannedPartition
+from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.receipt import PartitionReceipt
 from partitioning.model.streams import Column
 from partitioning.values import replace

@@ -27,11 +27,13 @@ from partitioning.model.failure import together
 from partitioning.model.graph import Mode
 from partitioning.model.leaving import LeftPartition, given_to
 from partitioning.model.order import Order, Ordered, OrderedParts, OrderedStream
-from partitioning.model.plan import PlannedPartition, PlannedWrite, StateInput
+from partitioning.model.plan import PlannedWrite
+from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.private import without_values
 from partitioning.model.receipt import TaskReceipt
 from partitioning.model.shared_reads import companies
 from partitioning.model.sources import KafkaSource, LandedSource
+from partitioning.model.stage_inputs import StateInput
 from spark_jobs.engine.failing_records import Failed, failed_before, failing_records, may_be_of_records
 from spark_jobs.engine.intake import Inspect, Inspection, Intake, Proved, read_together
 from spark_jobs.engine.occasions import Stopwatch

@@ -5,8 +5,8 @@ from __future__ import annotations
 from partitioning.model.graph import Step, quote
 from partitioning.model.leaving import BATCH, GONE, state_columns
 from partitioning.model.order import Order
-from partitioning.model.plan import StateInput
 from partitioning.model.receipt import MODULUS, Keyed, Migrated
+from partitioning.model.stage_inputs import StateInput
 from partitioning.values import replace
 from spark_jobs.engine.functions import FunctionStep
 from spark_jobs.engine.relations import Relations

@@ -11,7 +11,7 @@ from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import quote
 from partitioning.model.order import POSITION
-from partitioning.model.plan import StateInput
+from partitioning.model.stage_inputs import StateInput
 
 
 class Versions:

@@ -17,9 +17,10 @@ from partitioning.model.artefact import Role
 from partitioning.model.graph import Mode, Op, Step, quote, state_of, waiting
 from partitioning.model.leaving import DAY_END, Leaving
 from partitioning.model.order import Order, Ordered
-from partitioning.model.plan import PlannedWrite, StateInput
+from partitioning.model.plan import PlannedWrite
 from partitioning.model.private import MASK
 from partitioning.model.receipt import Apart, Closed, Migrated
+from partitioning.model.stage_inputs import StateInput
 from partitioning.values import replace
 from spark_jobs.engine.closing import closed
 from spark_jobs.engine.functions import FunctionStep

@@ -8,7 +8,7 @@ from math import gcd
 from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Order, Ordered
 from partitioning.model.placement import OPAQUE
-from partitioning.model.plan import PlannedPartition
+from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.private import is_private
 from partitioning.model.takes import taken
 

@@ -15,7 +15,7 @@ from numba import njit
 from coset.sources.reader import Batch
 from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Ordered
-from partitioning.model.plan import PlannedPartition
+from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.private import MASK
 from partitioning.model.receipt import MODULUS, HeavyKey, Offender, PartitionReceipt, Violation, range_digest
 from spark_jobs.engine.arrays import numbers

@@ -10,7 +10,7 @@ from msgspec import UnsetType
 
 from partitioning.model.graph import Op, StateSpec, Step, quote, state_of
 from partitioning.model.leaving import BATCH, GONE, TIME, state_columns
-from partitioning.model.plan import StateInput
+from partitioning.model.stage_inputs import StateInput
 from partitioning.model.streams import Column
 
 # A column that says whether this batch has records of a row's key.

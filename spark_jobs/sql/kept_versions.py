@@ -14,7 +14,7 @@ from partitioning.kinds import Kind
 from partitioning.model.graph import Op, Step, quote
 from partitioning.model.kept_change import ColumnChange, How, KeptChange, KeptVersion
 from partitioning.model.leaving import BATCH, GONE, TIME, state_columns
-from partitioning.model.plan import StateInput
+from partitioning.model.stage_inputs import StateInput
 from partitioning.model.streams import Column
 from partitioning.values import replace
 from spark_jobs.sql.expressions import Rules, parse

@@ -8,7 +8,8 @@ from coset.sources.databases import connect_to_ask
 from partitioning.errors import Finding, Refused
 from partitioning.model.graph import Mode, Step, quote
 from partitioning.model.leaving import step_left
-from partitioning.model.plan import ExchangeInput, Input, Plan, PlannedWrite, ResultInput, Stage, StateInput
+from partitioning.model.plan import Plan, PlannedWrite, Stage
+from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput
 from partitioning.model.streams import Column
 from partitioning.values import replace
 from spark_jobs.sql.column_check import PARTITION

@@ -23,8 +23,9 @@ from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.model.artefact import Role
-from partitioning.model.plan import Plan, ResultInput
+from partitioning.model.plan import Plan
 from partitioning.model.receipt import TaskReceipt
+from partitioning.model.stage_inputs import ResultInput
 from tests import frames, functions
 from tests.conftest import CHECKOUT
 from tests.examples import few

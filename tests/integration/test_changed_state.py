@@ -25,7 +25,8 @@ from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Refused
 from partitioning.explain.explain import explain
 from partitioning.model.artefact import Role
-from partitioning.model.plan import Plan, StateInput
+from partitioning.model.plan import Plan
+from partitioning.model.stage_inputs import StateInput
 from partitioning.sections import markdown
 from tests.examples import few
 from tests.histories import Click, History

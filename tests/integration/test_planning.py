@@ -18,9 +18,9 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
-from partitioning.model.plan import ExchangeInput
 from partitioning.model.reasons import CountChange
 from partitioning.model.schemes import Scheme, elastic
+from partitioning.model.stage_inputs import ExchangeInput
 from partitioning.planning.partitioners.key_shares import Share
 from partitioning.planning.partitioners.partitioners import Changes, PartitioningContext
 from tests.batches import erase

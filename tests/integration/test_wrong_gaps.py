@@ -14,7 +14,8 @@ from coset.sources.reader import Batch
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
-from partitioning.model.plan import Plan, PlannedPartition
+from partitioning.model.plan import Plan
+from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.receipt import PartitionReceipt
 from partitioning.values import replace
 from spark_jobs.engine.take import LEFT, TAKEN, Taken

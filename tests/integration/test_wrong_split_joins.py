@@ -17,7 +17,7 @@ from coset.sources.reader import Batch, Reader
 from partitioning.documents.stores import store_at
 from partitioning.model.hot_keys import HotKeys
 from partitioning.model.order import Order, Ordered, OrderedStream
-from partitioning.model.plan import PlannedPartition
+from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.reasons import OwnTasks
 from partitioning.values import replace
 from spark_jobs.engine import kernel

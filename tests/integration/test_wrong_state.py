@@ -16,7 +16,7 @@ from partitioning.errors import Refused
 from partitioning.model.artefact import Role
 from partitioning.model.leaving import LeftPart, LeftPartition
 from partitioning.model.order import OrderedParts
-from partitioning.model.plan import StateInput
+from partitioning.model.stage_inputs import StateInput
 from partitioning.values import replace
 from tests.histories import Click, History
 from tests.judged import COVERED, IN_PLACE, Refusal, caught_by, refusal

@@ -10,8 +10,9 @@ from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.documents.document import decode, encode
 from partitioning.errors import Refused
 from partitioning.model.hot_keys import HotKeys
-from partitioning.model.plan import Plan, Stage, StateInput, TaskRef
+from partitioning.model.plan import Plan, Stage, TaskRef
 from partitioning.model.schemes import Scheme
+from partitioning.model.stage_inputs import StateInput
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
 from partitioning.planning.changeover import changeovers
 from partitioning.planning.planner import plan_batch

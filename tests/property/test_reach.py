@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from partitioning.cosets.assignment import stage_tasks
 from partitioning.model.graph import Op, Step
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
-from partitioning.model.plan import ExchangeInput, Input, ResultInput, Stage, StateInput, StreamInput
+from partitioning.model.plan import Stage
 from partitioning.model.reasons import OnePerPartition
 from partitioning.model.schemes import COGROUP, MAX
+from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
 from partitioning.model.streams import NullKeys
 from partitioning.model.takes import Residues, Task
 from partitioning.planning.task_coverage import coverage_findings

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.model.placement import MURMUR2, OPAQUE
-from partitioning.model.plan import Plan, PlannedStream
+from partitioning.model.plan import Plan
+from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.statistics import Statistics
 from partitioning.planning.planner import plan_batch
 from partitioning.sizing.footprint import footprint

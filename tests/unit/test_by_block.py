@@ -16,7 +16,7 @@ import pytest
 from coset.reports.site import Site
 from coset.sources.counting import Counting, uncounted
 from coset.sources.rows import Rows
-from expectations import checkpoint
+from expectations import answers
 from expectations.checkpoint import Judgement, judge
 from tests.counts import Counts
 from tests.evidence import batch, evidence
@@ -121,7 +121,7 @@ def test_in_parts_the_answer_is_that_on_the_whole(
     expected: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = judged(Source().rows(), expected)
-    monkeypatch.setattr(checkpoint, "BLOCK", BLOCK)
+    monkeypatch.setattr(answers, "BLOCK", BLOCK)
     parts = judged(Source().rows(), expected)
     assert of_the_table(parts) == of_the_table(whole)
     assert said(parts) == said(whole)
@@ -129,7 +129,7 @@ def test_in_parts_the_answer_is_that_on_the_whole(
 
 def test_all_at_once_too_and_the_page_shows_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole = judged(Source().rows(), *EXPECTED)
-    monkeypatch.setattr(checkpoint, "BLOCK", BLOCK)
+    monkeypatch.setattr(answers, "BLOCK", BLOCK)
     parts = judged(Source().rows(), *EXPECTED, site=Site(tmp_path, MemoryStore()))
     assert of_the_table(parts) == of_the_table(whole)
     assert (parts.why, parts.success) == (whole.why, whole.success)
@@ -138,7 +138,7 @@ def test_all_at_once_too_and_the_page_shows_them(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_not_about_each_row_sees_its_own_columns_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "BLOCK", BLOCK)
+    monkeypatch.setattr(answers, "BLOCK", BLOCK)
     source = Source()
     judged(
         source.rows(),
@@ -161,13 +161,13 @@ def test_great_expectations_is_never_given_more_than_a_block_of_what_is_about_ea
         return frame
 
     monkeypatch.setattr(Rows, "frame", spy)
-    monkeypatch.setattr(checkpoint, "BLOCK", BLOCK)
+    monkeypatch.setattr(answers, "BLOCK", BLOCK)
     judged(Source().rows(), EXPECTED[0])
     assert [many for many in given if many] == [7, 7, 7, 7, 2]
 
 
 def test_rows_of_large_tables_are_counted_as_often_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "BLOCK", BLOCK)
+    monkeypatch.setattr(answers, "BLOCK", BLOCK)
     counts, asked = Counts(), (EXPECTED[0], ("column_mean_to_be_between", {"column": "seats", "max_value": 999}))
     judged(Source().rows(), *asked, counting=counts)
     ((total, what, done),) = counts.told

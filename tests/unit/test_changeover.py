@@ -11,7 +11,8 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
 from partitioning.explain.reason_texts import exchange_reason, stage_reason
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
-from partitioning.model.plan import Plan, StateInput, StreamInput
+from partitioning.model.plan import Plan
+from partitioning.model.stage_inputs import StateInput, StreamInput
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile
 from partitioning.model.takes import Task
 from tests.plans import COLUMNS, arrived, plan_of

@@ -6,7 +6,8 @@ import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
-from partitioning.model.plan import ExchangeInput, Plan, ResultInput, StateInput
+from partitioning.model.plan import Plan
+from partitioning.model.stage_inputs import ExchangeInput, ResultInput, StateInput
 from partitioning.planning.check import check_plan
 from partitioning.values import replace
 from tests.checked import said, with_stage

@@ -18,8 +18,9 @@ from partitioning.hashes import placement_hash
 from partitioning.model.graph import Op
 from partitioning.model.hot_keys import HotKeys
 from partitioning.model.offsets import Span
-from partitioning.model.plan import Input, Plan, Stage, StreamInput
+from partitioning.model.plan import Plan, Stage
 from partitioning.model.reasons import HotRanges
+from partitioning.model.stage_inputs import Input, StreamInput
 from partitioning.model.statistics import HeavyShare, Statistics
 from partitioning.model.takes import Residues, takes
 from partitioning.planning.stages.bounds import most_waves

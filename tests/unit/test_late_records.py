@@ -9,7 +9,7 @@ import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
-from partitioning.model.plan import ExchangeInput
+from partitioning.model.stage_inputs import ExchangeInput
 from tests.plans import arrived, plan_of
 
 HOUR = timedelta(hours=1)

@@ -22,7 +22,8 @@ from partitioning.explain.explain import explain
 from partitioning.explain.reason_texts import stage_reason
 from partitioning.model.offsets import Span
 from partitioning.model.order import Order, OrderedStream, order_of
-from partitioning.model.plan import Plan, PlannedPartition, TaskRef
+from partitioning.model.plan import Plan, TaskRef
+from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.reasons import InRanges
 from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt
 from partitioning.model.schemes import Scheme, records

@@ -10,7 +10,8 @@ import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.model.plan import Plan, Stage, StateInput, StreamInput
+from partitioning.model.plan import Plan, Stage
+from partitioning.model.stage_inputs import StateInput, StreamInput
 from tests.plans import arrived, plan_of, takers
 from tests.samza import answers
 

@@ -9,9 +9,9 @@ from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.errors import Refused
 from partitioning.explain.reason_texts import stage_reason
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
-from partitioning.model.plan import ResultInput
 from partitioning.model.schemes import COGROUP, MAX
 from partitioning.model.schemes import tasks as tasks_scheme
+from partitioning.model.stage_inputs import ResultInput
 from tests.plans import arrived, plan_of
 from tests.staged import enriched, made, move, pipeline_of, stream, total
 

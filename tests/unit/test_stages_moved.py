@@ -9,8 +9,8 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import Refused
 from partitioning.explain.reason_texts import stage_reason
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
-from partitioning.model.plan import ExchangeInput, ResultInput, StreamInput
 from partitioning.model.schemes import COGROUP, MAX
+from partitioning.model.stage_inputs import ExchangeInput, ResultInput, StreamInput
 from partitioning.model.streams import NullKeys
 from partitioning.model.takes import Task
 from tests.staged import enriched, made, move, names, pipeline_of, rekeyed, stream, total

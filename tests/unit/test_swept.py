@@ -16,7 +16,8 @@ from partitioning.documents.store import Entry
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.backfill import Backfill, Swap, SwapKind, key_of
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
-from partitioning.model.plan import Plan, StateInput, StateRun
+from partitioning.model.plan import Plan
+from partitioning.model.stage_inputs import StateInput, StateRun
 from partitioning.model.verdict import Decision, GivenUp, Verdict
 from partitioning.values import replace
 from tests.counts import Counts

@@ -7,8 +7,10 @@ from fractions import Fraction
 import pytest
 
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyFormat, Placement
-from partitioning.model.plan import Exchange, ExchangeInput, Plan, PlannedStream, ResultInput, StateInput
+from partitioning.model.plan import Exchange, Plan
+from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.reasons import AskedFor
+from partitioning.model.stage_inputs import ExchangeInput, ResultInput, StateInput
 from partitioning.sizing.footprint import footprint
 from partitioning.sizing.proposal import Targets, propose
 from partitioning.sizing.traffic import Traffic, traffic

@@ -17,16 +17,8 @@ from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
 from partitioning.model.leaving import Left, partitions_of
 from partitioning.model.offsets import StreamPartition
-from partitioning.model.plan import (
-    ExchangeInput,
-    Input,
-    Plan,
-    PlannedPartition,
-    PlannedStream,
-    ResultInput,
-    StateInput,
-    StreamInput,
-)
+from partitioning.model.plan import Plan
+from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.receipt import (
     MODULUS,
     PartitionReceipt,
@@ -37,6 +29,7 @@ from partitioning.model.receipt import (
     records_by_readers,
 )
 from partitioning.model.shared_keys import Place, counted_once
+from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
 from partitioning.model.streams import NullKeys
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.graph import Mode, Op, waiting
 from partitioning.model.leaving import given_to, leavings
-from partitioning.model.plan import Plan, Stage, StateInput
+from partitioning.model.plan import Plan, Stage
 from partitioning.model.receipt import Made, TaskReceipt
+from partitioning.model.stage_inputs import StateInput
 
 # These steps pass each record on unchanged.
 _MOVING = (Op.MERGE, Op.REPARTITION)

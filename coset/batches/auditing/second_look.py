@@ -11,7 +11,8 @@ from typing import assert_never
 from coset.sources.landed_second_look import files_in
 from partitioning.model.gaps import Explained
 from partitioning.model.offsets import Span
-from partitioning.model.plan import Plan, PlannedStream
+from partitioning.model.plan import Plan
+from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.receipt import PartitionReceipt, TaskReceipt
 from partitioning.model.sources import KafkaSource, LandedSource
 

@@ -8,9 +8,10 @@ from typing import assert_never
 from partitioning.hashes import hash_of, read_key
 from partitioning.model.graph import quote
 from partitioning.model.placement import KeyFormat
-from partitioning.model.plan import Input, Plan, StreamInput, TaskRef
+from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.private import MASK
 from partitioning.model.receipt import Offender, TaskReceipt, Violation
+from partitioning.model.stage_inputs import Input, StreamInput
 
 
 def violations(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, object]]:

@@ -53,7 +53,8 @@ from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, SwapKind, Swapped, name_of, pipeline_of
-from partitioning.model.plan import Plan, StateInput
+from partitioning.model.plan import Plan
+from partitioning.model.stage_inputs import StateInput
 from partitioning.values import replace
 
 

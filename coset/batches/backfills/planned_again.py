@@ -23,7 +23,8 @@ from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import Mode
 from partitioning.model.offsets import OffsetRange
-from partitioning.model.plan import Plan, PlannedStream
+from partitioning.model.plan import Plan
+from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.streams import Column
 from partitioning.planning.beginnings import graph_of
 from partitioning.planning.planner import goes_by_times, plan_arrived

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from coset.sources.kafka.cluster import ANSWERS_WITHIN_SECONDS, Cluster
 from coset.sources.kafka.topics import Log, Position
-from partitioning.model.plan import PlannedPartition
+from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.read_ends import End
 
 _WAIT_SECONDS = 0.1

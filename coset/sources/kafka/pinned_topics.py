@@ -12,7 +12,7 @@ from partitioning.commands import Command
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
-from partitioning.model.plan import PlannedPartition, PlannedStream
+from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.sources import KafkaSource
 
 

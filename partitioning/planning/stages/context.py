@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
+from partitioning.model.plan import Plan
+from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.model.statistics import Statistics
 from partitioning.planning.stages.step_states import StateSnapshot

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from partitioning.authoring.settings import PartitionerRef
 from partitioning.model.graph import Step
 from partitioning.model.placement import MURMUR2, Placement
-from partitioning.model.plan import Input, PlannedWrite, Stage
+from partitioning.model.plan import PlannedWrite, Stage
 from partitioning.model.reasons import (
     AllTogether,
     CountChange,
@@ -19,6 +19,7 @@ from partitioning.model.reasons import (
     TaskCountReason,
 )
 from partitioning.model.schemes import MAX, Scheme
+from partitioning.model.stage_inputs import Input
 from partitioning.model.takes import Task
 from partitioning.planning.stages.derived_hashes import KeyHashes
 from partitioning.values import Value

@@ -8,7 +8,7 @@ from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Step
 from partitioning.model.placement import OPAQUE, Placement
-from partitioning.model.plan import ExchangeInput, Input, ResultInput, StateInput, StreamInput
+from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
 from partitioning.planning.changeover import Changeover
 from partitioning.planning.exchanges.cuts import Cut
 from partitioning.planning.stages.derived_hashes import apart, keys_of

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from partitioning.cosets.assignment import stage_tasks
 from partitioning.model.graph import Op, Step
-from partitioning.model.plan import Exchange, ExchangeInput, Input, ResultInput, Stage
+from partitioning.model.plan import Exchange, Stage
 from partitioning.model.reasons import Unifying
 from partitioning.model.schemes import MAX
+from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput
 from partitioning.values import replace
 
 

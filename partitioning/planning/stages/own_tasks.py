@@ -15,9 +15,10 @@ from partitioning.cosets.assignment import MOST_READS
 from partitioning.errors import Finding
 from partitioning.hashes import hash_of, read_key
 from partitioning.model.placement import OPAQUE, Placement
-from partitioning.model.plan import Stage, StateInput, TaskRef
+from partitioning.model.plan import Stage, TaskRef
 from partitioning.model.private import MASK
 from partitioning.model.reasons import AsAsked, GcdOf, OwnTask, OwnTasks
+from partitioning.model.stage_inputs import StateInput
 from partitioning.model.statistics import TaskFigures
 from partitioning.model.streams import Stream
 from partitioning.planning.stages.context import StageContext

@@ -17,8 +17,9 @@ from msgspec import UNSET
 from partitioning.errors import Finding
 from partitioning.model.graph import Join, Op, Step
 from partitioning.model.offsets import Span
-from partitioning.model.plan import Plan, ResultInput, Stage
+from partitioning.model.plan import Plan, Stage
 from partitioning.model.reasons import OwnTask, OwnTasks
+from partitioning.model.stage_inputs import ResultInput
 from partitioning.model.streams import Stream
 from partitioning.planning.stages.record_ranges import make_up
 from partitioning.planning.stages.split_partitions import HEAVIER, MOST_TASKS, PART

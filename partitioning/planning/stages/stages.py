@@ -12,7 +12,8 @@ from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Op, alive_of
 from partitioning.model.hot_keys import HotKeys
-from partitioning.model.plan import Exchange, Plan, PlannedPartition, PlannedWrite, Stage
+from partitioning.model.plan import Exchange, Plan, PlannedWrite, Stage
+from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.reasons import InRanges, OwnTasks
 from partitioning.model.streams import Column
 from partitioning.model.unifiers import levels

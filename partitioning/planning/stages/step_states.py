@@ -20,7 +20,8 @@ from partitioning.model.graph import StateSpec, Step, state_of
 from partitioning.model.kept_change import NO_CHANGE, KeptVersion
 from partitioning.model.leaving import state_columns
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyHash, Placement
-from partitioning.model.plan import Plan, StateInput, StateRun
+from partitioning.model.plan import Plan
+from partitioning.model.stage_inputs import StateInput, StateRun
 from partitioning.model.verdict import Verdict
 from partitioning.model.watermarks import LatestTimes
 from partitioning.planning.kept_before import kept_before, still_asked

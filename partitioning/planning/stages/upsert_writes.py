@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from partitioning.model.graph import Mode
-from partitioning.model.plan import Plan, PlannedWrite, StateInput
+from partitioning.model.plan import Plan, PlannedWrite
+from partitioning.model.stage_inputs import StateInput
 from partitioning.planning.stages.draft import StageDraft
 from partitioning.values import replace
 

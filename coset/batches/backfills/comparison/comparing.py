@@ -24,8 +24,9 @@ from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, InputChange, StateComparison, TableComparison
 from partitioning.model.graph import Mode
-from partitioning.model.plan import Plan, StreamInput
+from partitioning.model.plan import Plan
 from partitioning.model.receipt import MODULUS
+from partitioning.model.stage_inputs import StreamInput
 from partitioning.model.verdict import Verdict
 from partitioning.planning.beginnings import replaced
 from spark_jobs.tables.table_schema import table_schema
