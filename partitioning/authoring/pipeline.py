@@ -11,6 +11,7 @@ from partitioning.authoring.declared import Declared, stream_of
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.kept_changes import kept_change
 from partitioning.authoring.settings import PartitionerRef
+from partitioning.authoring.step_output import StepOutput
 from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
@@ -220,7 +221,7 @@ class Pipeline:
         self._streams[stream.name] = stream
         return flow
 
-    def _add(self, step: Step, flow: Flow) -> None:
+    def _add(self, step: Step, flow: StepOutput) -> None:
         check_name(step.name, "step")
         self._once(flow)
         self._steps[step.name] = step
@@ -228,7 +229,7 @@ class Pipeline:
     def _write(
         self,
         table: str,
-        flow: Flow,
+        flow: StepOutput,
         lineage: bool,
         expect: tuple[Mapping[str, Any], ...],
         mode: Mode,
@@ -242,12 +243,13 @@ class Pipeline:
             raise Refused.of(Kind.DECLARATION, what, f"table {table!r}", then, table=table) from error
         self._writes[table] = Write(table, flow.step, flow.key, lineage, expectations, mode, comment, comments)
 
-    def _once(self, flow: Flow) -> None:
+    def _once(self, flow: StepOutput) -> None:
         # SQL does not distinguish names by case.
         if flow.step.lower() in {name.lower() for name in self._flows}:
             what = f"two streams or steps are named {flow.step!r}"
             then = _DECLARE_ONCE if flow.step in self._streams else "give one of them another name="
             raise Refused.of(Kind.NAME, what, f"pipeline {self.name!r}", then, step=flow.step)
+        assert isinstance(flow, Flow)
         self._flows[flow.step] = flow
 
 

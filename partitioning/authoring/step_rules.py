@@ -18,7 +18,7 @@ from partitioning.numbers import DAYS
 from partitioning.values import replace
 
 if TYPE_CHECKING:
-    from partitioning.authoring.flow import Flow
+    from partitioning.authoring.step_output import StepOutput
 
 
 def bad_key(key: str, key_format: str, where: str) -> Iterator[Finding]:
@@ -31,12 +31,12 @@ def bad_key(key: str, key_format: str, where: str) -> Iterator[Finding]:
         yield Finding.of(Kind.DECLARATION, what, where, f"use one of {', '.join(KeyFormat)}", key_format=key_format)
 
 
-def no_key(flow: Flow, where: str) -> Finding:
+def no_key(flow: StepOutput, where: str) -> Finding:
     """The finding that a flow needs a key for this."""
     return Finding.of(Kind.KEYS_DO_NOT_MEET, f"{flow.step} has no key", where, "rekey it first", step=flow.step)
 
 
-def unfinished(op: Op | None, flows: Sequence[Flow]) -> Iterator[Finding]:
+def unfinished(op: Op | None, flows: Sequence[StepOutput]) -> Iterator[Finding]:
     """The finding that a partial flow must be combined first, since its number of rows depends on the number of
     tasks."""
     for flow in flows:
@@ -46,7 +46,7 @@ def unfinished(op: Op | None, flows: Sequence[Flow]) -> Iterator[Finding]:
             yield Finding.of(Kind.DECLARATION, what, f"{op or 'write'} of {_and(flows)}", then, step=flow.step)
 
 
-def cannot_meet(op: Op, how: str, flows: Sequence[Flow]) -> Iterator[Finding]:
+def cannot_meet(op: Op, how: str, flows: Sequence[StepOutput]) -> Iterator[Finding]:
     """Why `op`, a join of the kind `how` or another, cannot combine flows."""
     where = f"{op} of {_and(flows)}"
     if how not in tuple(Join):
@@ -72,7 +72,7 @@ def cannot_meet(op: Op, how: str, flows: Sequence[Flow]) -> Iterator[Finding]:
             yield Finding.of(Kind.NAME, what, where, "give the step before one of them a name=", alias=alias)
 
 
-def cannot_keep(flow: Flow, op: str, *times: Mapping[str, timedelta]) -> Iterator[Finding]:
+def cannot_keep(flow: StepOutput, op: str, *times: Mapping[str, timedelta]) -> Iterator[Finding]:
     """Why a flow's records cannot be kept by key for these times (by name; of each mapping at least as long as the one
     before)."""
     where = f"{op} of {flow.step}"
@@ -92,7 +92,7 @@ def cannot_keep(flow: Flow, op: str, *times: Mapping[str, timedelta]) -> Iterato
 
 
 def cannot_expire(
-    flow: Flow, op: Op, time: str | None, keep: timedelta | None, ahead: timedelta, *, running: bool
+    flow: StepOutput, op: Op, time: str | None, keep: timedelta | None, ahead: timedelta, *, running: bool
 ) -> Iterator[Finding]:
     """Why the keys of a flow cannot expire."""
     where = f"{op} of {flow.step}"
@@ -113,7 +113,7 @@ def cannot_expire(
     yield from _cannot_be_over([flow], where)
 
 
-def cannot_be_given_alone(flows: Sequence[Flow], keep: timedelta | None) -> Iterator[Finding]:
+def cannot_be_given_alone(flows: Sequence[StepOutput], keep: timedelta | None) -> Iterator[Finding]:
     """Why no record of these flows can be given alone by a join."""
     where = f"{Op.JOIN} of {_and(flows)}"
     if keep is not None:
@@ -123,7 +123,7 @@ def cannot_be_given_alone(flows: Sequence[Flow], keep: timedelta | None) -> Iter
 
 
 def cannot_close(
-    flow: Flow, every: timedelta, gap: timedelta | None, late: str, keep: timedelta | None, ahead: timedelta
+    flow: StepOutput, every: timedelta, gap: timedelta | None, late: str, keep: timedelta | None, ahead: timedelta
 ) -> Iterator[Finding]:
     """Why a flow's windows cannot be given when they close, with this policy for late records."""
     where = f"windows of {flow.step}"
@@ -155,7 +155,7 @@ def cannot_close(
             yield Finding.of(Kind.DECLARATION, what, where, 'use late="drop" or "correct"', step=step.name)
 
 
-def _moving(flow: Flow) -> Iterator[Step]:
+def _moving(flow: StepOutput) -> Iterator[Step]:
     """The steps before a flow's end after which records may lie elsewhere."""
     behind = {flow.step}
     for step in reversed(flow.pipeline.steps):
@@ -165,7 +165,7 @@ def _moving(flow: Flow) -> Iterator[Step]:
                 yield step
 
 
-def _cannot_be_over(flows: Sequence[Flow], where: str) -> Iterator[Finding]:
+def _cannot_be_over(flows: Sequence[StepOutput], where: str) -> Iterator[Finding]:
     """Why nobody would know that the time of these flows' records is over."""
     for flow in flows:
         streams = flow.pipeline.streams_of(flow.step)
@@ -179,7 +179,7 @@ def _cannot_be_over(flows: Sequence[Flow], where: str) -> Iterator[Finding]:
             yield Finding.of(Kind.DECLARATION, what, where, "declare one as a stream", step=flow.step)
 
 
-def cannot_be_valid(flows: Sequence[Flow], missing: str, deletes: str | None) -> Iterator[Finding]:
+def cannot_be_valid(flows: Sequence[StepOutput], missing: str, deletes: str | None) -> Iterator[Finding]:
     """Why nobody would know what is given for a record's version."""
     where = f"{Op.JOIN} of {_and(flows)}"
     if missing not in tuple(Missing):
@@ -190,7 +190,7 @@ def cannot_be_valid(flows: Sequence[Flow], missing: str, deletes: str | None) ->
         yield Finding.of(Kind.DECLARATION, "deletes is empty", where, then, deletes=deletes)
 
 
-def cannot_write(flow: Flow, table: str, mode: str, deletes: str | None) -> Iterator[Finding]:
+def cannot_write(flow: StepOutput, table: str, mode: str, deletes: str | None) -> Iterator[Finding]:
     """Why a flow cannot be written to a table in that mode."""
     where = f"write of {flow.step}"
     if any(write.table == table for write in flow.pipeline.writes):
@@ -206,7 +206,7 @@ def cannot_write(flow: Flow, table: str, mode: str, deletes: str | None) -> Iter
         yield Finding.of(Kind.DECLARATION, f"mode {mode!r} deletes nothing", where, then, mode=mode)
 
 
-def _unlike(flows: Sequence[Flow], where: str) -> Iterator[Finding]:
+def _unlike(flows: Sequence[StepOutput], where: str) -> Iterator[Finding]:
     if len({flow.step for flow in flows}) < len(flows):
         what = "a flow is merged with itself"
         yield Finding.of(Kind.DECLARATION, what, where, "name each flow once", flows=[flow.step for flow in flows])
@@ -216,5 +216,5 @@ def _unlike(flows: Sequence[Flow], where: str) -> Iterator[Finding]:
         yield Finding.of(Kind.KEYS_DO_NOT_MEET, what, where, "rekey them alike", listed=listed)
 
 
-def _and(flows: Sequence[Flow]) -> str:
+def _and(flows: Sequence[StepOutput]) -> str:
     return " and ".join(flow.step for flow in flows)
