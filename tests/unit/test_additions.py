@@ -48,7 +48,9 @@ def test_the_page_on_landed_files_names_each_layout_but_the_default() -> None:
 
 def test_the_page_on_pipelines_has_a_row_for_each_step() -> None:
     methods = inspect.getmembers(Flow, inspect.isfunction)
-    steps = {name for name, each in methods if name[0] != "_" and each.__annotations__["return"] in ("Flow", "Self", "None")}
+    steps = {
+        name for name, each in methods if name[0] != "_" and each.__annotations__["return"] in ("Flow", "Self", "None")
+    }
     assert set(re.findall(r"^\| `(\w+)\(", _section("pipelines", "Steps"), re.M)) == steps
 
 
