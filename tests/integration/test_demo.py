@@ -16,6 +16,7 @@ import pytest
 from tests.started import kill_all_that_name, started
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
+README = (Path(__file__).parents[2] / "README.md").read_text()
 FOLDERS = {"airflow", "docs", "lock", "logs", "s3"}
 RUN_AGAIN = (
     "Batch 0 was run again under tasks(12), with 12 tasks instead of 4, found identical, and swapped: "
@@ -61,6 +62,20 @@ def test_the_demo_goes_on_after_a_kill_and_its_results_equal_the_raw_data(home: 
     rows = [line.split() for line in done.stdout.splitlines() if line.endswith(("  yes", "  no"))]
     assert {row[-1] for row in rows} == {"yes"}
     assert "336,776" in rows[-1]
+
+
+def is_shortened(line: str, printed: str) -> bool:
+    """Whether all words of a line are in one of those printed, in their order."""
+    return any(all(word in words for word in line.split()) for words in map(iter, map(str.split, printed.splitlines())))
+
+
+def test_the_readme_shows_what_a_demo_ends_with(home: Path) -> None:
+    shown = README.partition("It ends with, shortened:\n\n```text\n")[2].partition("```")[0]
+    wide = os.environ | {"COLUMNS": "250"}
+    done = subprocess.run(command(home), capture_output=True, text=True, check=False, env=wide)
+    printed = done.stdout.replace(f"{home}/", ".coset/")
+    assert len(shown.splitlines()) > 30
+    assert [line for line in shown.splitlines() if not is_shortened(line, printed)] == []
 
 
 def test_a_second_demo_has_nothing_to_do_and_starts_no_airflow(home: Path) -> None:
