@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import duckdb
 
@@ -14,13 +13,14 @@ from partitioning.authoring.state_sql import MARKS
 from partitioning.errors import Finding, Refused
 from partitioning.imports import imported, is_import_path
 from partitioning.kinds import Kind
-from partitioning.model.composite_key import key_parts, kind
+from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import Mode, Op, Step, Write, quote, waiting
-from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import Column, Discovered, Stream
 from partitioning.model.watermarks import EventTime
 from spark_jobs.sql.database import create_state, create_views, null_columns
-from spark_jobs.sql.expressions import Rules, Tree, columns_named, names_made, parse
+from spark_jobs.sql.expressions import Rules, Tree, columns_named, parse
+from spark_jobs.sql.key_check import unfit_keys, unfit_state_key
+from spark_jobs.sql.relation_columns import KnownRelations, RelationColumns
 from spark_jobs.tables.table_schema import RESIDUE
 
 PARTITION = "_partition"
@@ -41,28 +41,6 @@ def check_sql(pipeline: Pipeline, discovered: Sequence[Discovered]) -> Mapping[s
         return _Check(connection, pipeline).results(discovered)
 
 
-@dataclass(frozen=True, slots=True)
-class _Relation:
-    """The columns of a stream or step.
-
-    `hidden` names the columns with a record's position in its stream, until an expression uses them. `lost` names the
-    hidden columns that only some inputs of a merge had.
-    """
-
-    columns: tuple[Column, ...]
-    hidden: frozenset[str] = frozenset()
-    lost: frozenset[str] = frozenset()
-
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset(column.name.lower() for column in self.columns)
-
-    @property
-    def shown(self) -> dict[str, str]:
-        """The types of the columns that a result table would have, by name in lower case."""
-        return {column.name.lower(): column.type for column in self.columns if column.name.lower() not in self.hidden}
-
-
 class _Check:
     """The check of one pipeline: the columns of each stream and step, and the findings so far."""
 
@@ -70,7 +48,7 @@ class _Check:
         self._connection = connection
         self._pipeline = pipeline
         self._rules = Rules(connection)
-        self._relations: dict[str, _Relation] = {}
+        self._relations = KnownRelations(pipeline)
         self._findings: list[Finding] = []
 
     def results(self, discovered: Sequence[Discovered]) -> Mapping[str, tuple[Column, ...]]:
@@ -100,7 +78,7 @@ class _Check:
         if not self._repeated(columns, where, "land it with other column names; SQL does not tell cases apart"):
             self._table(stream.name, columns)
             made_of_others = {stream.key.lower()} if key_parts(stream.key) else set[str]()
-            self._relations[stream.name] = _Relation(
+            self._relations[stream.name] = RelationColumns(
                 columns, frozenset({stream.offset.lower(), PARTITION, *made_of_others})
             )
             if isinstance(stream.time, EventTime):
@@ -122,8 +100,8 @@ class _Check:
         self._findings.extend(Finding.of(Kind.SQL, what, where, then, wrong=what) for what, then in wrong.items())
         if wrong:
             return
-        if unknown := sorted(self._unknown([stream.name], tree)):
-            then = f"correct the name; {self._listed([stream.name])}"
+        if unknown := sorted(self._relations.unknown([stream.name], tree)):
+            then = f"correct the name; {self._relations.listed([stream.name])}"
             self._findings.extend(
                 Finding.of(Kind.SQL_COLUMN, f"there is no column {name!r}", where, then, name=name) for name in unknown
             )
@@ -145,7 +123,9 @@ class _Check:
         if columns is None:
             return
         relation = self._relation(step, columns, trees)
-        if self._key_fits(step, relation) and self._parts_fit(step, relation) and self._repeatable(step, relation):
+        unfit = unfit_keys(step, columns, self._relations)
+        self._findings.extend(unfit)
+        if not unfit and self._repeatable(step, relation):
             self._relations[step.name] = relation
 
     def _expression(self, step: Step, text: str, inputs: Sequence[str]) -> Tree | None:
@@ -173,7 +153,7 @@ class _Check:
         for name in self._hiding_rows(step):
             what = f"column {name!r} is called as its flow, so which of two equal records is the latest is open"
             wrong[what] = "name the flow otherwise before: filter('true', name='…')"
-        for name in self._lost(inputs, tree):
+        for name in self._relations.lost(inputs, tree):
             wrong[f"{name!r} is not in all flows that were merged"] = "select it in each of them before"
         self._findings.extend(
             Finding.of(Kind.SQL, what, f"{_where(step)}: {text}", then, wrong=what) for what, then in wrong.items()
@@ -227,7 +207,7 @@ class _Check:
         self._imported(step.function or "", _where(step))
         columns = self._typed(step, step.columns)
         if step.state:
-            self._state_key_fits(step, self._typed(step, step.state.columns))
+            self._findings.extend(unfit_state_key(step, self._typed(step, step.state.columns), self._relations))
         if len(self._findings) > before:
             return None
         self._table(step.name, columns)
@@ -248,10 +228,10 @@ class _Check:
         self._repeated(columns, _where(step), "declare each column once")
         return columns
 
-    def _relation(self, step: Step, columns: tuple[Column, ...], trees: Sequence[Tree]) -> _Relation:
+    def _relation(self, step: Step, columns: tuple[Column, ...], trees: Sequence[Tree]) -> RelationColumns:
         made_of_others = {step.key.lower()} if key_parts(step.key) else set[str]()
         if step.function:
-            return _Relation(columns, frozenset(made_of_others))
+            return RelationColumns(columns, frozenset(made_of_others))
         inputs = [self._relations[name] for name in step.inputs]
         asked = {parts[-1].lower() for parts in columns_named(list(trees))}
         names = {column.name.lower() for column in columns}
@@ -262,15 +242,15 @@ class _Check:
         lost = frozenset[str]().union(*(relation.lost for relation in inputs))
         if step.op is Op.MERGE:
             lost |= {name for name in hidden if not all(name in relation.names for relation in inputs)}
-        return _Relation(columns, hidden, lost & hidden)
+        return RelationColumns(columns, hidden, lost & hidden)
 
-    def _repeatable(self, step: Step, relation: _Relation) -> bool:
+    def _repeatable(self, step: Step, relation: RelationColumns) -> bool:
         """Whether a combine can be applied to its own result, which unifiers do."""
         return step.op is not Op.COMBINE or self._alike(
             step, {step.inputs[0]: self._relations[step.inputs[0]], step.name: relation}
         )
 
-    def _alike(self, step: Step, relations: Mapping[str, _Relation]) -> bool:
+    def _alike(self, step: Step, relations: Mapping[str, RelationColumns]) -> bool:
         """Whether all relations have the same columns. Adds a finding for each difference."""
         shown = {name: relation.shown for name, relation in relations.items()}
         before = len(self._findings)
@@ -289,72 +269,6 @@ class _Check:
                 what = f"column {column!r} is {listed}"
                 self._findings.append(Finding.of(Kind.SQL_TYPE, what, _where(step), then, column=column, listed=listed))
         return len(self._findings) == before
-
-    def _key_fits(self, step: Step, relation: _Relation) -> bool:
-        """Whether a step's new key exists and fits its format. Adds a finding if not."""
-        if not step.key or not (step.rekeys or step.function):
-            return True
-        return self._has_key(step, relation.columns, step.key, step.key_format, f"; {self._listed(step.inputs)}")
-
-    def _parts_fit(self, step: Step, relation: _Relation) -> bool:
-        """Whether the columns of a step's key can be parts of one, and are of the same kinds in all of its inputs.
-
-        Adds a finding for each that is not.
-        """
-        if not key_parts(step.key):
-            return True
-        before, types = len(self._findings), {column.name: column.type for column in relation.columns}
-        for column in key_parts(step.key) if step.rekeys or step.function else ():
-            if types.get(column) is None or kind(types[column]) is None:
-                what = (
-                    f"key column {column!r} is {types.get(column, 'missing')}, which no key of several columns can have"
-                )
-                then = "cast it before: to VARCHAR, a whole number, DECIMAL, DATE or TIMESTAMP"
-                self._findings.append(
-                    Finding.of(Kind.KEYS_DO_NOT_MEET, what, _where(step), then, column=column, type=types.get(column))
-                )
-        keys = {name: key_parts(self._pipeline.flow(name).key) for name in step.inputs} if step.keyed else {}
-        for number in range(len(key_parts(step.key)) if all(keys.values()) and len(keys) > 1 else 0):
-            met = {name: self._type(name, key[number]) for name, key in keys.items()}
-            if len({kind(each) for each in met.values()}) > 1:
-                listed = ", ".join(f"{keys[name][number]} of {name} is {each}" for name, each in met.items())
-                what = f"key columns of different types would never meet: {listed}"
-                then = "cast one of them before"
-                self._findings.append(Finding.of(Kind.KEYS_DO_NOT_MEET, what, _where(step), then, listed=listed))
-        return len(self._findings) == before
-
-    def _type(self, name: str, column: str) -> str:
-        return next((each.type for each in self._relations[name].columns if each.name == column), "missing")
-
-    def _state_key_fits(self, step: Step, columns: Sequence[Column]) -> bool:
-        """Whether the declared state of a function has the key column of its input. Adds a finding if not."""
-        flow = self._pipeline.flow(step.inputs[0])
-        return self._has_key(step, columns, flow.key, flow.key_format, " in state")
-
-    def _has_key(self, step: Step, columns: Sequence[Column], key: str, key_format: KeyFormat, listed: str) -> bool:
-        kind = {column.name: column.type for column in columns}.get(key)
-        wanted = " or ".join(key_format.column_types)
-        if kind is None:
-            what, then = f"there is no column {key!r}", f"correct the name{listed}"
-        elif kind not in key_format.column_types:
-            what = f"key column {key!r} is {kind}, not {wanted} under key format {key_format.value!r}"
-            fitting = " or ".join(f"key_format={each.value!r}" for each in KeyFormat if kind in each.column_types)
-            then = f"cast it, or declare {fitting}" if fitting else "cast it"
-        else:
-            return True
-        self._findings.append(
-            Finding.of(
-                Kind.KEYS_DO_NOT_MEET,
-                what,
-                _where(step),
-                then,
-                key=key,
-                kind=kind,
-                wanted=wanted,
-                value=key_format.value,
-            )
-        )
-        return False
 
     def _imported(self, path: str, where: str) -> None:
         """Add the findings of an import path that cannot be imported or called."""
@@ -393,39 +307,16 @@ class _Check:
         self, step: Step, trees: Sequence[Tree], error: duckdb.Error, inputs: Sequence[str]
     ) -> list[Finding]:
         """A finding for each unknown column, or one with DuckDB's message."""
-        unknown = sorted({name for tree in trees for name in self._unknown(inputs, tree)})
+        unknown = sorted({name for tree in trees for name in self._relations.unknown(inputs, tree)})
         if unknown:
-            then = f"correct the name; {self._listed(inputs)}"
+            then = f"correct the name; {self._relations.listed(inputs)}"
             return [
                 Finding.of(Kind.SQL_COLUMN, f"there is no column {name!r}", _where(step), then, name=name)
                 for name in unknown
             ]
         what = str(error).partition("\n")[0].partition("Error: ")[2] or str(error)
-        then = f"correct the expression; {self._listed(inputs)}"
+        then = f"correct the expression; {self._relations.listed(inputs)}"
         return [Finding.of(Kind.SQL, what, _where(step), then, said=what)]
-
-    def _unknown(self, inputs: Sequence[str], tree: Tree) -> Iterator[str]:
-        known = names_made(tree).union(*(self._relations[name].names for name in inputs))
-        for parts in columns_named(tree):
-            first, *rest = (part.lower() for part in parts)
-            if first not in known and not (rest and rest[0] in self._aliased(inputs, first).names):
-                yield ".".join(parts)
-
-    def _lost(self, inputs: Sequence[str], tree: Tree) -> Iterator[str]:
-        for parts in columns_named(tree):
-            first, *rest = (part.lower() for part in parts)
-            lost = frozenset[str]().union(*(self._relations[name].lost for name in inputs if name in self._relations))
-            if first in lost or (rest and rest[0] in self._aliased(inputs, first).lost):
-                yield ".".join(parts)
-
-    def _aliased(self, inputs: Sequence[str], alias: str) -> _Relation:
-        """The input with this alias, or a relation without columns."""
-        named = {self._pipeline.flow(name).alias.lower(): name for name in inputs}
-        return self._relations.get(named.get(alias, ""), _Relation(()))
-
-    def _listed(self, inputs: Sequence[str]) -> str:
-        known = {name: [column.name for column in self._relations[name].columns] for name in inputs}
-        return "; ".join(f"{name} has {', '.join(columns)}" for name, columns in known.items())
 
     def _repeated(self, columns: Sequence[Column], where: str, then: str) -> bool:
         names = [column.name.lower() for column in columns]

@@ -1,0 +1,70 @@
+"""The columns of streams and steps, and which of them an expression names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.model.streams import Column
+from spark_jobs.sql.expressions import Tree, columns_named, names_made
+
+
+@dataclass(frozen=True, slots=True)
+class RelationColumns:
+    """The columns of a stream or step.
+
+    `hidden` names the columns with a record's position in its stream, until an expression uses them. `lost` names the
+    hidden columns that only some inputs of a merge had.
+    """
+
+    columns: tuple[Column, ...]
+    hidden: frozenset[str] = frozenset()
+    lost: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(column.name.lower() for column in self.columns)
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """The types of the columns that a result table would have, by name in lower case."""
+        return {column.name.lower(): column.type for column in self.columns if column.name.lower() not in self.hidden}
+
+
+class KnownRelations(dict[str, RelationColumns]):
+    """The columns of those streams and steps of a pipeline that are known so far, by name."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        super().__init__()
+        self.pipeline = pipeline
+
+    def unknown(self, inputs: Sequence[str], tree: Tree) -> Iterator[str]:
+        """The names in an expression that no input has."""
+        known = names_made(tree).union(*(self[name].names for name in inputs))
+        for parts in columns_named(tree):
+            first, *rest = (part.lower() for part in parts)
+            if first not in known and not (rest and rest[0] in self._aliased(inputs, first).names):
+                yield ".".join(parts)
+
+    def lost(self, inputs: Sequence[str], tree: Tree) -> Iterator[str]:
+        """The names in an expression that only some of those merged before have."""
+        for parts in columns_named(tree):
+            first, *rest = (part.lower() for part in parts)
+            lost = frozenset[str]().union(*(self[name].lost for name in inputs if name in self))
+            if first in lost or (rest and rest[0] in self._aliased(inputs, first).lost):
+                yield ".".join(parts)
+
+    def _aliased(self, inputs: Sequence[str], alias: str) -> RelationColumns:
+        """The input with this alias, or a relation without columns."""
+        named = {self.pipeline.flow(name).alias.lower(): name for name in inputs}
+        return self.get(named.get(alias, ""), RelationColumns(()))
+
+    def type(self, name: str, column: str) -> str:
+        """The type of a column, `missing` if it is not there."""
+        return next((each.type for each in self[name].columns if each.name == column), "missing")
+
+    def listed(self, inputs: Sequence[str]) -> str:
+        """The inputs with their columns, for people."""
+        known = {name: [column.name for column in self[name].columns] for name in inputs}
+        return "; ".join(f"{name} has {', '.join(columns)}" for name, columns in known.items())
