@@ -13,6 +13,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from coset.sources.arrow_schema import arrow_schema
+from coset.sources.exact_casts import cast_exactly
 from coset.sources.file_columns import columns_of
 from coset.sources.files import Files, version
 from coset.sources.formats.landed_file import LandedFile, Unreadable
@@ -206,7 +207,7 @@ class LandedReader:
         if not self._differs(pa.field(field.name, column.type), field):
             return column
         try:
-            return column.cast(field.type)
+            return cast_exactly(column, field.type)
         except pa.ArrowException as error:
             what = f"column {field.name!r} cannot be read as {self._columns[field.name].type}: {error}"
             then = "land the column under another name, or leave it out of cast="

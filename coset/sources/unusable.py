@@ -11,17 +11,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from coset.sources.exact_casts import cast_exactly
 from coset.sources.reader import RAW, WHY
 from coset.sources.utf8 import values_of
 
 
 def uncastable(column: pa.Array, kind: pa.DataType) -> Iterator[tuple[int, str]]:
-    """The values that cannot be cast to a type, found by halving: their rows, and what Arrow says."""
+    """The values that cannot be cast to a type, found by halving: their rows, and why."""
     spans = [(0, len(column))]
     while spans:
         start, count = spans.pop()
         try:
-            column.slice(start, count).cast(kind)
+            cast_exactly(column.slice(start, count), kind)
         except pa.ArrowException as error:
             if count == 1:
                 yield start, str(error)

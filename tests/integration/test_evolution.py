@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,31 @@ def test_a_value_that_cannot_be_cast_is_refused_with_its_file(store: Store, tmp_
     with pytest.raises(Refused, match=r"column 'n' cannot be read as BIGINT.*many") as caught:
         published(store, views(store, cast={"n": "BIGINT"}), tmp_path)
     assert caught.value.findings[0].where == file
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "said"),
+    [
+        (pa.array([datetime(2026, 1, 2), datetime(2026, 1, 2, 23, 59)]), "DATE", "2026-01-02 23:59:00.*time of day"),
+        (pa.array([{"A": 1, "b": 2}] * 2), "STRUCT(a BIGINT, b BIGINT)", "it has 'A', which is not in the type, and lacks 'a'"),
+        (pa.array([[{"x": 1}]] * 2), "STRUCT(a BIGINT)[]", "it has 'x', which is not in the type, and lacks 'a'"),
+    ],
+)
+def test_a_cast_that_would_drop_what_a_value_has_is_refused(
+    column: pa.Array, kind: str, said: str, store: Store, tmp_path: Path
+) -> None:
+    file = land(store, 0, ad=["a", "b"], n=column)
+    with pytest.raises(Refused, match=f"column 'n' cannot be read as .*: {said}") as caught:
+        published(store, views(store, cast={"n": kind}), tmp_path)
+    assert caught.value.findings[0].where == file
+
+
+def test_a_cast_goes_by_the_names_of_fields(store: Store, tmp_path: Path) -> None:
+    land(store, 0, ad=["a", "b"], n=pa.array([{"b": 2, "a": 1}, {"b": 4, "a": 3}]))
+    land(store, 0, 1, ad=["c"], n=pa.array([{"a": 5}]))
+    land(store, 1, 1, ad=["d"], n=pa.array([{"a": 6, "b": 7, "c": 8}]))
+    published(store, views(store, "n.a AS a, n.b AS b", cast={"n": "STRUCT(a BIGINT, b BIGINT)"}), tmp_path)
+    assert [row[:3] for row in rows(store.root, "seen")] == [("a", 1, 2), ("b", 3, 4), ("c", 5, None), ("d", 6, 7)]
 
 
 @pytest.mark.parametrize(
