@@ -111,14 +111,8 @@ class Frames:
         receipts = list(self._receipts_of(answers))
         if {receipt.task for receipt in receipts} != {order.ref for order in orders}:
             what = f"{len(receipts)} of {len(orders)} tasks answered"
-            raise CosetError.of(
-                Kind.SPARK_ROWS,
-                what,
-                f"step {step.name!r}, {self._name}",
-                Repeat(),
-                receipts=len(receipts),
-                orders=len(orders),
-            )
+            where = f"step {step.name!r}, {self._name}"
+            raise CosetError.of(Kind.SPARK_ROWS, what, where, Repeat(), receipts=len(receipts), orders=len(orders))
         return receipts
 
     @contextmanager

@@ -106,14 +106,8 @@ def replaced_state(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
         left = kept.get(state_of(read.was) if read.was else read.name)
         if left is None or _runs(read.runs) != _runs(unexpired(left.runs, keeps[read.step], plan.day_end)):
             what = f"a backfill has replaced the state of {read.step} after batch {read.batch} since the plan was made"
-            yield Finding.of(
-                Kind.STATE_EXCHANGED,
-                what,
-                f"batch {plan.batch} of {plan.pipeline}",
-                Replan(plan.pipeline),
-                step=read.step,
-                batch=read.batch,
-            )
+            where = f"batch {plan.batch} of {plan.pipeline}"
+            yield Finding.of(Kind.STATE_EXCHANGED, what, where, Replan(plan.pipeline), step=read.step, batch=read.batch)
 
 
 def _runs(runs: Iterable[StateRun]) -> list[tuple[int, str]]:

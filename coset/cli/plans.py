@@ -70,14 +70,10 @@ def stored_plan(ledger: Ledger, number: int) -> Plan:
     """The plan of a batch. Raises Refused if there is none."""
     plan = ledger.plan(number) if number >= 0 else None
     if plan is None:
-        raise Refused.of(
-            Kind.BATCH_UNKNOWN,
-            f"there is no batch {number} of {ledger.pipeline}",
-            ledger.uri(ledger.key("plans", number)),
-            (Status(ledger.pipeline), " shows which is the newest"),
-            number=number,
-            pipeline=ledger.pipeline,
-        )
+        what = f"there is no batch {number} of {ledger.pipeline}"
+        where = ledger.uri(ledger.key("plans", number))
+        then = (Status(ledger.pipeline), " shows which is the newest")
+        raise Refused.of(Kind.BATCH_UNKNOWN, what, where, then, number=number, pipeline=ledger.pipeline)
     return plan
 
 

@@ -80,13 +80,10 @@ class CombineTrial:
     def _finding(self, records: Sequence[int], grouping: str, wanted: Rows, found: Rows) -> Finding:
         shown = "; ".join(f"{number}: {self._table.slice(number, 1).to_pylist()[0]}" for number in sorted(records)[:6])
         more = f"; and {len(records) - 6} more" if len(records) > 6 else ""
-        return Finding.of(
-            Kind.COMBINE_ORDER,
-            f"combined as {grouping} it gives {_text(found)}, and of all at once {_text(wanted)}",
-            f"step {self._combine.name!r} on the records {shown}{more}",
-            "use aggregates that give the same in any order and groups: sum of sums and counts, min, max, bool_or",
-            grouping=grouping,
-        )
+        what = f"combined as {grouping} it gives {_text(found)}, and of all at once {_text(wanted)}"
+        where = f"step {self._combine.name!r} on the records {shown}{more}"
+        then = "use aggregates that give the same in any order and groups: sum of sums and counts, min, max, bool_or"
+        return Finding.of(Kind.COMBINE_ORDER, what, where, then, grouping=grouping)
 
 
 def _difference(wanted: pa.Table, found: pa.Table) -> tuple[Rows, Rows] | None:

@@ -159,14 +159,10 @@ class Ledger:
         """Store the decision on a batch; the first stays. Raises Conflict if the first decided otherwise."""
         stored = self._put(verdict, self.key("verdicts", verdict.batch))
         if (stored.decision, stored.plan) != (verdict.decision, verdict.plan):
-            raise Conflict.of(
-                Kind.BATCH_DECIDED,
-                f"batch {verdict.batch} is already decided: {stored.decision} ({stored.why})",
-                self.uri(self.key("verdicts", verdict.batch)),
-                (Status(self.pipeline), " shows where the pipeline stands"),
-                batch=verdict.batch,
-                decision=stored.decision,
-            )
+            what = f"batch {verdict.batch} is already decided: {stored.decision} ({stored.why})"
+            where = self.uri(self.key("verdicts", verdict.batch))
+            then = (Status(self.pipeline), " shows where the pipeline stands")
+            raise Conflict.of(Kind.BATCH_DECIDED, what, where, then, batch=verdict.batch, decision=stored.decision)
         return stored
 
     def put_commit(self, commit: Commit) -> Commit:
@@ -194,14 +190,10 @@ class Ledger:
             self._check_parent(child, before)
             decided = self._decided(before)
             if decided is None:
-                raise Refused.of(
-                    Kind.DOCUMENT_MISSING,
-                    f"batch {child.batch} is planned, but batch {before.batch} is undecided",
-                    self.uri(self.key("verdicts", before.batch)),
-                    "restore the verdict from a backup",
-                    batch=child.batch,
-                    undecided=before.batch,
-                )
+                what = f"batch {child.batch} is planned, but batch {before.batch} is undecided"
+                where = self.uri(self.key("verdicts", before.batch))
+                then = "restore the verdict from a backup"
+                raise Refused.of(Kind.DOCUMENT_MISSING, what, where, then, batch=child.batch, undecided=before.batch)
             published, child = (before if _says_publish(decided) else None), before
         return Standing(plan, verdict, self.commit(newest), published)
 
@@ -263,27 +255,20 @@ class Ledger:
             raise Refused.of(Kind.DOCUMENT_MISSING, what, self.uri(self.key("plans", batch)), then, batch=batch)
         names = {self.pipeline, self.original.pipeline} if self.original else {self.pipeline}
         if plan.pipeline not in names or plan.batch != batch:
-            raise Refused.of(
-                Kind.DOCUMENTS_DISAGREE,
-                f"this is the plan of batch {plan.batch} of {plan.pipeline!r}",
-                self.uri(self.key("plans", batch)),
-                "restore the right one from a backup",
-                batch=plan.batch,
-                pipeline=plan.pipeline,
-            )
+            what = f"this is the plan of batch {plan.batch} of {plan.pipeline!r}"
+            where = self.uri(self.key("plans", batch))
+            then = "restore the right one from a backup"
+            raise Refused.of(Kind.DOCUMENTS_DISAGREE, what, where, then, batch=plan.batch, pipeline=plan.pipeline)
         return plan
 
     def _decided(self, plan: Plan) -> Verdict | None:
         verdict = self.verdict(plan.batch)
         if verdict is not None and verdict.plan != digest(plan):
+            what = f"the verdict is on plan {verdict.plan}, but batch {plan.batch} is {digest(plan)}"
+            where = self.uri(self.key("verdicts", plan.batch))
+            then = "restore plan and verdict from a backup"
             raise Refused.of(
-                Kind.DOCUMENTS_DISAGREE,
-                f"the verdict is on plan {verdict.plan}, but batch {plan.batch} is {digest(plan)}",
-                self.uri(self.key("verdicts", plan.batch)),
-                "restore plan and verdict from a backup",
-                batch=plan.batch,
-                plan=digest(plan),
-                found=verdict.plan,
+                Kind.DOCUMENTS_DISAGREE, what, where, then, batch=plan.batch, plan=digest(plan), found=verdict.plan
             )
         return verdict
 

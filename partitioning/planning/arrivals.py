@@ -129,14 +129,10 @@ def _offsets(
 ) -> Iterator[Finding]:
     read = ends.stream(stream.name)
     if discovered.end < committed and _is_behind_its_broker(stream, read):
-        yield Finding.of(
-            Kind.STREAM_RESET,
-            f"its files end at {discovered.end}, but it was read from its broker up to {committed}",
-            f"{StreamPartition(stream.name, discovered.partition)} in {stream.source}",
-            "wait until all that is landed too, or read the stream from its broker until then",
-            end=discovered.end,
-            committed=committed,
-        )
+        what = f"its files end at {discovered.end}, but it was read from its broker up to {committed}"
+        where = f"{StreamPartition(stream.name, discovered.partition)} in {stream.source}"
+        then = "wait until all that is landed too, or read the stream from its broker until then"
+        yield Finding.of(Kind.STREAM_RESET, what, where, then, end=discovered.end, committed=committed)
         return
     if discovered.end < committed:
         yield Finding.of(
@@ -156,15 +152,13 @@ def _offsets(
         hole = OffsetRange(StreamPartition(stream.name, discovered.partition), committed, unread)
         behind = [file for file in discovered.files if file.start == unread]
         if explained(stream, hole, accepted, behind) is Explained.NOBODY:
-            yield Finding.of(
-                Kind.STREAM_LOST,
+            what = (
                 f"offsets start at {unread}, but only those before {committed} are committed: "
-                f"[{committed},{unread}) is lost",
-                f"{hole.partition} in {stream.source}",
-                _make_good(stream, hole),
-                unread=unread,
-                committed=committed,
+                f"[{committed},{unread}) is lost"
             )
+            where = f"{hole.partition} in {stream.source}"
+            then = _make_good(stream, hole)
+            yield Finding.of(Kind.STREAM_LOST, what, where, then, unread=unread, committed=committed)
 
 
 def _expired(ends: Ends, stream: Stream, discovered: DiscoveredPartition) -> OffsetRange | None:
@@ -181,15 +175,12 @@ def _expired(ends: Ends, stream: Stream, discovered: DiscoveredPartition) -> Off
 
 def _not_all_there(stream: Stream, gone: OffsetRange | None, accepted: Sequence[OffsetRange]) -> Iterator[Finding]:
     if gone is not None and not any(covers(loss, gone) for loss in accepted):
-        yield Finding.of(
-            Kind.STREAM_LOST,
+        what = (
             f"an earlier batch read the table from offset {gone.start:,} on, and its records before {gone.end:,} are "
-            "gone: the latest of their keys would be missing",
-            f"{gone.partition} in {stream.source}",
-            _make_good(stream, gone),
-            beginning=gone.end,
-            read=gone.start,
+            "gone: the latest of their keys would be missing"
         )
+        where = f"{gone.partition} in {stream.source}"
+        yield Finding.of(Kind.STREAM_LOST, what, where, _make_good(stream, gone), beginning=gone.end, read=gone.start)
 
 
 def _is_behind_its_broker(stream: Stream, read: StreamProgress | None) -> bool:

@@ -223,18 +223,16 @@ def _not_kept_any_more(
             continue
         for partition in stream.partitions:
             if partition.beginning > 0:
-                yield Finding.of(
-                    Kind.STATE_BEGINS,
+                what = (
                     f"the table is not kept any more, and its records before offset {partition.beginning:,} are in no "
-                    "file: the latest of their keys would be lost",
-                    f"{stream.name}-{partition.partition}",
-                    (
-                        "declare it with kept=True again, or ask by name for what the files have: ",
-                        PlanAsking(pipeline, begin_anew=step),
-                    ),
-                    step=step,
-                    beginning=partition.beginning,
+                    "file: the latest of their keys would be lost"
                 )
+                where = f"{stream.name}-{partition.partition}"
+                then = (
+                    "declare it with kept=True again, or ask by name for what the files have: ",
+                    PlanAsking(pipeline, begin_anew=step),
+                )
+                yield Finding.of(Kind.STATE_BEGINS, what, where, then, step=step, beginning=partition.beginning)
 
 
 def _comes(graph: Graph, name: str, step: str) -> bool:

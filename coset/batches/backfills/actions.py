@@ -260,14 +260,10 @@ def comparison(store: Store, backfill: Backfill, docs: Path | None = None) -> Co
         put_comparison(site := Site(docs, store), found, blockers(store, backfill, found), back)
         note_backfill(site, backfill.pipeline, backfill.number, f"{backfill}, compared: {found}; not swapped in")
     if not found.same and not found.changes and not found.may_differ and not found.repairs:
-        raise CosetError.of(
-            Kind.BACKFILL_UNEQUAL,
-            f"the pipeline is the same, but its rows are not: {found}",
-            f"{store.root}/{comparison_key(backfill)}",
-            "report it: another scheme must not change a result, unless sums of floats depend on their order",
-            backfill=backfill.name,
-            found=found,
-        )
+        what = f"the pipeline is the same, but its rows are not: {found}"
+        where = f"{store.root}/{comparison_key(backfill)}"
+        then = "report it: another scheme must not change a result, unless sums of floats depend on their order"
+        raise CosetError.of(Kind.BACKFILL_UNEQUAL, what, where, then, backfill=backfill.name, found=found)
     return found
 
 

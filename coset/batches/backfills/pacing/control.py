@@ -57,14 +57,8 @@ def check_may_run(store: Store, backfill: Backfill) -> None:
     if pause := paused(store, backfill):
         what = f"{pause.who} paused it at {pause.at}: {pause.why or 'no reason was given'}"
         then = ("resume it: ", Resume(backfill.pipeline, backfill.number))
-        raise Refused.of(
-            Kind.BACKFILL_HELD,
-            what,
-            f"backfill {backfill.number} of {backfill.pipeline}",
-            then,
-            who=pause.who,
-            at=pause.at,
-        )
+        where = f"backfill {backfill.number} of {backfill.pipeline}"
+        raise Refused.of(Kind.BACKFILL_HELD, what, where, then, who=pause.who, at=pause.at)
 
 
 def _key(backfill: Backfill) -> str:
