@@ -9,7 +9,6 @@ from __future__ import annotations
 import getpass
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 
 from msgspec import UNSET
@@ -28,6 +27,7 @@ from partitioning.model.read_ends import NOTHING, End, Ends, Forgetting, Forgott
 from partitioning.packed_rows import PackedRows
 from partitioning.sections import many
 from partitioning.values import replace
+from spark_jobs.engine.occasions import clock_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def forget(ledger: Ledger, stream: str, partition: int | None, what: What, why: 
         raise Refused.of(Kind.BATCH_OPEN, what_is, f"pipeline {pipeline!r}", then, batch=standing.plan.batch)
     known = known_after(ledger, standing.published).ends
     forgotten, number = _named(known, stream, partition, what), sum(1 for _ in forgettings(ledger))
-    made = Forgetting(pipeline, number, known.batch, forgotten, getpass.getuser(), why, _now())
+    made = Forgetting(pipeline, number, known.batch, forgotten, getpass.getuser(), why, clock_time())
     key = _key(pipeline, number)
     stored = decode(Forgetting, ledger.store.put_new(key, encode(made)), ledger.uri(key))
     if stored != made or ledger.standing() != standing:
@@ -138,7 +138,3 @@ def _by_files(read: StreamProgress, by_batch: Mapping[int, Ends]) -> StreamProgr
 
 def _key(pipeline: str, number: int) -> str:
     return f"{pipeline}/forgets/{number}.json"
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import chain
 
 from coset.batches.attempt import Attempt
@@ -35,6 +34,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.stage_inputs import StateInput
 from partitioning.sections import many
 from partitioning.values import Value, replace
+from spark_jobs.engine.occasions import clock_time
 
 _CHUNK = 4 << 20
 # These requests have this in the place of settings, because they plan nothing.
@@ -98,7 +98,7 @@ def restore(pipeline: str, store: Store, runner: Runner, show: Show) -> tuple[Ar
         request = _request(store, pipeline, left)
         _run_again(store, request, plans[left], files, runner, show)
         why = f"{many(len(files), 'object')} of state {'was' if len(files) == 1 else 'were'} made again"
-        swaps.cancel(store, request, who=request.who, why=why, at=_now())
+        swaps.cancel(store, request, who=request.who, why=why, at=clock_time())
     return tuple(chain.from_iterable(found.values()))
 
 
@@ -139,7 +139,7 @@ def _request(store: Store, pipeline: str, left: Left) -> Backfill:
     for request in known:
         if (request.settings, request.why) == (_AS_PLANNED, why) and request.number not in over:
             return request
-    asked = Backfill(pipeline, len(known), (left.batch,), _AS_PLANNED, getpass.getuser(), why, _now())
+    asked = Backfill(pipeline, len(known), (left.batch,), _AS_PLANNED, getpass.getuser(), why, clock_time())
     return put(store, asked)
 
 
@@ -187,7 +187,3 @@ def _put_back(ledger: Ledger, made: Artefact, lost: Artefact) -> None:
     if not _is_there(ledger.store, lost):
         what = "the object is restored, but the store gives it another size or etag"
         raise Refused.of(Kind.STATE_GONE, what, target, _OTHERWISE, file=lost.path)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

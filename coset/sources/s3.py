@@ -92,9 +92,7 @@ def is_denied(error: Exception) -> bool:
     return _DENIED.search(_text(error)) is not None
 
 
-def store_error(
-    error: Exception, what: str, where: str, then: Then, *, kind: Kind = Kind.FILE_UNREADABLE
-) -> CosetError:
+def store_error(error: Exception, what: str, where: str, then: Then) -> CosetError:
     """An error of PyArrow or delta-rs as Coset's: Unreachable if it may pass. `then` is the next step if it stays."""
     said = f"{what}: {_text(error)[:500]}"
     if may_pass(error):
@@ -103,8 +101,9 @@ def store_error(
         then = "free its disk, then run the same command again"
         return Unreachable.of(Kind.STORE_UNREACHABLE, said, where, then, asked=what, at=where)
     if is_denied(error):
-        then, kind = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy", Kind.STORE_DENIED
-    return Refused.of(kind, said, where, then, asked=what, at=where)
+        then = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy"
+        return Refused.of(Kind.STORE_DENIED, said, where, then, asked=what, at=where)
+    return Refused.of(Kind.FILE_UNREADABLE, said, where, then, asked=what, at=where)
 
 
 def _text(error: Exception) -> str:

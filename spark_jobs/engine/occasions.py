@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from datetime import UTC, datetime
 
 import psutil
 
@@ -17,6 +18,11 @@ _AIRFLOW_RUN = "AIRFLOW_CTX_DAG_RUN_ID"
 def now() -> int:
     """Milliseconds since 1970, in UTC."""
     return time.time_ns() // 1_000_000
+
+
+def clock_time() -> str:
+    """The time in UTC, to the second, as documents say when somebody asked."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def occasion(began: int) -> Occasion:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import getpass
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from msgspec import UNSET
@@ -56,6 +55,7 @@ from partitioning.model.backfill import Backfill, Comparison, SwapKind, Swapped,
 from partitioning.model.plan import Plan
 from partitioning.model.stage_inputs import StateInput
 from partitioning.values import replace
+from spark_jobs.engine.occasions import clock_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +168,9 @@ def begin(pipeline: Pipeline, store: Store, asked: Asked, who: str = "") -> Back
         len(known),
         batches,
         to_toml(asked.settings),
-        who=who or _who(),
+        who=who or getpass.getuser(),
         why=asked.why,
-        at=_now(),
+        at=clock_time(),
         repaired=asked.repaired or UNSET,
     )
     stored = put(store, request)
@@ -302,25 +302,26 @@ def swap(
             ("look at it again: ", Backfills(backfill.pipeline, backfill.number)),
             approved=approved,
         )
-    swapped = turn(store, backfill, found, SwapKind.SWAP, who=who or _who(), why=why, at=_now())
+    swapped = turn(store, backfill, found, SwapKind.SWAP, who=who or getpass.getuser(), why=why, at=clock_time())
     return _turned(store, backfill, found, swapped, docs)
 
 
 def undo(store: Store, backfill: Backfill, why: str, who: str = "", *, docs: Path | None = None) -> Swapped:
     """Let readers see the earlier rows again. Raises as `swaps.turn`."""
     found = _compared(store, backfill)
-    swapped = turn(store, backfill, found, SwapKind.UNDO, who=who or _who(), why=why, at=_now())
+    swapped = turn(store, backfill, found, SwapKind.UNDO, who=who or getpass.getuser(), why=why, at=clock_time())
     return _turned(store, backfill, found, swapped, docs)
 
 
 def pause(store: Store, backfill: Backfill, why: str) -> None:
     """Start no task group of a backfill until it is resumed. Raises Refused if it is cancelled."""
-    control.pause(store, backfill, who=_who(), why=why, at=_now())
+    control.pause(store, backfill, who=getpass.getuser(), why=why, at=clock_time())
 
 
 def cancel(pipeline: Pipeline, store: Store, backfill: Backfill, why: str, docs: Path | None = None) -> LeftOver:
     """End a backfill for good, remove its files, and return them. Its documents stay. Raises as `swaps.cancel`."""
-    over, site = swaps.cancel(store, backfill, who=_who(), why=why, at=_now()), Site.shown(docs, store, pipeline.name)
+    over = swaps.cancel(store, backfill, who=getpass.getuser(), why=why, at=clock_time())
+    site = Site.shown(docs, store, pipeline.name)
     if found := compared(store, backfill):
         put_page(site, found, decided=over)
     note_backfill(site, backfill.pipeline, backfill.number, None)
@@ -343,11 +344,3 @@ def _compared(store: Store, backfill: Backfill) -> Comparison:
         then = (Run(backfill.name), " goes on where it stopped")
         raise Refused.of(Kind.BACKFILL_UNREADY, f"{backfill} is not compared yet", where, then, backfill=backfill)
     return found
-
-
-def _who() -> str:
-    return getpass.getuser()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 from deltalake import DeltaTable
 
@@ -25,6 +24,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import pipeline_of
 from partitioning.model.tables_at import TABLES, TablesAt, key_of, usual
+from spark_jobs.engine.occasions import clock_time
 from spark_jobs.tables.table_schema import folder
 
 # The variable with the address of the tables, which `tables` in coset.toml gives.
@@ -92,7 +92,7 @@ def _put(store: SplitStore, address: str, why: str) -> SplitStore:
         if theirs != mine:
             what, then = f"{address} has the tables of another store", "name an address that only this store has"
             raise Refused.of(Kind.TABLE_PLACE, what, store.root, then, tables=store.tables, asked=address)
-    number, at = _moves(store), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S+00:00}"
+    number, at = _moves(store), clock_time()
     ours = TablesAt(number, address, getpass.getuser(), why, at)
     stored = decode(TablesAt, store.put_new(key_of(number), encode(ours)), store.uri(key_of(number)))
     placed = store_at(store.root)

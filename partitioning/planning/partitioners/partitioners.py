@@ -188,7 +188,7 @@ class ApexKeys(Value, frozen=True):
     tasks: int
 
     def __post_init__(self) -> None:
-        _check_count("tasks", self.tasks)
+        _check_tasks(self.tasks)
 
     def define(self, current: tuple[Share, ...], context: PartitioningContext) -> Sequence[Share]:
         keys = 1 << (self.tasks - 1).bit_length()
@@ -212,7 +212,7 @@ class Even(Value, frozen=True):
     tasks: int
 
     def __post_init__(self) -> None:
-        _check_count("tasks", self.tasks)
+        _check_tasks(self.tasks)
 
     def define(self, current: tuple[Share, ...], context: PartitioningContext) -> Sequence[Share]:
         cosets = context.cosets
@@ -249,8 +249,8 @@ def apex_hash(key: str) -> int:
     return java_hash(key) & 0x7FFFFFFF
 
 
-def _check_count(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        what, then = f"{value!r} {name}", f"give {name} as 1 or more"
-        raise Refused.of(Kind.PARTITIONER, what, "the partitioner's arguments", then, value=value, name=name)
-    TASKS.check(value, f"the partitioner's {name}")
+def _check_tasks(tasks: object) -> None:
+    if not isinstance(tasks, int) or isinstance(tasks, bool) or tasks < 1:
+        what, then = f"{tasks!r} tasks", "give tasks as 1 or more"
+        raise Refused.of(Kind.PARTITIONER, what, "the partitioner's arguments", then, value=tasks, name="tasks")
+    TASKS.check(tasks, "the partitioner's tasks")
