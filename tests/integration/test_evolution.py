@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from partitioning.model.streams import Column
 from tests.batches import rows
 from tests.landed import land_file
 from tests.running import run_and_publish
+
+MIDNIGHT = datetime(2026, 1, 2)  # noqa: DTZ001
 
 
 def views(store: Store, select: str = "n", **declared: Any) -> Pipeline:
@@ -136,8 +138,12 @@ def test_a_value_that_cannot_be_cast_is_refused_with_its_file(store: Store, tmp_
 @pytest.mark.parametrize(
     ("column", "kind", "said"),
     [
-        (pa.array([datetime(2026, 1, 2), datetime(2026, 1, 2, 23, 59)]), "DATE", "2026-01-02 23:59:00.*time of day"),
-        (pa.array([{"A": 1, "b": 2}] * 2), "STRUCT(a BIGINT, b BIGINT)", "it has 'A', which is not in the type, and lacks 'a'"),
+        (pa.array([MIDNIGHT, MIDNIGHT + timedelta(hours=23, minutes=59)]), "DATE", "2026-01-02 23:59:00.*time of day"),
+        (
+            pa.array([{"A": 1, "b": 2}] * 2),
+            "STRUCT(a BIGINT, b BIGINT)",
+            "it has 'A', which is not in the type, and lacks 'a'",
+        ),
         (pa.array([[{"x": 1}]] * 2), "STRUCT(a BIGINT)[]", "it has 'x', which is not in the type, and lacks 'a'"),
     ],
 )
