@@ -23,13 +23,7 @@ from expectations.coverage import (
     ExpectSetAsideRecordsToBeKept,
 )
 from expectations.production import ExpectKeysToBeMigratedOnce, ExpectRowsToBeWrittenAsTheyWereMade
-from expectations.ready_made import (
-    ExpectFewNulls,
-    ExpectFresh,
-    ExpectKeysAsUsual,
-    ExpectNeverFalls,
-    ExpectRowsAsUsual,
-)
+from expectations.ready_made import ExpectFewNulls, ExpectFresh, ExpectKeysAsUsual, ExpectNeverFalls, ExpectRowsAsUsual
 from expectations.table_rows import ExpectTablesToKeepTheirRows
 from expectations.watermarks import ExpectWatermarksToFollow, ExpectWhatIsOverToBeGivenOnce
 

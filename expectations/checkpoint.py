@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-from great_expectations.core.expectation_validation_result import (
-    ExpectationSuiteValidationResult,
-)
+from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
 from msgspec import to_builtins
 
 from coset.reports.site import Site

@@ -121,11 +121,7 @@ def _about(question: Question, result: ExpectationValidationResult, violations: 
         broken = violations[violations["violation"].isin(kind.violations)].drop(columns="sentence")
         unexpected += [" ".join(map(str, row)) for row in broken.itertuples(index=False)]
     return about(
-        **values,
-        unexpected=unexpected,
-        table=question.title,
-        expectation=_type(result),
-        column=_column(result),
+        **values, unexpected=unexpected, table=question.title, expectation=_type(result), column=_column(result)
     )
 
 

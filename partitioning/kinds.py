@@ -101,11 +101,7 @@ class Kind(StrEnum):
 
     # The store.
     STORE_UNNAMED = "store.unnamed", "No store is named.", "Give `--store`, or set COSET_STORE."
-    STORE_ADDRESS = (
-        "store.address",
-        "An address names no bucket and no folder that can be used.",
-        "Correct it.",
-    )
+    STORE_ADDRESS = ("store.address", "An address names no bucket and no folder that can be used.", "Correct it.")
     STORE_ELSEWHERE = (
         "store.elsewhere",
         "A folder of one machine is named, and tasks run on others.",

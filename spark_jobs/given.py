@@ -39,10 +39,7 @@ class Given(Value, frozen=True):
         """The file's rows, or some columns by number. Raises Refused if the file is not the one that the task wrote."""
         options = pa.ipc.IpcReadOptions(included_fields=columns)
         then = (AGAIN, ": it runs the group again")
-        with (
-            reaching("the file cannot be read", self.uri, then),
-            Files().open(self.uri) as file,
-        ):
+        with reaching("the file cannot be read", self.uri, then), Files().open(self.uri) as file:
             if version(self.uri, file) != (self.file.size, self.file.etag):
                 what = "the file has changed since the task wrote it"
                 raise Refused.of(Kind.TASK_FILES, what, self.uri, then, file=self.uri)
@@ -56,10 +53,7 @@ class Given(Value, frozen=True):
 
     def schema(self) -> pa.Schema:
         """The file's own schema."""
-        with (
-            reaching("the file cannot be read", self.uri, AGAIN),
-            Files().open(self.uri) as file,
-        ):
+        with reaching("the file cannot be read", self.uri, AGAIN), Files().open(self.uri) as file:
             return pa.ipc.open_stream(file).schema
 
 

@@ -42,10 +42,7 @@ MEMORY = "1GB"
 
 # The store's clients retry for some seconds of their own. What a failed try wrote is swept later.
 _PATIENT = Retrying(
-    retry=retry_if_exception_type(Unreachable),
-    stop=stop_after_attempt(2),
-    wait=wait_random(1, 5),
-    reraise=True,
+    retry=retry_if_exception_type(Unreachable), stop=stop_after_attempt(2), wait=wait_random(1, 5), reraise=True
 )
 
 # Spark's own share of a task's cost is that of reading so many records. Orders for fewer are sent with others.

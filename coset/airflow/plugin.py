@@ -18,12 +18,7 @@ class CosetPlugin(AirflowPlugin):
     name = "coset"
     external_views = [  # noqa: RUF012 - Airflow declares a list
         {"name": "Coset", "href": f"{_PAGES}/", "destination": "nav", "category": "browse", "url_route": MENU},
-        {
-            "name": NAME,
-            "href": f"{_PAGES}/dags/{{DAG_ID}}/index.html",
-            "destination": "dag",
-            "url_route": DAG_TAB,
-        },
+        {"name": NAME, "href": f"{_PAGES}/dags/{{DAG_ID}}/index.html", "destination": "dag", "url_route": DAG_TAB},
         {
             "name": NAME,
             "href": f"{_PAGES}/dags/{{DAG_ID}}/run?run_id={{RUN_ID}}",

@@ -116,11 +116,7 @@ def _runs(runs: Iterable[StateRun]) -> list[tuple[int, str]]:
 
 @contextmanager
 def rows_kept(
-    ledger: Ledger,
-    state: KeptState,
-    key: str | None = None,
-    limit: int | None = None,
-    private: Collection[str] = (),
+    ledger: Ledger, state: KeptState, key: str | None = None, limit: int | None = None, private: Collection[str] = ()
 ) -> Iterator[pa.RecordBatchReader]:
     """The rows of a step's state, ordered by its columns. `key` selects a key, written as in audit tables.
     Values of `private` columns are masked.

@@ -283,8 +283,7 @@ def _differing(plan: Plan, asked: Settings) -> list[str]:
     tasks = Counter(stage.wave for stage in plan.stages for _ in stage.tasks)
     groups = Counter(group.wave for group in plan.groups)
     longest = max(
-        (part.records for stream in plan.streams if not stream.declared.table for part in stream.partitions),
-        default=0,
+        (part.records for stream in plan.streams if not stream.declared.table for part in stream.partitions), default=0
     )
     differs = {
         "scheme": any(wanted != stage.scheme for stage, wanted in _given(plan, asked.schemes, asked.scheme)),

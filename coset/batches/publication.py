@@ -210,10 +210,7 @@ def _differs(ledger: Ledger, file: Artefact, listed: Collection[Entry] = ()) -> 
 def _content(ledger: Ledger, file: Artefact) -> str:
     """The digest of a file's content in the store."""
     content, uri = sha256(), ledger.uri(file.path)
-    with (
-        reaching("the file cannot be read", uri, _RESTORE),
-        Files().stream(uri) as stream,
-    ):
+    with reaching("the file cannot be read", uri, _RESTORE), Files().stream(uri) as stream:
         while chunk := stream.read(_CHUNK):
             content.update(chunk)
     return f"sha256:{content.hexdigest()}"

@@ -11,11 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-_BYTES = {
-    pa.string(): pa.binary(),
-    pa.large_string(): pa.large_binary(),
-    pa.string_view(): pa.binary_view(),
-}
+_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 
 
 def not_utf8(column: pa.Array) -> Iterator[int]:

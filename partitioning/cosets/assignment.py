@@ -130,10 +130,7 @@ def assign_whole(readings: Sequence[Reading], cosets: int, elsewhere: Collection
 
 
 def assign_owned(
-    readings: Sequence[Reading],
-    cosets: int,
-    owners: Sequence[tuple[int, ...]],
-    elsewhere: Collection[str] = (),
+    readings: Sequence[Reading], cosets: int, owners: Sequence[tuple[int, ...]], elsewhere: Collection[str] = ()
 ) -> tuple[Task, ...]:
     """Tasks that own the residues `owners`, one tuple for each task, modulo `cosets`: the coset rule.
 

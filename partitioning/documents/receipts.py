@@ -12,15 +12,7 @@ from partitioning.documents.state_files import states_left
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.leaving import (
-    Left,
-    LeftPartition,
-    given_to,
-    leavings,
-    left_by,
-    partitions_of,
-    writers_of,
-)
+from partitioning.model.leaving import Left, LeftPartition, given_to, leavings, left_by, partitions_of, writers_of
 from partitioning.model.plan import Plan, TaskGroup
 from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.receipt import Receipt, TaskReceipt

@@ -95,9 +95,7 @@ def effort_of(plan: Plan, receipts: Collection[Receipt]) -> Effort | None:
     cpu = [task.cpu_milliseconds for receipt in receipts for task in receipt.tasks]
     known = [each for each in cpu if each is not None]
     return Effort(
-        min(each.began for each in ran),
-        max(each.ended for each in ran),
-        sum(known) if len(known) == len(cpu) else None,
+        min(each.began for each in ran), max(each.ended for each in ran), sum(known) if len(known) == len(cpu) else None
     )
 
 

@@ -14,10 +14,7 @@ from partitioning.values import replace
 
 
 def watermarks(
-    streams: Sequence[PlannedStream],
-    published: Plan | None,
-    counted: Sequence[LatestTimes],
-    as_of: int | None,
+    streams: Sequence[PlannedStream], published: Plan | None, counted: Sequence[LatestTimes], as_of: int | None
 ) -> tuple[Watermark, ...]:
     """The watermarks of a batch that reads these streams and is planned at this minute.
 

@@ -177,10 +177,7 @@ def _versions(relations: Relations, joined: Step, side: Step, other: Step) -> Gi
     given = f"SELECT * FROM {quote(joined.name)} WHERE {quote(ALONE)} IS NULL"
     since = "NULL" if passed is None or passed.before is None else passed.before - (side.state.waits or 0)
     late = f"SELECT * FROM {quote(other.name)} AS own WHERE own.{quote(NEW)} AND own.{quote(TIME.name)} < {since}"
-    return GivenVersions(
-        _keyed(relations, given, joined.key, where),
-        _keyed(relations, late, other.key, where).rows,
-    )
+    return GivenVersions(_keyed(relations, given, joined.key, where), _keyed(relations, late, other.key, where).rows)
 
 
 def _met(side: Step, other: Step) -> str:

@@ -181,14 +181,7 @@ def _intakes(
     return intakes
 
 
-def _run(
-    order: Order,
-    intakes: Sequence[Intake],
-    files: Files,
-    memory: str,
-    temp: Path,
-    watch: Stopwatch,
-) -> Ran:
+def _run(order: Order, intakes: Sequence[Intake], files: Files, memory: str, temp: Path, watch: Stopwatch) -> Ran:
     writers, tally = Writers.of(order, files), Tally()
     with connect(memory) as connection:
         steps = Steps(connection, order, intakes, temp)

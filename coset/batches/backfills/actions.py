@@ -19,15 +19,7 @@ from coset.batches.backfills.pacing.control import check_may_run, check_not_canc
 from coset.batches.backfills.planned_again import planned_again
 from coset.batches.backfills.request import backfills, comparison_key, published_batches, put
 from coset.batches.backfills.swap import swaps
-from coset.batches.backfills.swap.swaps import (
-    blockers,
-    cancelled,
-    finish,
-    in_force,
-    in_place,
-    taken_back,
-    turn,
-)
+from coset.batches.backfills.swap.swaps import blockers, cancelled, finish, in_force, in_place, taken_back, turn
 from coset.batches.interpreter import Show, run_batch
 from coset.batches.pace import Pace
 from coset.batches.ref import BatchRef

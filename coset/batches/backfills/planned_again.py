@@ -139,10 +139,7 @@ def _goes_on_from(ledger: Ledger, batch: int) -> tuple[Ledger, Plan | None]:
 def _anew(plan: Plan) -> Plan:
     """The plan, writing all rows of its upserted tables."""
     stages = (
-        replace(
-            stage,
-            writes=tuple(replace(write, anew=write.declared.mode is Mode.UPSERT) for write in stage.writes),
-        )
+        replace(stage, writes=tuple(replace(write, anew=write.declared.mode is Mode.UPSERT) for write in stage.writes))
         for stage in plan.stages
     )
     return replace(plan, stages=tuple(stages))

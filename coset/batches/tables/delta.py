@@ -125,12 +125,7 @@ def version_of(store: Store, plan: Plan, write: PlannedWrite, owner: Owner, logs
 
 
 def commit(
-    store: Store,
-    plan: Plan,
-    write: PlannedWrite,
-    files: Sequence[Artefact],
-    owner: Owner,
-    logs: Logs | None = None,
+    store: Store, plan: Plan, write: PlannedWrite, files: Sequence[Artefact], owner: Owner, logs: Logs | None = None
 ) -> int:
     """Add a batch's files to a table in one Delta commit, and return its version. A batch without files is committed
     too.

@@ -112,9 +112,6 @@ def _wrote(table: DeltaTable, name: str, owner: Owner) -> set[str]:
 
 
 def _refused(table: DeltaTable, what: str, name: str, before: str | None, owner: Owner) -> Refused:
-    then = (
-        "write to a table of another name; or, to have it handed over, ",
-        HandOver(name, before, owner.pipeline),
-    )
+    then = ("write to a table of another name; or, to have it handed over, ", HandOver(name, before, owner.pipeline))
     values = about(table=name, owner=before, pipeline=owner.pipeline)
     return Refused(Finding(Kind.TABLE_OWNER, what, table.table_uri.rstrip("/"), then, values))

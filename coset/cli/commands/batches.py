@@ -212,8 +212,7 @@ def schemes(
     pipeline: Named,
     store: StoreRoot = None,
     given: Annotated[
-        list[str] | None,
-        typer.Option("--scheme", metavar="[STAGE=]SCHEME", help="One more to compare. Repeatable."),
+        list[str] | None, typer.Option("--scheme", metavar="[STAGE=]SCHEME", help="One more to compare. Repeatable.")
     ] = None,
     target_bytes: Annotated[
         int, typer.Option("--target-bytes", help="The target size of a task, in bytes read.")

@@ -70,8 +70,7 @@ def hand_over(
     to: Annotated[str, typer.Option("--to", metavar="PIPELINE", help="The name of the new owner.")],
     why: Annotated[str, typer.Option("--why", help="The reason, kept in the table's log.")],
     before: Annotated[
-        str | None,
-        typer.Option("--from", metavar="PIPELINE", help="The current owner, if there is one."),
+        str | None, typer.Option("--from", metavar="PIPELINE", help="The current owner, if there is one.")
     ] = None,
     store: StoreRoot = None,
 ) -> Answer:
@@ -112,8 +111,7 @@ def forget(
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="A stream that the pipeline has read.")],
     partition: Annotated[int | None, typer.Option("--partition", min=0, help="Only this partition.")] = None,
     keep_offsets: Annotated[
-        bool,
-        typer.Option("--keep-offsets", help="Keep the position; forget only which files or topic were read."),
+        bool, typer.Option("--keep-offsets", help="Keep the position; forget only which files or topic were read.")
     ] = False,
     why: Annotated[str, typer.Option("--why", help="The reason, kept with the pipeline.")] = "",
     store: StoreRoot = None,

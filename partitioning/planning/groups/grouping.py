@@ -47,11 +47,7 @@ class Grouper(Protocol):
     """Puts tasks into groups: a pure function, named by its import path if it is a user's own."""
 
     def __call__(
-        self,
-        tasks: Sequence[SizedTask],
-        groups: Sequence[int],
-        before: Mapping[TaskRef, int],
-        locality: Locality,
+        self, tasks: Sequence[SizedTask], groups: Sequence[int], before: Mapping[TaskRef, int], locality: Locality
     ) -> Grouped:
         """Assign each of `tasks`, in the plan's order, to one of `groups`, so that no group is empty.
 

@@ -30,11 +30,7 @@ T = TypeVar("T")
 
 
 def with_cosets(
-    waves: Waves,
-    context: StageContext,
-    changed: Mapping[str, Changeover],
-    hot_keys: HotKeys,
-    findings: list[Finding],
+    waves: Waves, context: StageContext, changed: Mapping[str, Changeover], hot_keys: HotKeys, findings: list[Finding]
 ) -> tuple[StageDraft, ...]:
     """The drafts with their cosets. A stage may depend on the cosets of the stages before it.
 

@@ -130,10 +130,7 @@ def _split(
 
 
 def _with_tables(
-    drafts: Iterable[StageDraft],
-    graph: Graph,
-    results: Mapping[str, tuple[Column, ...]],
-    published: Plan | None,
+    drafts: Iterable[StageDraft], graph: Graph, results: Mapping[str, tuple[Column, ...]], published: Plan | None
 ) -> Iterator[StageDraft]:
     """The drafts with the tables that they write. A stream is written by the first stage that reads it."""
     tables: dict[str, list[PlannedWrite]] = {}

@@ -81,11 +81,7 @@ def _decided(ledger: Ledger, batch: int) -> tuple[Plan, Verdict]:
 
 
 def _check_read_alike(
-    before: Ledger,
-    now: Ledger,
-    old: tuple[Plan, Verdict],
-    new: tuple[Plan, Verdict],
-    repairs: Sequence[InputChange],
+    before: Ledger, now: Ledger, old: tuple[Plan, Verdict], new: tuple[Plan, Verdict], repairs: Sequence[InputChange]
 ) -> None:
     """Raise CosetError with each stream partition of which the backfill read other records than the first run. Records
     that repairs added are expected."""
