@@ -67,14 +67,15 @@ def caught_by(expectation: str) -> Callable[[Callable[P, Refusal]], Callable[P, 
     return made_a_test
 
 
-def ran(ref: BatchRef, docs: Path) -> Refusal:
+def ran(ref: BatchRef) -> Refusal:
     """Run a batch that was made wrong, and have it refused."""
     run_groups(ref)
-    return refusal(ref, docs)
+    return refusal(ref)
 
 
-def refusal(ref: BatchRef, docs: Path) -> Refusal:
-    """Audit and check a batch, which has to fail and to leave everything as it was before."""
+def refusal(ref: BatchRef, docs: Path | None = None) -> Refusal:
+    """Audit and check a batch, which has to fail and to leave everything as it was before. Without `docs` no page is
+    made."""
     ledger, plan = ref.load()
     attempt, before = ledger.attempt(plan.batch), held(ref)
     steps.audit(ref)

@@ -29,7 +29,7 @@ def run_groups(ref: BatchRef) -> None:
             runner.group(ref, group.group)
 
 
-def run_and_publish(ref: BatchRef, docs: Path | None, runner: Runner | None = None) -> None:
+def run_and_publish(ref: BatchRef, docs: Path | None = None, runner: Runner | None = None) -> None:
     """Do all that is to be done for a batch, by another runner if one is given. Raises what its steps raise.
 
     Without `docs` no page is made.

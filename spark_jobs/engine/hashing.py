@@ -38,9 +38,9 @@ def placement_hashes(keys: pa.Array, key_format: str, placement: str = MURMUR2) 
     The hash of a null key has no meaning. Raises Refused if keys of this type do not fit `key_format`, or if the
     placement does not hash that format.
     """
-    starts, data = _serialised(keys, key_format)
+    starts, data = _read_only(*_serialised(keys, key_format))
     if fields := json_fields(placement):
-        starts, data = json_objects(keys, starts, data, fields)
+        starts, data = _read_only(*json_objects(keys, starts, data, fields))
         placement = hash_of_bytes(HashName(placement))
     if placement == MURMUR2:
         return np.asarray(_murmur2_all(starts, data))
@@ -79,6 +79,12 @@ def _serialised(keys: pa.Array, key_format: str) -> tuple[np.ndarray, np.ndarray
     except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, ValueError) as error:
         what, then = f"keys of type {keys.type} are not {key_format} keys: {error}", "correct the key format"
         raise Refused.of(Kind.KEY, what, "key", then, type=keys.type, key_format=key_format) from error
+
+
+def _read_only(starts: np.ndarray, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same arrays, all read-only: functions are compiled anew for those that may be written to."""
+    starts.flags.writeable = data.flags.writeable = False
+    return starts, data
 
 
 def _fixed(keys: pa.Array, kind: pa.DataType, big_endian: str) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -68,13 +67,13 @@ def counted(ref: BatchRef) -> dict[str | None, int]:
     ],
 )
 def test_a_batch_of_records_by_the_old_and_by_the_new_count(
-    before: int, after: int, scheme: str, moves: bool, store: Store, tmp_path: Path
+    before: int, after: int, scheme: str, moves: bool, store: Store
 ) -> None:
     topic = Topic(store)
     old: list[str | None] = [None if n % 20 == 0 else f"key-{n % 37}" for n in range(200)]
     topic.send(old, before)
     first = planned(topic, store, before, "cogroup")
-    run_and_publish(first, tmp_path)
+    run_and_publish(first)
     assert counted(first) == Counter(old)
 
     # The producers go on by the old count, until they see the new one.
@@ -85,5 +84,5 @@ def test_a_batch_of_records_by_the_old_and_by_the_new_count(
     second = planned(topic, store, after, scheme)
     _, plan = second.load()
     assert bool(plan.exchanges) == moves
-    run_and_publish(second, tmp_path)
+    run_and_publish(second)
     assert counted(second) == Counter([*late, *new])

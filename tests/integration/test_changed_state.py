@@ -236,13 +236,11 @@ def test_all_rows_are_written_again_once_by_a_function(history: Changing) -> Non
         ("with_twice_under_another_key", "but not of the keys that"),
     ],
 )
-def test_a_migration_that_loses_a_key_is_not_published(
-    function: str, what: str, history: Changing, tmp_path: Path
-) -> None:
+def test_a_migration_that_loses_a_key_is_not_published(function: str, what: str, history: Changing) -> None:
     history.batch(tallied(), clicks(*range(12)))
     ref = history.planned(tallied(function), clicks(1), "tasks(1)")
     with pytest.raises(CosetError) as refused:
-        run_and_publish(ref, tmp_path)
+        run_and_publish(ref)
     (finding,) = refused.value.findings
     assert "A migration made one row of each row that was kept, under the same key" in str(finding)
     assert what.replace("row of", "11 rows of") in str(finding)

@@ -7,7 +7,6 @@ import random
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 
 import duckdb
 import pyarrow as pa
@@ -153,15 +152,13 @@ def counted(source: str, *, moved: bool) -> Pipeline:
     return pipeline
 
 
-def test_a_producers_minus_nought_is_refused_where_its_bytes_put_it_and_may_be_moved(
-    store: Store, tmp_path: Path
-) -> None:
+def test_a_producers_minus_nought_is_refused_where_its_bytes_put_it_and_may_be_moved(store: Store) -> None:
     source = f"{store.root}/topics"
     land_by_bytes(source)
     ref, _ = steps.plan(counted(source, moved=False), store.root)
     assert ref is not None
     with pytest.raises(Refused) as refused:
-        run_and_publish(ref, tmp_path)
+        run_and_publish(ref)
     told = "\n".join(finding.what for finding in refused.value.findings)
     assert "key '-0'" in told
     then = """declare the stream with hash='opaque' and go on from rekey('key', sql='"k" + 0', key_format='double')"""
@@ -169,7 +166,7 @@ def test_a_producers_minus_nought_is_refused_where_its_bytes_put_it_and_may_be_m
     abandon(Ledger(store, "signed"), "declared otherwise")
     ref, _ = steps.plan(counted(source, moved=True), store.root, Settings.parse(scheme="counts=tasks(4)"))
     assert ref is not None
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     counts = held(store, "counts")
     assert dict(zip(counts["key"].to_pylist(), counts["n"].to_pylist(), strict=True)) == {0.0: 3, 1.0: 1}
 

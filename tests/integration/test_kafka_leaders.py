@@ -274,9 +274,7 @@ def test_records_that_were_read_and_replaced_refuse_the_next_plan(
 
 
 @pytest.mark.long
-def test_records_that_are_replaced_once_they_are_planned_close_the_attempt(
-    brokers: Brokers, store: Store, tmp_path: Path
-) -> None:
+def test_records_that_are_replaced_once_they_are_planned_close_the_attempt(brokers: Brokers, store: Store) -> None:
     brokers.leave_one()
     brokers.write(0, 100)
     ref, _ = steps.plan(copied(brokers), store.root)
@@ -291,6 +289,6 @@ def test_records_that_are_replaced_once_they_are_planned_close_the_attempt(
     # What the error names: the records that are there now are planned, and published.
     _, again, sentence = steps.replan(copied(brokers), store.root, DEFAULTS, "records were lost")
     assert again is not None, sentence
-    run_and_publish(again, tmp_path)
+    run_and_publish(again)
     written = {(row[1], row[2]) for row in rows(store.root, "rows")}
     assert written == {(number, number) for number in range(4000)} | {(500 + more, 4000 + more) for more in range(300)}

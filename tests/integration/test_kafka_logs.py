@@ -262,13 +262,13 @@ def test_what_retention_takes_while_it_is_read_is_refused_by_the_task(
         run_groups(ref)
 
 
-def test_what_retention_takes_after_it_was_read_does_no_harm(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
+def test_what_retention_takes_after_it_was_read_does_no_harm(kafka: KafkaServer, store: Store) -> None:
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(["a"] * 10))
     ref = planned(store, counted(kafka, topic, 1))
     run_groups(ref)
     remove_before(kafka, topic, 0, 4)
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     assert counts(store) == {"a": 10}
 
 
@@ -306,7 +306,7 @@ def test_a_log_that_ends_before_what_is_committed_is_refused(kafka: KafkaServer,
 
 @pytest.mark.long
 def test_a_broker_that_is_restarted_in_the_middle_is_waited_for(
-    kafka: KafkaServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: KafkaServer, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_reader, "_RECORDS_AT_ONCE", 100)
     topic = new_topic(kafka, 1)
@@ -323,6 +323,6 @@ def test_a_broker_that_is_restarted_in_the_middle_is_waited_for(
             start_again(kafka)
 
     spoil_kernel(monkeypatch, restart)
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     assert len(batches) > 3
     assert counts(store) == dict.fromkeys(TAILS, 250)

@@ -46,7 +46,7 @@ FOUR = Settings(scheme=Scheme.parse("tasks(4)"))
 
 
 def test_a_task_that_loses_a_record_that_others_saw_is_refused(
-    kafka: KafkaServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: KafkaServer, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, readings = new_topic(kafka, 1), []
     produce(kafka, topic, views(TAILS))
@@ -58,7 +58,7 @@ def test_a_task_that_loses_a_record_that_others_saw_is_refused(
             seen.dispositions[0] = OUTSIDE
 
     spoil_kernel(monkeypatch, lose)
-    said = refusal(ran(store, counted(kafka, topic, 1), settings=FOUR), tmp_path)
+    said = refusal(ran(store, counted(kafka, topic, 1), settings=FOUR))
     assert f"{topic}-0@[0,40): a task read 39 of 40 records" in said.findings[0]
     assert "did not read the same offsets" in said.findings[0]
     # Where that task saw nothing, another look finds the record.
@@ -79,12 +79,12 @@ def skipping(patch: pytest.MonkeyPatch, *offsets: int) -> None:
 @caught_by(EMPTY)
 @pytest.mark.parametrize("scheme", ["tasks(1)", "tasks(4)"])
 def test_a_record_that_every_reader_passes_over_is_seen_by_another_look(
-    kafka: KafkaServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+    kafka: KafkaServer, store: Store, monkeypatch: pytest.MonkeyPatch, scheme: str
 ) -> Refusal:
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(TAILS))
     skipping(monkeypatch, 17)
-    said = refusal(ran(store, counted(kafka, topic, 1), settings=Settings.parse(scheme=scheme)), tmp_path)
+    said = refusal(ran(store, counted(kafka, topic, 1), settings=Settings.parse(scheme=scheme)))
     assert (
         f"{topic}-0: 1 file or record lies where readers found nothing, the first is offset 17 in " in said.findings[0]
     )
@@ -93,12 +93,12 @@ def test_a_record_that_every_reader_passes_over_is_seen_by_another_look(
 
 @caught_by(EMPTY)
 def test_the_first_and_the_last_records_that_are_passed_over_are_seen(
-    kafka: KafkaServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: KafkaServer, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(TAILS))
     skipping(monkeypatch, 0, 1, 38, 39)
-    said = refusal(ran(store, counted(kafka, topic, 1)), tmp_path)
+    said = refusal(ran(store, counted(kafka, topic, 1)))
     assert (
         f"{topic}-0: 2 files or records lie where readers found nothing, the first is offset 0 in " in said.findings[0]
     )
@@ -120,7 +120,7 @@ def test_what_transactions_leave_is_looked_into_and_nothing_is_found(
 
 @caught_by(COVERED)
 def test_a_record_that_no_task_takes_is_refused(
-    kafka: KafkaServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: KafkaServer, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(TAILS))
@@ -129,14 +129,14 @@ def test_a_record_that_no_task_takes_is_refused(
         seen.dispositions[np.array([key == "N7" for key in seen.keys.to_pylist()], np.bool_)] = LEFT
 
     spoil_kernel(monkeypatch, leave)
-    said = refusal(ran(store, counted(kafka, topic, 1), settings=FOUR), tmp_path)
+    said = refusal(ran(store, counted(kafka, topic, 1), settings=FOUR))
     assert "1 record of 40 not taken by any task" in said.findings[0]
     return said
 
 
 @caught_by(COVERED)
 def test_a_range_that_is_not_read_to_its_end_is_refused(
-    kafka: KafkaServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: KafkaServer, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(TAILS))
@@ -152,28 +152,28 @@ def test_a_range_that_is_not_read_to_its_end_is_refused(
     monkeypatch.setattr(KafkaReader, "batches", stopping)
     ref = ran(store, counted(kafka, topic, 1))
     assert [receipt.partitions[0].reached for receipt in task_receipts(ref)] == [20]
-    said = refusal(ref, tmp_path)
+    said = refusal(ref)
     assert "a task read 20 of 40 records" in said.findings[0]
     return said
 
 
 def test_a_producer_with_another_partitioner_is_refused_and_can_be_declared_as_the_refusal_says(
-    kafka: KafkaServer, store: Store, tmp_path: Path
+    kafka: KafkaServer, store: Store
 ) -> None:
     topic = new_topic(kafka, 4)
     produce(kafka, topic, views(TAILS), partitioner="consistent_random")
-    said = refusal(ran(store, counted(kafka, topic, 4)), tmp_path)
+    said = refusal(ran(store, counted(kafka, topic, 4)))
     assert IN_PLACE in said.failed
     assert any("where its producer did not put it" in finding for finding in said.findings)
     assert any('declare hash="crc32"' in step for step in said.next)
     _, again, _ = steps.replan(counted(kafka, topic, 4, hash="crc32"), store.root, Settings(), "it hashes by CRC32")
     assert again is not None
-    run_and_publish(again, tmp_path)
+    run_and_publish(again)
     assert len(rows(store.root, "counted")) == len(TAILS)
 
 
 def test_a_receipt_says_up_to_where_it_was_read_and_tasks_of_a_group_read_together(
-    kafka: KafkaServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: KafkaServer, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, readers = new_topic(kafka, 1), []
     with transactions(kafka, topic) as transaction:
@@ -190,7 +190,7 @@ def test_a_receipt_says_up_to_where_it_was_read_and_tasks_of_a_group_read_togeth
     assert [(one.read, one.end, one.reached) for one in seen] == [(40, 41, 41)] * 4
     assert len({one.held for one in seen}) == 1
     assert len(readers) == 1
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
 
 
 def test_tasks_that_share_a_partition_by_offsets_read_their_parts(

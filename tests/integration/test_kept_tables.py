@@ -6,7 +6,6 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -143,11 +142,11 @@ def test_what_is_new_is_read_and_all_planes_are_there(seed: int, store: Store) -
             fleet.expire()
 
 
-def test_the_proof_accepts_what_is_kept_and_says_how_much_was_read(store: Store, tmp_path: Path) -> None:
+def test_the_proof_accepts_what_is_kept_and_says_how_much_was_read(store: Store) -> None:
     fleet = Fleet(store)
     for planes in ({"N1": 10, "N2": 20}, {"N2": None, "N3": 30}):
         fleet.land(["N1", "N2", "N3"], planes)
-        run_and_publish(fleet.plan(), tmp_path)
+        run_and_publish(fleet.plan())
     fleet.check()
 
 

@@ -228,10 +228,10 @@ def run(store: Store, made: Pipeline) -> Plan:
     return ref.load()[1]
 
 
-def test_a_producer_of_the_other_hash_is_refused_and_its_hash_is_named(store: Store, tmp_path: Path) -> None:
+def test_a_producer_of_the_other_hash_is_refused_and_its_hash_is_named(store: Store) -> None:
     land(store, "sent", 8, ROWS, partial(as_jackson, names=KEY), {})
     wrong = ran(store, counted(store, hash="crc32"))
-    assert 'declare hash="murmur2"' in refusal(wrong, tmp_path).next[1]
+    assert 'declare hash="murmur2"' in refusal(wrong).next[1]
     right = run(store, counted(store))
     assert changes(wrong.load()[1], right)[:1] == (
         DeclarationChange("stream sent: hash", "crc32 of json(customer, n)", "murmur2 of json(customer, n)"),

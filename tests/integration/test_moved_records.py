@@ -115,12 +115,12 @@ PIPELINES: dict[str, tuple[Build, str]] = {
 
 
 @pytest.mark.parametrize(("name", "scheme"), in_turn(PIPELINES, ["tasks(3)", "cogroup", "elastic(2)"]))
-def test_the_table_is_as_duckdb_says(name: str, scheme: str, store: Store, tmp_path: Path) -> None:
+def test_the_table_is_as_duckdb_says(name: str, scheme: str, store: Store) -> None:
     build, sql = PIPELINES[name]
     pipeline = planned_over(store, build)
     ref, _ = steps.plan(pipeline, store.root, Settings.parse(scheme=scheme, groups=2))
     assert ref is not None
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     assert published(store) == direct(sql)
 
 

@@ -119,11 +119,11 @@ def nested(kind: str) -> pa.Array:
 
 
 @pytest.mark.parametrize("kind", ["plain", "dictionary", "list", "list of dictionary", "struct", "map"])
-def test_records_with_it_are_set_aside_whole_and_the_others_count(store: Store, tmp_path: Path, kind: str) -> None:
+def test_records_with_it_are_set_aside_whole_and_the_others_count(store: Store, kind: str) -> None:
     flow = orders(store, written().set_column(1, "x", nested(kind)), bad_records="set aside")
     flow.select("x, n", name="kept").write("kept")
     ref = ran(store, flow.pipeline)
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     good = [number for number, text in enumerate(TEXTS) if text in GOOD]
     assert sorted(row["n"] for row in rows(store, "kept")) == good
     found = aside(ref)
@@ -141,14 +141,14 @@ def aside(ref: BatchRef) -> list[dict[str, Any]]:
     return [dict(record) for record in set_aside_in(ledger, plan)]
 
 
-def test_keys_of_the_others_are_counted_each_for_itself(store: Store, tmp_path: Path) -> None:
-    run_and_publish(ran(store, by_both(orders(store, bad_records="set aside"))), tmp_path)
+def test_keys_of_the_others_are_counted_each_for_itself(store: Store) -> None:
+    run_and_publish(ran(store, by_both(orders(store, bad_records="set aside"))))
     wanted = Counter((text, y) for text, y in zip(TEXTS, "aabbccdd", strict=True) if text in GOOD)
     found = {(row["x"] and row["x"].encode(), row["y"]): row["n"] for row in rows(store)}
     assert found == wanted
 
 
-def test_what_one_stage_does_not_read_it_sets_aside_in_the_next_attempt(store: Store, tmp_path: Path) -> None:
+def test_what_one_stage_does_not_read_it_sets_aside_in_the_next_attempt(store: Store) -> None:
     flow = orders(store, bad_records="set aside")
     moved = flow.select("y, n", name="less").rekey("y", name="by_y").aggregate("count(*) AS n", name="counts")
     moved.write("counts")
@@ -156,15 +156,15 @@ def test_what_one_stage_does_not_read_it_sets_aside_in_the_next_attempt(store: S
     flow.join(back, 'o.x, "all".n', name="joined").write("joined")
     ref = ran(store, flow.pipeline)
     with pytest.raises(Refused, match="sets 2 records aside, another stage others"):
-        run_and_publish(ref, tmp_path)
-    run_and_publish(ref, tmp_path)
+        run_and_publish(ref)
+    run_and_publish(ref)
     assert sum(row["n"] for row in rows(store)) == len(GOOD)
     assert len(aside(ref)) == len(TEXTS) - len(GOOD)
 
 
-def test_nobody_is_told_what_private_text_is(store: Store, tmp_path: Path) -> None:
+def test_nobody_is_told_what_private_text_is(store: Store) -> None:
     ref = ran(store, by_both(orders(store, bad_records="set aside", private="x")))
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     assert {(each["raw"], each["why"]) for each in aside(ref)} == {(MASK.encode(), "it cannot be used as declared")}
 
 

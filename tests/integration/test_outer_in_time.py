@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,7 +36,7 @@ def test_the_same_records_give_the_same_pairs_wherever_batches_are_cut(
     assert outer.pairs() == pairs_of(arrived, how)
 
 
-def test_a_batch_without_a_record_gives_what_is_over_once_and_is_proved(store: Store, tmp_path: Path) -> None:
+def test_a_batch_without_a_record_gives_what_is_over_once_and_is_proved(store: Store) -> None:
     outer = Outer(store, "left")
     outer.batch([Click("a", 1, 0), Click("b", 2, 0)], [Click("b", 3, 5)])
     assert outer.pairs() == [("b", 2, 3)]
@@ -46,7 +45,7 @@ def test_a_batch_without_a_record_gives_what_is_over_once_and_is_proved(store: S
     assert outer.pairs() == [("b", 2, 3)]
     ref = outer.plan()
     assert ref is not None
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     assert ref.load()[1].records == 0
     assert outer.pairs() == [("a", 1, None), ("b", 2, 3)]
     closed = [one for task in task_receipts(ref) for one in task.closed]

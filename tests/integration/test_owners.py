@@ -184,13 +184,13 @@ def kinds(plan: Callable[[], object]) -> set[Kind]:
 
 
 @pytest.mark.long
-def test_a_table_that_is_handed_over_and_back_has_the_rows_of_both(store: Store, tmp_path: Path) -> None:
+def test_a_table_that_is_handed_over_and_back_has_the_rows_of_both(store: Store) -> None:
     late.arrive(store, 0, 10)
     late.published(store)
     handed_over(store, "late", "other")
     ref, _ = steps.plan(other(store), store.root)
     assert ref is not None
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     late.arrive(store, 10, 10)
     for plan in (take_up, preview):
         assert kinds(partial(plan, late.pipeline(store.root), store)) == {Kind.TABLE_OWNER}

@@ -98,17 +98,17 @@ def published(store: Store) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("scheme", [None, "elastic(3)"])
 @pytest.mark.parametrize("name", PIPELINES)
-def test_the_table_is_as_duckdb_says(name: str, scheme: str | None, store: Store, tmp_path: Path) -> None:
+def test_the_table_is_as_duckdb_says(name: str, scheme: str | None, store: Store) -> None:
     build, sql = PIPELINES[name]
     if name == "all records at once":
         scheme = None
-    run_and_publish(planned(store, build, scheme), tmp_path)
+    run_and_publish(planned(store, build, scheme))
     with duckdb.connect() as connection:
         connection.register("views", VIEWS)
         assert published(store) == sorted(connection.execute(sql).fetchall(), key=str)
 
 
-def test_records_are_given_by_partition_and_offset(store: Store, tmp_path: Path) -> None:
+def test_records_are_given_by_partition_and_offset(store: Store) -> None:
     columns = {"k": "VARCHAR", "_partition": "INTEGER", "_offset": "BIGINT", "given": "BIGINT"}
 
     def seen(views: Flow) -> Flow:
@@ -116,7 +116,7 @@ def test_records_are_given_by_partition_and_offset(store: Store, tmp_path: Path)
         return views.process(functions.numbered, columns, name="seen").select(shown)
 
     ref = planned(store, seen, "tasks(2)")
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     rows = DeltaTable(f"{store.root}/tables/t", storage_options=storage_options()).to_pyarrow_table().to_pylist()
     for partitions in ((0, 2), (1, 3)):
         places = [(row["p"], row["o"]) for row in rows if row["k"] and row["p"] in partitions]
@@ -169,9 +169,9 @@ def test_the_record_on_which_a_function_fails_is_found(store: Store) -> None:
     assert finding.where.count("record ") == 1
 
 
-def test_what_a_function_does_to_the_environment_ends_with_it(store: Store, tmp_path: Path) -> None:
+def test_what_a_function_does_to_the_environment_ends_with_it(store: Store) -> None:
     before = dict(os.environ)
-    run_and_publish(planned(store, lambda views: views.process(functions.emptying, {"k": "VARCHAR"})), tmp_path)
+    run_and_publish(planned(store, lambda views: views.process(functions.emptying, {"k": "VARCHAR"})))
     assert dict(os.environ) == before
     assert len(published(store)) == len(VIEWS)
 

@@ -115,11 +115,11 @@ def direct(sql: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize(("name", "scheme"), in_turn(PIPELINES, ["views=records(70)", "views=records(7)", None]))
-def test_the_rows_are_those_that_duckdb_gives(name: str, scheme: str | None, store: Store, tmp_path: Path) -> None:
+def test_the_rows_are_those_that_duckdb_gives(name: str, scheme: str | None, store: Store) -> None:
     build, sql = PIPELINES[name]
     ref, plan = planned(land(store), build, scheme)
     assert any(task.span for task in plan.stage("views").tasks) == (scheme is not None)
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     assert published(store) == direct(sql)
 
 
@@ -247,12 +247,10 @@ def with_span(plan: Plan, before: Span, now: Span) -> Plan:
         "the one after twice",
     ],
 )
-def test_ranges_of_a_stored_plan_that_lose_or_double_records_are_seen(
-    now: Span, says: str, store: Store, tmp_path: Path
-) -> Refusal:
+def test_ranges_of_a_stored_plan_that_lose_or_double_records_are_seen(now: Span, says: str, store: Store) -> Refusal:
     ref = hot_batch(store, lambda plan: with_span(plan, Span(*SPAN), now))
     run_groups(ref)
-    said = refusal(ref, tmp_path)
+    said = refusal(ref)
     assert f"views-{HOT}@[0,420): " in said.findings[0]
     assert says in said.findings[0]
     return said
@@ -277,11 +275,9 @@ def read_as(store: Store, patch: pytest.MonkeyPatch, start: int, end: int) -> Ba
 
 
 @caught_by(COVERED)
-def test_a_range_that_its_task_did_not_read_is_missed(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Refusal:
+def test_a_range_that_its_task_did_not_read_is_missed(store: Store, monkeypatch: pytest.MonkeyPatch) -> Refusal:
     # The files of another end of the partition have no record of the range.
-    said = refusal(read_as(store, monkeypatch, 350, 420), tmp_path)
+    said = refusal(read_as(store, monkeypatch, 350, 420))
     assert "a task read 350 of 420 records; 70 records of 420 not taken by any task" in said.findings[0]
     return said
 

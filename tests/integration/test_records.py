@@ -124,12 +124,10 @@ def test_rows_that_are_not_expected_are_shown_with_the_records_of_their_keys(lan
 
 
 @pytest.mark.parametrize(("most", "listed"), [(0, 0), (1, 1), (20, 8)])
-def test_a_setting_says_how_many_offenders_a_finding_lists(
-    landed: Store, tmp_path: Path, most: int, listed: int
-) -> None:
+def test_a_setting_says_how_many_offenders_a_finding_lists(landed: Store, most: int, listed: int) -> None:
     seats = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "seats", "max_value": 31}}
     settings = Settings.read(f"offenders = {most}", "settings.toml")
-    said = refusal(ran(landed, delays(landed, expect=[seats]), settings=settings), tmp_path)
+    said = refusal(ran(landed, delays(landed, expect=[seats]), settings=settings))
     lines = said.findings[0].splitlines()[1:]
     assert len([line for line in lines if "of key" in line]) == listed
     assert ("and more: 8 in all" in said.findings[0]) is (most < 8)
@@ -149,8 +147,8 @@ def test_sql_selects_what_is_shown(landed: Store, tmp_path: Path) -> None:
     assert (plane["tailnum"], plane["seats"]) == ("N39", 39)
 
 
-def test_the_records_of_a_key_are_looked_for_where_it_hashes(landed: Store, tmp_path: Path) -> None:
-    run_and_publish(ran(landed, delays(landed)), tmp_path)
+def test_the_records_of_a_key_are_looked_for_where_it_hashes(landed: Store) -> None:
+    run_and_publish(ran(landed, delays(landed)))
     (said,) = shown("--stream", "flights", "--key", "N7")["streams"]
     assert [each["columns"]["delay"] for each in said["records"]] == [7, 47]
     home = placement_hash("N7") % 8

@@ -147,11 +147,11 @@ def test_a_sparse_stream_loses_files_as_others_do(read: Store, tmp_path: Path) -
     assert (plan.records, [str(loss) for loss in plan.lost]) == (4, ["views-0@[4,300)"])
 
 
-def test_a_plan_that_gives_up_what_nobody_accepted_is_refused(lost: Store, tmp_path: Path) -> None:
+def test_a_plan_that_gives_up_what_nobody_accepted_is_refused(lost: Store) -> None:
     def unaccepted(plan: Plan) -> Plan:
         return replace(plan, losses=())
 
-    said = refusal(ran(lost, counted(lost, "dense"), unaccepted, LOST), tmp_path)
+    said = refusal(ran(lost, counted(lost, "dense"), unaccepted, LOST))
     assert said.failed == (EXPLAINED,)
     assert "views-0: 8 offsets are missing and nothing says why, the first in views-0@[4,12)" in said.findings[0]
 

@@ -136,7 +136,7 @@ def test_private_values_are_not_kept(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["cogroup", "tasks(3)", "tasks(7)", "elastic(2)", "max"])
-def test_each_is_set_aside_by_one_task_under_any_scheme(store: Store, tmp_path: Path, scheme: str) -> None:
+def test_each_is_set_aside_by_one_task_under_any_scheme(store: Store, scheme: str) -> None:
     for partition in range(PARTITIONS):
         names = [f"c{n}" for n in range(60) if home(f"c{n}") == partition]
         lines = [line(name, 1, offset) for offset, name in enumerate(names)]
@@ -147,7 +147,7 @@ def test_each_is_set_aside_by_one_task_under_any_scheme(store: Store, tmp_path: 
     given = flow.filter("amount > 0") if scheme == "max" else flow.aggregate("count(*) AS orders, sum(amount) AS spent")
     given.write("spent")
     ref = planned_under(flow.pipeline, store, scheme)
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     _, plan = ref.load()
     places = [(record["partition"], record["offset"]) for record in set_aside(ref)]
     expected = [
@@ -267,9 +267,7 @@ def test_a_step_that_fails_on_very_many_records_stops_the_batch(store: Store, tm
 
 
 @pytest.mark.long
-def test_a_record_that_one_of_two_stages_cannot_use_is_set_aside_by_both_in_the_next_attempt(
-    store: Store, tmp_path: Path
-) -> None:
+def test_a_record_that_one_of_two_stages_cannot_use_is_set_aside_by_both_in_the_next_attempt(store: Store) -> None:
     flow = orders(store, columns={"customer": "VARCHAR", "amount": "VARCHAR"})
     flow.aggregate("count(*) AS orders, count(amount)::DOUBLE AS spent", name="totals").write("spent")
     moved = flow.rekey("said", sql="amount", name="by").aggregate("count(*) AS n", name="amounts")
@@ -278,8 +276,8 @@ def test_a_record_that_one_of_two_stages_cannot_use_is_set_aside_by_both_in_the_
     land(store, home("ann"), 0, [line("ann", amount, offset) for offset, amount in enumerate(["1", "much", "2"])])
     ref = planned(flow.pipeline, store)
     with pytest.raises(Refused, match="sets 1 record aside, another stage others"):
-        run_and_publish(ref, tmp_path)
-    run_and_publish(ref, tmp_path)
+        run_and_publish(ref)
+    run_and_publish(ref)
     assert rows(store) == [{"customer": "ann", "orders": 2, "spent": 2.0}]
     joined = first_rows(store, "joined", 10)
     assert joined is not None

@@ -143,9 +143,7 @@ def test_the_next_batch_counts_copies_once(store: Store) -> None:
 
 
 @pytest.mark.parametrize("null_keys", ["drop", "own task"])
-def test_records_without_a_key_and_missing_offsets_are_counted_once(
-    null_keys: str, store: Store, tmp_path: Path
-) -> None:
+def test_records_without_a_key_and_missing_offsets_are_counted_once(null_keys: str, store: Store) -> None:
     """The tasks that share the key account for the records without one as well: its residue comes first."""
     source = f"{store.root}/topics"
     pipeline = Pipeline("met", source=source)
@@ -176,7 +174,7 @@ def test_records_without_a_key_and_missing_offsets_are_counted_once(
                 land_file(table, name, source, partition, first, offsets=offsets)
         ref, _ = steps.plan(pipeline, store.root, SPLIT)
         assert ref is not None
-        run_and_publish(ref, tmp_path)
+        run_and_publish(ref)
         plans.append(ref.load()[1])
     plan = plans[-1]
     assert shared(plan)[hot] > 1
@@ -189,7 +187,7 @@ def test_records_without_a_key_and_missing_offsets_are_counted_once(
     assert table.num_rows == with_key + (80 if null_keys == "own task" else 0)
 
 
-def test_what_moved_to_the_join_is_copied_and_what_is_made_of_it_moves_on(store: Store, tmp_path: Path) -> None:
+def test_what_moved_to_the_join_is_copied_and_what_is_made_of_it_moves_on(store: Store) -> None:
     source = f"{store.root}/topics"
     pipeline = Pipeline("met", source=source)
     views = pipeline.stream("views", key="k", partitions=8)
@@ -206,7 +204,7 @@ def test_what_moved_to_the_join_is_copied_and_what_is_made_of_it_moves_on(store:
         land_table(by_id, "people", source, key="id", partitions=3)
         ref, _ = steps.plan(pipeline, store.root, Settings.parse(scheme="tasks(4)", base=SPLIT))
         assert ref is not None
-        run_and_publish(ref, tmp_path)
+        run_and_publish(ref)
         with duckdb.connect() as connection:
             connection.register("views", made)
             connection.register("people", by_id)

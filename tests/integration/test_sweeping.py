@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from deltalake import DeltaTable
 
@@ -43,12 +41,12 @@ def rows(store: Store) -> int:
     return DeltaTable(f"{store.root}/tables/delays", storage_options=storage_options()).to_pyarrow_table().num_rows
 
 
-def test_what_a_killed_task_left_goes_once_its_batch_is_decided(landed: Store, tmp_path: Path) -> None:
+def test_what_a_killed_task_left_goes_once_its_batch_is_decided(landed: Store) -> None:
     ref, pipeline = planned(landed), delays(landed)
     orphan = leave_behind(landed, 0)
     run_groups(ref)
     assert str(sweep(pipeline, landed)) == "0 files (0 B) that no verdict names; batch 0 is open and left alone"
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     assert [file.key for file in left_over(pipeline, landed).files] == [orphan]
     assert str(sweep(pipeline, landed)) == "1 file (4 B) that no verdict names"
     assert landed.head(orphan) is None
@@ -56,21 +54,21 @@ def test_what_a_killed_task_left_goes_once_its_batch_is_decided(landed: Store, t
     assert rows(landed) == len(TAILS)
 
 
-def test_files_of_failed_attempts_and_of_abandoned_batches_go(landed: Store, tmp_path: Path) -> None:
+def test_files_of_failed_attempts_and_of_abandoned_batches_go(landed: Store) -> None:
     strict, lenient = delays(landed, null_keys=NullKeys.REFUSE), delays(landed)
     with pytest.raises(Refused):
-        run_and_publish(planned(landed, strict), tmp_path)
+        run_and_publish(planned(landed, strict))
     _, ref, _ = steps.replan(lenient, landed.root, DEFAULTS, "some flights have no plane")
     assert ref is not None
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     removed = sweep(lenient, landed)
     assert {file.key.split("/")[3] for file in removed.files if file.key.startswith("tables/")} == {"plan-0"}
     assert {file.key.split("/")[2] for file in removed.files if file.key.startswith("delays/audits/")} == {"0"}
     assert rows(landed) == len(TAILS)
 
 
-def test_the_files_of_another_pipelines_open_batch_stay(landed: Store, tmp_path: Path) -> None:
-    run_and_publish(planned(landed), tmp_path)
+def test_the_files_of_another_pipelines_open_batch_stay(landed: Store) -> None:
+    run_and_publish(planned(landed))
     other = Pipeline("others", source=f"{landed.root}/topics")
     flights = other.stream("flights", key="tailnum", partitions=8, null_keys="drop")
     planes = other.stream("planes", key="tailnum", partitions=4)
@@ -91,8 +89,8 @@ def counts(store: Store) -> Pipeline:
     return other
 
 
-def test_an_open_batch_of_an_unrelated_pipeline_keeps_nothing(landed: Store, tmp_path: Path) -> None:
-    run_and_publish(planned(landed), tmp_path)
+def test_an_open_batch_of_an_unrelated_pipeline_keeps_nothing(landed: Store) -> None:
+    run_and_publish(planned(landed))
     run_groups(planned(landed, counts(landed)))
     orphan = leave_behind(landed, 0)
     assert left_over(counts(landed), landed).open == (0,)
@@ -100,11 +98,11 @@ def test_an_open_batch_of_an_unrelated_pipeline_keeps_nothing(landed: Store, tmp
     assert ([file.key for file in removed.files], removed.open) == ([orphan], ())
 
 
-def test_a_damaged_plan_of_another_pipeline_keeps_only_what_it_may_name(landed: Store, tmp_path: Path) -> None:
+def test_a_damaged_plan_of_another_pipeline_keeps_only_what_it_may_name(landed: Store) -> None:
     pipeline = delays(landed, planes_are_a_table=True)
-    run_and_publish(planned(landed, pipeline), tmp_path)
+    run_and_publish(planned(landed, pipeline))
     land_flights(landed, TAILS)
-    run_and_publish(planned(landed, pipeline), tmp_path)
+    run_and_publish(planned(landed, pipeline))
     planned(landed, counts(landed))
     landed.put("counts/plans/0.json.gz", b"damaged")
     maybe_its, orphan = leave_behind(landed, 0), leave_behind(landed, 1)
@@ -118,9 +116,9 @@ def test_a_damaged_plan_of_another_pipeline_keeps_only_what_it_may_name(landed: 
     assert landed.head(maybe_its) is not None
 
 
-def test_a_later_batch_does_not_keep_what_an_earlier_one_left(landed: Store, tmp_path: Path) -> None:
+def test_a_later_batch_does_not_keep_what_an_earlier_one_left(landed: Store) -> None:
     pipeline = delays(landed, planes_are_a_table=True)
-    run_and_publish(planned(landed, pipeline), tmp_path)
+    run_and_publish(planned(landed, pipeline))
     orphan = leave_behind(landed, 0)
     land_flights(landed, TAILS)
     ref = planned(landed, pipeline)
@@ -128,5 +126,5 @@ def test_a_later_batch_does_not_keep_what_an_earlier_one_left(landed: Store, tmp
     removed = sweep(pipeline, landed)
     assert ([file.key for file in removed.files], removed.open) == ([orphan], (1,))
     assert landed.head(kept) is not None
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     assert rows(landed) == 2 * len(TAILS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -98,11 +97,11 @@ def unifiers(plan: Plan) -> list[int]:
     ],
 )
 def test_the_table_is_as_duckdb_says(
-    name: str, fan_in: int, schemes: tuple[str, ...], levels: list[int], store: Store, tmp_path: Path
+    name: str, fan_in: int, schemes: tuple[str, ...], levels: list[int], store: Store
 ) -> None:
     ref, plan = planned(store, name, fan_in, *schemes)
     assert unifiers(plan) == levels
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     assert published(store) == direct(PIPELINES[name][1])
 
 
@@ -125,18 +124,14 @@ def wrong_at_a_level(
 
 
 @caught_by(COVERED)
-def test_a_part_that_a_unifier_does_not_read_is_missed(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Refusal:
-    return refusal(wrong_at_a_level(store, monkeypatch, lambda parts: parts[1:]), tmp_path)
+def test_a_part_that_a_unifier_does_not_read_is_missed(store: Store, monkeypatch: pytest.MonkeyPatch) -> Refusal:
+    return refusal(wrong_at_a_level(store, monkeypatch, lambda parts: parts[1:]))
 
 
 @pytest.mark.long
 @caught_by(COVERED)
-def test_a_part_that_a_unifier_reads_twice_is_seen(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Refusal:
-    return refusal(wrong_at_a_level(store, monkeypatch, lambda parts: (*parts, parts[0])), tmp_path)
+def test_a_part_that_a_unifier_reads_twice_is_seen(store: Store, monkeypatch: pytest.MonkeyPatch) -> Refusal:
+    return refusal(wrong_at_a_level(store, monkeypatch, lambda parts: (*parts, parts[0])))
 
 
 @pytest.mark.long
@@ -171,9 +166,9 @@ def misplaced(store: Store, patch: pytest.MonkeyPatch, to: Callable[[np.ndarray]
 
 @pytest.mark.long
 def test_rows_that_are_left_for_a_unifier_of_another_partition_are_seen(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = refusal(misplaced(store, monkeypatch, lambda numbers: (numbers + 1) % 5), tmp_path)
+    said = refusal(misplaced(store, monkeypatch, lambda numbers: (numbers + 1) % 5))
     assert IN_PLACE in said.failed
     (finding,) = (what for what in said.findings if "belongs in a partition ≡" in what)
     assert "parts.exchange.1-" in finding

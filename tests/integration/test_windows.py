@@ -69,16 +69,14 @@ def test_the_same_records_give_the_same_windows_wherever_batches_are_cut(
 _LAST = [Click(key, END, END) for key in "abcdefgh"]
 
 
-def test_a_batch_without_a_record_gives_the_windows_that_are_over_once_and_is_proved(
-    store: Store, tmp_path: Path
-) -> None:
+def test_a_batch_without_a_record_gives_the_windows_that_are_over_once_and_is_proved(store: Store) -> None:
     windowed = Windowed(store, "drop")
     windowed.batch([Click("a", 1, 0), Click("b", 2, 14)], [Click("b", 3, 15)])
     windowed.batch(_LAST, _LAST)
     assert windowed.windows() == []
     ref = windowed.plan()
     assert ref is not None
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     assert ref.load()[1].records == 0
     assert windowed.windows() == [("a", 0, 1, 1), ("b", 0, 1, 2), ("b", 15, 1, 3)]
     closed = [one for task in task_receipts(ref) for one in task.closed]
@@ -155,12 +153,12 @@ def _passes(windowed: Windowed, minute: int) -> None:
 
 
 @pytest.mark.long
-def test_a_window_is_given_again_with_what_comes_late_until_it_is_kept_no_more(begun: Begun, tmp_path: Path) -> None:
+def test_a_window_is_given_again_with_what_comes_late_until_it_is_kept_no_more(begun: Begun) -> None:
     windowed = _closed(begun, "correct")
     windowed.land([Click("a", 3, 1)], [])
     ref = windowed.plan()
     assert ref is not None
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     assert _dropped(ref) == (1, 0)
     assert windowed.windows() == [("a", 0, 2, 4), ("b", 0, 1, 2)]
     _passes(windowed, 14 + KEEP)
@@ -251,12 +249,12 @@ def test_a_window_has_one_row_for_each_key() -> None:
 
 
 @pytest.mark.long
-def test_what_comes_after_its_window_was_given_is_set_aside_and_proved(begun: Begun, tmp_path: Path) -> None:
+def test_what_comes_after_its_window_was_given_is_set_aside_and_proved(begun: Begun) -> None:
     windowed = _closed(begun, "set aside")
     windowed.land([Click("a", 3, 1), Click("a", 4, 46), Click("c", 5, _NEVER)], [Click("d", 6, 2)])
     ref = windowed.plan()
     assert ref is not None
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     ledger, plan = ref.load()
     found = sorted((one["stream"], one["step"], one["why"]) for one in set_aside_in(ledger, plan))
     late, timeless = (
@@ -273,9 +271,7 @@ def test_what_comes_after_its_window_was_given_is_set_aside_and_proved(begun: Be
     ]
 
 
-def test_a_session_closes_after_its_gap_and_nothing_that_is_late_becomes_a_part_of_one(
-    store: Store, tmp_path: Path
-) -> None:
+def test_a_session_closes_after_its_gap_and_nothing_that_is_late_becomes_a_part_of_one(store: Store) -> None:
     windowed = Windowed(store, "sessions")
     windowed.batch([Click("a", 1, 0), Click("a", 2, GAP)], [Click("a", 3, 2 * GAP + 1), Click("b", 4, 0)])
     last = [Click(key, 9, GAP + LATE + 1 + GAP) for key in "cdefgh"]
@@ -283,13 +279,13 @@ def test_a_session_closes_after_its_gap_and_nothing_that_is_late_becomes_a_part_
     assert windowed.windows() == []
     empty = windowed.plan()
     assert empty is not None
-    run_and_publish(empty, tmp_path)
+    run_and_publish(empty)
     # The watermark is 15. What ended at 7 is over, and what ended at 15 is not.
     assert windowed.windows() == [("a", 0, 2, 3), ("b", 0, 1, 4)]
     windowed.land([Click("a", 5, GAP + 2), Click("b", 6, 15), Click("b", 7, _NEVER)], [])
     ref = windowed.plan()
     assert ref is not None
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     assert _dropped(ref) == (1, 2)
     windowed.close()
     assert [window for window in windowed.windows() if window[0] in {"a", "b"}] == [

@@ -40,54 +40,52 @@ def ran(store: Store, bad_records: str = "set aside") -> BatchRef:
 
 @caught_by(COVERED)
 def test_a_task_that_takes_what_another_sets_aside_is_refused(
-    landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    landed: Store, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     def take(_: Batch, seen: Taken) -> None:
         if (seen.dispositions == LEFT).any() and not (seen.dispositions == SET_ASIDE).any():
             seen.dispositions[seen.offsets == 1] = TAKEN
 
     spoil_kernel(monkeypatch, take)
-    said = refusal(ran(landed), tmp_path)
+    said = refusal(ran(landed))
     assert "1 record more taken than the 4 planned" in said.findings[0]
     return said
 
 
 @caught_by(COVERED)
-def test_a_record_that_is_set_aside_by_two_tasks_is_refused(
-    landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Refusal:
+def test_a_record_that_is_set_aside_by_two_tasks_is_refused(landed: Store, monkeypatch: pytest.MonkeyPatch) -> Refusal:
     def twice(_: Batch, seen: Taken) -> None:
         seen.dispositions[seen.offsets == 1] = SET_ASIDE
 
     spoil_kernel(monkeypatch, twice)
-    said = refusal(ran(landed), tmp_path)
+    said = refusal(ran(landed))
     assert "1 record more taken than the 4 planned" in said.findings[0]
     return said
 
 
 @caught_by(COVERED)
 def test_a_record_that_is_lost_in_place_of_being_set_aside_is_refused(
-    landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    landed: Store, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     def lose(_: Batch, seen: Taken) -> None:
         seen.dispositions[seen.offsets == 1] = LEFT
 
     spoil_kernel(monkeypatch, lose)
-    said = refusal(ran(landed), tmp_path)
+    said = refusal(ran(landed))
     assert "1 record of 4 not taken by any task" in said.findings[0]
     return said
 
 
 @caught_by(COVERED)
 def test_another_record_that_is_set_aside_in_place_of_one_is_refused(
-    landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    landed: Store, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     def other(_: Batch, seen: Taken) -> None:
         mine = bool((seen.dispositions == SET_ASIDE).any())
         seen.dispositions[seen.offsets == (1 if mine else 3)] = LEFT if mine else SET_ASIDE
 
     spoil_kernel(monkeypatch, other)
-    said = refusal(ran(landed), tmp_path)
+    said = refusal(ran(landed))
     assert "the offsets taken are not those planned" in said.findings[0]
     return said
 
@@ -110,16 +108,16 @@ def test_a_writer_that_keeps_another_record_than_was_set_aside_is_refused(
 
 @caught_by(ASIDE_KEPT)
 def test_a_writer_that_keeps_nothing_of_what_is_set_aside_is_refused(
-    landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    landed: Store, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     monkeypatch.setattr(Writers, "set_aside", lambda *_: None)
-    said = refusal(ran(landed), tmp_path)
+    said = refusal(ran(landed))
     assert "2 records set aside, 0 kept" in said.findings[0]
     return said
 
 
 @caught_by(ASIDE_FEW)
-def test_a_batch_that_sets_more_aside_than_it_may_is_refused(landed: Store, tmp_path: Path) -> Refusal:
-    said = refusal(ran(landed, "set aside up to 1 or 10 %"), tmp_path)
+def test_a_batch_that_sets_more_aside_than_it_may_is_refused(landed: Store) -> Refusal:
+    said = refusal(ran(landed, "set aside up to 1 or 10 %"))
     assert "orders: 2 records of 4 set aside, beyond: set aside up to 1 or 10 %" in said.findings[0]
     return said

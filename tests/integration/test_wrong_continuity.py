@@ -31,24 +31,24 @@ LOG = "tables/delays/_delta_log"
 
 
 @pytest.fixture
-def published(store: Store, tmp_path: Path) -> Store:
+def published(store: Store) -> Store:
     """Three flights of each plane, of which a first batch took and published four of each partition."""
     land_flights(store, [*TAILS, *TAILS, *TAILS])
     land_planes(store)
-    run_and_publish(stored(store, delays(store), settings=Settings(limit=4)), tmp_path)
+    run_and_publish(stored(store, delays(store), settings=Settings(limit=4)))
     return store
 
 
 @caught_by(CONTINUES)
-def test_a_plan_that_leaves_records_out_is_refused(published: Store, tmp_path: Path) -> Refusal:
-    said = refusal(ran(published, delays(published), lambda plan: with_start(plan, "flights", 3, 6)), tmp_path)
+def test_a_plan_that_leaves_records_out_is_refused(published: Store) -> Refusal:
+    said = refusal(ran(published, delays(published), lambda plan: with_start(plan, "flights", 3, 6)))
     assert "- flights-3: the last published batch ended at 4: 2 records left out" in said.findings[0]
     return said
 
 
 @caught_by(CONTINUES)
-def test_a_plan_that_takes_records_once_more_is_refused(published: Store, tmp_path: Path) -> Refusal:
-    said = refusal(ran(published, delays(published), lambda plan: with_start(plan, "flights", 3, 1)), tmp_path)
+def test_a_plan_that_takes_records_once_more_is_refused(published: Store) -> Refusal:
+    said = refusal(ran(published, delays(published), lambda plan: with_start(plan, "flights", 3, 1)))
     assert "- flights-3: the last published batch ended at 4: 3 records before it would count twice" in said.findings[0]
     return said
 
@@ -56,7 +56,7 @@ def test_a_plan_that_takes_records_once_more_is_refused(published: Store, tmp_pa
 @pytest.mark.long
 @caught_by(CONTINUES)
 def test_a_plan_that_says_itself_that_the_last_batch_ended_elsewhere_is_refused_all_the_same(
-    published: Store, tmp_path: Path
+    published: Store,
 ) -> Refusal:
     def lying(plan: Plan) -> Plan:
         later = with_start(plan, "flights", 3, 6)
@@ -64,37 +64,35 @@ def test_a_plan_that_says_itself_that_the_last_batch_ended_elsewhere_is_refused_
         partitions = tuple(replace(each, committed=each.start, beginning=each.start) for each in flights.partitions)
         return replace(later, streams=(replace(flights, partitions=partitions), planes), starts={"flights-3": 6})
 
-    said = refusal(ran(published, delays(published), lying), tmp_path)
+    said = refusal(ran(published, delays(published), lying))
     assert "- flights-3: the last published batch ended at 4: 2 records left out" in said.findings[0]
     return said
 
 
 @caught_by(CONTINUES)
-def test_a_table_that_is_not_read_whole_is_refused(store: Store, tmp_path: Path) -> Refusal:
+def test_a_table_that_is_not_read_whole_is_refused(store: Store) -> Refusal:
     land_flights(store, TAILS)
     land_planes(store)
     made = delays(store, planes_are_a_table=True)
-    said = refusal(ran(store, made, lambda plan: with_start(plan, "planes", 1, 2)), tmp_path)
+    said = refusal(ran(store, made, lambda plan: with_start(plan, "planes", 1, 2)))
     assert "- planes-1: the table begins at offset 0, but is read from 2 on" in said.findings[0]
     return said
 
 
 @caught_by(CONTINUES)
-def test_a_first_batch_that_begins_later_than_it_has_to_is_refused(store: Store, tmp_path: Path) -> Refusal:
+def test_a_first_batch_that_begins_later_than_it_has_to_is_refused(store: Store) -> Refusal:
     land_flights(store, TAILS)
     land_planes(store)
-    said = refusal(ran(store, delays(store), lambda plan: with_start(plan, "flights", 3, 1)), tmp_path)
+    said = refusal(ran(store, delays(store), lambda plan: with_start(plan, "flights", 3, 1)))
     assert "- flights-3: it begins at 0: 1 record left out" in said.findings[0]
     return said
 
 
-def test_a_first_batch_that_begins_where_the_settings_say_passes_and_what_it_skips_is_counted(
-    store: Store, tmp_path: Path
-) -> None:
+def test_a_first_batch_that_begins_where_the_settings_say_passes_and_what_it_skips_is_counted(store: Store) -> None:
     land_flights(store, [*TAILS, *TAILS])
     land_planes(store)
     ref = stored(store, delays(store), settings=Settings(starts={"flights-3": 3, "planes-1": 2}))
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     (found,) = (result for result in results(ref) if result["expectation"] == CONTINUES)
     assert found["success"]
     assert found["result"]["observed_value"] == (
@@ -103,22 +101,20 @@ def test_a_first_batch_that_begins_where_the_settings_say_passes_and_what_it_ski
 
 
 @caught_by(CONTINUES)
-def test_a_first_batch_whose_plan_says_itself_that_a_stream_begins_later_is_refused(
-    store: Store, tmp_path: Path
-) -> Refusal:
+def test_a_first_batch_whose_plan_says_itself_that_a_stream_begins_later_is_refused(store: Store) -> Refusal:
     land_flights(store, [*TAILS, *TAILS])
     land_planes(store)
-    said = refusal(ran(store, delays(store), lambda plan: _beginning(plan, "flights", 3, 1)), tmp_path)
+    said = refusal(ran(store, delays(store), lambda plan: _beginning(plan, "flights", 3, 1)))
     assert "- flights-3: it begins at 0: 1 record left out" in said.findings[0]
     return said
 
 
 @caught_by(CONTINUES)
-def test_a_plan_that_says_itself_that_a_table_begins_later_is_refused(store: Store, tmp_path: Path) -> Refusal:
+def test_a_plan_that_says_itself_that_a_table_begins_later_is_refused(store: Store) -> Refusal:
     land_flights(store, TAILS)
     land_planes(store)
     made = delays(store, planes_are_a_table=True)
-    said = refusal(ran(store, made, lambda plan: _beginning(plan, "planes", 1, 2)), tmp_path)
+    said = refusal(ran(store, made, lambda plan: _beginning(plan, "planes", 1, 2)))
     assert "- planes-1: the table begins at offset 0, but is read from 2 on" in said.findings[0]
     return said
 
@@ -157,9 +153,9 @@ def left_out(store: Store, tmp_path: Path) -> World:
 
 @pytest.mark.long
 @caught_by(REMEMBERED)
-def test_a_plan_that_forgets_what_it_does_not_read_is_refused(left_out: World, tmp_path: Path) -> Refusal:
+def test_a_plan_that_forgets_what_it_does_not_read_is_refused(left_out: World) -> Refusal:
     end = left_out.topics["clicks"].ends[2]
-    said = refusal(ran(left_out.store, left_out.pipeline(), lambda plan: replace(plan, remembered=())), tmp_path)
+    said = refusal(ran(left_out.store, left_out.pipeline(), lambda plan: replace(plan, remembered=())))
     assert (
         f"- clicks-2: the plan remembers that it was never read, by the ledger it was read up to {end} by batch 0"
         in (said.findings[0])
@@ -169,11 +165,11 @@ def test_a_plan_that_forgets_what_it_does_not_read_is_refused(left_out: World, t
 
 @pytest.mark.long
 @caught_by(REMEMBERED)
-def test_a_plan_that_remembers_another_end_is_refused(left_out: World, tmp_path: Path) -> Refusal:
+def test_a_plan_that_remembers_another_end_is_refused(left_out: World) -> Refusal:
     def lying(plan: Plan) -> Plan:
         return with_end(plan, "clicks", 2, 1)
 
-    return refusal(ran(left_out.store, left_out.pipeline(), lying), tmp_path)
+    return refusal(ran(left_out.store, left_out.pipeline(), lying))
 
 
 WRONG: dict[str, Callable[[StreamProgress], StreamProgress]] = {
@@ -197,37 +193,33 @@ def with_ends(read: StreamProgress, partition: int, **changes: object) -> Stream
 @pytest.mark.long
 @pytest.mark.parametrize("told", WRONG)
 @caught_by(REMEMBERED)
-def test_a_plan_that_remembers_of_what_it_was_read_otherwise_is_refused(
-    told: str, left_out: World, tmp_path: Path
-) -> Refusal:
+def test_a_plan_that_remembers_of_what_it_was_read_otherwise_is_refused(told: str, left_out: World) -> Refusal:
     def lying(plan: Plan) -> Plan:
         assert isinstance(plan.remembered, tuple)
         return replace(plan, remembered=tuple(map(WRONG[told], plan.remembered)))
 
-    said = refusal(ran(left_out.store, left_out.pipeline(), lying), tmp_path)
+    said = refusal(ran(left_out.store, left_out.pipeline(), lying))
     assert f"- {told} as the ledger has it" in said.findings[0]
     return said
 
 
 @caught_by(CONTINUES)
 @pytest.mark.parametrize("start", [2, 4])
-def test_a_first_batch_that_begins_elsewhere_than_it_was_asked_to_is_refused(
-    start: int, store: Store, tmp_path: Path
-) -> Refusal:
+def test_a_first_batch_that_begins_elsewhere_than_it_was_asked_to_is_refused(start: int, store: Store) -> Refusal:
     land_flights(store, [*TAILS, *TAILS])
     land_planes(store)
 
     def asked(plan: Plan) -> Plan:
         return replace(with_start(plan, "flights", 3, start), starts={"flights-3": 3})
 
-    said = refusal(ran(store, delays(store), asked), tmp_path)
+    said = refusal(ran(store, delays(store), asked))
     told = "1 record left out" if start > 3 else "1 record before it would count twice"
     assert f"- flights-3: it begins at 3: {told}" in said.findings[0]
     return said
 
 
 @caught_by(CONTINUES)
-def test_a_plan_that_begins_anew_with_a_stream_that_comes_back_is_refused(left_out: World, tmp_path: Path) -> Refusal:
+def test_a_plan_that_begins_anew_with_a_stream_that_comes_back_is_refused(left_out: World) -> Refusal:
     end = left_out.topics["clicks"].ends[2]
     left_out.batch()
     left_out.read = ["views", "clicks"]
@@ -243,7 +235,7 @@ def test_a_plan_that_begins_anew_with_a_stream_that_comes_back_is_refused(left_o
         clicks = replace(plan.stream("clicks"), partitions=partitions)
         return replace(plan, streams=tuple(clicks if each.name == "clicks" else each for each in plan.streams))
 
-    said = refusal(ran(left_out.store, left_out.pipeline(), anew), tmp_path)
+    said = refusal(ran(left_out.store, left_out.pipeline(), anew))
     told = f"- clicks-2: the last published batch ended at {end}: {end} records before it would count twice"
     assert told in said.findings[0]
     return said
@@ -286,17 +278,17 @@ def next_batch(store: Store) -> BatchRef:
 
 
 @caught_by(HOLD)
-def test_a_table_that_was_rolled_back_is_refused(published: Store, tmp_path: Path) -> Refusal:
+def test_a_table_that_was_rolled_back_is_refused(published: Store) -> Refusal:
     ref = next_batch(published)
     erase(published.root, f"{LOG}/00000000000000000001.json")
-    said = refusal(ref, tmp_path)
+    said = refusal(ref)
     assert "- delays: its log says no batch, the ledger batch 0" in said.findings[0]
     return said
 
 
 @pytest.mark.long
 @caught_by(HOLD)
-def test_a_table_that_was_rolled_back_while_no_batch_wrote_to_it_is_refused(store: Store, tmp_path: Path) -> Refusal:
+def test_a_table_that_was_rolled_back_while_no_batch_wrote_to_it_is_refused(store: Store) -> Refusal:
     def writing(*tables: str) -> Pipeline:
         made = Pipeline("delays", source=f"{store.root}/topics")
         flights = made.stream("flights", key="tailnum", partitions=8)
@@ -306,16 +298,16 @@ def test_a_table_that_was_rolled_back_while_no_batch_wrote_to_it_is_refused(stor
 
     for tables in (("all", "delays"), ("all",)):
         land_flights(store, TAILS)
-        run_and_publish(stored(store, writing(*tables)), tmp_path)
+        run_and_publish(stored(store, writing(*tables)))
     erase(store.root, f"{LOG}/00000000000000000001.json")
     land_flights(store, TAILS)
-    said = refusal(ran(store, writing("all", "delays")), tmp_path)
+    said = refusal(ran(store, writing("all", "delays")))
     assert "- delays: its log says no batch, the ledger batch 0" in said.findings[0]
     return said
 
 
 @caught_by(HOLD)
-def test_a_table_that_holds_the_batch_of_another_plan_is_refused(published: Store, tmp_path: Path) -> Refusal:
+def test_a_table_that_holds_the_batch_of_another_plan_is_refused(published: Store) -> Refusal:
     ref = next_batch(published)
     ledger, _ = ref.load()
     first = ledger.plan(0)
@@ -325,16 +317,16 @@ def test_a_table_that_holds_the_batch_of_another_plan_is_refused(published: Stor
     log = (published.get(key) or b"").decode()
     assert digest(first) in log
     published.put(key, log.replace(digest(first), other).encode())
-    said = refusal(ref, tmp_path)
+    said = refusal(ref)
     assert f"- delays: batch 0 in its log is of the plan {other}, in the ledger of {digest(first)}" in said.findings[0]
     return said
 
 
 @pytest.mark.long
-def test_a_table_that_holds_a_batch_which_the_ledger_does_not_know_is_refused(published: Store, tmp_path: Path) -> None:
+def test_a_table_that_holds_a_batch_which_the_ledger_does_not_know_is_refused(published: Store) -> None:
     ref = next_batch(published)
     erase(published.root, "delays/verdicts/0.json", "delays/commits/0.json")
-    said = refusal(ref, tmp_path)
+    said = refusal(ref)
     # By the ledger nothing was published, so that this batch should have begun where the streams do.
     assert said.failed == (CONTINUES, HOLD)
     assert "it begins at 0: 4 records left out" in said.findings[0]

@@ -6,7 +6,6 @@ What is made wrong is the stored plan, a landed file, the kernel or a receipt; n
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -36,50 +35,48 @@ def landed(store: Store) -> Store:
 
 
 @caught_by(COVERED)
-def test_a_file_whose_offsets_do_not_follow_each_other_is_refused(landed: Store, tmp_path: Path) -> Refusal:
+def test_a_file_whose_offsets_do_not_follow_each_other_is_refused(landed: Store) -> Refusal:
     end = len([tail for tail in (*TAILS, *TAILS) if placement_hash(tail) % 8 == 2])
     tail = next(tail for tail in TAILS if placement_hash(tail) % 8 == 2)
     flights = pa.table({"tailnum": [tail] * 4, "delay": pa.array(range(4), pa.int64())})
     # Its name and its footer say what they should.
     offsets = [end, end + 2, end + 1, end + 3]
     land_file(flights, "flights", f"{landed.root}/topics", 2, end, offsets=offsets)
-    said = refusal(ran(landed, delays(landed)), tmp_path)
+    said = refusal(ran(landed, delays(landed)))
     assert f"flights-2@[0,{end + 4}): 3 offsets missing, repeated or out of order" in said.findings[0]
     assert f"flights-2 at offset {end + 2} does not follow the offset before it" in said.findings[0]
     return said
 
 
 @caught_by(COVERED)
-def test_a_kernel_that_loses_a_record_is_refused(
-    landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Refusal:
+def test_a_kernel_that_loses_a_record_is_refused(landed: Store, monkeypatch: pytest.MonkeyPatch) -> Refusal:
     def lose(batch: Batch, seen: Taken) -> None:
         if "/planes/" in batch.where:
             seen.dispositions[np.array([key == "N7" for key in seen.keys.to_pylist()])] = LEFT
 
     spoil_kernel(monkeypatch, lose)
-    said = refusal(ran(landed, delays(landed)), tmp_path)
+    said = refusal(ran(landed, delays(landed)))
     count = sum(placement_hash(tail) % 4 == (home := placement_hash("N7") % 4) for tail in TAILS)
     assert f"planes-{home}@[0,{count}): 1 record of {count} not taken by any task" in said.findings[0]
     return said
 
 
 @caught_by(COVERED)
-def test_a_plan_in_which_records_without_a_key_are_no_tasks_is_refused(landed: Store, tmp_path: Path) -> Refusal:
+def test_a_plan_in_which_records_without_a_key_are_no_tasks_is_refused(landed: Store) -> Refusal:
     nobodys = ran(landed, delays(landed), lambda plan: with_tasks(plan, lambda task: replace(task, keyless={})))
-    said = refusal(nobodys, tmp_path)
+    said = refusal(nobodys)
     assert "flights-0@[0," in said.findings[0]
     assert "1 record of" in said.findings[0]
     assert "not taken by any task" in said.findings[0]
     return said
 
 
-def test_a_plan_in_which_two_tasks_take_the_same_keys_is_refused(landed: Store, tmp_path: Path) -> None:
+def test_a_plan_in_which_two_tasks_take_the_same_keys_is_refused(landed: Store) -> None:
     def greedy(task: Task) -> Task:
         return replace(task, filters={}) if task.task == 0 else task
 
     eight = Settings.parse(scheme="tasks(8)")
-    said = refusal(ran(landed, delays(landed), lambda plan: with_tasks(plan, greedy), eight), tmp_path)
+    said = refusal(ran(landed, delays(landed), lambda plan: with_tasks(plan, greedy), eight))
     # The keys that are taken twice are in two tasks.
     assert said.failed == (COVERED, MEET)
     assert "more taken than the" in said.findings[0]
@@ -100,11 +97,11 @@ def test_a_plan_in_which_two_tasks_take_the_same_keys_is_refused(landed: Store, 
     ids=["read", "taken", "taken too often", "digest", "disorder"],
 )
 def test_a_receipt_whose_figures_are_others_is_refused(
-    landed: Store, tmp_path: Path, change: Callable[[PartitionReceipt], PartitionReceipt], says: str
+    landed: Store, change: Callable[[PartitionReceipt], PartitionReceipt], says: str
 ) -> Refusal:
     ref = ran(landed, delays(landed))
     change_receipt(ref, change)
-    said = refusal(ref, tmp_path)
+    said = refusal(ref)
     assert says in said.findings[0]
     return said
 
@@ -112,8 +109,8 @@ def test_a_receipt_whose_figures_are_others_is_refused(
 # ---- records have keys
 
 
-def test_a_record_without_a_key_is_refused_where_its_stream_says_so(landed: Store, tmp_path: Path) -> None:
-    said = refusal(ran(landed, delays(landed, null_keys=NullKeys.REFUSE)), tmp_path)
+def test_a_record_without_a_key_is_refused_where_its_stream_says_so(landed: Store) -> None:
+    said = refusal(ran(landed, delays(landed, null_keys=NullKeys.REFUSE)))
     # The cause comes first; what is refused is taken by nobody, so that the batch would lack it.
     assert said.failed == (HAVE_KEYS, COVERED)
     assert "flights-0 at offset" in said.findings[0]
@@ -122,13 +119,13 @@ def test_a_record_without_a_key_is_refused_where_its_stream_says_so(landed: Stor
 
 @caught_by(HAVE_KEYS)
 def test_a_kernel_that_takes_records_without_a_key_where_they_are_refused_is_refused(
-    landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    landed: Store, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     def take_all(_: Batch, seen: Taken) -> None:
         seen.dispositions[seen.dispositions == REFUSED] = TAKEN
 
     spoil_kernel(monkeypatch, take_all)
-    said = refusal(ran(landed, delays(landed, null_keys=NullKeys.REFUSE)), tmp_path)
+    said = refusal(ran(landed, delays(landed, null_keys=NullKeys.REFUSE)))
     assert "flights-0@[0," in said.findings[0]
     assert "1 record without a key" in said.findings[0]
     return said

@@ -60,43 +60,39 @@ def exchanged(ref: BatchRef) -> list[Artefact]:
     return [artefact for task in task_receipts(ref) for artefact in task.left(Role.EXCHANGE)]
 
 
-def test_nothing_is_wrong_with_the_batch_itself(store: Store, tmp_path: Path) -> None:
+def test_nothing_is_wrong_with_the_batch_itself(store: Store) -> None:
     ref = planned(store)
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     assert [len(artefact.parts) for artefact in exchanged(ref)] == [3, 3, 3, 3]
     assert sum(artefact.records for artefact in exchanged(ref)) == 400
 
 
 @caught_by(COVERED)
-def test_a_part_that_is_not_read_is_missed(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refusal:
+def test_a_part_that_is_not_read_is_missed(store: Store, monkeypatch: pytest.MonkeyPatch) -> Refusal:
     ref = planned(store)
     run_spoiled(ref, monkeypatch, lambda parts: (*parts[:1], *parts[2:]))
-    return refusal(ref, tmp_path)
+    return refusal(ref)
 
 
 @caught_by(COVERED)
-def test_a_part_that_is_read_twice_is_seen(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refusal:
+def test_a_part_that_is_read_twice_is_seen(store: Store, monkeypatch: pytest.MonkeyPatch) -> Refusal:
     ref = planned(store)
     run_spoiled(ref, monkeypatch, lambda parts: (*parts, parts[0]))
-    return refusal(ref, tmp_path)
+    return refusal(ref)
 
 
 @caught_by(COVERED)
-def test_a_part_that_is_read_in_place_of_another_is_seen(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Refusal:
+def test_a_part_that_is_read_in_place_of_another_is_seen(store: Store, monkeypatch: pytest.MonkeyPatch) -> Refusal:
     def others(parts: Parts) -> Parts:
         instead = replace(parts[1], first=parts[0].first, task=parts[0].task)
         return (instead, *parts[1:])
 
     ref = planned(store)
     run_spoiled(ref, monkeypatch, others)
-    return refusal(ref, tmp_path)
+    return refusal(ref)
 
 
-def test_records_that_are_left_in_a_wrong_partition_are_seen(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_that_are_left_in_a_wrong_partition_are_seen(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     right = destinations.destinations
 
     def wrong(leaving: Leaving, task: int, rows: pa.RecordBatch) -> np.ndarray:
@@ -107,7 +103,7 @@ def test_records_that_are_left_in_a_wrong_partition_are_seen(
     monkeypatch.setattr(writers, "destinations", wrong)
     ref = planned(store)
     run_groups(ref)
-    said = refusal(ref, tmp_path)
+    said = refusal(ref)
     # Equal keys do not meet any more.
     assert {IN_PLACE, MEET, HASH} == set(said.failed)
     (finding,) = (what for what in said.findings if IN_PLACE in what or "belongs in partition" in what)
@@ -206,6 +202,6 @@ def forged(receipt: Receipt, forge: Callable[[Artefact], Artefact]) -> Receipt:
     return replace(receipt, tasks=(replace(first, artefacts=files), *others))
 
 
-def test_chunks_are_put_together_again(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_are_put_together_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts_reader, "_CHUNK", 100)
-    run_and_publish(planned(store), tmp_path)
+    run_and_publish(planned(store))

@@ -39,59 +39,57 @@ def of_two_tasks(store: Store) -> tuple[Pipeline, Settings]:
 
 
 @caught_by(COVERED)
-def test_a_lost_record_of_a_sparse_stream_is_refused(
-    landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Refusal:
+def test_a_lost_record_of_a_sparse_stream_is_refused(landed: Store, monkeypatch: pytest.MonkeyPatch) -> Refusal:
     def lose(_: Batch, seen: Taken) -> None:
         seen.dispositions[seen.offsets == 14] = LEFT
 
     spoil_kernel(monkeypatch, lose)
-    said = refusal(ran(landed, counted(landed)), tmp_path)
+    said = refusal(ran(landed, counted(landed)))
     assert "views-0@[0,21): 1 record of 9 not taken by any task" in said.findings[0]
     return said
 
 
 def test_a_record_of_a_sparse_stream_that_two_tasks_take_is_refused(
-    landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    landed: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def double(_: Batch, seen: Taken) -> None:
         seen.dispositions[seen.offsets == 14] = TAKEN
 
     spoil_kernel(monkeypatch, double)
     made, settings = of_two_tasks(landed)
-    said = refusal(ran(landed, made, settings=settings), tmp_path)
+    said = refusal(ran(landed, made, settings=settings))
     assert said.failed[0] == COVERED
     assert MEET in said.failed
     assert "1 record more taken than the 9 planned" in said.findings[0]
 
 
 @caught_by(COVERED)
-def test_offsets_that_are_taken_and_are_not_those_that_were_read_are_refused(landed: Store, tmp_path: Path) -> Refusal:
+def test_offsets_that_are_taken_and_are_not_those_that_were_read_are_refused(landed: Store) -> Refusal:
     made, settings = of_two_tasks(landed)
     ref = ran(landed, made, settings=settings)
     change_receipt(ref, lambda seen: replace(seen, digest=f"{int(seen.digest, 16) ^ 1:016x}"))
-    said = refusal(ref, tmp_path)
+    said = refusal(ref)
     assert "views-0@[0,21): the offsets taken are not those planned" in said.findings[0]
     return said
 
 
 @caught_by(COVERED)
 @pytest.mark.parametrize("held", ["", "0" * 16], ids=["none", "another"])
-def test_tasks_that_did_not_read_the_same_offsets_are_refused(landed: Store, tmp_path: Path, held: str) -> Refusal:
+def test_tasks_that_did_not_read_the_same_offsets_are_refused(landed: Store, held: str) -> Refusal:
     made, settings = of_two_tasks(landed)
     ref = ran(landed, made, settings=settings)
     change_receipt(ref, lambda seen: replace(seen, held=held))
-    said = refusal(ref, tmp_path)
+    said = refusal(ref)
     assert "views-0@[0,21): the tasks that read it did not read the same offsets" in said.findings[0]
     return said
 
 
 @caught_by(COVERED)
 @pytest.mark.parametrize("offsets", [[21, 25, 23, 27], [21, 24, 24, 27]], ids=["out of order", "twice"])
-def test_a_file_whose_offsets_do_not_rise_is_refused(landed: Store, tmp_path: Path, offsets: list[int]) -> Refusal:
+def test_a_file_whose_offsets_do_not_rise_is_refused(landed: Store, offsets: list[int]) -> Refusal:
     # Its name, its footer and its count say what they should.
     land(landed, offsets)
-    said = refusal(ran(landed, counted(landed)), tmp_path)
+    said = refusal(ran(landed, counted(landed)))
     assert "views-0@[0,28): 1 offset missing, repeated or out of order" in said.findings[0]
     assert f"views-0 at offset {offsets[2]} does not follow the offset before it" in said.findings[0]
     return said
@@ -108,11 +106,11 @@ def test_a_file_whose_offsets_do_not_rise_is_refused(landed: Store, tmp_path: Pa
     ids=["read", "taken", "disorder"],
 )
 def test_a_receipt_of_a_sparse_stream_whose_figures_are_others_is_refused(
-    landed: Store, tmp_path: Path, change: Callable[[PartitionReceipt], PartitionReceipt], says: str
+    landed: Store, change: Callable[[PartitionReceipt], PartitionReceipt], says: str
 ) -> Refusal:
     ref = ran(landed, counted(landed))
     change_receipt(ref, change)
-    said = refusal(ref, tmp_path)
+    said = refusal(ref)
     assert says in said.findings[0]
     return said
 
@@ -122,7 +120,7 @@ def with_partition(plan: Plan, change: Callable[[PlannedPartition], PlannedParti
     return replace(plan, streams=(replace(stream, partitions=tuple(map(change, stream.partitions))),))
 
 
-def test_a_plan_that_hides_a_landed_file_in_a_gap_is_refused(landed: Store, tmp_path: Path) -> None:
+def test_a_plan_that_hides_a_landed_file_in_a_gap_is_refused(landed: Store) -> None:
     land(landed, list(range(21, 300)))
     land(landed, [300])
 
@@ -130,13 +128,13 @@ def test_a_plan_that_hides_a_landed_file_in_a_gap_is_refused(landed: Store, tmp_
         files = tuple(file for file in planned.files if file.start != 21)
         return replace(planned, files=files, missing=planned.missing + 279)
 
-    said = refusal(ran(landed, counted(landed), lambda plan: with_partition(plan, hiding)), tmp_path)
+    said = refusal(ran(landed, counted(landed), lambda plan: with_partition(plan, hiding)))
     assert said.failed == (EXPLAINED, EMPTY)
     assert "views-0: 279 offsets are missing and nothing says why, the first in views-0@[21,300)" in said.findings[0]
 
 
 @caught_by(EXPLAINED)
-def test_a_dense_plan_with_a_hole_that_nobody_accepted_is_refused(store: Store, tmp_path: Path) -> Refusal:
+def test_a_dense_plan_with_a_hole_that_nobody_accepted_is_refused(store: Store) -> Refusal:
     for first in (0, 10, 20):
         land(store, list(range(first, first + 10)))
 
@@ -145,7 +143,7 @@ def test_a_dense_plan_with_a_hole_that_nobody_accepted_is_refused(store: Store, 
 
     ref = ran(store, counted(store, "dense"), lambda plan: with_partition(plan, hiding))
     store.delete("topics/views/partition=0/views+0+0000000010.parquet")
-    said = refusal(ref, tmp_path)
+    said = refusal(ref)
     assert "views-0: 10 offsets are missing and nothing says why, the first in views-0@[10,20)" in said.findings[0]
     return said
 
@@ -153,11 +151,11 @@ def test_a_dense_plan_with_a_hole_that_nobody_accepted_is_refused(store: Store, 
 @caught_by(EMPTY)
 @pytest.mark.parametrize("landed_late", [[10, 11], [11]], ids=["all of it", "a part"])
 def test_a_file_that_lies_in_a_gap_is_refused_though_a_gap_is_allowed_there(
-    landed: Store, tmp_path: Path, landed_late: list[int]
+    landed: Store, landed_late: list[int]
 ) -> Refusal:
     ref = ran(landed, counted(landed))
     land(landed, landed_late)
-    said = refusal(ref, tmp_path)
+    said = refusal(ref)
     assert (
         f"views-0: 1 file or record lies where readers found nothing, the first is {landed.root}/" in said.findings[0]
     )
@@ -171,9 +169,9 @@ def test_gaps_with_nothing_in_them_are_looked_into(landed: Store, tmp_path: Path
     assert (found["success"], found["result"]["observed_value"]) == (True, "1 gap in 1 stream partition")
 
 
-def test_a_plan_that_says_less_is_missing_than_its_files_lack_is_refused(landed: Store, tmp_path: Path) -> None:
+def test_a_plan_that_says_less_is_missing_than_its_files_lack_is_refused(landed: Store) -> None:
     fewer = ran(landed, counted(landed), lambda plan: with_partition(plan, lambda part: replace(part, missing=11)))
-    said = refusal(fewer, tmp_path)
+    said = refusal(fewer)
     assert said.failed == (COVERED, EXPLAINED)
     assert "a task read 9 of 10 records" in said.findings[0]
     assert "views-0: the plan says that 11 offsets are missing, its files lack 12" in said.findings[1]

@@ -99,122 +99,110 @@ def write_part(patch: Patch, change: Callable[[pa.Table], pa.Table]) -> None:
 
 
 @caught_by(COVERED)
-def test_a_record_that_a_range_loses_is_missed(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
+def test_a_record_that_a_range_loses_is_missed(split: BatchRef, monkeypatch: Patch) -> Refusal:
     def lose(_: Batch, seen: Taken) -> None:
         seen.dispositions[:1] = LEFT
 
     spoil_takes_of(monkeypatch, lambda order, _: of_range(order), lose)
-    return ran(split, tmp_path)
+    return ran(split)
 
 
 @caught_by(COVERED)
-def test_a_record_that_a_range_takes_of_the_next_one_is_seen(
-    split: BatchRef, tmp_path: Path, monkeypatch: Patch
-) -> Refusal:
+def test_a_record_that_a_range_takes_of_the_next_one_is_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
     take_as(split, monkeypatch, lambda part, _: Span(part.start, part.end + 1))
-    return ran(split, tmp_path)
+    return ran(split)
 
 
 @caught_by(COVERED)
-def test_a_record_that_neither_of_two_ranges_takes_is_missed(
-    split: BatchRef, tmp_path: Path, monkeypatch: Patch
-) -> Refusal:
+def test_a_record_that_neither_of_two_ranges_takes_is_missed(split: BatchRef, monkeypatch: Patch) -> Refusal:
     take_as(split, monkeypatch, lambda part, _: Span(part.start, part.end - 1))
-    return ran(split, tmp_path)
+    return ran(split)
 
 
 @pytest.mark.long
 @caught_by(COVERED)
-def test_a_range_that_is_taken_in_place_of_another_is_seen(
-    split: BatchRef, tmp_path: Path, monkeypatch: Patch
-) -> Refusal:
+def test_a_range_that_is_taken_in_place_of_another_is_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
     take_as(split, monkeypatch, lambda part, _: Span(part.end, part.end + part.records))
-    return ran(split, tmp_path)
+    return ran(split)
 
 
 @pytest.mark.long
 @caught_by(COVERED)
-def test_a_range_that_is_taken_beside_its_own_is_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
+def test_a_range_that_is_taken_beside_its_own_is_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
     take_as(split, monkeypatch, lambda _, whole: Span(whole.start, whole.end))
-    return ran(split, tmp_path)
+    return ran(split)
 
 
 @caught_by(COVERED)
-def test_a_range_of_which_nothing_is_read_is_missed(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
+def test_a_range_of_which_nothing_is_read_is_missed(split: BatchRef, monkeypatch: Patch) -> Refusal:
     read_nothing(monkeypatch, lambda order, _: of_range(order))
-    return ran(split, tmp_path)
+    return ran(split)
 
 
 # ---- each part combined exactly once, where its keys belong
 
 
 @caught_by(COVERED)
-def test_a_part_that_is_not_combined_is_missed(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
+def test_a_part_that_is_not_combined_is_missed(split: BatchRef, monkeypatch: Patch) -> Refusal:
     merge(monkeypatch, lambda parts: parts[1:])
-    return ran(split, tmp_path)
+    return ran(split)
 
 
 @caught_by(COVERED)
-def test_a_part_that_is_combined_twice_is_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
+def test_a_part_that_is_combined_twice_is_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
     merge(monkeypatch, lambda parts: (*parts, parts[0]))
-    return ran(split, tmp_path)
+    return ran(split)
 
 
 @pytest.mark.long
 @caught_by(COVERED)
-def test_a_part_that_is_combined_in_place_of_another_is_seen(
-    split: BatchRef, tmp_path: Path, monkeypatch: Patch
-) -> Refusal:
+def test_a_part_that_is_combined_in_place_of_another_is_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
     def others(parts: Parts) -> Parts:
         return (replace(parts[1], first=parts[0].first, task=parts[0].task), *parts[1:])
 
     merge(monkeypatch, others)
-    return ran(split, tmp_path)
+    return ran(split)
 
 
 @caught_by(COVERED)
-def test_rows_that_the_owner_does_not_take_are_missed(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
+def test_rows_that_the_owner_does_not_take_are_missed(split: BatchRef, monkeypatch: Patch) -> Refusal:
     def missed(batch: Batch, seen: Taken) -> None:
         if batch.where.startswith("parts.hot.exchange") or "@position" in batch.records.schema.names:
             seen.dispositions[:1] = LEFT
 
     spoil_kernel(monkeypatch, missed)
-    return ran(split, tmp_path)
+    return ran(split)
 
 
 @pytest.mark.long
-def test_rows_that_are_left_for_another_owner_are_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_rows_that_are_left_for_another_owner_are_seen(split: BatchRef, monkeypatch: Patch) -> None:
     def wrong(leaving: Leaving, task: int, rows: pa.RecordBatch) -> np.ndarray:
         right = destinations(leaving, task, rows)
         return (right + 1) % leaving.placement.partitions if leaving.name == "parts.hot.exchange" else right
 
     monkeypatch.setattr(writers, "destinations", wrong)
-    assert IN_PLACE in ran(split, tmp_path).failed
+    assert IN_PLACE in ran(split).failed
 
 
 @caught_by(PRODUCED)
-def test_a_row_that_is_lost_when_a_part_is_written_is_seen(
-    split: BatchRef, tmp_path: Path, monkeypatch: Patch
-) -> Refusal:
+def test_a_row_that_is_lost_when_a_part_is_written_is_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
     write_part(monkeypatch, lambda rows: rows.slice(1))
-    return ran(split, tmp_path)
+    return ran(split)
 
 
 @pytest.mark.long
 @caught_by(PRODUCED)
-def test_a_row_that_is_doubled_when_a_part_is_written_is_seen(
-    split: BatchRef, tmp_path: Path, monkeypatch: Patch
-) -> Refusal:
+def test_a_row_that_is_doubled_when_a_part_is_written_is_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
     write_part(monkeypatch, lambda rows: pa.concat_tables([rows, rows.slice(0, 1)]))
-    return ran(split, tmp_path)
+    return ran(split)
 
 
 @caught_by(PRODUCED)
-def test_a_part_that_is_not_written_is_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
+def test_a_part_that_is_not_written_is_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
     write_part(monkeypatch, lambda rows: rows.slice(0, 0))
-    return ran(split, tmp_path)
+    return ran(split)
 
 
-def test_the_same_batch_is_published_once_nothing_is_wrong(skew: Skewed, split: BatchRef, tmp_path: Path) -> None:
-    run_and_publish(split, tmp_path)
+def test_the_same_batch_is_published_once_nothing_is_wrong(skew: Skewed, split: BatchRef) -> None:
+    run_and_publish(split)
     assert skew.rows() == skew.direct("SELECT k, count(*), sum(v) FROM views WHERE v % 10 < 9 GROUP BY k")

@@ -6,8 +6,6 @@ each task has both sides of its keys.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 
@@ -49,98 +47,90 @@ def own(met: Met) -> BatchRef:
 
 
 @caught_by(COVERED)
-def test_a_record_that_its_own_task_loses_is_missed(own: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
+def test_a_record_that_its_own_task_loses_is_missed(own: BatchRef, monkeypatch: Patch) -> Refusal:
     spoil_takes_of(monkeypatch, reading(OWN, "views"), first(TAKEN, LEFT, hot=True))
-    return ran(own, tmp_path)
+    return ran(own)
 
 
 @caught_by(COVERED)
-def test_the_other_side_that_its_own_task_loses_is_missed(own: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
+def test_the_other_side_that_its_own_task_loses_is_missed(own: BatchRef, monkeypatch: Patch) -> Refusal:
     spoil_takes_of(monkeypatch, reading(OWN, "clicks"), first(TAKEN, LEFT, hot=True))
-    return ran(own, tmp_path)
+    return ran(own)
 
 
-def test_a_record_that_the_task_of_the_others_takes_too_is_seen(
-    own: BatchRef, tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_a_record_that_the_task_of_the_others_takes_too_is_seen(own: BatchRef, monkeypatch: Patch) -> None:
     spoil_takes_of(monkeypatch, reading(of_others(own, OWN), "views"), first(LEFT, TAKEN, hot=True))
-    assert set(ran(own, tmp_path).failed) == {COVERED, IN_PLACE, MEET}
+    assert set(ran(own).failed) == {COVERED, IN_PLACE, MEET}
 
 
-def test_the_other_side_that_both_tasks_take_is_seen(own: BatchRef, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_the_other_side_that_both_tasks_take_is_seen(own: BatchRef, monkeypatch: Patch) -> None:
     spoil_takes_of(monkeypatch, reading(of_others(own, OWN), "clicks"), first(LEFT, TAKEN, hot=True))
-    assert set(ran(own, tmp_path).failed) == {COVERED, IN_PLACE, MEET}
+    assert set(ran(own).failed) == {COVERED, IN_PLACE, MEET}
 
 
 def test_a_record_that_the_task_of_the_others_takes_in_place_of_its_own_is_seen(
-    own: BatchRef, tmp_path: Path, monkeypatch: Patch
+    own: BatchRef, monkeypatch: Patch
 ) -> None:
     with monkeypatch.context() as patch:
         spoil_takes_of(patch, reading(of_others(own, OWN), "views"), first(LEFT, TAKEN, hot=True))
         spoil_takes_of(patch, reading(OWN, "views"), first(TAKEN, LEFT, hot=True))
         run_groups(own)
-    assert set(refusal(own, tmp_path).failed) == {IN_PLACE, MEET}
+    assert set(refusal(own).failed) == {IN_PLACE, MEET}
 
 
 # ---- no record of another key in it
 
 
-def test_a_record_of_another_key_that_its_own_task_takes_is_seen(
-    own: BatchRef, tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_a_record_of_another_key_that_its_own_task_takes_is_seen(own: BatchRef, monkeypatch: Patch) -> None:
     spoil_takes_of(monkeypatch, reading(OWN, "views"), first(LEFT, TAKEN, hot=False))
-    assert set(ran(own, tmp_path).failed) == {COVERED, IN_PLACE, MEET}
+    assert set(ran(own).failed) == {COVERED, IN_PLACE, MEET}
 
 
 @caught_by(COVERED)
-def test_a_record_of_another_key_that_nobody_takes_is_missed(
-    own: BatchRef, tmp_path: Path, monkeypatch: Patch
-) -> Refusal:
+def test_a_record_of_another_key_that_nobody_takes_is_missed(own: BatchRef, monkeypatch: Patch) -> Refusal:
     spoil_takes_of(monkeypatch, reading(of_others(own, OWN), "views"), first(TAKEN, LEFT))
-    return ran(own, tmp_path)
+    return ran(own)
 
 
 # ---- each task by its residues and its files
 
 
-def test_an_own_task_that_takes_all_of_its_partitions_is_seen(
-    own: BatchRef, tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_an_own_task_that_takes_all_of_its_partitions_is_seen(own: BatchRef, monkeypatch: Patch) -> None:
     take_residues(monkeypatch, OWN, lambda *_: None)
-    assert set(ran(own, tmp_path).failed) == {COVERED, IN_PLACE, MEET}
+    assert set(ran(own).failed) == {COVERED, IN_PLACE, MEET}
 
 
-def test_an_own_task_that_goes_by_another_residue_is_seen(own: BatchRef, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_an_own_task_that_goes_by_another_residue_is_seen(own: BatchRef, monkeypatch: Patch) -> None:
     take_residues(monkeypatch, OWN, lambda modulus, owned: ((owned[0] + 8) % modulus,))
-    assert set(ran(own, tmp_path).failed) == {COVERED, IN_PLACE, MEET}
+    assert set(ran(own).failed) == {COVERED, IN_PLACE, MEET}
 
 
-def test_a_task_of_others_that_keeps_the_hot_key_is_seen(own: BatchRef, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_task_of_others_that_keeps_the_hot_key_is_seen(own: BatchRef, monkeypatch: Patch) -> None:
     take_residues(monkeypatch, of_others(own, OWN), lambda *_: None)
-    assert set(ran(own, tmp_path).failed) == {COVERED, IN_PLACE, MEET}
+    assert set(ran(own).failed) == {COVERED, IN_PLACE, MEET}
 
 
 @caught_by(COVERED)
-def test_an_own_task_that_reads_nothing_is_missed(own: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
+def test_an_own_task_that_reads_nothing_is_missed(own: BatchRef, monkeypatch: Patch) -> Refusal:
     read_nothing(monkeypatch, lambda order, _: order.task.task == OWN)
-    return ran(own, tmp_path)
+    return ran(own)
 
 
 # ---- each row of it written once
 
 
 @caught_by(PRODUCED)
-def test_a_row_that_is_lost_when_it_is_written_is_seen(own: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
+def test_a_row_that_is_lost_when_it_is_written_is_seen(own: BatchRef, monkeypatch: Patch) -> Refusal:
     write_rows(monkeypatch, OWN, lambda rows: rows.slice(1))
-    return ran(own, tmp_path)
+    return ran(own)
 
 
 @caught_by(PRODUCED)
-def test_a_row_that_is_doubled_when_it_is_written_is_seen(own: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
+def test_a_row_that_is_doubled_when_it_is_written_is_seen(own: BatchRef, monkeypatch: Patch) -> Refusal:
     write_rows(monkeypatch, OWN, lambda rows: pa.concat_tables([rows, rows.slice(0, 1)]))
-    return ran(own, tmp_path)
+    return ran(own)
 
 
-def test_the_same_batch_is_published_once_nothing_is_wrong(met: Met, own: BatchRef, tmp_path: Path) -> None:
-    run_and_publish(own, tmp_path)
+def test_the_same_batch_is_published_once_nothing_is_wrong(met: Met, own: BatchRef) -> None:
+    run_and_publish(own)
     assert met.rows() == met.direct()

@@ -5,8 +5,6 @@ What is made wrong is the stored plan, a landed file or the kernel; never an aud
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -44,34 +42,30 @@ def stranger(partition: int) -> str:
 
 
 @caught_by(IN_PLACE)
-def test_a_foreign_producers_record_is_refused_though_its_key_is_not_in_the_sample(
-    landed: Store, tmp_path: Path
-) -> Refusal:
+def test_a_foreign_producers_record_is_refused_though_its_key_is_not_in_the_sample(landed: Store) -> Refusal:
     tail = stranger(6)
     offset = foreign_flight(landed, tail, 2)
     # Of four tasks, both partitions are one's: the record is in a wrong place and in the right task.
     sample = next(many for many in range(2, 99) if placement_hash(tail) // 4 % many)
-    said = refusal(ran(landed, delays(landed), lambda plan: replace(plan, key_sample=sample)), tmp_path)
+    said = refusal(ran(landed, delays(landed), lambda plan: replace(plan, key_sample=sample)))
     assert f"key {tail!r}, flights-2 at offset {offset}, belongs in partition 6 of 8" in said.findings[0]
     return said
 
 
-def test_a_foreign_producers_record_is_seen_by_its_key_as_well(landed: Store, tmp_path: Path) -> None:
+def test_a_foreign_producers_record_is_seen_by_its_key_as_well(landed: Store) -> None:
     tail = stranger(6)
     offset = foreign_flight(landed, tail, 2)
-    said = refusal(ran(landed, delays(landed)), tmp_path)
+    said = refusal(ran(landed, delays(landed)))
     # All keys are sampled, and the scalar hash says of this one what the compiled one says.
     assert said.failed == (IN_PLACE, HASH)
     assert f"Keys of flights in stage {STAGE}" in said.findings[1]
     assert f"{tail!r} is in partition 2, offset {offset}, but belongs in 6" in said.findings[1]
 
 
-def test_a_foreign_producers_record_in_another_tasks_partition_is_seen_wherever_its_key_is(
-    landed: Store, tmp_path: Path
-) -> None:
+def test_a_foreign_producers_record_in_another_tasks_partition_is_seen_wherever_its_key_is(landed: Store) -> None:
     home = placement_hash("N7") % 8
     foreign_flight(landed, "N7", (home + 1) % 8)
-    said = refusal(ran(landed, delays(landed)), tmp_path)
+    said = refusal(ran(landed, delays(landed)))
     # Its plane and its other flights are in the task that owns the key.
     assert said.failed == (IN_PLACE, MEET, HASH)
     assert f"'N7', flights-{(home + 1) % 8} at offset" in said.findings[0]
@@ -81,7 +75,7 @@ def test_a_foreign_producers_record_in_another_tasks_partition_is_seen_wherever_
 
 @caught_by(IN_PLACE)
 def test_a_kernel_that_takes_the_keys_of_another_task_is_refused(
-    landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    landed: Store, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     make = Take.__init__
 
@@ -91,7 +85,7 @@ def test_a_kernel_that_takes_the_keys_of_another_task_is_refused(
         self._residues = (self._residues + 8) % 16
 
     monkeypatch.setattr(Take, "__init__", neighbours)
-    said = refusal(ran(landed, delays(landed), settings=Settings.parse(scheme="tasks(16)")), tmp_path)
+    said = refusal(ran(landed, delays(landed), settings=Settings.parse(scheme="tasks(16)")))
     assert "taken by a task that does not own the key" in said.findings[0]
     assert "belongs to task 8 of 16, but task 0 took it" in said.findings[0]
     # The records lie where their producer has to put them.
@@ -101,7 +95,7 @@ def test_a_kernel_that_takes_the_keys_of_another_task_is_refused(
 
 @caught_by(MEET)
 def test_two_producers_that_disagree_where_a_key_belongs_are_refused_though_their_hash_is_not_known(
-    store: Store, tmp_path: Path
+    store: Store,
 ) -> Refusal:
     flights = pa.table({"tailnum": ["N1", "N7"], "delay": pa.array([1, 2], pa.int64())})
     planes = pa.table({"tailnum": ["N1", "N7"], "seats": pa.array([100, 200], pa.int64())})
@@ -109,7 +103,7 @@ def test_two_producers_that_disagree_where_a_key_belongs_are_refused_though_thei
     land_file(flights, "flights", source, 2, 0)
     land_file(planes.slice(0, 1), "planes", source, 2, 0)
     land_file(planes.slice(1), "planes", source, 3, 0)
-    said = refusal(ran(store, delays(store, placed_by=OPAQUE)), tmp_path)
+    said = refusal(ran(store, delays(store, placed_by=OPAQUE)))
     assert (
         "'N7' is in task 2 (input flights, partition 2, offset 1) and in task 3 (input planes, partition 3, offset 0)"
         in said.findings[0]
@@ -120,7 +114,7 @@ def test_two_producers_that_disagree_where_a_key_belongs_are_refused_though_thei
 
 @caught_by(HASH)
 def test_a_hash_that_is_wrong_in_the_same_way_everywhere_is_refused(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     def wrong_hashes(keys: pa.Array, key_format: str, placement: str) -> np.ndarray:
         return placement_hashes(keys, key_format, placement) + np.uint32(1)
@@ -135,7 +129,7 @@ def test_a_hash_that_is_wrong_in_the_same_way_everywhere_is_refused(
     land_wrongly("flights", "delay", 8)
     land_wrongly("planes", "seats", 4)
     monkeypatch.setattr(take, "placement_hashes", wrong_hashes)
-    said = refusal(ran(store, delays(store)), tmp_path)
+    said = refusal(ran(store, delays(store)))
     # Each stream's keys are asked for by themselves.
     for finding, stream in zip(said.findings, ("flights", "planes"), strict=True):
         assert f"Keys of {stream} in stage {STAGE}" in finding

@@ -170,23 +170,23 @@ def test_an_open_batch_says_that_it_was_not_asked_for(clicks: Clicks, store: Sto
 
 
 @caught_by(KEEP)
-def test_a_table_that_would_be_replaced_by_far_fewer_rows_is_refused(clicks: Clicks, tmp_path: Path) -> Refusal:
+def test_a_table_that_would_be_replaced_by_far_fewer_rows_is_refused(clicks: Clicks) -> Refusal:
     clicks.batch(range(200), now)
     clicks.arrive(range(99))
     ref = clicks.planned(now)
     run_groups(ref)
-    said = refusal(ref, tmp_path)
+    said = refusal(ref)
     assert "- now: it has 200 rows, and would have 99 after the batch" in said.findings[0]
     return said
 
 
 @caught_by(KEEP)
-def test_a_table_of_which_most_keys_are_deleted_is_refused(clicks: Clicks, tmp_path: Path) -> Refusal:
+def test_a_table_of_which_most_keys_are_deleted_is_refused(clicks: Clicks) -> Refusal:
     clicks.batch(range(200), living)
     clicks.arrive(range(101))
     ref = clicks.planned(living)
     run_groups(ref)
-    said = refusal(ref, tmp_path)
+    said = refusal(ref)
     assert "- living: it has 200 rows, and would have 99 after the batch" in said.findings[0]
     return said
 
@@ -200,17 +200,15 @@ def test_a_batch_that_takes_half_of_the_rows_is_published(clicks: Clicks, store:
 
 
 @pytest.mark.long
-def test_the_next_step_of_a_batch_that_was_refused_when_it_had_run_works(
-    clicks: Clicks, store: Store, tmp_path: Path
-) -> None:
+def test_the_next_step_of_a_batch_that_was_refused_when_it_had_run_works(clicks: Clicks, store: Store) -> None:
     clicks.batch(range(200), now)
     clicks.arrive([1])
-    ((_, then),) = refused(lambda: run_and_publish(clicks.planned(now), tmp_path))
+    ((_, then),) = refused(lambda: run_and_publish(clicks.planned(now)))
     assert "or, if they may go, `coset replan kept --take-away now --why '…'`" in then
     asked = Settings.parse(take_away=["now"])
     _, ref, _ = steps.replan(clicks.pipeline(now), store.root, asked, "the shop has closed")
     assert ref is not None
-    run_and_publish(ref, tmp_path)
+    run_and_publish(ref)
     assert count(store, "now") == 1
 
 

@@ -7,7 +7,6 @@ are copied.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -80,61 +79,57 @@ def other_order(patch: Patch, task: int, read: str, change: Callable[[PlannedPar
 
 
 @caught_by(COVERED)
-def test_a_record_of_its_range_that_a_task_loses_is_missed(
-    split: BatchRef, tmp_path: Path, monkeypatch: Patch
-) -> Refusal:
+def test_a_record_of_its_range_that_a_task_loses_is_missed(split: BatchRef, monkeypatch: Patch) -> Refusal:
     spoil_takes_of(monkeypatch, reading(LAST, "views"), first(TAKEN, LEFT, hot=True))
-    return ran(split, tmp_path)
+    return ran(split)
 
 
 @caught_by(COVERED)
-def test_a_range_that_no_task_reads_is_missed(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
+def test_a_range_that_no_task_reads_is_missed(split: BatchRef, monkeypatch: Patch) -> Refusal:
     read_nothing(monkeypatch, reading(LAST, "views"))
-    return ran(split, tmp_path)
+    return ran(split)
 
 
 @caught_by(COVERED)
-def test_a_range_that_two_tasks_read_is_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
+def test_a_range_that_two_tasks_read_is_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
     """The last task reads the whole partition, and so the first one's range again."""
     whole = split.load()[1].stream("views").partitions
     other_order(monkeypatch, LAST, "views", lambda part: whole[part.partition])
-    return ran(split, tmp_path)
+    return ran(split)
 
 
 @caught_by(COVERED)
-def test_ranges_that_overlap_are_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
+def test_ranges_that_overlap_are_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
     other_order(monkeypatch, LAST, "views", lambda part: replace(part, start=part.start - 20))
-    return ran(split, tmp_path)
+    return ran(split)
 
 
 @caught_by(COVERED)
-def test_ranges_that_leave_a_gap_between_them_are_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
+def test_ranges_that_leave_a_gap_between_them_are_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
     other_order(monkeypatch, LAST, "views", lambda part: replace(part, start=part.start + 20))
-    return ran(split, tmp_path)
+    return ran(split)
 
 
 @caught_by(COVERED)
-def test_ranges_that_move_on_by_a_record_are_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
+def test_ranges_that_move_on_by_a_record_are_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
     """As many records are read as should be."""
     other_order(monkeypatch, FIRST, "views", lambda part: replace(part, start=part.start + 1, end=part.end + 1))
-    return ran(split, tmp_path)
+    return ran(split)
 
 
-def test_a_record_that_the_task_of_the_others_takes_too_is_seen(
-    split: BatchRef, tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_a_record_that_the_task_of_the_others_takes_too_is_seen(split: BatchRef, monkeypatch: Patch) -> None:
     spoil_takes_of(monkeypatch, reading(of_others(split, FIRST), "views"), first(LEFT, TAKEN, hot=True))
-    assert set(ran(split, tmp_path).failed) == {COVERED, IN_PLACE, MEET}
+    assert set(ran(split).failed) == {COVERED, IN_PLACE, MEET}
 
 
 def test_a_record_that_the_task_of_the_others_takes_in_place_of_those_that_share_it_is_seen(
-    split: BatchRef, tmp_path: Path, monkeypatch: Patch
+    split: BatchRef, monkeypatch: Patch
 ) -> None:
     with monkeypatch.context() as patch:
         spoil_takes_of(patch, reading(of_others(split, FIRST), "views"), first(LEFT, TAKEN, hot=True))
         spoil_takes_of(patch, reading(FIRST, "views"), first(TAKEN, LEFT, hot=True))
         run_groups(split)
-    assert set(refusal(split, tmp_path).failed) == {IN_PLACE, MEET}
+    assert set(refusal(split).failed) == {IN_PLACE, MEET}
 
 
 # ---- all records of the other side in each of them
@@ -142,17 +137,17 @@ def test_a_record_that_the_task_of_the_others_takes_in_place_of_those_that_share
 
 @caught_by(COVERED)
 @pytest.mark.parametrize("task", [FIRST, LAST])
-def test_a_copy_that_lacks_a_record_is_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch, task: int) -> Refusal:
+def test_a_copy_that_lacks_a_record_is_seen(split: BatchRef, monkeypatch: Patch, task: int) -> Refusal:
     spoil_takes_of(monkeypatch, reading(task, "clicks"), first(TAKEN, LEFT, hot=True))
-    return ran(split, tmp_path)
+    return ran(split)
 
 
-def test_a_copy_with_a_record_of_another_key_is_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_copy_with_a_record_of_another_key_is_seen(split: BatchRef, monkeypatch: Patch) -> None:
     spoil_takes_of(monkeypatch, reading(LAST, "clicks"), first(LEFT, TAKEN, hot=False))
-    assert set(ran(split, tmp_path).failed) == {COVERED, IN_PLACE, MEET}
+    assert set(ran(split).failed) == {COVERED, IN_PLACE, MEET}
 
 
-def test_a_copy_of_another_record_is_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_copy_of_another_record_is_seen(split: BatchRef, monkeypatch: Patch) -> None:
     """As many records are copied as should be."""
 
     def swap(batch: Batch, seen: Taken) -> None:
@@ -160,79 +155,73 @@ def test_a_copy_of_another_record_is_seen(split: BatchRef, tmp_path: Path, monke
         first(LEFT, TAKEN, hot=False)(batch, seen)
 
     spoil_takes_of(monkeypatch, reading(LAST, "clicks"), swap)
-    assert set(ran(split, tmp_path).failed) == {COVERED, IN_PLACE, MEET}
+    assert set(ran(split).failed) == {COVERED, IN_PLACE, MEET}
 
 
 @caught_by(COVERED)
-def test_a_copy_that_is_not_read_is_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
+def test_a_copy_that_is_not_read_is_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
     read_nothing(monkeypatch, reading(LAST, "clicks"))
-    return ran(split, tmp_path)
+    return ran(split)
 
 
 @caught_by(COVERED)
-def test_copies_that_all_lack_the_same_record_are_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
+def test_copies_that_all_lack_the_same_record_are_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
     with monkeypatch.context() as patch:
         for task in (FIRST, LAST):
             spoil_takes_of(patch, reading(task, "clicks"), first(TAKEN, LEFT, hot=True))
         run_groups(split)
-    return refusal(split, tmp_path)
+    return refusal(split)
 
 
-def test_a_copy_for_the_task_of_the_others_is_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_copy_for_the_task_of_the_others_is_seen(split: BatchRef, monkeypatch: Patch) -> None:
     spoil_takes_of(monkeypatch, reading(of_others(split, FIRST), "clicks"), first(LEFT, TAKEN, hot=True))
-    assert set(ran(split, tmp_path).failed) == {COVERED, IN_PLACE, MEET}
+    assert set(ran(split).failed) == {COVERED, IN_PLACE, MEET}
 
 
 # ---- every other key in one task
 
 
-def test_a_record_of_another_key_in_a_task_that_shares_is_seen(
-    split: BatchRef, tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_a_record_of_another_key_in_a_task_that_shares_is_seen(split: BatchRef, monkeypatch: Patch) -> None:
     spoil_takes_of(monkeypatch, reading(LAST, "views"), first(LEFT, TAKEN, hot=False))
-    assert set(ran(split, tmp_path).failed) == {COVERED, IN_PLACE, MEET}
+    assert set(ran(split).failed) == {COVERED, IN_PLACE, MEET}
 
 
 @caught_by(COVERED)
-def test_a_record_of_another_key_that_nobody_takes_is_missed(
-    split: BatchRef, tmp_path: Path, monkeypatch: Patch
-) -> Refusal:
+def test_a_record_of_another_key_that_nobody_takes_is_missed(split: BatchRef, monkeypatch: Patch) -> Refusal:
     spoil_takes_of(monkeypatch, reading(of_others(split, FIRST), "views"), first(TAKEN, LEFT))
-    return ran(split, tmp_path)
+    return ran(split)
 
 
-def test_a_task_that_takes_all_keys_of_its_range_is_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_task_that_takes_all_keys_of_its_range_is_seen(split: BatchRef, monkeypatch: Patch) -> None:
     take_residues(monkeypatch, LAST, lambda *_: None)
-    assert set(ran(split, tmp_path).failed) == {COVERED, IN_PLACE, MEET}
+    assert set(ran(split).failed) == {COVERED, IN_PLACE, MEET}
 
 
-def test_a_task_that_goes_by_another_residue_is_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_task_that_goes_by_another_residue_is_seen(split: BatchRef, monkeypatch: Patch) -> None:
     take_residues(monkeypatch, LAST, lambda modulus, owned: ((owned[0] + 8) % modulus,))
-    assert set(ran(split, tmp_path).failed) == {COVERED, IN_PLACE, MEET}
+    assert set(ran(split).failed) == {COVERED, IN_PLACE, MEET}
 
 
-def test_a_task_of_others_that_keeps_the_hot_key_is_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_task_of_others_that_keeps_the_hot_key_is_seen(split: BatchRef, monkeypatch: Patch) -> None:
     take_residues(monkeypatch, of_others(split, FIRST), lambda *_: None)
-    assert set(ran(split, tmp_path).failed) == {COVERED, IN_PLACE, MEET}
+    assert set(ran(split).failed) == {COVERED, IN_PLACE, MEET}
 
 
 # ---- each row of them written once
 
 
 @caught_by(PRODUCED)
-def test_a_row_that_is_lost_when_it_is_written_is_seen(split: BatchRef, tmp_path: Path, monkeypatch: Patch) -> Refusal:
+def test_a_row_that_is_lost_when_it_is_written_is_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
     write_rows(monkeypatch, FIRST, lambda rows: rows.slice(1))
-    return ran(split, tmp_path)
+    return ran(split)
 
 
 @caught_by(PRODUCED)
-def test_a_row_that_is_doubled_when_it_is_written_is_seen(
-    split: BatchRef, tmp_path: Path, monkeypatch: Patch
-) -> Refusal:
+def test_a_row_that_is_doubled_when_it_is_written_is_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
     write_rows(monkeypatch, LAST, lambda rows: pa.concat_tables([rows, rows.slice(0, 1)]))
-    return ran(split, tmp_path)
+    return ran(split)
 
 
-def test_the_same_batch_is_published_once_nothing_is_wrong(met: Met, split: BatchRef, tmp_path: Path) -> None:
-    run_and_publish(split, tmp_path)
+def test_the_same_batch_is_published_once_nothing_is_wrong(met: Met, split: BatchRef) -> None:
+    run_and_publish(split)
     assert met.rows() == met.direct()

@@ -22,7 +22,7 @@ from tests.windowed import Windowed
 
 
 @caught_by(FOLLOW)
-def test_a_plan_whose_watermark_is_ahead_of_what_was_counted_is_refused(store: Store, tmp_path: Path) -> Refusal:
+def test_a_plan_whose_watermark_is_ahead_of_what_was_counted_is_refused(store: Store) -> Refusal:
     clicks = Clicks(store)
     clicks.batch((A, 5), (B, 3))
     clicks.land((A, 6), (B, 6))
@@ -32,7 +32,7 @@ def test_a_plan_whose_watermark_is_ahead_of_what_was_counted_is_refused(store: S
         assert mark.time is not None
         return replace(plan, watermarks=(replace(mark, time=mark.time + 60 * 10**6),))
 
-    said = refusal(ran(store, clicks.pipeline, hurried), tmp_path)
+    said = refusal(ran(store, clicks.pipeline, hurried))
     assert "- clicks: the watermark is 2026-01-01 12:02:00 by the plan, 2026-01-01 12:01:00 by the ledger" in str(
         said.findings[0]
     )
@@ -42,7 +42,7 @@ def test_a_plan_whose_watermark_is_ahead_of_what_was_counted_is_refused(store: S
 @caught_by(ONCE)
 @pytest.mark.parametrize("wrong", ['"clicks"."@new"', "false", "true"])
 def test_a_join_that_gives_too_early_or_never_or_again_what_found_no_partner_is_refused(
-    store: Store, tmp_path: Path, wrong: str
+    store: Store, wrong: str
 ) -> Refusal:
     outer = Outer(store, "left")
     outer.batch([Click("a", 1, 0), Click("a", 2, 118)], [Click("b", 3, 0)])
@@ -57,7 +57,7 @@ def test_a_join_that_gives_too_early_or_never_or_again_what_found_no_partner_is_
     def given(step: Step) -> Step:
         return replace(step, sql=step.sql.replace('THEN "clicks"."@closes"', f"THEN {wrong}"))
 
-    said = refusal(ran(store, outer.pipeline, hurried), tmp_path)
+    said = refusal(ran(store, outer.pipeline, hurried))
     assert "over, 0 had met a partner" in said.findings[0]
     return said
 
@@ -75,7 +75,7 @@ def test_a_join_that_gives_too_early_or_never_or_again_what_found_no_partner_is_
 def test_windows_that_are_given_too_early_or_late_or_again_or_in_part_are_refused(
     store: Store, tmp_path: Path, sql: str, wrong: str
 ) -> Refusal:
-    return _refused_windows(store, tmp_path, "correct", sql, wrong)
+    return _refused_windows(store, "correct", sql, wrong)
 
 
 @caught_by(ONCE)
@@ -91,10 +91,10 @@ def test_windows_that_are_given_too_early_or_late_or_again_or_in_part_are_refuse
 def test_sessions_that_are_given_too_early_or_again_or_in_part_are_refused(
     store: Store, tmp_path: Path, sql: str, wrong: str
 ) -> Refusal:
-    return _refused_windows(store, tmp_path, "sessions", sql, wrong)
+    return _refused_windows(store, "sessions", sql, wrong)
 
 
-def _refused_windows(store: Store, tmp_path: Path, late: str, sql: str, wrong: str) -> Refusal:
+def _refused_windows(store: Store, late: str, sql: str, wrong: str) -> Refusal:
     windowed = Windowed(store, late)
     windowed.batch([Click("a", 1, 0), Click("a", 2, 50)], [Click("b", 3, 0)])
     for minute in (40, 60):
@@ -105,7 +105,7 @@ def _refused_windows(store: Store, tmp_path: Path, late: str, sql: str, wrong: s
     def otherwise(plan: Plan) -> Plan:
         return _otherwise(plan, "counted.counted", sql, wrong)
 
-    said = refusal(ran(store, windowed.pipeline, otherwise), tmp_path)
+    said = refusal(ran(store, windowed.pipeline, otherwise))
     assert re.search("were over, 0 had met a partner|were given, but not of the keys", said.findings[0])
     return said
 
@@ -120,15 +120,13 @@ def _refused_windows(store: Store, tmp_path: Path, late: str, sql: str, wrong: s
         ('WHERE "@time" IS NOT NULL', "WHERE ids > 2"),
     ],
 )
-def test_keys_that_expire_too_early_or_late_or_in_part_are_refused(
-    store: Store, tmp_path: Path, sql: str, wrong: str
-) -> Refusal:
+def test_keys_that_expire_too_early_or_late_or_in_part_are_refused(store: Store, sql: str, wrong: str) -> Refusal:
     expiring = Expiring(store, "combine")
     last = [Click(key, END, 60) for key in "abcdefgh"]
     expiring.batch([Click("a", 1, 0)], [Click("a", 3, 0)])
     expiring.batch(last, last)
     expiring.land([Click("a", 4, 1), Click("a", 2, 19)], [Click("b", 4, 10)])
-    said = refusal(ran(store, expiring.pipeline, lambda plan: _otherwise(plan, "found", sql, wrong)), tmp_path)
+    said = refusal(ran(store, expiring.pipeline, lambda plan: _otherwise(plan, "found", sql, wrong)))
     assert re.search("keys? expired, and|were given, but not those that were over", said.findings[0])
     return said
 
@@ -154,7 +152,7 @@ def _otherwise(plan: Plan, name: str, sql: str, wrong: str) -> Plan:
     ],
 )
 def test_a_join_as_of_a_time_that_gives_a_record_too_early_or_never_or_another_version_is_refused(
-    store: Store, tmp_path: Path, right: str, wrong: str, said: str
+    store: Store, right: str, wrong: str, said: str
 ) -> Refusal:
     as_of = AsOf(store)
     as_of.batch([Click("a", 1, 0), Click("a", 2, 118)], [Click("a", 3, 0), Click("a", 5, 1)])
@@ -169,6 +167,6 @@ def test_a_join_as_of_a_time_that_gives_a_record_too_early_or_never_or_another_v
     def given(step: Step) -> Step:
         return replace(step, sql=step.sql.replace(right, wrong))
 
-    refused = refusal(ran(store, as_of.pipeline, hurried), tmp_path)
+    refused = refusal(ran(store, as_of.pipeline, hurried))
     assert said in refused.findings[0]
     return refused

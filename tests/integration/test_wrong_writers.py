@@ -67,9 +67,7 @@ def of_an_exchange(store: Store) -> BatchRef:
 
 
 @caught_by(PRODUCED)
-def test_a_writer_that_loses_its_file_is_refused(
-    of_tables: BatchRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Refusal:
+def test_a_writer_that_loses_its_file_is_refused(of_tables: BatchRef, monkeypatch: pytest.MonkeyPatch) -> Refusal:
     write = Writers.table
 
     def lose(self: Writers, planned: PlannedWrite, rows: pa.RecordBatchReader) -> Artefact | None:
@@ -78,7 +76,7 @@ def test_a_writer_that_loses_its_file_is_refused(
 
     monkeypatch.setattr(Writers, "table", lose)
     run_groups(of_tables)
-    said = refusal(of_tables, tmp_path)
+    said = refusal(of_tables)
     assert f"task {STAGE}/2, table delays: " in said.findings[0]
     assert " rows made, 0 rows left" in said.findings[0]
     return said
@@ -88,28 +86,25 @@ def test_a_writer_that_loses_its_file_is_refused(
 @pytest.mark.parametrize("change", [less, twice])
 def test_a_writer_that_drops_or_doubles_a_row_is_refused(
     of_tables: BatchRef,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[pa.RecordBatchReader], pa.RecordBatchReader],
 ) -> Refusal:
     write = Writers.table
     monkeypatch.setattr(Writers, "table", lambda self, planned, rows: write(self, planned, change(rows)))
     run_groups(of_tables)
-    said = refusal(of_tables, tmp_path)
+    said = refusal(of_tables)
     assert "Production, not met: What a task left has as many rows as its steps made" in said.findings[0]
     return said
 
 
 @caught_by(PRODUCED)
-def test_a_writer_that_stops_before_the_end_is_refused(
-    of_tables: BatchRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Refusal:
+def test_a_writer_that_stops_before_the_end_is_refused(of_tables: BatchRef, monkeypatch: pytest.MonkeyPatch) -> Refusal:
     def stop(self: Writers, *_: object) -> None:
         """Reads nothing, writes nothing."""
 
     monkeypatch.setattr(Writers, "table", stop)
     run_groups(of_tables)
-    return refusal(of_tables, tmp_path)
+    return refusal(of_tables)
 
 
 # ---- exchanges and state
@@ -117,12 +112,12 @@ def test_a_writer_that_stops_before_the_end_is_refused(
 
 @caught_by(PRODUCED)
 def test_a_row_that_is_lost_on_its_way_into_an_exchange_is_missed(
-    of_an_exchange: BatchRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    of_an_exchange: BatchRef, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     write = Writers.left
     monkeypatch.setattr(Writers, "left", lambda self, leaving, rows, temp: write(self, leaving, less(rows), temp))
     run_groups(of_an_exchange)
-    said = refusal(of_an_exchange, tmp_path)
+    said = refusal(of_an_exchange)
     # Those who read it have read all that was left.
     wrong = "flights/3, exchange flights.exchange: 90 rows made, 89 rows left, 90 records taken and only moved, 89 rows"
     assert wrong in said.findings[0]
@@ -131,12 +126,12 @@ def test_a_row_that_is_lost_on_its_way_into_an_exchange_is_missed(
 
 @caught_by(PRODUCED)
 def test_a_record_that_sql_loses_where_records_only_move_is_missed(
-    of_an_exchange: BatchRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    of_an_exchange: BatchRef, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     give = Steps.left
     monkeypatch.setattr(Steps, "left", lambda self, leaving: less(give(self, leaving)))
     run_groups(of_an_exchange)
-    said = refusal(of_an_exchange, tmp_path)
+    said = refusal(of_an_exchange)
     assert (
         "task flights/3, exchange flights.exchange: 90 records taken and only moved, 89 rows left" in said.findings[0]
     )
@@ -145,12 +140,12 @@ def test_a_record_that_sql_loses_where_records_only_move_is_missed(
 
 @caught_by(PRODUCED)
 def test_a_row_that_is_lost_after_its_move_is_missed(
-    of_an_exchange: BatchRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    of_an_exchange: BatchRef, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     give = Steps.table
     monkeypatch.setattr(Steps, "table", lambda self, write: less(give(self, write)))
     run_groups(of_an_exchange)
-    said = refusal(of_an_exchange, tmp_path)
+    said = refusal(of_an_exchange)
     assert "records taken and only moved" in said.findings[0]
     return said
 
@@ -272,13 +267,11 @@ def test_a_file_with_other_rows_than_its_receipt_says_is_refused(of_tables: Batc
 
 
 @caught_by(PRODUCED)
-def test_a_file_with_other_rows_is_refused_though_its_receipt_agrees_with_it(
-    of_tables: BatchRef, tmp_path: Path
-) -> Refusal:
+def test_a_file_with_other_rows_is_refused_though_its_receipt_agrees_with_it(of_tables: BatchRef) -> Refusal:
     run_groups(of_tables)
     (file, *_) = (file for task in task_receipts(of_tables) for file in task.left(Role.TABLE))
     replaced(of_tables, Role.TABLE, without_a_row, records=file.records - 1)
-    return refusal(of_tables, tmp_path)
+    return refusal(of_tables)
 
 
 @pytest.mark.parametrize(("cut", "says"), [(9, "bytes, not"), (0, "the file has the content sha256:")])
@@ -303,12 +296,10 @@ def test_state_that_was_truncated_or_replaced_since_a_task_left_it_is_refused(
 
 
 @caught_by(PRODUCED)
-def test_a_receipt_that_does_not_say_what_was_made_for_a_table_is_refused(
-    of_tables: BatchRef, tmp_path: Path
-) -> Refusal:
+def test_a_receipt_that_does_not_say_what_was_made_for_a_table_is_refused(of_tables: BatchRef) -> Refusal:
     run_groups(of_tables)
     change_made(of_tables, ())
-    said = refusal(of_tables, tmp_path)
+    said = refusal(of_tables)
     assert "nothing was made for it, " in said.findings[0]
     return said
 

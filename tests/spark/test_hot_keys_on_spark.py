@@ -87,7 +87,7 @@ def test_a_count_that_splits_its_hot_key(way: Way, store: Store, tmp_path: Path)
 
 
 @pytest.mark.parametrize("joined", [False, True])
-def test_hot_keys_of_topics_are_split(joined: bool, kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
+def test_hot_keys_of_topics_are_split(joined: bool, kafka: KafkaServer, store: Store) -> None:
     visits, names = new_topic(kafka, 4), new_topic(kafka, 2)
     pipeline = Pipeline("topics", source=kafka.source)
     views = pipeline.stream(visits, key="tail", partitions=4, format="json", columns=COLUMNS)
@@ -106,7 +106,7 @@ def test_hot_keys_of_topics_are_split(joined: bool, kafka: KafkaServer, store: S
         produce(kafka, visits, [(tail, {"n": n}) for n, tail in enumerate(tails)])
         produce(kafka, names, [(tail, {"n": -1}) for tail in sorted(named)])
         ref, plan = planned(pipeline, store)
-        run_and_publish(ref, tmp_path)
+        run_and_publish(ref)
         with duckdb.connect() as connection:
             landed = {"tail": tails, "n": range(len(tails)), "named": [tail in named for tail in tails]}
             connection.register("views", pa.table(landed))

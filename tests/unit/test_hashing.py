@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of, placement_hash, read_key
+from spark_jobs.engine import hashing
 from spark_jobs.engine.hashing import key_texts, one_of_equals, placement_hashes
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "kafka-streams" / "murmur2.json").read_text())["vectors"]
@@ -118,6 +119,14 @@ def test_the_layout_of_the_column_does_not_matter(array: pa.Array, key_format: s
         hashes, h = placement_hashes(array, key_format, placement), hash_of(placement, "here")
         for value, found in zip(array.to_pylist(), hashes, strict=True):
             assert value is None or found == h(value, key_format)
+
+
+def test_for_each_width_of_offsets_a_hash_is_compiled_once() -> None:
+    texts = ["b", "", "ab"]
+    for array in (pa.array(texts), pa.array(texts, pa.large_string()), pa.array([], pa.string()), pa.array([1, 2])):
+        placement_hashes(array, "long" if pa.types.is_integer(array.type) else "string")
+    starts = [str(signature[0]) for signature in hashing._murmur2_all.signatures]
+    assert sorted(starts) == ["readonly array(int32, 1d, C)", "readonly array(int64, 1d, C)"]
 
 
 def test_uuids_of_sixteen_bytes_hash_as_their_text() -> None:

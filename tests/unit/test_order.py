@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from partitioning.documents.document import decode, digest, encode
 from partitioning.model.order import Order, OrderedStream, order_of
 from partitioning.model.plan import Plan, TaskRef
@@ -13,20 +15,29 @@ STAGE = "flights+planes"
 ROOT = "s3://lake/coset"
 
 
+@pytest.fixture(scope="module")
+def few() -> Plan:
+    return wide(10)
+
+
+@pytest.fixture(scope="module")
+def many() -> Plan:
+    return wide(10_000)
+
+
 def sent(plan: Plan, task: int) -> bytes:
     return encode(order_of(plan, digest(plan), TaskRef(STAGE, task), 0, ROOT, {}))
 
 
-def test_an_order_does_not_grow_with_the_number_of_tasks() -> None:
-    few, many = (
-        {len(sent(plan, task)) for task in range(tasks)} for tasks, plan in ((n, wide(n)) for n in (10, 10_000))
+def test_an_order_does_not_grow_with_the_number_of_tasks(few: Plan, many: Plan) -> None:
+    short, long = ({len(sent(plan, task)) for task in range(tasks)} for tasks, plan in ((10, few), (10_000, many)))
+    print(
+        f"orders of 10 tasks: {min(short):,} to {max(short):,} bytes; of 10,000 tasks: {min(long):,} to {max(long):,}"
     )
-    print(f"orders of 10 tasks: {min(few):,} to {max(few):,} bytes; of 10,000 tasks: {min(many):,} to {max(many):,}")
-    assert max(many) - max(few) < 100
+    assert max(long) - max(short) < 100
 
 
-def test_orders_of_few_and_of_many_tasks_differ_in_their_figures_alone() -> None:
-    few, many = wide(10), wide(10_000)
+def test_orders_of_few_and_of_many_tasks_differ_in_their_figures_alone(few: Plan, many: Plan) -> None:
     assert without_figures(sent(few, 7)) == without_figures(sent(many, 7)) == without_figures(sent(many, 9_999))
 
 
