@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import assert_never
 
 from msgspec import UNSET, UnsetType
@@ -174,13 +174,18 @@ Command = Repeat | Run | Replan | PlanAsking | Forget | Status | Report | Record
 Then = str | Command | tuple[str | Command, ...]
 
 
+# The options of planning that a backfill has.
+_OF_BACKFILLS = {"--scheme", "--groups", "--settings", "--begin-anew", "--go-on"}
+
+
 class Shown(Value, frozen=True):
-    """The place where advice is shown: the names that pipelines have there (`named`), whether Airflow shows it, and
-    the `options` that each command needs there."""
+    """The place where advice is shown: the names that pipelines have there (`named`), whether Airflow shows it, the
+    `options` that each command needs there, and how it was asked to plan (`planning`: options, each with its value)."""
 
     named: Mapping[str, str] = {}
     airflow: bool = False
     options: str = ""
+    planning: tuple[tuple[str, str], ...] = ()
 
     def says(self, then: Then) -> str:
         """Advice in words.
@@ -204,9 +209,24 @@ class Shown(Value, frozen=True):
 
         >>> Shown(options="--env prod").line(Report("late", 3))
         'coset report late --batch 3 --env prod'
+        >>> Shown(planning=(("--scheme", "tasks(4)"), ("--limit", "9"))).line(BackfillAsking("late", 3))
+        "coset backfill late --from 3 --scheme 'tasks(4)'"
         """
         words = self._words(command)
-        return f"{words} {self.options}" if words and self.options else words
+        return " ".join(filter(None, (words, *self._planned(command, words), self.options))) if words else words
+
+    def _planned(self, command: Command, words: str | None) -> Iterator[str]:
+        """The options by which the command plans as it was asked for, but for those that it has."""
+        match command:
+            case PlanAsking():
+                known = self.planning
+            case BackfillAsking():
+                known = tuple(option for option in self.planning if option[0] in _OF_BACKFILLS)
+            case _:
+                known = ()
+        for name, value in known:
+            if f" {(option := f'{name} {shlex.quote(value)}')} " not in f"{words} ":
+                yield option
 
     def _words(self, command: Command) -> str | None:
         asked = _of_backfill(command)

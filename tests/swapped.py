@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from coset.batches.backfills import actions
-from coset.batches.backfills.request import backfill
+from coset.batches.backfills.request import backfill, comparison_of
 from coset.batches.backfills.swap import swaps
 from coset.batches.steps import plan
 from coset.cli.pipelines import load
@@ -71,7 +71,7 @@ def backfilled(store: Store, docs: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def half(store: Store, to: SwapKind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Swap backfill 0, or take it back, but be killed between the two tables."""
     request = backfill(store, "newest", 0)
-    found = actions.compared(store, request)
+    found = comparison_of(store, request)
     assert found is not None
 
     def killed(*_: Any) -> int:

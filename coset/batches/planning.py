@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from coset.batches import reported
 from coset.batches.attempt import Attempt
+from coset.batches.backfills.awaiting import with_swap
 from coset.batches.backfills.swap.swaps import finish, state_ledger, swaps
 from coset.batches.code import changed_code, with_code
 from coset.batches.ends import known_after
@@ -140,23 +141,26 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     # This comes after the check of the owner: only in its own tables can a pipeline tell the changes of others.
     check_untouched(store, pipeline.name, pipeline.writes, logs)
     last = Attempt.published(ledger, published) if published else None
-    plan = plan_batch(
-        pipeline,
-        discovered,
-        results,
-        batch=standing.plan.batch + 1 if standing.plan else 0,
-        parent=digest(standing.plan) if standing.plan else None,
-        published=published,
-        ends=known.ends,
-        forgotten=known.forgotten,
-        settings=settings,
-        statistics=statistics(last) if last else None,
-        locality=locations(store, published, last.receipts.values()) if published and last else None,
-        kept=kept_by(ledger, published) if published else None,
-        rows=rows_held(store, pipeline.writes, logs),
-        day_end=_not_before(published, end_of_day()),
-        as_of=_minute(),
-    )
+    try:
+        plan = plan_batch(
+            pipeline,
+            discovered,
+            results,
+            batch=standing.plan.batch + 1 if standing.plan else 0,
+            parent=digest(standing.plan) if standing.plan else None,
+            published=published,
+            ends=known.ends,
+            forgotten=known.forgotten,
+            settings=settings,
+            statistics=statistics(last) if last else None,
+            locality=locations(store, published, last.receipts.values()) if published and last else None,
+            kept=kept_by(ledger, published) if published else None,
+            rows=rows_held(store, pipeline.writes, logs),
+            day_end=_not_before(published, end_of_day()),
+            as_of=_minute(),
+        )
+    except Refused as refusal:
+        raise with_swap(refusal, store, pipeline) from None
     if plan is None:
         return NextBatch(None, _nothing_to_do(standing.published))
     plan = with_code(with_columns(plan))

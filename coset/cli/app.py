@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from coset.batches.runners.choice import RunnerKind, runner
 from coset.batches.runners.given_settings import parsed
+from coset.cli import pipelines
 from coset.cli.output import console, progress, say
 from coset.project.coset_toml import project_of
 from coset.project.pipeline_files import names
@@ -188,7 +190,19 @@ def settings_of(
     begin_anew: list[str] | None = None,
     go_on: list[str] | None = None,
 ) -> Settings:
-    """The settings of the options and of a file, if one is named. Raises Refused, with all findings."""
+    """The settings of the options and of a file, if one is named. Raises Refused, with all findings, whose next steps
+    have these options too."""
+    given: dict[str, Iterable[object] | None] = {
+        "--scheme": scheme,
+        "--groups": None if groups is None else [groups],
+        "--limit": None if limit is None else [limit],
+        "--settings": None if file is None else [file],
+        "--accept-loss": accept_loss,
+        "--take-away": take_away,
+        "--begin-anew": begin_anew,
+        "--go-on": go_on,
+    }
+    pipelines.planning((name, str(value)) for name, values in given.items() for value in values or ())
     try:
         base = Settings.read(file.read_text(encoding="utf-8"), str(file)) if file else None
     except (OSError, UnicodeDecodeError) as error:

@@ -16,7 +16,7 @@ from coset.batches.backfills.comparison.pages import comparison_sections, previe
 from coset.batches.backfills.outlook import outlook
 from coset.batches.backfills.pacing.control import go_on, paused
 from coset.batches.backfills.pacing.limits import Limited, Limits
-from coset.batches.backfills.request import backfill, backfills
+from coset.batches.backfills.request import backfill, backfills, comparison_of
 from coset.batches.backfills.swap.swaps import Half, blockers, half, swaps
 from coset.batches.runners.choice import check_runs
 from coset.batches.runners.runner import Runner
@@ -102,7 +102,7 @@ def listed(named: str, root: str) -> Answer:
 def shown(named: str, root: str, number: int) -> Answer:
     """One backfill and its comparison."""
     store, one = _named(named, root, number)
-    found = actions.compared(store, one)
+    found = comparison_of(store, one)
     value = {"backfill": plain(one), "comparison": plain(found) if found else None}
     if found is None:
         return Answer(value, [f"{one} is not compared yet: run `coset backfill` with the same words again"])
@@ -193,7 +193,7 @@ def _state(store: Store, one: Backfill, turns: Counter[SwapKind], stopped: Half 
         return "cancelled"
     if paused(store, one):
         return "paused"
-    found = actions.compared(store, one)
+    found = comparison_of(store, one)
     return "not compared yet" if found is None else f"compared: {found}"
 
 

@@ -16,11 +16,12 @@ from partitioning.errors import Finding, Refused
 
 @dataclass(slots=True)
 class _Call:
-    """What a command was called with: the project it is in, `options` that the next one needs too, and how it named the
-    pipelines that were loaded."""
+    """What a command was called with: the project it is in, `options` that the next one needs too, those of `planning`
+    that the next plan needs, and how it named the pipelines that were loaded."""
 
     here: Here
     options: str = ""
+    planning: tuple[tuple[str, str], ...] = ()
     named: dict[str, str] = field(default_factory=dict)
 
 
@@ -53,6 +54,11 @@ def load(named: str) -> Pipeline:
     return pipeline
 
 
+def planning(given: Iterable[tuple[str, str]]) -> None:
+    """The command was given these options, with their values, that say how to plan."""
+    _CALL.planning = tuple(given)
+
+
 def of_project() -> dict[str, Pipeline | Refused]:
     """All pipelines of the project by their places, or why they cannot be loaded."""
     found = dict(pipeline_files.load_all(_CALL.here))
@@ -69,7 +75,7 @@ def none_of_project() -> str:
 
 def shown() -> Shown:
     """How findings are shown here: their commands call a pipeline as the user does, who may have named a file."""
-    return Shown(named=_CALL.named, options=_CALL.options)
+    return Shown(named=_CALL.named, options=_CALL.options, planning=_CALL.planning)
 
 
 def told(findings: Iterable[Finding]) -> list[dict[str, object]]:

@@ -19,7 +19,7 @@ def cast_exactly(column: pa.Array, kind: pa.DataType) -> pa.Array:
     Traceback (most recent call last):
     pyarrow.lib.ArrowInvalid: it has 'a', which is not in the type, and lacks 'A'
     """
-    if names := _renamed(column.type, kind):
+    if column.null_count < len(column) and (names := _renamed(column.type, kind)):
         was, wanted = (", ".join(map(repr, side)) for side in names)
         raise pa.ArrowInvalid(f"it has {was}, which is not in the type, and lacks {wanted}")
     made = column.cast(kind)

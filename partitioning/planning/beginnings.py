@@ -17,7 +17,7 @@ from partitioning.model.graph import Graph, Mode, Op, Step, Write
 from partitioning.model.plan import Plan
 from partitioning.model.planned_streams import PlannedStream
 from partitioning.planning.kept_before import kept_before, still_asked
-from partitioning.planning.kept_columns import columns_of, declaration, undeclared
+from partitioning.planning.kept_columns import columns_of, declaration, undeclared, windows_of
 from partitioning.planning.origins import Origins, differences
 from partitioning.planning.waits import waits_changed
 from partitioning.sections import many
@@ -275,7 +275,11 @@ def _itself(before: Step, now: Step) -> Iterator[tuple[str, str, str]]:
         if was != is_now:
             yield noun, was, is_now
     if before.op is now.op and undeclared(before, now):
-        yield "columns", columns_of(before), columns_of(now)
+        windows = windows_of(before), windows_of(now)
+        if windows[0] and windows[1]:
+            yield "windows", windows[0], windows[1]
+        else:
+            yield "columns", columns_of(before), columns_of(now)
 
 
 def _expiry(step: Step) -> str:

@@ -5,7 +5,9 @@ What is dropped is dropped; types are compared once they are known (`spark_jobs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from datetime import timedelta
 
 from partitioning.model.graph import Op, Step
 from partitioning.model.streams import Column
@@ -14,6 +16,8 @@ from partitioning.planning.origins import alike, items
 
 # The rows that a step with a time keeps have the values of its expressions in these columns.
 IDENTITY = "@identity"
+_TIMES = re.compile(r"to_microseconds\(([0-9]+)\)")
+_WINDOW = re.compile(rf"time_bucket\({_TIMES.pattern}, CAST\(\((.+)\) AS TIMESTAMP\)\)", re.DOTALL)
 
 
 def columns_of(step: Step) -> str:
@@ -21,6 +25,29 @@ def columns_of(step: Step) -> str:
     if step.function and step.state:
         return ", ".join(f"{column.name} {column.type}" for column in step.state.columns)
     return ", ".join(step.expressions)
+
+
+def windows_of(step: Step) -> str | None:
+    """The windows by which a step keeps records, as the pipeline says it; None if it keeps them by no windows.
+
+    >>> of = ("time_bucket(to_microseconds(3600000000), CAST((seen) AS TIMESTAMP))",)
+    >>> windows_of(Step("hours.s", Op.RECENT, ("s",), "", of, "k"))
+    '1:00:00 of seen'
+    """
+    window = _WINDOW.fullmatch(step.expressions[0]) if step.op is Op.RECENT else None
+    if window is None:
+        return None
+    every, time = window.groups()
+    more = step.expressions[1:]
+    later = f", corrected for {_time(more[0])}" if len(more) % 2 else ""
+    gap = f", in sessions with a gap of {_time(more[-1])}" if len(more) > 1 else ""
+    return f"{timedelta(microseconds=int(every))} of {time}{later}{gap}"
+
+
+def _time(sql: str) -> timedelta:
+    match = _TIMES.fullmatch(sql)
+    assert match is not None, sql
+    return timedelta(microseconds=int(match[1]))
 
 
 def undeclared(before: Step, now: Step) -> tuple[str, ...]:

@@ -16,8 +16,8 @@ from deltalake import DeltaTable
 
 from coset.batches import steps
 from coset.batches.backfills import actions
-from coset.batches.backfills.actions import Asked, compared
-from coset.batches.backfills.request import backfill, backfills
+from coset.batches.backfills.actions import Asked
+from coset.batches.backfills.request import backfill, backfills, comparison_of
 from coset.batches.backfills.swap.swaps import swaps
 from coset.batches.interpreter import run_batch
 from coset.batches.runners.local import Local
@@ -197,7 +197,7 @@ def test_other_rows_are_shown_and_swapped_only_if_somebody_approves_them(parsed,
 
     with answering(dag.dag_id, "Reject") as answer:
         rejected = dag.test(run_conf=FORM)
-    found = compared(store, backfill(store, "late_flights", 0))
+    found = comparison_of(store, backfill(store, "late_flights", 0))
     assert found is not None
     shown = answer.result()
     assert "The pipeline was changed: late: SQL of late." in shown

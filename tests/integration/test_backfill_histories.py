@@ -19,6 +19,7 @@ import pytest
 from coset.batches import steps
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
+from coset.batches.backfills.request import comparison_of
 from coset.batches.backfills.swap import swaps
 from coset.batches.kept import kept_states
 from coset.batches.restoring import restore
@@ -318,7 +319,7 @@ class Story:
         run = self._random.choice(self._swapped)
         on_top = all(self.oracle.stacks[batch][-1] == run.backfill.number for batch in run.batches)
         last = run.batches[-1]
-        found = actions.compared(self._store, run.backfill)
+        found = comparison_of(self._store, run.backfill)
         assert found is not None
         exchanged = not all(state.same for state in found.states)
         told = f"undo of backfill {run.backfill.number}"

@@ -222,8 +222,12 @@ def test_what_is_kept_must_be_what_later_batches_went_on_from(store: Store, tmp_
     changed.batch(3)
     records = [(f"key-{(n + key) % 13}", 10 * n + key) for n in range(4) for key in range(9) if 10 * n + key >= 12]
     assert [row[:2] for row in history.seen("newest")] == sorted(dict(records).items())
-    with pytest.raises(Refused, match="it changes the state of newest, on which later batches, up to 3, depend"):
+    with pytest.raises(
+        Refused, match="it changes the state of newest, on which later batches, up to 3, depend"
+    ) as refused:
         actions.undo(store, again, "")
+    back = "make the pipeline what it was before, and run them again: `coset backfill kept --from 0 --cascade`"
+    assert refused.value.findings[-1].then == back
 
 
 def test_a_backfill_finds_state_identical_of_which_an_earlier_version_wrote_what_was_over_too(

@@ -156,6 +156,14 @@ def test_a_cast_that_would_drop_what_a_value_has_is_refused(
     assert caught.value.findings[0].where == file
 
 
+def test_records_whose_fields_have_other_names_are_set_aside(store: Store, tmp_path: Path) -> None:
+    land(store, 0, ad=["a", "b"], n=pa.array([{"A": 1}, None]))
+    land(store, 0, 1, ad=["c"], n=pa.array([{"a": 2}]))
+    made = views(store, "n.a AS a", bad_records="set aside", cast={"n": "STRUCT(a BIGINT)"})
+    published(store, made, tmp_path)
+    assert [row[:2] for row in rows(store.root, "seen")] == [("b", None), ("c", 2)]
+
+
 def test_a_cast_goes_by_the_names_of_fields(store: Store, tmp_path: Path) -> None:
     land(store, 0, ad=["a", "b"], n=pa.array([{"b": 2, "a": 1}, {"b": 4, "a": 3}]))
     land(store, 0, 1, ad=["c"], n=pa.array([{"a": 5}]))

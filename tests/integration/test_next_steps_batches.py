@@ -27,6 +27,11 @@ TOTALS = (
     'clicks.filter("n >= 0").aggregate("sum(n)::BIGINT AS n")'
     '.combine("sum(n)::BIGINT AS n", running=True, name="totals").write("counts", mode="upsert")'
 )
+OTHERS = (
+    TOTALS.replace('"totals"', '"others"')
+    .replace('"counts"', '"other_counts"')
+    .replace('>= 0")', '>= 0", name="other")')
+)
 
 
 class Shop:
@@ -183,6 +188,45 @@ def test_what_a_changed_step_is_to_do_is_said_by_name(shop: Shop) -> None:
             done("explain", *command[1:])
         assert command[0] in {"plan", "backfill"}, number
     found.follow()
+
+
+def test_the_next_step_plans_as_the_command_was_asked_to(shop: Shop) -> None:
+    file = shop.published(f"{TOTALS}\n{OTHERS}")
+    shop.written(f"{TOTALS}\n{OTHERS}".replace("n >= 0", "n > 0"))
+    found = told(Kind.STATE_CHANGED, "plan", file, "--scheme", "tasks(3)", "--limit", "9", "--begin-anew", "totals")
+    planned, rebuilt, anew = found.commands
+    scheme = ("--scheme", "tasks(3)")
+    assert planned == ("plan", file, "--go-on", "others", *scheme, "--limit", "9", "--begin-anew", "totals")
+    assert rebuilt == ("backfill", file, "--from", "0", "--cascade", *scheme, "--begin-anew", "totals")
+    assert anew == ("plan", file, "--begin-anew", "others", *scheme, "--limit", "9", "--begin-anew", "totals")
+    done(*anew)
+
+
+def test_a_backfill_asks_again_as_it_was_asked(shop: Shop) -> None:
+    file = shop.published(f"{TOTALS}\n{OTHERS}")
+    shop.written(f"{TOTALS}\n{OTHERS}".replace("n >= 0", "n > 0"))
+    done("run", file, *LOCAL, "--begin-anew", "totals", "--begin-anew", "others")
+    shop.arrive(10)
+    done("run", file, *LOCAL)
+    shop.written(f"{TOTALS}\n{OTHERS}".replace("n >= 0", "n > 1"))
+    words = ("backfill", file, "--from", "2", "--preview", "--scheme", "tasks(3)", "--begin-anew", "totals")
+    found = told(Kind.STATE_CHANGED, *words)
+    done(*found.commands[-1], "--preview")
+
+
+def test_a_backfill_that_was_compared_is_put_in_place_before_the_next_batch(shop: Shop) -> None:
+    file = shop.published(TOTALS)
+    shop.written(TOTALS.replace("n >= 0", "n > 0"))
+    done("backfill", file, "--from", "0", "--cascade", *LOCAL)
+    found = told(Kind.STATE_CHANGED, "run", file, *LOCAL)
+    (swap,) = [command for command in found.commands if command[0] != "plan"]
+    assert swap[:4] == ("swap", file, "0", "--approve")
+    shop.written(TOTALS.replace("n >= 0", "n > 1"))
+    other = told(Kind.STATE_CHANGED, "run", file, *LOCAL)
+    assert ("backfill", file, "--from", "0", "--cascade") in other.commands
+    shop.written(TOTALS.replace("n >= 0", "n > 0"))
+    done(*swap)
+    found.again()
 
 
 def test_rows_that_may_go_are_named(shop: Shop) -> None:

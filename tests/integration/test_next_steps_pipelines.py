@@ -266,6 +266,7 @@ def test_a_table_keeps_its_columns_types(file: Path) -> None:
     found = told(Kind.TABLE_COLUMNS, "plan", written(file, f'{widened}.write("counts")'))
     (finding,) = found.findings
     assert finding["what"] == "column 'id' is BIGINT in the table, DOUBLE in the plan"
+    assert finding["next"].endswith("cast it to DOUBLE and write to a table of another name")
     (cast,) = re.findall("`([^`]+)`", finding["next"])
     written(file, f'{widened}.select({cast!r}, name="narrowed").write("counts")')
     found.again()

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from coset.batches.backfills import actions
-from coset.batches.backfills.request import backfill
+from coset.batches.backfills.request import backfill, comparison_of
 from coset.batches.backfills.swap import swaps
 from coset.sources.s3 import storage_options
 from partitioning.documents.document import digest
@@ -146,7 +146,7 @@ def test_a_table_that_others_put_together_blocks_a_swap_of_which_nothing_was_don
     store, before = two_batches, seen(two_batches)
     backfilled(store, tmp_path, monkeypatch)
     request = backfill(store, "newest", 0)
-    found = actions.compared(store, request)
+    found = comparison_of(store, request)
     assert found is not None
 
     def killed(*_: Any) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from coset.batches.backfills import actions
-from coset.batches.backfills.request import backfill
+from coset.batches.backfills.request import backfill, comparison_of
 from coset.batches.backfills.swap import swaps
 from coset.batches.steps import plan
 from coset.batches.tables.compaction import compact
@@ -106,7 +106,7 @@ def test_is_finished_before_a_batch_is_published(
     store = two_batches
     backfilled(store, tmp_path, monkeypatch)
     request, decide = backfill(store, "newest", 0), swaps._decide
-    found = actions.compared(store, request)
+    found = comparison_of(store, request)
     assert found is not None
 
     def killed(*_: Any) -> None:

@@ -322,3 +322,34 @@ def test_a_table_that_is_not_kept_any_more_is_refused_if_its_first_records_are_i
     assert plan_of(seats(kept=False), then, batch=1, published=first, settings=asked)
     whole = [arrived("views", [20] * 4), arrived("planes", [300, 300])]
     assert plan_of(seats(kept=False), whole, batch=1, published=first)
+
+
+def windowed(every: int, late: int = 0, gap: int = 0) -> Build:
+    def build(pipeline: Pipeline) -> None:
+        seen = pipeline.stream("views", key="tailnum", partitions=4, time="at", late=timedelta(minutes=1))
+        minutes = {"keep": timedelta(minutes=late)} if late else {}
+        sessions = {"gap": timedelta(minutes=gap)} if gap else {}
+        seen.windows(
+            "count(*) AS n",
+            time="at",
+            every=timedelta(minutes=every),
+            late="correct" if late else "drop",
+            name="hours",
+            **minutes,
+            **sessions,
+        ).write("hours")
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (windowed(30), "0:30:00 of at"),
+        (windowed(60, late=5), "1:00:00 of at, corrected for 0:05:00"),
+        (windowed(60, gap=10), "1:00:00 of at, in sessions with a gap of 0:10:00"),
+    ],
+)
+def test_changed_windows_are_said_as_they_were_written(now: Build, said: str) -> None:
+    (finding,) = told(now, windowed(60))
+    assert finding.startswith(f"its windows changed from 1:00:00 of at to {said}\n  where: state of hours.views")

@@ -17,7 +17,7 @@ from coset.batches.backfills.comparison.pages import comparison_page
 from coset.batches.backfills.pacing import control
 from coset.batches.backfills.pacing.control import check_may_run, check_not_cancelled
 from coset.batches.backfills.planned_again import planned_again
-from coset.batches.backfills.request import backfills, comparison_key, published_batches, put
+from coset.batches.backfills.request import backfills, comparison_key, comparison_of, published_batches, put
 from coset.batches.backfills.swap import swaps
 from coset.batches.backfills.swap.swaps import blockers, cancelled, finish, in_force, in_place, taken_back, turn
 from coset.batches.interpreter import Show, run_batch
@@ -37,7 +37,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.toml_writer import to_toml
 from partitioning.commands import Backfills, Restore, Run
-from partitioning.documents.document import decode, digest, encode
+from partitioning.documents.document import digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.state_files import StateFiles
 from partitioning.documents.store import Store
@@ -152,7 +152,7 @@ def begin(pipeline: Pipeline, store: Store, asked: Asked, who: str = "") -> Back
         newest = known[-1]
         wanted = batches, to_toml(asked.settings), asked.repaired
         alike = (newest.batches, newest.settings, newest.repaired is True) == wanted
-        if alike and compared(store, newest) is None and newest.number not in cancelled(store, pipeline.name):
+        if alike and comparison_of(store, newest) is None and newest.number not in cancelled(store, pipeline.name):
             return newest
     preview(pipeline, store, asked)
     request = Backfill(
@@ -242,7 +242,7 @@ def comparison(store: Store, backfill: Backfill, docs: Path | None = None) -> Co
     """
     check_not_cancelled(store, backfill)
     finish(store, backfill.pipeline)
-    known = compared(store, backfill)
+    known = comparison_of(store, backfill)
     if known and in_place(store, backfill):
         return known
     found = compare(store, backfill)
@@ -257,12 +257,6 @@ def comparison(store: Store, backfill: Backfill, docs: Path | None = None) -> Co
         then = "report it: another scheme must not change a result, unless sums of floats depend on their order"
         raise CosetError.of(Kind.BACKFILL_UNEQUAL, what, where, then, backfill=backfill.name, found=found)
     return found
-
-
-def compared(store: Store, backfill: Backfill) -> Comparison | None:
-    """The last comparison. None if there is none yet."""
-    data = store.get(comparison_key(backfill))
-    return None if data is None else decode(Comparison, data, f"{store.root}/{comparison_key(backfill)}")
 
 
 def swap(
@@ -314,7 +308,7 @@ def cancel(pipeline: Pipeline, store: Store, backfill: Backfill, why: str, docs:
     """End a backfill for good, remove its files, and return them. Its documents stay. Raises as `swaps.cancel`."""
     over = swaps.cancel(store, backfill, who=getpass.getuser(), why=why, at=clock_time())
     site = Site.shown(docs, store, pipeline.name)
-    if found := compared(store, backfill):
+    if found := comparison_of(store, backfill):
         put_page(site, found, decided=over)
     note_backfill(site, backfill.pipeline, backfill.number, None)
     return sweep(pipeline, store)
@@ -330,7 +324,7 @@ def _turned(store: Store, backfill: Backfill, found: Comparison, swapped: Swappe
 
 
 def _compared(store: Store, backfill: Backfill) -> Comparison:
-    found = compared(store, backfill)
+    found = comparison_of(store, backfill)
     if found is None:
         where = f"{store.root}/{comparison_key(backfill)}"
         then = (Run(backfill.name), " goes on where it stopped")

@@ -12,7 +12,7 @@ from partitioning.documents.numbered import numbered
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
-from partitioning.model.backfill import Backfill, key_of
+from partitioning.model.backfill import Backfill, Comparison, key_of
 from partitioning.values import replace
 
 
@@ -71,3 +71,9 @@ def put(store: Store, asked: Backfill) -> Backfill:
 def comparison_key(backfill: Backfill) -> str:
     """The key of a backfill's comparison."""
     return f"{backfill.name}/comparison.json"
+
+
+def comparison_of(store: Store, backfill: Backfill) -> Comparison | None:
+    """The last comparison. None if there is none yet."""
+    data = store.get(comparison_key(backfill))
+    return None if data is None else decode(Comparison, data, f"{store.root}/{comparison_key(backfill)}")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import StrEnum
 
-from coset.batches.backfills.actions import compared
 from coset.batches.backfills.pacing.control import paused
-from coset.batches.backfills.request import backfills
+from coset.batches.backfills.request import backfills, comparison_of
 from coset.batches.backfills.swap.swaps import swaps
 from partitioning.documents.store import Store
 
@@ -28,4 +27,4 @@ def unfinished(store: Store, pipeline: str) -> Iterator[Unfinished]:
             if paused(store, one):
                 yield Unfinished.PAUSED
             else:
-                yield Unfinished.RUNNING if compared(store, one) is None else Unfinished.COMPARED
+                yield Unfinished.RUNNING if comparison_of(store, one) is None else Unfinished.COMPARED

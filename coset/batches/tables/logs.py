@@ -183,12 +183,13 @@ def _other_column(name: str, kind: pa.DataType, wanted: pa.DataType | None, wher
     """What to do about a column that has this type in the table, and another, or none, in the plan."""
     held, named = _in_sql(kind), quote(name)
     if wanted is None:
-        now, then = "missing", "keep it"
+        now, then = "missing", "keep it, or write to a table of another name"
     else:
         now = _in_sql(wanted)
-        then = f"cast it in the step that the table is written from, with `{named}::{held} AS {named}`"
+        cast = f"cast it in the step that the table is written from, with `{named}::{held} AS {named}`"
+        # Batches that are run again must give the other table this type too.
+        then = f"{cast}, or if that cannot hold its values, cast it to {now} and write to a table of another name"
     what = f"column {name!r} is {held} in the table, {now} in the plan"
-    then = f"{then}, or write to a table of another name"
     return Finding.of(Kind.TABLE_COLUMNS, what, where, then, name=name, kind=held)
 
 

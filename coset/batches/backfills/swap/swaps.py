@@ -244,12 +244,14 @@ def _blockers(
                     backfill=backfill.name,
                     batch=batch,
                 )
+    back = "make the pipeline what it was before, and run them again: "
+    again = "run them too: " if to is SwapKind.SWAP else back
     if changed and (newest := newest_dependent(store, backfill.pipeline)) != backfill.batches[-1]:
         yield Finding.of(
             Kind.BACKFILL_LATER,
             f"it changes the state of {', '.join(changed)}, on which later batches, up to {newest}, depend",
             f"batch {backfill.batches[-1]} of {backfill.pipeline}",
-            ("run them too: ", commands.BackfillAsking(backfill.pipeline, backfill.batches[0], cascade=True)),
+            (again, commands.BackfillAsking(backfill.pipeline, backfill.batches[0], cascade=True)),
             changed=changed,
             newest=newest,
         )
