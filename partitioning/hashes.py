@@ -105,7 +105,7 @@ def key_bytes(key: object, key_format: str) -> bytes:
 
     Raises Refused for an unknown format or a key that the format cannot hold.
     """
-    if key_format not in tuple(KeyFormat):
+    if key_format not in _SERIALISERS:
         what = f"unknown key format {key_format!r}"
         raise Refused.of(Kind.KEY, what, "key_format", f"use one of {', '.join(KeyFormat)}", key_format=key_format)
     try:

@@ -23,11 +23,9 @@ def land_table(
 
     Records without a key go to all partitions in turn. Each partition's new records are split into `files`.
     """
-    turn, ends = count(), _ends(stream, source)
-    places = [
-        (next(turn) if value is None else placement_hash(value, key_format)) % partitions
-        for value in table[key].to_pylist()
-    ]
+    turn, ends, keys = count(), _ends(stream, source), table[key].to_pylist()
+    hashes = {value: placement_hash(value, key_format) for value in set(keys) - {None}}
+    places = [(next(turn) if value is None else hashes[value]) % partitions for value in keys]
     for partition in range(partitions):
         mine = table.filter(pa.array([place == partition for place in places], pa.bool_()))
         step = -(-mine.num_rows // files) or 1
