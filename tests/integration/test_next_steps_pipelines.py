@@ -157,6 +157,7 @@ WORDS = {
 }
 
 
+@pytest.mark.usefixtures("s3")
 @pytest.mark.parametrize("name", WORDS)
 def test_words_of_a_command_are_corrected(name: str, file: Path) -> None:
     kind, wrong, said, right = WORDS[name]
