@@ -50,6 +50,9 @@ _WORTH_A_TASK = 100_000
 # Orders for more are sent alone.
 _ENOUGH = 500_000
 
+# Groups run in threads. If each worked out for itself what answers are decoded by, two at once would end the process.
+_ANSWERS = msgspec.json.Decoder(Answer)
+
 
 class Sent(NamedTuple):
     """Encoded orders of tasks that share input, and how many records they read."""
@@ -272,7 +275,7 @@ def answered(run: Callable[[], Done]) -> bytes:
 
 
 def _done(answers: Sequence[bytes]) -> list[Done]:
-    decoded = [msgspec.json.decode(data, type=Answer) for data in answers]
+    decoded = [_ANSWERS.decode(data) for data in answers]
     if failed := [answered.error() for answered in decoded if isinstance(answered, Failed)]:
         raise together(failed)
     return [answered for answered in decoded if isinstance(answered, Done)]

@@ -73,7 +73,7 @@ def how(ended: subprocess.CompletedProcess[str]) -> str:
 
 def _short(text: str) -> str:
     """A crash says in its beginning where it was, all else in its end what is wrong."""
-    return repr(text if len(text) <= 1000 else f"{text[:400]} … {text[-400:]}")
+    return repr(text if len(text) <= 8000 else f"{text[:4000]} … {text[-4000:]}")
 
 
 def at_once(count: int, prepared: Callable[[int], Callable[[], Answer]]) -> list[Answer]:

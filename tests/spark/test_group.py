@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import importlib.metadata
 import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -87,6 +89,36 @@ def test_a_log_that_nobody_needs_is_not_left(s3: S3Server, logs: Path) -> None:
         with made as started:
             started.group(batch.ref, number)
     assert list(logs.glob("*.log")) == []
+
+
+# A group's answers are of one type, which each group's thread reads first in a process of its own.
+ANSWERED_AT_ONCE = """
+import sys
+from threading import Barrier, Thread
+from partitioning.documents.document import canonical
+from partitioning.model.failure import Done
+from spark_jobs import group
+
+sys.setswitchinterval(1e-6)
+data, begin, read = canonical(Done(receipts=())), Barrier(8), []
+
+def read_at_once():
+    begin.wait()
+    read.extend(group._done([data]))
+
+threads = [Thread(target=read_at_once) for _ in range(8)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+assert read == [Done(receipts=())] * 8
+"""
+
+
+def test_groups_may_read_their_first_answers_at_once() -> None:
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", ANSWERED_AT_ONCE], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("kind", [CosetError, Refused, Conflict, OutcomeUnknown, Unreachable])
