@@ -95,7 +95,7 @@ def listed(named: str, root: str) -> Answer:
         for one in known
     )
     table = Table(f"Backfills of {pipeline.name}", columns, rows, empty=f"{pipeline.name} has no backfills")
-    value = {"backfills": map(plain, known), "swaps": map(plain, turns), "half": half_plain(stopped)}
+    value = {"backfills": map(plain, known), "swaps": map(plain, turns), "half": stopped.plain if stopped else None}
     return Answer(value, [table])
 
 
@@ -170,16 +170,6 @@ def _shape(plan: Plan) -> dict[str, int]:
 
 def _turns(turns: Sequence[Swap], one: Backfill) -> Counter[SwapKind]:
     return Counter(turn.turn for turn in turns if turn.backfill == one.number)
-
-
-def half_plain(stopped: Half | None) -> dict[str, object] | None:
-    """A swap that is half done, for programs."""
-    if stopped is None:
-        return None
-    return {"backfill": stopped.swap.backfill, "turn": stopped.swap.turn} | {
-        "done": stopped.done,
-        "missing": stopped.missing,
-    }
 
 
 def _state(store: Store, one: Backfill, turns: Counter[SwapKind], stopped: Half | None) -> str:

@@ -18,7 +18,6 @@ from coset.batches.progress import progress
 from coset.batches.waiting import waits_for
 from coset.batches.watermarks import reached
 from coset.cli import pipelines
-from coset.cli.backfills import half_plain
 from coset.cli.ends import not_read, told
 from coset.cli.output import Answer, Table
 from partitioning.authoring.pipeline import Pipeline
@@ -66,7 +65,7 @@ def _standing(pipeline: Pipeline, root: str) -> Answer:
         "set_aside": aside,
         "expired": over,
         "backfilled": exchanged,
-        "half": half_plain(stopped),
+        "half": stopped.plain if stopped else None,
         "partitions": [asdict(one) | {"partition": str(one.partition)} for one in now.partitions],
         "watermarks": to_builtins(marks),
         "not_read": [

@@ -63,6 +63,12 @@ class Half(Value, frozen=True):
     done: tuple[str, ...]
     missing: tuple[str, ...]
 
+    @property
+    def plain(self) -> dict[str, object]:
+        """For programs."""
+        of = {"backfill": self.swap.backfill, "turn": self.swap.turn}
+        return of | {"done": self.done, "missing": self.missing}
+
     def __str__(self) -> str:
         state = "half in place" if self.swap.turn is SwapKind.SWAP else "half taken back"
         done = f" ({', '.join(self.done)})" if self.done else ""
