@@ -33,21 +33,22 @@ def windows_of(step: Step) -> str | None:
     >>> of = ("time_bucket(to_microseconds(3600000000), CAST((seen) AS TIMESTAMP))",)
     >>> windows_of(Step("hours.s", Op.RECENT, ("s",), "", of, "k"))
     '1:00:00 of seen'
+    >>> windows_of(Step("prices", Op.RECENT, ("s",), "", (*of, "gone"), "k"))
     """
     window = _WINDOW.fullmatch(step.expressions[0]) if step.op is Op.RECENT else None
-    if window is None:
+    more = step.expressions[1:]
+    corrected, gap = (list(map(_TIMES.fullmatch, some)) for some in (more[: len(more) % 2], more[1:][-1:]))
+    # Versions may have a time that is written like a window, and what deletes them beside it.
+    if window is None or None in (*corrected, *gap):
         return None
     every, time = window.groups()
-    more = step.expressions[1:]
-    later = f", corrected for {_time(more[0])}" if len(more) % 2 else ""
-    gap = f", in sessions with a gap of {_time(more[-1])}" if len(more) > 1 else ""
-    return f"{timedelta(microseconds=int(every))} of {time}{later}{gap}"
+    later = "".join(f", corrected for {_time(each)}" for each in corrected if each)
+    apart = "".join(f", in sessions with a gap of {_time(each)}" for each in gap if each)
+    return f"{timedelta(microseconds=int(every))} of {time}{later}{apart}"
 
 
-def _time(sql: str) -> timedelta:
-    match = _TIMES.fullmatch(sql)
-    assert match is not None, sql
-    return timedelta(microseconds=int(match[1]))
+def _time(matched: re.Match[str]) -> timedelta:
+    return timedelta(microseconds=int(matched[1]))
 
 
 def undeclared(before: Step, now: Step) -> tuple[str, ...]:
