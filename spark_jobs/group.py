@@ -14,7 +14,7 @@ from msgspec import UNSET
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from coset.sources.copies import Copies
-from partitioning.documents.document import canonical, decode, digest, encode
+from partitioning.documents.document import canonical, decode, decoder, digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.receipts import left_for
 from partitioning.errors import CosetError, Refused, Unreachable
@@ -49,9 +49,6 @@ _PATIENT = Retrying(
 _WORTH_A_TASK = 100_000
 # Orders for more are sent alone.
 _ENOUGH = 500_000
-
-# Groups run in threads. If each worked out for itself what answers are decoded by, two at once would end the process.
-_ANSWERS = msgspec.json.Decoder(Answer)
 
 
 class Sent(NamedTuple):
@@ -275,7 +272,7 @@ def answered(run: Callable[[], Done]) -> bytes:
 
 
 def _done(answers: Sequence[bytes]) -> list[Done]:
-    decoded = [_ANSWERS.decode(data) for data in answers]
+    decoded = [decoder(Answer).decode(data) for data in answers]
     if failed := [answered.error() for answered in decoded if isinstance(answered, Failed)]:
         raise together(failed)
     return [answered for answered in decoded if isinstance(answered, Done)]

@@ -123,7 +123,8 @@ def decode(kind: type[D], data: bytes, where: str) -> D:
     version = _version(kind, form, members, where)
     if _digest(_pieces(members)) != stated:
         raise Refused(_corrupt(where, _spoiled(data, stated)))
-    _learn(kind)
+    # What is converted below goes by what this works out.
+    decoder(kind)
     try:
         members = _upgraded(kind, version, members)
         document = msgspec.convert(from_form(members) if kind is Plan else _decoded(members), kind)
@@ -140,13 +141,13 @@ def decode(kind: type[D], data: bytes, where: str) -> D:
 
 
 @cache
-def _learn(kind: type[Document]) -> None:
-    """Let msgspec work out what it decodes a document of this kind by, before it decodes the first.
+def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """What decodes the JSON of a kind of document, or of a union of values, worked out once.
 
     A thread that decodes while another works that out for the same classes ends the process by a segmentation fault.
     """
     with _LEARNING:
-        msgspec.json.Decoder(kind)
+        return msgspec.json.Decoder(kind)
 
 
 def _read(data: bytes, where: str) -> tuple[Any, dict[str, msgspec.Raw], Any]:
