@@ -136,7 +136,7 @@ def test_the_largest_that_is_allowed_is_dealt_quickly() -> None:
 @pytest.mark.parametrize("command", [(), ("run",), ("backfill",)])
 def test_help_has_a_short_name(command: tuple[str, ...]) -> None:
     short, long = (CliRunner().invoke(app, [*command, word]) for word in ("-h", "--help"))
-    assert short.exit_code == 0
+    assert short.exit_code == 0, short.output
     assert short.output == long.output
 
 
