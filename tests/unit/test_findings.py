@@ -269,7 +269,8 @@ def test_a_command_is_one_that_the_command_line_takes(command: Command, named: s
     program, verb, *words = shlex.split(line.replace("--from N", "--from 1"))
     assert program == "coset"
     group: Any = typer.main.get_command(app)
-    with group.commands[verb].make_context(verb, words) as context:
+    # A command keeps the names of its help option from the first time that it is asked.
+    with group.commands[verb].make_context(verb, words, **group.context_settings) as context:
         called = context.params.get("pipeline", context.params.get("to"))
         match command:
             case commands.HandOver(_, _, to):
