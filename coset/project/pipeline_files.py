@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from coset.project.here import Here
 from coset.project.project import FILE, USUAL, Project
@@ -23,6 +23,15 @@ from partitioning.kinds import Kind
 
 # A clone of Coset has pipelines of its own, wherever its command is called.
 _CLONE = Project(folder=Path(__file__).resolve().parents[2])
+
+
+class _AsWritten(SourceFileLoader):
+    """Loads a file as it is now: Python would take kept bytecode for it if it was changed within a second and has the
+    same size, as `n > 1` has that was `n > 0`."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
 
 
 def places(project: Project) -> tuple[str, ...]:
@@ -156,7 +165,7 @@ def _of_file(path: Path, project: Project) -> ModuleType:
             _refuse_if_hidden(parts[0], folder)
             return import_module(".".join(parts))
     name = f"{ALONE}{path.stem}"
-    loader = SourceFileLoader(name, str(path))
+    loader = _AsWritten(name, str(path))
     spec = spec_from_file_location(name, path, loader=loader)
     assert spec is not None
     module = module_from_spec(spec)

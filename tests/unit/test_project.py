@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from coset import Pipeline
 from coset.project.coset_toml import project_of
 from coset.project.environment import Environment
-from coset.project.here import entered
+from coset.project.here import Here, entered
 from coset.project.pipeline_files import find, load, names
 from coset.project.project import Project
 from coset.project.schedules import is_schedule, scheduled_run
@@ -215,6 +215,17 @@ def test_sources_and_owners_are_those_of_the_environment(tmp_path: Path) -> None
         "visits": "file:///data/visits",
     }
     assert (here.owner, pipeline.owner, pipeline.streams[0].source) == ("shop", "", "s3://landing/topics")
+
+
+def test_a_file_that_was_just_changed_is_read_as_it_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "just changed.py"
+    here = Here(Project(folder=tmp_path))
+    for named in ("a", "b"):
+        file.write_text(f'from coset import Pipeline\npipeline = Pipeline("{named}", source="s3://landing/topics")\n')
+        # Within a second, and of the same size.
+        os.utime(file, (1_000_000_000, 1_000_000_000))
+        assert load(here, str(file)).name == named
 
 
 def test_a_pipeline_is_found_by_its_file_and_by_its_own_name(tmp_path: Path) -> None:
