@@ -37,14 +37,30 @@ _AIRFLOW_ENDS_WITHIN_SECONDS = 10
 _AIRFLOW = str(Path(sys.executable).with_name("airflow"))
 
 
-def run(folder: Path) -> None:
-    """Run the rest of the demo and show the results.
+def run(home: Home) -> None:
+    """Run the rest of the demo in a home that is served, and show the results.
 
     Raises CosetError if a batch is not published in the end, or if a figure differs from the raw data's.
     """
-    home = Home(folder.resolve())
-    with home.served():
-        _run(home)
+    store = store_at(STORE)
+    ledger = Ledger(store, _NAME)
+    arrived = store_at(LANDING)
+    # Set when all of a part is published; landing what is there already changes nothing.
+    taken = {part: f"demo/part-{part}-taken" for part in range(PARTS)}
+    parts = [part for part in taken if arrived.head(taken[part]) is None]
+    left = parts or preview(pipeline, ledger.store).plan or not again.is_decided(store)
+    with home.with_spark() if left else nullcontext():
+        for part in parts:
+            with step(f"land part {part}") as said:
+                said.append(_counted(land(part, SOURCE)))
+            _run_batches(home, ledger)
+            traffic.run(home)
+            arrived.put_new(taken[part], b"")
+        sentence = _run_batches(home, ledger)
+        if not again.is_decided(store):
+            again.run(home, store)
+    show(sentence, "")
+    _show_results(home, store, ledger)
 
 
 def serve(folder: Path, *, airflow: bool) -> None:
@@ -79,28 +95,6 @@ def _run_airflow(home: Home) -> None:
         process.wait()
     finally:
         children.stop(process, _AIRFLOW_ENDS_WITHIN_SECONDS, asked)
-
-
-def _run(home: Home) -> None:
-    store = store_at(STORE)
-    ledger = Ledger(store, _NAME)
-    arrived = store_at(LANDING)
-    # Set when all of a part is published; landing what is there already changes nothing.
-    taken = {part: f"demo/part-{part}-taken" for part in range(PARTS)}
-    parts = [part for part in taken if arrived.head(taken[part]) is None]
-    left = parts or preview(pipeline, ledger.store).plan or not again.is_decided(store)
-    with home.with_spark() if left else nullcontext():
-        for part in parts:
-            with step(f"land part {part}") as said:
-                said.append(_counted(land(part, SOURCE)))
-            _run_batches(home, ledger)
-            traffic.run(home)
-            arrived.put_new(taken[part], b"")
-        sentence = _run_batches(home, ledger)
-        if not again.is_decided(store):
-            again.run(home, store)
-    show(sentence, "")
-    _show_results(home, store, ledger)
 
 
 def _counted(landed: Mapping[str, int]) -> str:

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,8 +47,9 @@ class Home:
         return self.folder / "airflow"
 
     @contextmanager
-    def served(self) -> Iterator[Mapping[str, str]]:
+    def served(self, meanwhile: Callable[[], object] = lambda: None) -> Iterator[Mapping[str, str]]:
         """Run the S3 server. The variables of its clients are put into this process's environment, and yielded.
+        `meanwhile` is done while it starts.
 
         Raises Refused if another process serves the same folder, or if the server does not answer.
         """
@@ -67,7 +68,7 @@ class Home:
             running = self.folder / "server.pid"
             _stop_orphan(running, self.folder)
             with step("start S3") as said:
-                server = start_server(self.folder / "s3", ("landing", "coset"))
+                server = start_server(self.folder / "s3", ("landing", "coset"), meanwhile)
                 said.append(f"data in {self.folder / 's3'}")
             running.write_text(str(server.process.pid))
             variables = {**server.environment, "COSET_STORE": STORE, "COSET_DOCS": str(self.docs)}

@@ -8,7 +8,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,16 +40,17 @@ class S3Server:
                 socket_file.unlink(missing_ok=True)
 
 
-def start_server(folder: Path, buckets: tuple[str, ...]) -> S3Server:
+def start_server(folder: Path, buckets: tuple[str, ...], meanwhile: Callable[[], object] = lambda: None) -> S3Server:
     """Start a server that keeps its data and credentials in `folder` and holds `buckets`; it ends with this process.
 
-    Its parts have ports as well, at which they answer each other and nobody else. Raises Refused if it does not
-    answer within a minute; its log is `folder/server.log`.
+    Its parts have ports as well, at which they answer each other and nobody else. `meanwhile` is done while it starts.
+    Raises Refused if it does not answer within a minute; its log is `folder/server.log`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     credentials = _credentials(folder)
     for _ in range(_START_TRIES):
         server = _start_once(folder, credentials)
+        meanwhile()
         if _answers(server, buckets):
             return server
         # Most likely another process took one of the free ports meanwhile.
@@ -75,6 +76,8 @@ def _start_once(folder: Path, credentials: Mapping[str, str]) -> S3Server:
         "-ip.bind=127.0.0.1",
         f"-master.port={master}",
         f"-master.port.grpc={master_grpc}",
+        # Without it the master waits for others, among which it could elect a leader.
+        "-master.peers=none",
         "-master.telemetry=false",
         "-master.volumeSizeLimitMB=256",
         f"-volume.port={volume}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -17,9 +18,14 @@ def demo(
     ),
 ) -> None:
     """Run the main job on real flights: an S3 server, three arrivals, three batches through Airflow and Spark."""
-    from demo import demo
+    from demo.home import Home
 
-    demo.run(home)
+    served = Home(home.resolve())
+    # The server takes two seconds to start, and so do the imports.
+    with served.served(lambda: import_module("demo.demo")):
+        from demo import demo
+
+        demo.run(served)
 
 
 @command(Panel.PROJECT)
