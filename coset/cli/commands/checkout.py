@@ -20,12 +20,12 @@ def demo(
     """Run the main job on real flights: an S3 server, three arrivals, three batches through Airflow and Spark."""
     from demo.home import Home
 
-    served = Home(home.resolve())
+    its_home = Home(home.resolve())
     # The server takes two seconds to start, and so do the imports.
-    with served.served(lambda: import_module("demo.demo")):
+    with its_home.served(lambda: import_module("demo.demo")):
         from demo import demo
 
-        demo.run(served)
+        demo.run(its_home)
 
 
 @command(Panel.PROJECT)
