@@ -6,13 +6,15 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
 _TICK = os.sysconf("SC_CLK_TCK")
+# Raised where a process is asked that is there no more.
+_ENDED = (FileNotFoundError, ProcessLookupError)
 
 
 @dataclass(slots=True)
@@ -34,7 +36,7 @@ def measured(since_start: bool = False) -> Iterator[Cost]:
     yield cost
     cost.wall = time.monotonic() - started
     cost.cpu = _cpu() - before
-    cost.memory = sum(_status(pid, "VmHWM") * 1024 for pid in _tree(os.getpid()))
+    cost.memory = sum(_peak(pid) for pid in _tree(os.getpid()))
 
 
 def cpu_of(pid: int) -> float:
@@ -45,8 +47,12 @@ def cpu_of(pid: int) -> float:
 
 
 def cpu_of_all(root: int) -> float:
-    """Processor seconds of a process and all that it started."""
-    return sum(cpu_of(pid) for pid in _tree(root))
+    """Processor seconds of a process and all that it started. If one of these ends meanwhile, its parent has its time,
+    and all are asked again."""
+    while True:
+        with suppress(*_ENDED):
+            return sum(map(cpu_of, _tree(root)))
+        cpu_of(root)
 
 
 def alone(function: Callable[..., T], *arguments: object) -> T:
@@ -70,10 +76,8 @@ def _tree(root: int) -> list[int]:
     parents: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
-            try:
+            with suppress(*_ENDED):
                 parents.setdefault(_status(int(folder.name), "PPid"), []).append(int(folder.name))
-            except (FileNotFoundError, ProcessLookupError):
-                continue
     family, new = [], [root]
     while new:
         family += new
@@ -83,7 +87,15 @@ def _tree(root: int) -> list[int]:
 
 def _forget_peaks() -> None:
     for pid in _tree(os.getpid()):
-        Path(f"/proc/{pid}/clear_refs").write_text("5")
+        with suppress(*_ENDED):
+            Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def _peak(pid: int) -> int:
+    """The most memory that a process had, in bytes; 0 of one that has ended."""
+    with suppress(*_ENDED):
+        return _status(pid, "VmHWM") * 1024
+    return 0
 
 
 def _status(pid: int, name: str) -> int:

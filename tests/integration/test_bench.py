@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from bench.__main__ import main
 from bench.figures import Answers
+from bench.measure import cpu_of_all, measured
 from bench.party import PARTIES
 from bench.plots import drawn, plots
 from bench.targets import verdicts
@@ -91,6 +93,16 @@ def page_in(folder: Path) -> Path:
         "".join(f"<!-- figures of python -m bench --query {query} -->{query}<!-- end -->" for query in Query)
     )
     return page
+
+
+def test_processes_that_end_while_they_are_measured_have_their_time() -> None:
+    with subprocess.Popen(["sh", "-c", "for _ in $(seq 400); do true | true; done"]) as ending:
+        with measured() as cost:
+            while ending.poll() is None:
+                cpu_of_all(os.getpid())
+    assert cost.cpu > 0
+    with pytest.raises(FileNotFoundError):
+        cpu_of_all(ending.pid)
 
 
 def test_each_query_has_parties_that_answer_it() -> None:
