@@ -9,6 +9,7 @@ import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from types import SimpleNamespace
 
 import psutil
@@ -19,12 +20,12 @@ from partitioning.authoring.settings import Settings
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from spark_jobs.engine.location import ENVIRONMENT
+from tests.held import held_batch, met, waits
 from tests.small import until, working
 from tests.yarn import yarn
 
-# Some seconds of DuckDB's time for a task, in little memory.
-SLOW = "sum(levenshtein(repeat(tailnum, 600), repeat(tailnum, 601))) AS work"
-# Longer than anybody waits.
+RECONNECTS = "group 0: reconnects to the job that was left on the Spark server\n"
+# Longer than anybody waits, in little memory.
 ENDLESS = "sum(levenshtein(repeat(tailnum, 3000), repeat(tailnum, 3001))) AS work"
 
 
@@ -56,15 +57,14 @@ def context(tries=1):
     return {"ti": SimpleNamespace(**own, try_number=tries)}
 
 
-def killed_in_the_middle(ref, connection, works_below=None):
-    """Execute a task in a process of its own and kill it. Gives the processes below that one or another."""
+def killed_in_the_middle(ref, connection, begun=None):
+    """Execute a task in a process of its own and kill it once it has `begun`. Gives the processes below that one."""
     code = f"""
 from coset.batches.ref import BatchRef; from tests.airflow.test_task_group import context, operator
 operator(BatchRef{(ref.plan_uri, ref.digest)}, {connection!r}).execute(context())"""
     with subprocess.Popen([sys.executable, "-c", code]) as task:
-        above = works_below or task.pid
-        assert until(lambda: working(above))
-        family = psutil.Process(above).children(recursive=True)
+        assert until(begun or partial(working, task.pid))
+        family = psutil.Process(task.pid).children(recursive=True)
         task.kill()
     return family
 
@@ -203,7 +203,7 @@ def test_a_missing_connection_is_an_error_and_not_yarn():
 def test_a_task_that_is_killed_ends_what_it_started_and_may_be_tried_again(connection):
     from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-    ref = planned(SLOW)
+    ref = planned(ENDLESS)
     task = operator(ref, connection)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(task.execute, context())
@@ -220,11 +220,14 @@ def test_an_application_ends_with_the_task_that_submitted_it():
     assert psutil.wait_procs(left, timeout=10)[1] == []
 
 
-def test_a_retry_reconnects_to_the_job_that_a_killed_task_left_on_the_server(server, capsys):
-    ref = planned(SLOW)
-    killed_in_the_middle(ref, "spark_default", server.process.pid)
-    operator(ref).execute(context(tries=2))
-    assert "group 0: reconnects to the job that was left on the Spark server\n" in capsys.readouterr().out
+def test_a_retry_reconnects_to_the_job_that_a_killed_task_left_on_the_server(capsys, tmp_path):
+    ref = held_batch(gate := tmp_path / "gate").ref
+    killed_in_the_middle(ref, "spark_default", partial(met, gate))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(operator(ref).execute, context(tries=2))
+        assert until(lambda: RECONNECTS in capsys.readouterr().out)
+        gate.unlink()
+        running.result(timeout=60)
     ledger = ref.load()[0]
     ran = receipt(ref)
     assert ran is not None
@@ -239,19 +242,19 @@ def test_a_retry_that_finds_no_job_says_that_it_begins_anew(capsys):
     assert receipt(ref) is not None
 
 
-def test_a_retry_that_is_cleared_ends_the_job_to_which_it_reconnected(server, capsys):
+def test_a_retry_that_is_cleared_ends_the_job_to_which_it_reconnected(capsys, tmp_path):
     from airflow.sdk.exceptions import AirflowException
 
-    ref = planned(ENDLESS)
-    killed_in_the_middle(ref, "spark_default", server.process.pid)
+    ref = held_batch(gate := tmp_path / "gate").ref
+    killed_in_the_middle(ref, "spark_default", partial(met, gate))
     task = operator(ref)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(task.execute, context(tries=2))
-        assert until(lambda: "reconnects" in capsys.readouterr().out)
+        assert until(lambda: RECONNECTS in capsys.readouterr().out)
         task.on_kill()
         with pytest.raises(AirflowException, match="the Spark job was ended"):
             running.result(timeout=20)
-    assert until(lambda: not working(server.process.pid), within=20)
+    assert until(lambda: not waits(gate), within=20)
     assert receipt(ref) is None
 
 

@@ -230,6 +230,7 @@ def test_what_is_kept_must_be_what_later_batches_went_on_from(store: Store, tmp_
     assert refused.value.findings[-1].then == back
 
 
+@pytest.mark.long
 def test_a_backfill_finds_state_identical_of_which_an_earlier_version_wrote_what_was_over_too(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,6 +128,7 @@ def test_an_abandoned_batch_gives_its_records_to_the_next(landed: Store) -> None
     assert (report["ran"], report["tables"]) == (None, None)
 
 
+@pytest.mark.long
 def test_a_batch_that_fails_twice_waits_is_planned_anew_and_what_it_left_is_removed(
     landed: Store, tmp_path: Path
 ) -> None:

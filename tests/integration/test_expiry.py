@@ -194,6 +194,7 @@ def test_a_backfill_with_other_tasks_gives_the_same_keys_that_expired(how: str, 
     assert str(actions.comparison(store, backfill)).startswith("identical: ")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("undone", [True, False])
 def test_what_expires_is_given_once_after_a_backfill_is_put_in_place_and_taken_back(
     undone: bool, store: Store, tmp_path: Path

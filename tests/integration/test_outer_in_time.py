@@ -87,6 +87,7 @@ def test_what_was_given_alone_is_no_partner_of_what_comes_later_while_it_is_kept
     assert outer.pairs() == sorted(given, key=repr)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("within", [WITHIN - 4, WITHIN + 4])
 def test_another_time_to_wait_begins_anew_by_name_only(store: Store, within: int) -> None:
     """By it, some that were given alone would be given again, or never, and some would have partners that they did not

@@ -216,6 +216,7 @@ def test_of_publishers_that_race_one_commits(store: Store, tmp_path: Path) -> No
     assert publication.publish(ledger, plan) == commits[0]
 
 
+@pytest.mark.long
 def test_a_batch_is_published_while_its_table_is_compacted(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable
 
 from coset.batches.attempt import Attempt
@@ -69,6 +70,7 @@ def test_state_follows_its_keys_whether_they_have_own_tasks_or_not(store: Store)
     assert skew.newest("n, v") == skew.direct_of_all("SELECT k, count(*), sum(v) FROM views GROUP BY k")
 
 
+@pytest.mark.long
 def test_an_upserted_table_is_the_same_whether_keys_have_own_tasks_or_not(store: Store) -> None:
     skew = Skewed(store, newest)
     for number, (hot_keys, scheme) in enumerate(TURNS):

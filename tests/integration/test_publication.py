@@ -112,6 +112,7 @@ def publisher(root: str, number: int) -> Callable[[], str]:
     return lambda: str(publish(ledger, plan))
 
 
+@pytest.mark.long
 def test_sixteen_processes_publishing_one_batch_make_one_version_of_it(store: Store) -> None:
     ledger, plan = decided(store.root)
     answers = at_once(16, partial(publisher, store.root))

@@ -136,6 +136,7 @@ def test_a_step_whose_input_means_something_else_is_rebuilt_without_a_difference
     assert "it changes the state of totals, on which later batches, up to 2, depend" in plain(shop.typed("undo", "0"))
 
 
+@pytest.mark.long
 def test_what_is_taken_back_is_gone_on_from_as_it_was(shop: Shop) -> None:
     shop.edit(COUNTED, "sums")
     shop.done(*swap_that_is_named(shop.done("backfill", "--from", "0", "--cascade")))
@@ -184,6 +185,7 @@ def test_a_table_that_was_left_out_of_a_batch_is_whole_again_when_it_comes_back(
     assert shop.rows() == expected(*BATCHES, range(30), range(200, 203), counted=False)
 
 
+@pytest.mark.long
 def test_a_backfill_from_a_later_batch_names_itself_with_what_it_needs_beside(shop: Shop) -> None:
     shop.edit(("sum(abs(amount))::BIGINT AS worth", WORTH[1]), "totals")
     refused = plain(shop.typed("backfill", "--from", "1", "--cascade"))

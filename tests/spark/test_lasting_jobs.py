@@ -9,24 +9,21 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
-from coset.batches import steps
 from coset.batches.runners.connect import Connect
 from coset.batches.runners.connection import connected
 from coset.batches.runners.given_settings import GIVEN
 from coset.batches.runners.lasting_jobs import lasting_job
 from coset.batches.runners.spark_server import SparkServer, start_spark
 from demo.s3_server import S3Server
-from partitioning.authoring.pipeline import Pipeline
-from partitioning.authoring.settings import Settings
 from partitioning.errors import CosetError
 from spark_jobs.on_connect import run_orders
-from tests.landed import land_table
-from tests.small import SmallBatch, until
+from tests.held import held_batch, met, waits
+from tests.small import until
 
 RECONNECTS = "reconnects to the job that was left on the Spark server"
 OTHER = "ends the job that was left on the Spark server, which does something else, and begins anew"
@@ -138,6 +135,7 @@ def test_a_job_that_was_left_and_does_something_else_is_ended(spark_server: Spar
         assert answers == [b"OTHER"], "the job that was left is gone"
 
 
+@pytest.mark.long
 def test_a_job_that_was_left_and_failed_is_run_anew(spark_server: SparkServer, tmp_path: Path) -> None:
     said = list[str]()
     with killed(spark_server, tmp_path, [b"waits", b"fails"]):
@@ -149,35 +147,14 @@ def test_a_job_that_was_left_and_failed_is_run_anew(spark_server: SparkServer, t
     assert anew.startswith("begins anew, as the job that was left has failed: ")
 
 
-def held_batch(gate: Path) -> SmallBatch:
-    """A batch whose tasks wait while the gate is there."""
-    source = f"s3://test/{gate.parent.name}/topics"
-    rows = {"k": [f"key-{n}" for n in range(50)], "v": range(50), "gate": [str(gate)] * 50}
-    land_table(pa.table(rows), "views", source, key="k", partitions=4)
-    pipeline = Pipeline("held", source=source)
-    views = pipeline.stream("views", key="k", partitions=4)
-    held = views.process("tests.functions:held", {"k": "VARCHAR", "v": "BIGINT"})
-    held.aggregate("sum(v)::BIGINT AS v").write("held")
-    ref, _ = steps.plan(pipeline, f"s3://test/{gate.parent.name}/store", Settings(groups=1))
-    assert ref is not None
-    return SmallBatch(ref, *ref.load())
-
-
-def waits(gate: Path) -> bool:
-    """Whether a task waits for the gate."""
-    gate.with_suffix(".met").unlink(missing_ok=True)
-    time.sleep(1)
-    return gate.with_suffix(".met").exists()
-
-
+@pytest.mark.long
 def test_a_group_whose_client_was_killed_is_not_run_again(spark_server: SparkServer, tmp_path: Path) -> None:
-    (gate := tmp_path / "gate").touch()
-    batch, said = held_batch(gate), list[str]()
+    batch, said = held_batch(gate := tmp_path / "gate"), list[str]()
     code = f"""
 from coset.batches.ref import BatchRef; from coset.batches.runners.connect import Connect
 Connect({spark_server.address!r}).group(BatchRef{(batch.ref.plan_uri, batch.ref.digest)!r}, 0)"""
     with subprocess.Popen([sys.executable, "-c", code], env=os.environ | spark_server.environment) as client:
-        assert until(gate.with_suffix(".met").exists)
+        assert until(partial(met, gate))
         client.kill()
     with (
         Connect(
@@ -197,13 +174,12 @@ Connect({spark_server.address!r}).group(BatchRef{(batch.ref.plan_uri, batch.ref.
 
 
 def test_of_two_runs_of_a_group_the_later_takes_over(spark_server: SparkServer, tmp_path: Path) -> None:
-    (gate := tmp_path / "gate").touch()
-    batch, said = held_batch(gate), list[str]()
+    batch, said = held_batch(gate := tmp_path / "gate"), list[str]()
     first = Connect(spark_server.address, token=spark_server.token)
     later = Connect(spark_server.address, token=spark_server.token, tell=lambda _, sentence: said.append(sentence))
     with ThreadPoolExecutor(2) as pool:
         asked = pool.submit(first.group, batch.ref, 0)
-        assert until(gate.with_suffix(".met").exists)
+        assert until(partial(met, gate))
         taking = pool.submit(later.group, batch.ref, 0)
         with pytest.raises(CosetError, match="another run of this group has taken over its Spark job"):
             asked.result(timeout=60)
@@ -213,13 +189,12 @@ def test_of_two_runs_of_a_group_the_later_takes_over(spark_server: SparkServer, 
 
 
 def test_who_reconnected_ends_the_job_when_it_is_cancelled(spark_server: SparkServer, tmp_path: Path) -> None:
-    (gate := tmp_path / "gate").touch()
-    batch = held_batch(gate)
+    batch = held_batch(gate := tmp_path / "gate")
     code = f"""
 from coset.batches.ref import BatchRef; from coset.batches.runners.connect import Connect
 Connect({spark_server.address!r}).group(BatchRef{(batch.ref.plan_uri, batch.ref.digest)!r}, 0)"""
     with subprocess.Popen([sys.executable, "-c", code], env=os.environ | spark_server.environment) as client:
-        assert until(gate.with_suffix(".met").exists)
+        assert until(partial(met, gate))
         client.kill()
     said = list[str]()
     runner = Connect(spark_server.address, token=spark_server.token, tell=lambda _, sentence: said.append(sentence))

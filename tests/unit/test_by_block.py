@@ -127,6 +127,7 @@ def test_in_parts_the_answer_is_that_on_the_whole(
     assert said(parts) == said(whole)
 
 
+@pytest.mark.long
 def test_all_at_once_too_and_the_page_shows_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole = judged(Source().rows(), *EXPECTED)
     monkeypatch.setattr(answers, "BLOCK", BLOCK)
