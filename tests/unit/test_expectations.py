@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 from typing import Any
 
 import great_expectations as gx
@@ -278,6 +280,17 @@ def test_a_table_that_does_not_hold_what_was_published_last_is_named(
     assert (passed["success"], passed["result"]["observed_value"]) == (True, "3 result tables")
     (failed,) = validated(pd.DataFrame([*good, row | change]).astype(kinds), hold)
     assert failed["result"]["partial_unexpected_list"] == [f"delays: {says}"]
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_whether_garbage_is_collected_is_after_the_import_as_it_was(collecting: bool) -> None:
+    was, switch = gc.isenabled(), {True: gc.enable, False: gc.disable}
+    switch[collecting]()
+    try:
+        importlib.reload(expectations)
+        assert gc.isenabled() == collecting
+    finally:
+        switch[was]()
 
 
 def test_every_expectation_has_a_sentence_for_people() -> None:
