@@ -508,6 +508,7 @@ def test_gaps_are_what_was_skipped_and_what_was_given_up(store: Store, tmp_path:
     assert len(gaps(ledger)) == 1
 
 
+@pytest.mark.long
 def test_a_backfill_in_which_an_upserted_table_moves_has_each_key_once(store: Store, tmp_path: Path) -> None:
     """All keys move from some of its partitions to others, and nothing is left in the first."""
     history = Batches(store, tmp_path)

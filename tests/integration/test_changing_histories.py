@@ -12,7 +12,7 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from tests.changes import Changing, history
 from tests.changing import NAMES
-from tests.examples import examples, few
+from tests.examples import examples
 
 # Few in `make test`, all in `make test-all`.
 BATCHES = max(2, examples(8))
@@ -31,7 +31,8 @@ def test_each_record_is_published_once_however_the_pipeline_changed(
 
 
 # In 106 and 104 the watermark of one stream would not do, in 203 versions are older than what is kept otherwise.
-@pytest.mark.parametrize("seed", few([106, 203, 104], always=2))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [106, 203, 104])
 def test_what_meets_in_time_is_given_once_however_the_pipeline_changed(seed: int, store: Store) -> None:
     world = Changing(store)
     done = list(history(world, random.Random(seed), 6))

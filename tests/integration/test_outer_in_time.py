@@ -69,6 +69,7 @@ def test_what_comes_when_its_time_is_over_is_given_at_once_and_changes_nothing_t
     assert sum(one.late for task in task_receipts(late) for one in task.closed) == 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["left", "full"])
 def test_what_was_given_alone_is_no_partner_of_what_comes_later_while_it_is_kept(store: Store, how: str) -> None:
     outer = Outer(store, how)

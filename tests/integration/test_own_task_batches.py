@@ -83,6 +83,7 @@ def test_an_upserted_table_is_the_same_whether_keys_have_own_tasks_or_not(store:
     assert rows == skew.direct_of_all("SELECT k, max(v) FROM views GROUP BY k")
 
 
+@pytest.mark.long
 def test_a_backfill_gives_the_same_keys_a_task_of_their_own_and_the_same_rows(store: Store, tmp_path: Path) -> None:
     skew = Skewed(store, counted_on)
     for seed in (1, 2):

@@ -69,6 +69,7 @@ def test_a_batch_asks_what_the_page_reckons_with(s3_counted: Asked, tmp_path: Pa
     assert seen[Priced.LIST] == pytest.approx(reckoned.lists, abs=4)
 
 
+@pytest.mark.long
 def test_a_small_batch_asks_no_more_than_this(s3_counted: Asked, tmp_path: Path) -> None:
     for number in range(4):
         asked = ageing.batch(number, s3_counted, tmp_path).requests

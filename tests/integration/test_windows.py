@@ -170,6 +170,7 @@ def test_a_window_is_given_again_with_what_comes_late_until_it_is_kept_no_more(b
     assert windowed.windows()[0] == ("a", 0, 3, 8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cuts", [(0, 2), (0, 1, 2), (0, 1, 1, 2)])
 def test_what_a_join_gives_alone_is_in_its_window_wherever_batches_are_cut(cuts: tuple[int, ...]) -> None:
     pipeline = Pipeline("pairs", source="s3://landing/topics")
