@@ -7,33 +7,39 @@ import logging
 if (_gx := logging.getLogger("great_expectations")).level == logging.NOTSET:
     _gx.setLevel(logging.WARNING)
 
-# Importing makes many objects that stay: to look for garbage among them is a fifth of the time that it takes.
+# Importing makes many objects that stay. Looking for garbage among them would take a fifth of its time.
 if _collecting := gc.isenabled():
     gc.disable()
-
-from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
-from expectations.continuity import (
-    ExpectBatchToContinueThePrevious,
-    ExpectEndsToBeRemembered,
-    ExpectGapsToBeEmpty,
-    ExpectGapsToBeExplained,
-    ExpectTablesToHoldThePreviousBatch,
-)
-from expectations.coverage import (
-    ExpectFewRecordsToBeSetAside,
-    ExpectNoRecordToBeSetAside,
-    ExpectOffsetsToBeCoveredExactlyOnce,
-    ExpectRecordsToHaveKeys,
-    ExpectRecordsToLieWhereTheirKeysHash,
-    ExpectSetAsideRecordsToBeKept,
-)
-from expectations.production import ExpectKeysToBeMigratedOnce, ExpectRowsToBeWrittenAsTheyWereMade
-from expectations.ready_made import ExpectFewNulls, ExpectFresh, ExpectKeysAsUsual, ExpectNeverFalls, ExpectRowsAsUsual
-from expectations.table_rows import ExpectTablesToKeepTheirRows
-from expectations.watermarks import ExpectWatermarksToFollow, ExpectWhatIsOverToBeGivenOnce
-
-if _collecting:
-    gc.enable()
+try:
+    from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
+    from expectations.continuity import (
+        ExpectBatchToContinueThePrevious,
+        ExpectEndsToBeRemembered,
+        ExpectGapsToBeEmpty,
+        ExpectGapsToBeExplained,
+        ExpectTablesToHoldThePreviousBatch,
+    )
+    from expectations.coverage import (
+        ExpectFewRecordsToBeSetAside,
+        ExpectNoRecordToBeSetAside,
+        ExpectOffsetsToBeCoveredExactlyOnce,
+        ExpectRecordsToHaveKeys,
+        ExpectRecordsToLieWhereTheirKeysHash,
+        ExpectSetAsideRecordsToBeKept,
+    )
+    from expectations.production import ExpectKeysToBeMigratedOnce, ExpectRowsToBeWrittenAsTheyWereMade
+    from expectations.ready_made import (
+        ExpectFewNulls,
+        ExpectFresh,
+        ExpectKeysAsUsual,
+        ExpectNeverFalls,
+        ExpectRowsAsUsual,
+    )
+    from expectations.table_rows import ExpectTablesToKeepTheirRows
+    from expectations.watermarks import ExpectWatermarksToFollow, ExpectWhatIsOverToBeGivenOnce
+finally:
+    if _collecting:
+        gc.enable()
 
 __all__ = [
     "ExpectBatchToContinueThePrevious",

@@ -95,10 +95,15 @@ def page_in(folder: Path) -> Path:
 
 
 def test_processes_that_end_while_they_are_measured_have_their_time() -> None:
-    with subprocess.Popen(["sh", "-c", "for _ in $(seq 400); do true | true; done"]) as ending, measured() as cost:
-        while ending.poll() is None:
-            cpu_of_all(os.getpid())
-    assert cost.cpu > 0
+    before = os.times()
+    with subprocess.Popen(["sh", "-c", "for _ in $(seq 400); do env true | env true; done"]) as ending:
+        with measured() as cost:
+            while ending.poll() is None:
+                cpu_of_all(os.getpid())
+        user, system, *of_children = (now - then for now, then in zip(os.times()[:4], before[:4], strict=True))
+    assert sum(of_children) > 0.2
+    # What else this process has started may have computed meanwhile.
+    assert cost.cpu > user + system + sum(of_children) - 0.1
     with pytest.raises(FileNotFoundError):
         cpu_of_all(ending.pid)
 

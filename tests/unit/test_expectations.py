@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import importlib
+import sys
+from contextlib import nullcontext
 from typing import Any
 
 import great_expectations as gx
@@ -283,11 +285,17 @@ def test_a_table_that_does_not_hold_what_was_published_last_is_named(
 
 
 @pytest.mark.parametrize("collecting", [True, False])
-def test_whether_garbage_is_collected_is_after_the_import_as_it_was(collecting: bool) -> None:
+@pytest.mark.parametrize("fails", [True, False])
+def test_whether_garbage_is_collected_is_after_the_import_as_it_was(
+    collecting: bool, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     was, switch = gc.isenabled(), {True: gc.enable, False: gc.disable}
+    if fails:
+        monkeypatch.setitem(sys.modules, "expectations.watermarks", None)
     switch[collecting]()
     try:
-        importlib.reload(expectations)
+        with pytest.raises(ImportError) if fails else nullcontext():
+            importlib.reload(expectations)
         assert gc.isenabled() == collecting
     finally:
         switch[was]()
