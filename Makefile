@@ -2,7 +2,7 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 READY := .venv/.ready
-# How long `make explore` looks.
+# How long `make explore` looks, and `make test-rest` goes on.
 MINUTES ?= 10
 # Where `make docs` writes.
 SITE ?= .coset/site
@@ -11,7 +11,7 @@ SITE ?= .coset/site
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka kafka serve test test-all test-failed durations explore check format bench bench-latency bench-plan compose-test kubernetes-test airflow docs requirements clean
+.PHONY: help setup demo demo-kafka kafka serve test test-all test-rest test-failed durations explore check format bench bench-latency bench-plan compose-test kubernetes-test airflow docs requirements clean
 
 help: ## Show these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ test: $(READY) ## Run the tests, several files at once, without what takes long 
 
 test-all: $(READY) ## Run every test, with all examples
 	@$(BIN)/python -m pytest --numprocesses 5 --hypothesis-profile thorough
+
+test-rest: $(READY) ## Run for MINUTES=10 what make test leaves out: what the last commits touch, and the others in turn
+	@$(BIN)/python -m pytest --numprocesses 5 --hypothesis-profile thorough --rest $(MINUTES)
 
 test-failed: $(READY) ## Run again what failed last, one test after the other; it fails if nothing is known to have failed
 	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --hypothesis-profile thorough

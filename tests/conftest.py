@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import fcntl
 import gc
 import os
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from pytest_timeout import Settings
 from typer.main import get_command
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 CHECKOUT = Path(__file__).parents[1]
+STDERR = pytest.StashKey[int]()
 # The packages whose functions the pipelines of tests name.
 os.environ["COSET_IMPORTS"] = "builtins,math,nowhere,partitioning.errors,shop,tests,zlib"
 
@@ -186,6 +189,22 @@ def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]
     monkeypatch.setenv("AWS_ENDPOINT_URL", started.url)
     yield started
     started.stop()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # As it is before tests capture what they print.
+    config.stash[STDERR] = os.dup(2)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> None:
+    """Code in C that hangs hears no signal: its process ends a minute later, and prints where it was."""
+    faulthandler.dump_traceback_later(settings.timeout + 60, exit=True, file=item.config.stash[STDERR])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_cancel_timer() -> None:
+    faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_collection_finish() -> None:

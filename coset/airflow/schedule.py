@@ -17,12 +17,13 @@ def scheduled_run(dag: Any, ran: Any) -> ScheduledRun:
     """A run of this DAG, which was to run then, and the next by its timetable.
 
     Runs of assets, of no schedule, and of a timetable that fails here have no next run. Nor have those of
-    `@continuous`: each begins when the one before it has ended, and Airflow answers with the clock.
+    `@continuous`, alone or with assets: each begins when the one before it has ended, and Airflow answers with the
+    clock.
     """
     after = pendulum.instance(ran)
     try:
         timetable = coerce_to_core_timetable(dag.timetable)
-        if isinstance(timetable, ContinuousTimetable):
+        if isinstance(getattr(timetable, "timetable", timetable), ContinuousTimetable):
             return ScheduledRun(_milliseconds(after), None)
         restriction = TimeRestriction(earliest=None, latest=None, catchup=True)
         info = timetable.next_dagrun_info(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from coset.batches.ref import BatchRef
+from coset.reports.timeliness import ScheduledRun
 from partitioning import commands
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -69,6 +70,19 @@ def test_the_next_run_is_known_by_the_timetable_of_the_dag(airflow):
         run = scheduled_run(dag, friday)
         assert run.ran == friday.timestamp() * 1000
         assert run.next == (following and datetime.fromisoformat(f"{following}+00:00").timestamp() * 1000), schedule
+
+
+def test_a_dag_that_always_runs_has_no_next_run_whatever_the_clock_says(airflow):
+    from airflow.sdk import DAG, Asset, AssetOrTimeSchedule
+    from airflow.sdk.definitions.timetables.simple import ContinuousTimetable
+
+    from coset.airflow.schedule import scheduled_run
+
+    or_of_assets = AssetOrTimeSchedule(timetable=ContinuousTimetable(), assets=[Asset("a")])
+    for schedule in ("@continuous", or_of_assets):
+        dag = DAG("always", schedule=schedule, start_date=datetime(2001, 1, 1, tzinfo=UTC), max_active_runs=1)
+        for ran in (datetime(2001, 3, 1, tzinfo=UTC), datetime.now(UTC), datetime(2199, 12, 31, tzinfo=UTC)):
+            assert scheduled_run(dag, ran) == ScheduledRun(int(ran.timestamp() * 1000), None), (schedule, ran)
 
 
 def test_every_dag_file_is_found_and_imports(bag):

@@ -1,0 +1,103 @@
+"""What `make test` leaves out runs while there is time: what a change touches first, and all within five runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+
+from tests.durations import recorded
+from tests.rest import ROOT, TURNS, nearest, ordered
+
+A, B = (
+    """
+import pytest
+from hypothesis import given, strategies
+
+def test_short():
+    assert False, "make test runs it"
+
+@pytest.mark.long
+def test_long():
+    assert True
+
+@given(strategies.integers())
+def test_with_examples(number):
+    assert True
+""",
+    """
+import pytest
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(3))
+def test_of_cases(number):
+    assert True
+""",
+)
+
+
+@pytest.mark.parametrize(
+    ("near", "turn", "order"),
+    [
+        ("", 0, "afbcde"),
+        ("", 2, "cdeafb"),
+        ("", 7, "cdeafb"),
+        ("c", 2, "cdeafb"),
+        ("d", 0, "dafbce"),
+        ("eda", 2, "ecdafb"),
+    ],
+)
+def test_what_is_next_to_a_change_and_what_has_its_turn_begin_by_turns(near: str, turn: int, order: str) -> None:
+    took = dict.fromkeys("abcdef", 10.0)
+    assert "".join(ordered(took, {file: place for place, file in enumerate(near)}, turn)) == order
+
+
+def test_what_has_its_turn_has_as_much_time_as_what_is_next_to_a_change() -> None:
+    assert "".join(ordered({"a": 30, "b": 10, "c": 10, "d": 10, "e": 10, "f": 10}, {"f": 0}, 0)) == "fabcde"
+    assert "".join(ordered({"a": 30, "b": 10, "c": 10, "d": 10, "e": 10, "f": 10}, {"a": 0}, 1)) == "abcdef"
+
+
+def test_within_five_runs_each_file_begins_in_the_first_half_of_the_time_whatever_was_changed() -> None:
+    took, early = recorded(), set[str]()
+    near = {file: place for place, file in enumerate(sorted(took))}
+    for run in range(689, 689 + TURNS):
+        begun = ordered(took, near, run)
+        passed = accumulate((took[file] for file in begun), initial=0.0)
+        early |= {file for file, seconds in zip(begun, passed, strict=False) if seconds < sum(took.values()) / 2}
+    assert early == took.keys()
+
+
+def test_a_change_is_followed_through_the_imports_of_the_clone() -> None:
+    from tests.rest import _imports
+
+    files = nearest(["partitioning/planning/watermarks.py"], _imports())
+    tests = [file for file in files if file.startswith("tests/integration/test_")]
+    assert tests[0] == "tests/integration/test_watermarks.py"
+    assert "tests/integration/test_windows.py" in tests
+
+
+@pytest.mark.parametrize(
+    ("minutes", "processes", "told"),
+    [(5, (), ["5 passed, 1 deselected"]), (0, ("-n", "1"), ["2 tests  test_a.py", "3 tests  test_b.py", "5 not run"])],
+)
+def test_a_run_ends_when_its_time_is_over_and_tells_what_it_did_not_run(
+    minutes: int, processes: tuple[str, ...], told: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = long: what takes long\n")
+    (tmp_path / "test_a.py").write_text(A)
+    (tmp_path / "test_b.py").write_text(B)
+    plugins = ("no:cacheprovider", "xdist", "tests.rest")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *(f"-p{name}" for name in plugins), *processes, f"--rest={minutes}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line for line in told if line not in done.stdout] == []
