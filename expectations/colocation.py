@@ -28,8 +28,11 @@ from partitioning.sections import many
 _HOME = "the partition it belongs in"
 # The detail of a result that names the hash by which all keys lie where they do.
 FITS = "hash that fits"
+# The detail of a result that names the fewer partitions by which all other keys lie where they do.
+GREW = "partitions before"
 # Fewer keys may lie so by chance.
 _ENOUGH = 10
+_SURELY = 10_000
 
 
 class ExpectKeysToMeetInOneTask(TableExpectation):
@@ -132,7 +135,7 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
         if result.get("unexpected_count") and result["element_count"] >= _ENOUGH:
             rows = self._distinct(metrics[TableRecords.metric_name])
             fitting = (name for name, hash in self._others() if self._misplaced(rows, hash).empty)
-            result["details"] = {FITS: next(fitting, None)}
+            result["details"] = {FITS: next(fitting, None), GREW: self._before(rows)}
         return judged
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
@@ -163,6 +166,18 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
         """The rows that a hash puts elsewhere, with the partition that they belong in."""
         homes = rows.assign(**{_HOME: [self._home(key, hash) for key in rows[self.key_column]]})
         return homes[homes[_HOME] != homes[self.partition_column] % self.partitions]
+
+    def _before(self, rows: pd.DataFrame) -> int | None:
+        """The partition count under which the keys were placed that lie elsewhere, if all lie right by a lower one."""
+        bad = self._misplaced(rows, self.hash)
+        # Of fewer, all may lie so by chance.
+        if self.partitions ** (len(bad) - 1) < _SURELY or any(isinstance(home, str) for home in bad[_HOME]):
+            return None
+        hashed = hash_of(self.hash, self.key_column)
+        lying = zip(bad[self.key_column], bad[self.partition_column], strict=True)
+        there = [(hashed(key, self.key_format), at) for key, at in lying]
+        counts = range(max(at for _, at in there) + 1, self.partitions)
+        return next((count for count in counts if all(h % count == at for h, at in there)), None)
 
     def _home(self, key: object, hash: str) -> int | str:
         """The partition of a key, or why it has none."""

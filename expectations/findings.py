@@ -39,10 +39,10 @@ def finding(
     result: ExpectationValidationResult,
     keys: pd.DataFrame,
     violations: pd.DataFrame,
-    fits: Mapping[str, str],
+    fits: Mapping[str, str | int],
 ) -> Finding:
     """The finding for an unmet expectation, with the first offenders and the next step. `fits` has the hash by which
-    all keys of an input lie where they do."""
+    all keys of an input lie where they do, or the fewer partitions by which the others do."""
     failed = _exception(result)
     most = plan.offenders_told
     told = failed or _offenders(question, result, keys, violations, most)

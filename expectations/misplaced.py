@@ -6,35 +6,45 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
 
-from expectations.colocation import FITS
+from expectations.colocation import FITS, GREW
 from partitioning.hashes import json_text
 from partitioning.model.placement import OPAQUE, json_fields
 from partitioning.model.streams import Stream
+from partitioning.sections import many
 
 
-def fitting(judged: Iterable[tuple[str, ExpectationSuiteValidationResult]]) -> dict[str, str]:
-    """The hash by which all keys compared of an input lie where they do, if there is one; `judged` has the answers
-    about each input."""
-    found = ((name, (each.result.get("details") or {}).get(FITS)) for name, answer in judged for each in answer.results)
-    return {name: fits for name, fits in found if fits}
+def fitting(judged: Iterable[tuple[str, ExpectationSuiteValidationResult]]) -> dict[str, str | int]:
+    """The hash by which all keys compared of an input lie where they do, or the fewer partitions by which all others
+    do, if there are such; `judged` has the answers about each input."""
+    found = ((name, each.result.get("details") or {}) for name, answer in judged for each in answer.results)
+    return {name: fits for name, details in found if (fits := details.get(FITS) or details.get(GREW))}
 
 
-def remedy(streams: Iterable[Stream], fits: Mapping[str, str]) -> str:
+def remedy(streams: Iterable[Stream], fits: Mapping[str, str | int]) -> str:
     """What to do about records of these streams that do not lie where their keys hash: declare the hash that fits; if
-    none is known to, let the records move.
+    none is known to, or the topic has grown, let the records move.
 
     >>> paid, sent = (Stream(name, "s3://landing/topics", "k", 4) for name in ("paid", "sent"))
     >>> remedy([paid], {"paid": "crc32"})
     'all keys compared of paid lie where crc32 puts them: if their producer hashes so, declare hash="crc32"'
     >>> remedy([sent], {}).partition("; ")[2]
     'to take its records from where they lie, declare hash="opaque" and move them, sent.repartition()'
+    >>> remedy([sent], {"sent": 3}).partition(":")[0]
+    'the keys of sent that lie elsewhere lie by 3 partitions'
     """
     return "; ".join(_remedies(sorted(streams, key=lambda stream: stream.name), fits))
 
 
-def _remedies(streams: list[Stream], fits: Mapping[str, str]) -> Iterator[str]:
-    for name in (stream.name for stream in streams):
-        if name in fits:
+def _remedies(streams: list[Stream], fits: Mapping[str, str | int]) -> Iterator[str]:
+    for name, partitions in ((stream.name, stream.partitions) for stream in streams):
+        if isinstance(before := fits.get(name), int):
+            yield (
+                f"the keys of {name} that lie elsewhere lie by {many(before, 'partition')}: so do records from before "
+                f"the topic grew from {before} to {partitions}, if no batch had read it then; to take them from where "
+                f'they lie, declare hash="{OPAQUE}" and move them, {name}.repartition(); once a batch has read them '
+                "all, what is declared now is right, and steps that keep something go on under the same name="
+            )
+        elif before:
             yield (
                 f"all keys compared of {name} lie where {fits[name]} puts them: if their producer hashes so, "
                 f'declare hash="{fits[name]}"'

@@ -9,25 +9,33 @@ The kind is one of `partitioning/kinds.py`: take the one with the same cause and
 text, a command of `partitioning/commands.py`, or a tuple of both. Never write a command as text: a backfill, Airflow
 and a pipeline's file call it differently. Then follow the figures and names that the sentence is about. Nothing
 compares sentences: two findings are equal if kind, place and values are.
+
+What comes once a file, a partition or a task (`Kind.each`) is one finding in an error: with the first few places, and
+the number of the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Self
 
 from partitioning.actors import actor
 from partitioning.commands import Repeat, Shown, Then
 from partitioning.kinds import Kind
 from partitioning.texts import indented, visible
-from partitioning.values import Value
+from partitioning.values import Value, replace
 
 Plain = str | int | bool | tuple[str | int | bool, ...] | None
 About = tuple[tuple[str, Plain], ...]
+# The values that tell causes of one kind apart; the others say where it is, and how much.
+_OF = ("stream", "step", "table", "column", "name", "function", "path", "said", "wrong")
+# So many places are shown to people, and told to programs.
+_SHOWN, _TOLD = 3, 1_000
 
 
-class Finding(Value, frozen=True, eq=False):
-    """One error: its kind, what is wrong, where, what to do next, and the values it is about.
+class Finding(Value, frozen=True, eq=False, omit_defaults=True):
+    """One error: its kind, what is wrong, where, what to do next, and the values it is about. If one cause has it in
+    many places, it is that of the first, and `each` has them all.
 
     >>> print(Finding(Kind.NAME, "no such stream 'flihgts'", "s3://landing/topics", "correct the name"))
     no such stream 'flihgts'
@@ -40,6 +48,7 @@ class Finding(Value, frozen=True, eq=False):
     where: str
     next: Then
     about: About = ()
+    each: tuple[Finding, ...] = ()
 
     @classmethod
     def of(cls, kind: Kind, what: str, where: str, next: Then, /, **values: object) -> Self:
@@ -47,12 +56,25 @@ class Finding(Value, frozen=True, eq=False):
         return cls(kind, what, where, next, about(**values))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Finding):
-            return NotImplemented
-        return (self.kind, self.where, self.about) == (other.kind, other.where, other.about)
+        return self._identity == other._identity if isinstance(other, Finding) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash((self.kind, self.where, self.about))
+        return hash(self._identity)
+
+    @property
+    def places(self) -> tuple[Finding, ...]:
+        """The finding in each of its places."""
+        return self.each or (self,)
+
+    @property
+    def _identity(self) -> tuple[object, ...]:
+        # In how many places a cause has it changes while they are mended one by one.
+        return (self.kind, self._cause) if self.each else (self.kind, self.where, self.about)
+
+    @property
+    def _cause(self) -> tuple[object, ...]:
+        """What findings of a kind have in common that are one in an error."""
+        return tuple((name, value if name in _OF else None) for name, value in self.about)
 
     def __str__(self) -> str:
         return self.shown(Shown())
@@ -64,18 +86,52 @@ class Finding(Value, frozen=True, eq=False):
 
     def shown(self, where: Shown) -> str:
         """The finding, worded for the place where it is shown."""
-        return f"{indented(self.what)}\n  where: {visible(self.where)}\n  next:  {visible(where.says(self.next))}"
+        others = (f"{'' if each.what == self.what else f'{each.what}: '}{each.where}" for each in self.each[1:_SHOWN])
+        lines = [
+            indented(self.what),
+            f"  where: {visible(self.where)}",
+            *(f"    - {visible(other)}" for other in others),
+        ]
+        return "\n".join([*lines, f"  next:  {visible(where.says(self.next))}"])
 
     def plain(self, where: Shown) -> dict[str, object]:
         """The finding for programs; the next step is worded for the place where it is shown."""
-        return {
-            "kind": self.kind.value,
-            "who": actor(self.kind).value,
-            "what": self.what,
-            "where": self.where,
-            "next": where.says(self.next),
-            "about": dict(self.about),
-        }
+        found = {"kind": self.kind.value, "who": actor(self.kind).value, **self._said(where)}
+        if self.each:
+            found |= {"count": len(self.each), "each": [each._said(where) for each in self.each[:_TOLD]]}
+        return found
+
+    def _said(self, where: Shown) -> dict[str, object]:
+        return {"what": self.what, "where": self.where, "next": where.says(self.next), "about": dict(self.about)}
+
+
+def gathered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings, those with one cause as one.
+
+    >>> gone = (Finding.of(Kind.FILE_GONE, "it is gone", f"s3://a/{n}", "restore it", file=n) for n in range(300))
+    >>> print(*gathered(gone))
+    it is gone
+      where: s3://a/0, and 299 more files
+        - s3://a/1
+        - s3://a/2
+      next:  restore it
+    """
+    causes: dict[object, list[Finding]] = {}
+    for finding in findings:
+        causes.setdefault((finding.kind, finding._cause) if finding.kind.each else id(finding), []).append(finding)
+    return tuple(_as_one(found) if len(found) > 1 else found[0] for found in causes.values())
+
+
+def _as_one(found: list[Finding]) -> Finding:
+    each = tuple(place for finding in found for place in finding.places)
+    first, others = found[0], len(each) - 1
+    then = first.next if isinstance(first.next, tuple) else (first.next,)
+    return replace(
+        first,
+        where=f"{each[0].where}, and {others:,} more {first.kind.each}{'s' if others > 1 else ''}",
+        next=first.next if all(one.next == first.next for one in found) else (*then, "; so with each of the others"),
+        each=each,
+    )
 
 
 def about(**values: object) -> About:
@@ -111,8 +167,8 @@ class CosetError(Exception):
     exit_code = 1
 
     def __init__(self, *findings: Finding) -> None:
-        super().__init__("\n".join(str(finding) for finding in findings))
-        self.findings = findings
+        self.findings = gathered(findings)
+        super().__init__("\n".join(str(finding) for finding in self.findings))
 
     @classmethod
     def of(cls, kind: Kind, what: str, where: str, next: Then, /, **values: object) -> Self:

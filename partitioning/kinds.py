@@ -215,3 +215,28 @@ class Kind(StrEnum):
     CHECKPOINTS = "samza.checkpoints", "Samza's checkpoints do not say where to start.", "Correct the file."
     SAMZA = "samza", "Samza has no such grouping.", "Ask for one that it has."
     DEMO = "demo", "A server or result of the demo is not as it should be.", "Read the log that is named."
+
+    @property
+    def each(self) -> str:
+        """What the places are called in which one cause of this kind may be found by the hundred. Empty if each finding
+        has a cause of its own."""
+        return next((noun for noun, kinds in _MANY.items() if self in kinds), "")
+
+
+_MANY = {
+    "file": (
+        *(Kind.FOLDERS, Kind.PARTITIONS, Kind.STREAM_COLUMNS, Kind.FILE_GONE, Kind.FILE_CHANGED, Kind.FILE_UNREADABLE),
+        *(Kind.STATE_GONE, Kind.BACKFILL_TABLE),
+    ),
+    "partition": (Kind.STREAM_RESET, Kind.STREAM_REPLACED, Kind.STREAM_LOST, Kind.STREAM_START, Kind.STATE_BEGINS),
+    "task": (Kind.SQL, Kind.FUNCTION, Kind.IMPORT, Kind.MEMORY, Kind.RUNNER, Kind.SPARK, Kind.NO_WORKER, Kind.WORKER),
+    "document": (Kind.DOCUMENT_FORMAT, Kind.DOCUMENT_DAMAGED, Kind.DOCUMENT_MISSING, Kind.DOCUMENTS_DISAGREE),
+    "version": (Kind.TABLE_CHANGED,),
+    "place": (
+        *(Kind.PLAN_UNSOUND, Kind.STREAM_GAP, Kind.STREAM_TWICE, Kind.LOSS_UNFOUNDED, Kind.RECORD, Kind.KEY),
+        *(Kind.BROKER_UNREACHABLE, Kind.BROKER_DENIED, Kind.TOPIC_UNKNOWN, Kind.SCHEMA),
+        *(Kind.REGISTRY_UNREACHABLE, Kind.REGISTRY_DENIED),
+        *(Kind.STORE_UNREACHABLE, Kind.STORE_DENIED, Kind.STORE_UNKNOWN, Kind.BATCH_UNRUN, Kind.TASK_FILES),
+        *(Kind.BACKFILL_INPUT, Kind.RUN_ENDED, Kind.SPARK_ROWS, Kind.CHECKPOINTS, Kind.PARTITIONER),
+    ),
+}

@@ -14,7 +14,7 @@ def said(plan: Plan) -> str:
     """What the check finds, a line for each."""
     with pytest.raises(Refused) as refusal:
         check_plan(plan)
-    return "\n".join(f"{finding.where}: {finding.what}" for finding in refusal.value.findings)
+    return "\n".join(f"{place.where}: {place.what}" for finding in refusal.value.findings for place in finding.places)
 
 
 def with_stage(plan: Plan, number: int, **changes: object) -> Plan:

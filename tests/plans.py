@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.model.plan import Plan, Stage
+from partitioning.model.read_ends import Ends
 from partitioning.model.reasons import GcdOf
 from partitioning.model.schemes import COGROUP
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
 from partitioning.model.takes import Task, takes
 from partitioning.planning.planner import plan_batch
+from partitioning.planning.returned import Earlier
 from partitioning.planning.stages.step_states import StateSnapshot
 
 COLUMNS = (Column("tailnum", "VARCHAR"), Column("dep_delay", "DOUBLE"))
@@ -46,6 +48,8 @@ def plan_of(
     settings: Settings = DEFAULTS,
     statistics: Statistics | None = None,
     kept: StateSnapshot | None = None,
+    ends: Ends | None = None,
+    earlier: Earlier = lambda batch: None,
 ) -> Plan:
     """The plan of a batch that has something to do."""
     plan = plan_batch(
@@ -58,6 +62,8 @@ def plan_of(
         settings=Settings.parse(scheme=scheme, groups=groups, limit=limit, base=settings),
         statistics=statistics,
         kept=kept,
+        ends=ends,
+        earlier=earlier,
     )
     assert plan is not None
     return plan

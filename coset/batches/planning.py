@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -35,6 +35,7 @@ from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.explain.explain import idle_tasks
 from partitioning.kinds import Kind
+from partitioning.model.backfill import Swap
 from partitioning.model.journal import JournalEntry, Lag, Part
 from partitioning.model.plan import Plan, PlannedWrite, Stage
 from partitioning.model.reasons import BeforeMoving, HotRanges, Unifying
@@ -158,6 +159,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
             rows=rows_held(store, pipeline.writes, logs),
             day_end=_not_before(published, end_of_day()),
             as_of=_minute(),
+            earlier=lambda batch: _published_before(store, pipeline.name, batch, decided),
         )
     except Refused as refusal:
         raise with_swap(refusal, store, pipeline) from None
@@ -167,6 +169,12 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     what = f"{many(plan.records, 'record')} in {many(len(plan.groups), 'task group')}"
     behind = lag_of(pipeline, known.ends, discovered, datetime.now(UTC))
     return NextBatch(plan, f"Batch {plan.batch} is planned: {what}{_far_too_many_tasks(plan)}", behind)
+
+
+def _published_before(store: Store, pipeline: str, batch: int, decided: Iterable[Swap]) -> Plan | None:
+    """The newest published plan before a batch, or that of the backfill whose rows and state count."""
+    before = Ledger(store, pipeline).published_before(batch)
+    return state_ledger(store, pipeline, before.batch, decided).plan(before.batch) if before else None
 
 
 def end_of_day() -> int:

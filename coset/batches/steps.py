@@ -153,10 +153,11 @@ def audit(batch: BatchRef) -> str:
         *without_digests(ledger, planned, attempt, read),
     )
     if findings:
-        closed = canonical({"findings": to_builtins(findings)})
+        refusal = Refused(*findings)
+        closed = canonical({"findings": to_builtins(refusal.findings)})
         ledger.close_attempt(planned.batch, attempt, closed)
         emitting.tell_failure(ledger, planned, attempt, Outcome.FAILED, closed)
-        raise Refused(*findings)
+        raise refusal
     tables = audit_of(ledger, planned, attempt, read)
     batch.handed.audited = attempt
     reported.done(ledger, planned, Part.AUDIT, began, attempt)

@@ -13,7 +13,7 @@ from partitioning.model.graph import Graph
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.watermarks import LatestTimes, Watermark
-from partitioning.planning.beginnings import graph_of
+from partitioning.planning.origins import graph_of
 from partitioning.planning.watermarks import watermarks, with_watermarks
 
 

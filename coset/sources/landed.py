@@ -98,6 +98,8 @@ class _Discovery:
         self._unreachable = unreachable
         self._unreadable: set[int] = set()
         self._unsound: set[int] = set()
+        # What is said of partitions whose last file is another now, and that file.
+        self._replaced: dict[int, tuple[str, str]] = {}
 
     def run(self, pool: ThreadPoolExecutor) -> Discovered:
         if wrong := tuple(undeclared(self._stream)):
@@ -125,6 +127,7 @@ class _Discovery:
                 there[file.partition].append((pinned, file.stored))
         partitions = (self._partition(number, files) for number, files in there.items())
         rows = PackedRows.of(DiscoveredPartition, partitions)
+        self._tell_replaced()
         columns = with_made(self._stream, evolution.columns)
         return Discovered(self._stream.name, columns, rows, evolution.lacking, evolution.never_null)
 
@@ -227,21 +230,30 @@ class _Discovery:
         last, partition = self._known.last.get(number), StreamPartition(self._stream.name, number)
         if last is None:
             return
-        then = (
-            "put that file back; if the topic was made anew, give it another stream name, or begin anew with it: ",
-            Forget(self._known.pipeline, partition.stream, number),
-            "; if it has the same records, go on behind them: ",
-            Forget(self._known.pipeline, partition.stream, number, keep_offsets=True),
-            "; if records of it were corrected, run their batch again, then swap it in: ",
-            BackfillAsking(self._known.pipeline, None, repaired=True),
-        )
         for file in files:
             if max(file.start, last.start) < min(file.end, last.end) and _content(file) != _content(last):
                 what = (
                     f"{partition} was read up to offset {self._known.end(number)} of the file {_content(last)[0]}, "
                     "and another file has the last of these offsets now"
                 )
-                self._found(Kind.STREAM_REPLACED, what, file.path, then, partition=partition)
+                self._replaced.setdefault(number, (what, file.path))
+                self._unsound.add(number)
+
+    def _tell_replaced(self) -> None:
+        pipeline, stream = self._known.pipeline, self._stream.name
+        # A topic that was made anew is begun anew as a whole.
+        whole = len(self._replaced) == len(self._known.ends) > 1
+        for number, (what, path) in self._replaced.items():
+            which = None if whole else number
+            then = (
+                "put that file back; if the topic was made anew, give it another stream name, or begin anew with it: ",
+                Forget(pipeline, stream, which),
+                "; if it has the same records, go on behind them: ",
+                Forget(pipeline, stream, which, keep_offsets=True),
+                "; if records of it were corrected, run their batch again, then swap it in: ",
+                BackfillAsking(pipeline, None, repaired=True),
+            )
+            self._found(Kind.STREAM_REPLACED, what, path, then, partition=StreamPartition(stream, number))
 
     def _check_sequence(self, number: int, files: Sequence[InputFile]) -> None:
         partition = StreamPartition(self._stream.name, number)

@@ -13,7 +13,7 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.streams import InputFile, Stream
-from partitioning.sections import cut
+from partitioning.sections import cut, many, runs
 
 LAND_AGAIN = "remove the file and land it again"
 
@@ -39,6 +39,8 @@ class NewFiles:
     findings: list[Finding] = field(default_factory=list)
     _store: Store = field(init=False)
     _folders: Folders = field(init=False)
+    # The files of partitions that are not declared.
+    _beyond: dict[int, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._store = store_at(self.stream.source)
@@ -50,6 +52,12 @@ class NewFiles:
         If that file is gone, changed or unknown, the newest file before the position takes its place, as it may hold
         more.
         """
+        files = self._find()
+        if self._beyond:
+            self._other_partitions()
+        return files
+
+    def _find(self) -> list[NamedFile]:
         known, new, newest_read = self.known, dict[str, NamedFile](), dict[int, NamedFile]()
         keys = self._last_keys()
         needed = not known.read or bool(keys)
@@ -60,8 +68,8 @@ class NewFiles:
                 _keep_newest(newest_read, file)
             if file.pinned or not is_read:
                 new[file.uri] = file
-        if not (new or newest_read or self.findings or self._some_keys()):
-            self._nothing_there()
+        if not (new or newest_read):
+            self._nothing_new()
         for number in known.read:
             last = known.last.get(number)
             if last is None or last.path not in new or new[last.path].pinned is None:
@@ -113,17 +121,33 @@ class NewFiles:
             what = f"the file's name says partition {name.partition}, its folder {name.folder}"
             self._found(Kind.FOLDERS, what, uri, LAND_AGAIN, partition=name.partition, folder=name.folder)
         partition = name.partition if name.folder is None else name.folder
-        if partition >= stream.partitions:
-            what = f"partition {partition} is beyond the {stream.partitions} partitions that are declared"
-            then = "declare the topic's partition count; if it has fewer now, move the old files away"
-            self._found(Kind.PARTITIONS, what, uri, then, partition=partition, partitions=stream.partitions)
         if len(self.findings) > before:
+            return None
+        if partition >= stream.partitions:
+            self._beyond.setdefault(partition, []).append(uri)
             return None
         pinned = self.known.as_pinned(uri, entry.size, entry.etag)
         return NamedFile(uri, entry, found.stored, name.partition, name.start, pinned)
 
-    def _nothing_there(self) -> None:
+    def _other_partitions(self) -> None:
+        """There is another count than declared, however many files show it."""
+        declared, there = self.stream.partitions, sorted(self._beyond)
+        files = sum(map(len, self._beyond.values()))
+        numbers = f"partition{'s' if len(there) > 1 else ''} {cut(runs(there))}"
+        are = f"{many(declared, 'partition')} {'are' if declared > 1 else 'is'} declared"
+        what = f"{many(files, 'file')} of {numbers}, but {are}, {runs(range(declared))[0]}"
+        then = (
+            f"if the topic has grown, declare partitions={there[-1] + 1}, or its count if that is more "
+            "(docs/internals/changing-counts.md); if it has fewer now, move the old files away"
+        )
+        where = f"{self._beyond[there[0]][0]}{f', and {files - 1:,} more' if files > 1 else ''}"
+        self._found(Kind.PARTITIONS, what, where, then, partitions=declared, there=there)
+
+    def _nothing_new(self) -> None:
+        """What is wrong if no file may hold records that are not read yet."""
         stream = self.stream
+        if self.findings or self._beyond or self._some_keys():
+            return
         if self.known.ends:
             ends = cut([f"{stream.name}-{number} up to offset {end}" for number, end in self.known.ends.items()])
             what = f"no file is left of it, and it was read before: {ends}"

@@ -94,7 +94,7 @@ def stream_of(
     idle: timedelta = IDLE,
     ahead: timedelta = AHEAD,
 ) -> Stream:
-    """The declared stream. Raises Refused, with all findings, and TypeError for unknown options."""
+    """The declared stream. Raises Refused, with all findings."""
     if not isinstance(key, str):
         key, key_format, hash = _of_several(name, tuple(key), key_format, hash)
     # Its own check says which words are none.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from partitioning.authoring.arguments import checked
 from partitioning.authoring.keyed_steps import KeyedSteps, named, new_key
 from partitioning.authoring.step_output import listed, refuse
 from partitioning.authoring.step_rules import bad_key, cannot_meet, cannot_write, no_key
@@ -25,6 +26,7 @@ from partitioning.numbers import PARTITIONS
 from partitioning.values import replace
 
 
+@checked
 class Flow(KeyedSteps, TimedSteps, frozen=True):
     """The output of a stream or step, and the steps that may follow it.
 

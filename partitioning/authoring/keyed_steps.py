@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Self
 
+from partitioning.authoring.arguments import checked
 from partitioning.authoring.state_sql import alive, combined_lives, expired, latest_of_lives, lives_keep
 from partitioning.authoring.step_output import StepOutput, any_of, met_by_key, names, refuse
 from partitioning.authoring.step_rules import bad_key, cannot_expire, cannot_keep
@@ -19,6 +20,7 @@ from partitioning.numbers import FAN_IN
 from partitioning.values import replace
 
 
+@checked
 class KeyedSteps(StepOutput, frozen=True):
     """The steps of a flow that bring the records of a key together."""
 

@@ -7,6 +7,7 @@ from copy import copy
 from os import PathLike, fspath
 from typing import Any, TypeVar, Unpack, cast
 
+from partitioning.authoring.arguments import checked
 from partitioning.authoring.declared import Declared, stream_of
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.kept_changes import kept_change
@@ -34,6 +35,7 @@ _DECLARE_ONCE = (
 )
 
 
+@checked
 class Pipeline:
     """A named logical graph. Step names come from the user or from the step's input, never from a counter.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from partitioning.authoring.arguments import checked
 from partitioning.authoring.step_rules import cannot_meet, unfinished
 from partitioning.errors import Finding, Refused
 from partitioning.model.composite_key import key_parts
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from partitioning.authoring.pipeline import Pipeline
 
 
+@checked
 class StepOutput(Value, frozen=True):
     """The output of a stream or step. `alias` is its name in SQL, `key` its key column, empty if it has none; one that
     is made of several has their names (see `partitioning.model.composite_key`).

@@ -53,9 +53,6 @@ def cannot_meet(op: Op, how: str, flows: Sequence[StepOutput]) -> Iterator[Findi
         yield Finding.of(Kind.DECLARATION, f"unknown join {how!r}", where, f"use {', '.join(Join)}", how=how)
     if len(flows) == 1 and op is not Op.SPARK:
         yield Finding.of(Kind.DECLARATION, f"there is nothing to {op} with", where, "name another flow", op=op)
-    if any(flow.pipeline is not flows[0].pipeline for flow in flows):
-        what, then = "the flows are of different pipelines", "declare their streams in one"
-        yield Finding.of(Kind.DECLARATION, what, where, then, flows=[flow.step for flow in flows])
     yield from unfinished(op, flows)
     if op is Op.MERGE:
         yield from _unlike(flows, where)

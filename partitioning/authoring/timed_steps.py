@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Self
 
+from partitioning.authoring.arguments import checked
 from partitioning.authoring.state_sql import (
     ALONE,
     CLOSES,
@@ -41,6 +42,7 @@ from partitioning.model.watermarks import AHEAD, Late
 from partitioning.values import replace
 
 
+@checked
 class TimedSteps(StepOutput, frozen=True):
     """The steps of a flow that go by the times of records, and keep them for a time."""
 

@@ -8,7 +8,8 @@ from partitioning.model.graph import Mode
 from partitioning.model.kept_change import How
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.stage_inputs import StateInput
-from partitioning.planning.beginnings import Beginning, beginnings, graph_of
+from partitioning.planning.beginnings import Beginning, beginnings
+from partitioning.planning.origins import graph_of
 from partitioning.sections import many, size
 from partitioning.values import Value
 

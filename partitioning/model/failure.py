@@ -87,7 +87,7 @@ class Failed(Value, frozen=True, tag="failed", tag_field="outcome"):
     def of(cls, error: CosetError) -> Failed:
         """An error as a value."""
         kinds = {kind.error: kind for kind in ErrorKind}
-        return cls(kinds[type(error)], tuple(Told.of(finding) for finding in error.findings))
+        return cls(kinds[type(error)], tuple(Told.of(each) for finding in error.findings for each in finding.places))
 
     def error(self) -> CosetError:
         """The error again."""
@@ -119,5 +119,5 @@ def together(failed: Sequence[CosetError]) -> CosetError:
     findings = list[Finding]()
     for error in failed:
         known = set(findings)
-        findings.extend(finding for finding in error.findings if finding not in known)
+        findings.extend(each for finding in error.findings for each in finding.places if each not in known)
     return type(max(failed, key=lambda error: error.exit_code))(*findings)

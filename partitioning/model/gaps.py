@@ -99,6 +99,7 @@ def next_step(hole: OffsetRange) -> str:
     return f"land the files that are missing; {nothing}; {go_on_without(hole)}"
 
 
-def go_on_without(hole: OffsetRange) -> str:
-    """How to accept a loss."""
-    return f"`--accept-loss '{hole}'` of `coset plan`, `run` and `replan` goes on without them, and records the loss"
+def go_on_without(*holes: OffsetRange) -> str:
+    """How to accept losses."""
+    options = " ".join(f"--accept-loss '{hole}'" for hole in holes)
+    return f"`{options}` of `coset plan`, `run` and `replan` goes on without them, and records the loss"

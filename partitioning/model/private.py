@@ -78,7 +78,8 @@ def without_values(finding: Finding) -> Finding:
     quotes = len(what) < len(finding.what)
     where = finding.where.partition(", first key ")[0]
     hidden = ": the rest may quote a private column, and is not shown" if quotes else ""
-    return replace(finding, what=_QUOTED.sub(f"the key {MASK}, which", what) + hidden, where=where, about=())
+    what = _QUOTED.sub(f"the key {MASK}, which", what) + hidden
+    return replace(finding, what=what, where=where, about=(), each=tuple(map(without_values, finding.each)))
 
 
 def _made_of(step: Step, names: Collection[str]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import assert_never
 
-from partitioning.commands import Forget
+from partitioning.commands import Forget, Then
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.gaps import Explained, covers, explained, gaps, go_on_without
@@ -44,21 +44,26 @@ def arrivals(
         discovery, last = by_stream[stream.name], ends.stream(stream.name)
         findings.extend(_counts(stream, discovery, last))
         whole = ends.is_read_whole(stream)
-        partitions = []
+        partitions, reset, holes = list[PlannedPartition](), dict[DiscoveredPartition, int](), dict[OffsetRange, str]()
         for partition in discovery.partitions[: stream.partitions]:
             first = starts.get(f"{stream.name}-{partition.partition}", partition.beginning)
             known = ends.end(stream.name, partition.partition)
             committed = known.end if known else first
             start = partition.beginning if whole else committed
-            findings.extend(_offsets(ends, stream, partition, committed, start, accepted))
+            if partition.end < committed:
+                reset[partition] = committed
+            else:
+                holes |= _lost_unread(stream, partition, committed, start, accepted)
             findings.extend(_cut_file(stream, partition, start))
             gone = _expired(ends, stream, partition)
-            findings.extend(_not_all_there(stream, gone, accepted))
+            holes |= _not_all_there(gone, accepted)
             unlimited = stream.table or partition.partition < mixed.get(stream.name, 0)
             partitions.append(_partition(partition, committed, start, None if unlimited else limit))
             lost = [loss for loss in accepted if loss.partition == StreamPartition(stream.name, partition.partition)]
             lost = [loss for loss in lost if gone is None or not covers(loss, gone)]
             findings.extend(_not_lost(stream, partition, committed, start, lost) if lost else ())
+        findings.extend(_reset(ends, stream, reset))
+        findings.extend(_lost(stream, holes))
         columns = discovery.columns, PackedRows.of(PlannedPartition, partitions), discovery.lacking, discovery.required
         planned.append(PlannedStream(stream, *columns, discovery.topic))
     if findings:
@@ -119,46 +124,47 @@ def _counts(stream: Stream, discovery: Discovered, last: StreamProgress | None) 
             yield Finding.of(Kind.PARTITIONS, what, where, then, count=count, partitions=stream.partitions)
 
 
-def _offsets(
-    ends: Ends,
-    stream: Stream,
-    discovered: DiscoveredPartition,
-    committed: int,
-    start: int,
-    accepted: Sequence[OffsetRange],
-) -> Iterator[Finding]:
+def _reset(ends: Ends, stream: Stream, reset: Mapping[DiscoveredPartition, int]) -> Iterator[Finding]:
+    """Findings for partitions that end before what was read of each."""
     read = ends.stream(stream.name)
-    if discovered.end < committed and _is_behind_its_broker(stream, read):
-        what = f"its files end at {discovered.end}, but it was read from its broker up to {committed}"
-        where = f"{StreamPartition(stream.name, discovered.partition)} in {stream.source}"
-        then = "wait until all that is landed too, or read the stream from its broker until then"
-        yield Finding.of(Kind.STREAM_RESET, what, where, then, end=discovered.end, committed=committed)
-        return
-    if discovered.end < committed:
-        yield Finding.of(
-            Kind.STREAM_RESET,
-            f"offsets end at {discovered.end}, but {committed} is committed: the topic was reset or re-created",
-            f"{StreamPartition(stream.name, discovered.partition)} in {stream.source}",
-            (
-                "restore the landed files; give the new topic another stream name, or begin anew with it: ",
-                Forget(ends.pipeline, stream.name, discovered.partition),
-            ),
-            end=discovered.end,
-            committed=committed,
+    behind = _is_behind_its_broker(stream, read)
+    # A topic that was made anew is begun anew as a whole.
+    whole = read is not None and len(reset) == sum(1 for end in read.ends if end.end) > 1
+    for partition, committed in reset.items():
+        what = f"offsets end at {partition.end}, but {committed} is committed: the topic was reset or re-created"
+        then: Then = (
+            "restore the landed files; give the new topic another stream name, or begin anew with it: ",
+            Forget(ends.pipeline, stream.name, None if whole else partition.partition),
         )
-        return
+        if behind:
+            what = f"its files end at {partition.end}, but it was read from its broker up to {committed}"
+            then = "wait until all that is landed too, or read the stream from its broker until then"
+        where = f"{StreamPartition(stream.name, partition.partition)} in {stream.source}"
+        values = {"stream": stream.name, "end": partition.end, "committed": committed}
+        yield Finding.of(Kind.STREAM_RESET, what, where, then, **values)
+
+
+def _lost_unread(
+    stream: Stream, discovered: DiscoveredPartition, committed: int, start: int, accepted: Sequence[OffsetRange]
+) -> dict[OffsetRange, str]:
+    """The offsets before the first unread file that nobody explains, and what is said of them."""
     unread = next((file.start for file in discovered.files if file.end > committed), committed)
-    if unread > committed and start == committed:
-        hole = OffsetRange(StreamPartition(stream.name, discovered.partition), committed, unread)
-        behind = [file for file in discovered.files if file.start == unread]
-        if explained(stream, hole, accepted, behind) is Explained.NOBODY:
-            what = (
-                f"offsets start at {unread}, but only those before {committed} are committed: "
-                f"[{committed},{unread}) is lost"
-            )
-            where = f"{hole.partition} in {stream.source}"
-            then = _make_good(stream, hole)
-            yield Finding.of(Kind.STREAM_LOST, what, where, then, unread=unread, committed=committed)
+    if unread <= committed or start != committed:
+        return {}
+    hole = OffsetRange(StreamPartition(stream.name, discovered.partition), committed, unread)
+    behind = [file for file in discovered.files if file.start == unread]
+    if explained(stream, hole, accepted, behind) is not Explained.NOBODY:
+        return {}
+    what = f"offsets start at {unread}, but only those before {committed} are committed: [{committed},{unread}) is lost"
+    return {hole: what}
+
+
+def _lost(stream: Stream, holes: Mapping[OffsetRange, str]) -> Iterator[Finding]:
+    """Findings for offsets that are lost; each says how to go on without any of them."""
+    for hole, what in holes.items():
+        where, then = f"{hole.partition} in {stream.source}", _make_good(stream, tuple(holes))
+        values = {"stream": stream.name, "committed": hole.start, "unread": hole.end}
+        yield Finding.of(Kind.STREAM_LOST, what, where, then, **values)
 
 
 def _expired(ends: Ends, stream: Stream, discovered: DiscoveredPartition) -> OffsetRange | None:
@@ -173,14 +179,14 @@ def _expired(ends: Ends, stream: Stream, discovered: DiscoveredPartition) -> Off
     return OffsetRange(*gone) if known.beginning < discovered.beginning else None
 
 
-def _not_all_there(stream: Stream, gone: OffsetRange | None, accepted: Sequence[OffsetRange]) -> Iterator[Finding]:
-    if gone is not None and not any(covers(loss, gone) for loss in accepted):
-        what = (
-            f"an earlier batch read the table from offset {gone.start:,} on, and its records before {gone.end:,} are "
-            "gone: the latest of their keys would be missing"
-        )
-        where = f"{gone.partition} in {stream.source}"
-        yield Finding.of(Kind.STREAM_LOST, what, where, _make_good(stream, gone), beginning=gone.end, read=gone.start)
+def _not_all_there(gone: OffsetRange | None, accepted: Sequence[OffsetRange]) -> dict[OffsetRange, str]:
+    if gone is None or any(covers(loss, gone) for loss in accepted):
+        return {}
+    what = (
+        f"an earlier batch read the table from offset {gone.start:,} on, and its records before {gone.end:,} are gone: "
+        "the latest of their keys would be missing"
+    )
+    return {gone: what}
 
 
 def _is_behind_its_broker(stream: Stream, read: StreamProgress | None) -> bool:
@@ -189,13 +195,14 @@ def _is_behind_its_broker(stream: Stream, read: StreamProgress | None) -> bool:
     return isinstance(stream.origin, LandedSource) and isinstance(was, KafkaSource)
 
 
-def _make_good(stream: Stream, hole: OffsetRange) -> str:
-    """The next step for a range that was lost unread."""
+def _make_good(stream: Stream, holes: Sequence[OffsetRange]) -> str:
+    """The next step for ranges that were lost unread."""
     match stream.origin:
         case LandedSource():
-            return f"restore the landed files of that range; {go_on_without(hole)}"
+            those = "those ranges" if len(holes) > 1 else "that range"
+            return f"restore the landed files of {those}; {go_on_without(*holes)}"
         case KafkaSource():
-            return f"the broker's retention has removed it; {go_on_without(hole)}, and run more often than it removes"
+            return f"the broker's retention has removed it; {go_on_without(*holes)}, and run more often than it removes"
         case _:
             assert_never(stream.origin)
 

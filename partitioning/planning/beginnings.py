@@ -16,9 +16,11 @@ from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Mode, Op, Step, Write
 from partitioning.model.plan import Plan
 from partitioning.model.planned_streams import PlannedStream
+from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.planning.kept_before import kept_before, still_asked
 from partitioning.planning.kept_columns import columns_of, declaration, undeclared, windows_of
-from partitioning.planning.origins import Origins, differences
+from partitioning.planning.origins import Origins, differences, graph_of
+from partitioning.planning.returned import Earlier, goes_on
 from partitioning.planning.waits import waits_changed
 from partitioning.sections import many
 from partitioning.values import Value
@@ -45,16 +47,6 @@ class Settled(Value, frozen=True):
 
     anew: tuple[str, ...] = ()
     on: tuple[str, ...] = ()
-
-
-def graph_of(plan: Plan) -> Graph:
-    """The graph that a plan has in its stages."""
-    stages = [stage for stage in plan.stages if not stage.repeats]
-    return Graph(
-        tuple(stream.declared for stream in plan.streams),
-        tuple(step for stage in stages for step in stage.steps),
-        tuple(write.declared for write in plan.writes()),
-    )
 
 
 def beginnings(now: Graph, before: Graph, written: Mapping[str, int | None]) -> Iterator[Beginning]:
@@ -105,11 +97,14 @@ def settled(
     published: Plan | None,
     settings: Settings,
     rows: Mapping[str, int] | None = None,
+    ends: Ends = NOTHING,
+    earlier: Earlier = lambda batch: None,
 ) -> Settled:
     """The steps that begin anew, and those that continue after a change before them, as the settings ask.
 
-    `rows` are the row counts of the result tables. Raises Refused, with all findings, if a step would do either
-    unasked.
+    `rows` are the row counts of the result tables. A step goes on unasked after streams above it were left out and are
+    back, if nothing of them is lost, by their `ends` and the `earlier` plans. Raises Refused, with all findings, if a
+    step would do either unasked otherwise.
     """
     findings = [*_unknown(now, published, settings), *_misnamed(pipeline, now)]
     anew, on = list[str](), list[str]()
@@ -123,12 +118,23 @@ def settled(
             on.append(beginning.step)
         elif beginning.step in settings.begin_anew or _asks_anew(beginning.step, now, before):
             anew.append(beginning.step)
-        else:
+        elif not (published and _is_whole_again(beginning, now, published, settings, ends, earlier)):
             findings.extend(_findings(pipeline, beginning, published, now, written))
     findings.extend(_not_kept_any_more(pipeline, streams, before, settings))
     if findings:
         raise Refused(*findings)
     return Settled(tuple(anew), tuple(on))
+
+
+def _is_whole_again(
+    beginning: Beginning, now: Graph, published: Plan, settings: Settings, ends: Ends, earlier: Earlier
+) -> bool:
+    """Whether what a step kept is right again, as streams above it are back."""
+    if not beginning.changes or beginning.itself:
+        return False
+    step = next(step for step in now.steps if step.name == beginning.step)
+    lost = {loss.partition.stream for loss in settings.accept_loss}
+    return goes_on(step, now, published, earlier, ends, lost)
 
 
 def _unknown(now: Graph, published: Plan | None, settings: Settings) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from hashlib import sha256
 
 from partitioning.model.graph import Graph, Op, Step, list_items
+from partitioning.model.plan import Plan
 from partitioning.model.streams import NullKeys, Stream
 from partitioning.values import Value
 
@@ -46,6 +47,16 @@ class StepOrigin(Value, frozen=True):
         return f"{self.rows}: {listed}" if listed else self.rows
 
 
+def graph_of(plan: Plan) -> Graph:
+    """The graph that a plan has in its stages."""
+    stages = [stage for stage in plan.stages if not stage.repeats]
+    return Graph(
+        tuple(stream.declared for stream in plan.streams),
+        tuple(step for stage in stages for step in stage.steps),
+        tuple(write.declared for write in plan.writes()),
+    )
+
+
 class Origins:
     """The origins of all steps of a graph, of a pipeline or of a plan."""
 
@@ -54,14 +65,15 @@ class Origins:
         self._streams = {stream.name: stream for stream in graph.streams}
         self._known: dict[str, StepOrigin] = {}
 
-    def of_inputs(self, step: Step) -> StepOrigin:
-        """The origin of everything before a step."""
-        return self._made(step.name, "", (), self._flattened(step))
-
-    def _of(self, name: str) -> StepOrigin:
+    def of(self, name: str) -> StepOrigin:
+        """The origin of a stream or step."""
         if name not in self._known:
             self._known[name] = self._found(name)
         return self._known[name]
+
+    def of_inputs(self, step: Step) -> StepOrigin:
+        """The origin of everything before a step."""
+        return self._made(step.name, "", (), self._flattened(step))
 
     def _found(self, name: str) -> StepOrigin:
         if (stream := self._streams.get(name)) is not None:
@@ -75,8 +87,8 @@ class Origins:
     def _flattened(self, step: Step) -> tuple[StepOrigin, ...]:
         """The inputs of a step; for a merge, the inputs of the merges inside it, in a fixed order."""
         if step.op is not Op.MERGE:
-            return tuple(map(self._of, step.inputs))
-        inputs = (self._of(name) for name in step.inputs)
+            return tuple(map(self.of, step.inputs))
+        inputs = (self.of(name) for name in step.inputs)
         flat = (source for read in inputs for source in (read.sources if read.rows == Op.MERGE else (read,)))
         return tuple(sorted(flat, key=lambda source: source.identity))
 

@@ -31,6 +31,7 @@ from partitioning.planning.check import check_plan
 from partitioning.planning.exchanges.cuts import cuts
 from partitioning.planning.groups.grouping import Grouping, SizedTask, grouped
 from partitioning.planning.late_records import late_findings
+from partitioning.planning.returned import Earlier
 from partitioning.planning.stages.context import StageContext
 from partitioning.planning.stages.record_ranges import spread
 from partitioning.planning.stages.stages import cut
@@ -70,6 +71,7 @@ class PriorBatches(TypedDict, total=False):
     named: str | None
     day_end: int | None
     as_of: int | None
+    earlier: Earlier
 
 
 def plan_batch(
@@ -120,10 +122,11 @@ def plan_arrived(
     named: str | None = None,
     day_end: int | None = None,
     as_of: int | None = None,
+    earlier: Earlier = lambda batch: None,
 ) -> Plan:
     """The plan of a batch that reads just these ranges. Raises Refused as `plan_batch`."""
     ends, known = ends or _ends(published), statistics or _arrived(batch, streams)
-    begin = settled(named or pipeline.name, pipeline.graph, streams, published, settings, rows)
+    begin = settled(named or pipeline.name, pipeline.graph, streams, published, settings, rows, ends, earlier)
     graph, moved = cuts(spread(pipeline, settings, known), known)
     marks = watermarks(streams, published, kept.times if kept else (), as_of)
     staged = cut(

@@ -11,7 +11,8 @@ from partitioning.model.allowance import Allowance
 from partitioning.model.graph import Op, Step, state_of
 from partitioning.model.plan import Plan
 from partitioning.model.stage_inputs import StateInput
-from partitioning.planning.beginnings import beginnings, graph_of
+from partitioning.planning.beginnings import beginnings
+from partitioning.planning.origins import graph_of
 from partitioning.planning.stages.step_states import States, StateSnapshot
 from partitioning.sections import many
 

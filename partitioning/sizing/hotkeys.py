@@ -14,7 +14,7 @@ from partitioning.model.schemes import Scheme, records
 from partitioning.model.schemes import tasks as scheme_of
 from partitioning.model.stage_inputs import ExchangeInput, Input, StreamInput
 from partitioning.model.statistics import KeyFigures, Statistics
-from partitioning.planning.beginnings import graph_of
+from partitioning.planning.origins import graph_of
 from partitioning.planning.stages.hot_ranges import Unsplit, splittable
 from partitioning.planning.stages.split_joins import kept_together, leaving, splits_joins
 from partitioning.planning.stages.split_partitions import LEAST

@@ -70,7 +70,7 @@ class Relations:
             if isinstance(error, duckdb.OutOfMemoryException):
                 kind, then = Kind.MEMORY, ("give the task more memory with --memory, and ", Repeat())
             what = f"SQL failed: {' '.join(str(error).split())}"
-            raise Refused.of(kind, what, f"{where}, {self._order}", then, asked=where) from error
+            raise Refused.of(kind, what, f"{where}, {self._order}", then, step=where) from error
 
     def _batches(self, rows: pa.RecordBatchReader, where: str) -> Iterator[pa.RecordBatch]:
         while True:

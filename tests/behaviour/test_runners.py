@@ -108,10 +108,11 @@ def test_the_findings_of_all_tasks_come_back_with_their_kind(runner: Runner, sou
     with pytest.raises(Refused) as caught:
         runner.group(batch.ref, 1)
     assert type(caught.value) is Refused
-    assert len(caught.value.findings) == len(batch.plan.groups[1].tasks) == 2
-    for finding, task in zip(caught.value.findings, batch.plan.groups[1].tasks, strict=True):
-        assert "Could not convert string 'key-" in finding.what
-        assert finding.where == f"table 'sums', task {task} of batch 0"
+    (finding,) = caught.value.findings
+    assert len(finding.places) == len(batch.plan.groups[1].tasks) == 2
+    for place, task in zip(finding.places, batch.plan.groups[1].tasks, strict=True):
+        assert "Could not convert string 'key-" in place.what
+        assert place.where == f"table 'sums', task {task} of batch 0"
     assert batch.ledger.receipt(0, 0, 1) is None
 
 

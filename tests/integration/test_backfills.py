@@ -154,7 +154,8 @@ def test_files_that_are_gone_are_named_before_anything_runs(store: Store, tmp_pa
     before = stored(store)
     with pytest.raises(Refused) as refused:
         history.backfilled(Asked(0, 0, Settings()))
-    assert [finding.where.partition("topics/")[2] for finding in refused.value.findings] == [
+    (finding,) = refused.value.findings
+    assert [place.where.partition("topics/")[2] for place in finding.places] == [
         key.removeprefix("topics/") for key in landed[:2]
     ]
     assert stored(store) == before

@@ -23,7 +23,7 @@ def test_a_decision_needs_every_receipt_and_file_of_the_attempt(store: Store) ->
     plan = ledger.put_plan(planned(pipeline()))
     with pytest.raises(Refused) as refusal:
         decide(Attempt(ledger, plan, 0), PASSED)
-    assert [finding.what for finding in refusal.value.findings] == [
+    assert [place.what for finding in refusal.value.findings for place in finding.places] == [
         "group 0 has no receipt",
         "group 1 has no receipt",
     ]
@@ -59,7 +59,7 @@ def test_a_file_whose_content_is_not_what_its_table_and_receipt_say_is_refused(
         decide(Attempt(ledger, plan, 1), PASSED)
     assert "the file cannot be read as Parquet" in str(refusal.value)
     assert "the file has 10 records, its receipt says 11" in str(refusal.value)
-    assert len(refusal.value.findings) == 2
+    assert [len(finding.places) for finding in refusal.value.findings] == [2]
 
 
 def test_a_file_with_other_columns_than_its_table_is_refused(store: Store) -> None:

@@ -73,7 +73,8 @@ def test_a_record_without_an_offset_is_one_finding(store: Store) -> None:
         land_file(pa.table({"user": ["a", "b"]}), "views", source, partition, 1, offsets=[None, 1])
     with pytest.raises(Refused) as caught:
         discover(counts(store).streams)
-    assert [finding.what for finding in caught.value.findings] == ["views: 1 records have no offset"] * 2
+    (finding,) = caught.value.findings
+    assert [place.what for place in finding.places] == ["views: 1 records have no offset"] * 2
 
 
 def test_other_columns_than_the_published_table_has_are_refused_before_anything_runs(

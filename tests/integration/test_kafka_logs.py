@@ -60,7 +60,7 @@ def planned(store: Store, made: Pipeline) -> BatchRef:
 
 
 def whats(error: Refused) -> list[str]:
-    return [finding.what for finding in error.findings]
+    return [place.what for finding in error.findings for place in finding.places]
 
 
 def test_aborted_and_open_transactions_are_not_read_and_what_is_missing_is_reported(

@@ -146,9 +146,16 @@ def test_a_stream_whose_own_name_begins_with_an_underscore_is_read(store: Store)
     assert found.partitions[0].end == len(VIEWS)
 
 
-def test_a_partition_beyond_the_declared_count_is_refused(store: Store) -> None:
-    land_file(VIEWS, "views", store.root, 2, 0)
-    assert "partition 2 is beyond the 2 partitions that are declared" in refusal(views(store))
+def test_a_topic_that_has_grown_is_one_finding_with_both_counts_and_what_to_declare(store: Store) -> None:
+    for partition in (0, 1, 2, 5, 4):
+        for first in range(0, 60 * len(VIEWS), len(VIEWS)):
+            land_file(VIEWS, "views", store.root, partition, first)
+    said = refusal(views(store))
+    assert "180 files of partitions 2, 4-5, but 2 partitions are declared, 0-1" in said
+    assert "views+2+0000000000.parquet, and 179 more\n" in said
+    assert "if the topic has grown, declare partitions=6, or its count if that is more" in said
+    assert len(said.splitlines()) == 3
+    discover((replace(views(store), partitions=6),))
 
 
 @pytest.mark.parametrize(

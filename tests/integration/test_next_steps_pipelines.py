@@ -42,6 +42,7 @@ CASES = {
         'clicks.aggregate("count(*) AS n").write("counts", mode="upset")',
         "use append, upsert, replace",
     ),
+    "argument": Case(Kind.DECLARATION, 'clicks.distinct("id").write("counts")', "time=, a text"),
     "name": Case(Kind.NAME, f'{COUNTED}; clicks.write("counts")', "write each table once"),
     "key": Case(
         Kind.KEYS_DO_NOT_MEET, 'clicks.rekey("id", name="ids").aggregate("count(*) AS n").write("counts")', "cast it"

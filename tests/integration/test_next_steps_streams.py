@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
+from coset.sources.s3 import storage_options
 from partitioning.documents.store import Store
+from partitioning.hashes import placement_hash
 from partitioning.kinds import Kind
+from spark_jobs.tables.table_schema import folder
 from tests.followed import Told, done, told
 from tests.landed import land_file
 from tests.sparse import land
@@ -277,3 +281,44 @@ def test_records_that_no_known_hash_placed_are_moved_as_it_is_said(views: Views)
     done("run", str(views.file), *LOCAL)
     rows = json.loads(done("rows", str(views.file), "--limit", "50", "--json"))
     assert rows[0]["rows"] == len(ads)
+
+
+def test_records_from_before_a_topic_grew_are_moved_as_it_is_said_and_the_next_batch_is_declared_as_it_is(
+    views: Views,
+) -> None:
+    def come(first: int, count: int) -> None:
+        by_partition: dict[int, list[int]] = {}
+        for number in range(first, first + 30):
+            by_partition.setdefault(placement_hash(f"ad-{number % 20}") % count, []).append(number)
+        for partition, numbers in by_partition.items():
+            table = pa.table({"ad": [f"ad-{n % 20}" for n in numbers], "n": pa.array(numbers, pa.int64())})
+            at = ends.get(partition, 0)
+            land_file(table, "views", f"{views.store.root}/topics", partition, at)
+            ends[partition] = at + len(numbers)
+
+    ends: dict[int, int] = {}
+    come(0, 2)
+    come(30, 6)
+    sums = '"sum(views)::BIGINT AS views, sum(n)::BIGINT AS n", running=True, name="sums"'
+    running = f'combine({sums}).write("counted", mode="upsert"'
+
+    def written(declared: str = "", then: str = "views") -> str:
+        views.written(declared, partitions=6, then=then)
+        views.file.write_text(views.file.read_text().replace('write("counted"', running))
+        return str(views.file)
+
+    found = told(Kind.PROOF, "run", written(), *LOCAL)
+    assert "so do records from before the topic grew from 2 to 6, if no batch had read it then" in found.next
+    ((declared, moved),) = set(re.findall(r'declare (hash="\w+") and move them, (views\.repartition\(\))', found.next))
+    written(f", {declared}", moved)
+    (anew,) = (words for words in found.commands if words[0] == "replan")
+    done(*anew)
+    done("run", str(views.file), *LOCAL)
+    come(60, 6)
+    done("run", written(), *LOCAL)
+    where = folder(views.store, "counted")
+    rows = DeltaTable(where, storage_options=storage_options()).to_pyarrow_table(columns=["ad", "views", "n"])
+    wanted = {f"ad-{key}": [n for n in range(90) if n % 20 == key] for key in range(20)}
+    assert sorted(map(tuple, (row.values() for row in rows.to_pylist()))) == sorted(
+        (ad, len(numbers), sum(numbers)) for ad, numbers in wanted.items()
+    )

@@ -168,11 +168,11 @@ def test_a_file_that_changed_after_the_verdict_is_refused_and_nothing_published(
     store.put(cut, whole[:100])
     with pytest.raises(Refused) as refusal:
         publish(ledger, plan)
-    assert [finding.what for finding in refusal.value.findings] == [
+    assert [place.what for finding in refusal.value.findings for place in finding.places] == [
         "the file is missing",
         f"the file has 100 bytes, not {len(whole)} bytes",
     ]
-    assert refusal.value.findings[0].where == f"{store.root}/{removed}"
+    assert refusal.value.findings[0].where == f"{store.root}/{removed}, and 1 more place"
     assert transaction_version(store, NAME, "delays") is None
     store.put(cut, whole[:-1] + b"?")
     with pytest.raises(Refused, match=r"the file has the content sha256:.*, not sha256:"):

@@ -159,7 +159,7 @@ def test_files_that_were_put_together_since_are_gone_on_with_once_somebody_says_
 
 def test_names_decide_and_each_object_has_to_have_one(landed: Store) -> None:
     finding = refused(views(landed, partitions=1), landed)
-    assert "partition 1 is beyond the 1 partitions that are declared" in finding.what
+    assert "of partition 1, but 1 partition is declared, 0" in finding.what
     landed.put("topics/views/year=2026/views+0+24.json", b"")
     assert "the file's name cannot be read" in refused(views(landed), landed).what
     landed.delete("topics/views/year=2026/views+0+24.json")

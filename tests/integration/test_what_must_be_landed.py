@@ -118,7 +118,7 @@ WRONG: list[tuple[str, Callable[[Store], object], dict[str, Any]]] = [
         {},
     ),
     ("the file's name says first offset 0, its records 1", lambda store: land(store, offsets=[1, 2, 3, 4, 5]), {}),
-    ("partition 4 is beyond the 4 partitions that are declared", lambda store: land(store, 4), {}),
+    ("1 file of partition 4, but 4 partitions are declared, 0-3", lambda store: land(store, 4), {}),
     ("5 records have the offsets [0,6): a gap", lambda store: land(store, offsets=[0, 1, 2, 3, 5]), {}),
     ("5 records have the offsets [0,4): a duplicate", lambda store: land(store, offsets=[0, 1, 2, 3, 3]), {}),
     ("gap: no file holds views-0@[5,9)", lambda store: (land(store), land(store, first=9)), {}),

@@ -181,7 +181,7 @@ def test_all_files_that_changed_after_planning_are_refused(source: str, store: S
     landed.put(paths[1].removeprefix(f"{source}/"), bytes(data))
     with pytest.raises(Refused, match="changed since the batch was planned") as caught:
         run_orders([order_for(plan, store, "views+clicks")])
-    assert [finding.where for finding in caught.value.findings] == paths
+    assert [place.where for finding in caught.value.findings for place in finding.places] == paths
     run_orders([order_for(plan, store, "views+clicks", 1)])
 
 
@@ -205,7 +205,7 @@ def test_of_orders_that_share_nothing_all_are_told_what_is_wrong(source: str, st
         store_at(source).put(path.removeprefix(f"{source}/"), b"something else")
     with pytest.raises(Refused, match="changed since the batch was planned") as caught:
         run_orders([order_for(plan, store, "views+clicks", task) for task in range(4)])
-    assert [finding.where for finding in caught.value.findings] == paths
+    assert [place.where for finding in caught.value.findings for place in finding.places] == paths
 
 
 def test_a_file_that_is_gone_is_refused(source: str, store: Store) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,11 @@ from partitioning.diff.plan_diff import diff
 from partitioning.documents.document import decode, encode
 from partitioning.errors import Refused
 from partitioning.explain.explain import explain
+from partitioning.kinds import Kind
 from partitioning.model.graph import Step
+from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
+from partitioning.model.read_ends import Ends, Forgotten, What
 from partitioning.values import replace
 from tests.plans import arrived, plan_of
 
@@ -42,17 +46,34 @@ def made(build: Build) -> Pipeline:
     return pipeline
 
 
-def planned(build: Build, records: int, batch: int = 0, published: Plan | None = None, **more: object) -> Plan:
+def planned(
+    build: Build,
+    records: int,
+    batch: int = 0,
+    published: Plan | None = None,
+    plans: Sequence[Plan] = (),
+    ends: Ends | None = None,
+    firsts: Mapping[str, int] = {},
+    **more: Any,
+) -> Plan:
     pipeline = made(build)
-    found = [arrived(stream.name, [records] * stream.partitions) for stream in pipeline.streams]
-    return plan_of(pipeline, found, batch=batch, published=published, settings=Settings(**more))  # type: ignore[arg-type]
+    found = [arrived(each.name, [records] * each.partitions, firsts.get(each.name, 0)) for each in pipeline.streams]
+    return plan_of(
+        pipeline,
+        found,
+        batch=batch,
+        published=published,
+        settings=Settings(**more),
+        ends=ends,
+        earlier=lambda number: plans[number - 1] if plans and number else None,
+    )
 
 
-def next_batch(build: Build, before: Build = plain, **more: object) -> Plan:
+def next_batch(build: Build, before: Build = plain, **more: Any) -> Plan:
     return planned(build, 20, 1, planned(before, 10), **more)
 
 
-def told(build: Build, before: Build = plain, **more: object) -> list[str]:
+def told(build: Build, before: Build = plain, **more: Any) -> list[str]:
     with pytest.raises(Refused) as refused:
         next_batch(build, before, **more)
     return [str(finding) for finding in refused.value.findings]
@@ -316,8 +337,9 @@ def test_a_table_that_is_not_kept_any_more_is_refused_if_its_first_records_are_i
     then = [arrived("views", [20] * 4), arrived("planes", [300, 300], beginning=100)]
     with pytest.raises(Refused, match="declare it with kept=True again") as no:
         plan_of(seats(kept=False), then, batch=1, published=first)
-    assert [finding.where for finding in no.value.findings] == ["planes-0", "planes-1"]
-    assert no.value.findings[0].then.endswith("for what the files have: `coset plan p --begin-anew planes.kept`")
+    (finding,) = no.value.findings
+    assert [place.where for place in finding.places] == ["planes-0", "planes-1"]
+    assert finding.then.endswith("for what the files have: `coset plan p --begin-anew planes.kept`")
     asked = Settings(begin_anew=("planes.kept",))
     assert plan_of(seats(kept=False), then, batch=1, published=first, settings=asked)
     whole = [arrived("views", [20] * 4), arrived("planes", [300, 300])]
@@ -353,3 +375,107 @@ def windowed(every: int, late: int = 0, gap: int = 0) -> Build:
 def test_changed_windows_are_said_as_they_were_written(now: Build, said: str) -> None:
     (finding,) = told(now, windowed(60))
     assert finding.startswith(f"its windows changed from 1:00:00 of at to {said}\n  where: state of hours.views")
+
+
+def merged(*names: str, where: str = "dep_delay > 0", over: Callable[[Flow], Flow] = running) -> Build:
+    """A running total over these streams."""
+
+    def build(pipeline: Pipeline) -> None:
+        streams = [pipeline.stream(name, key="tailnum", partitions=4, time="at") for name in names]
+        first, *others = (stream.filter(where) for stream in streams)
+        write(pipeline, over(first.merge(*others) if others else first))
+        # What another step does with a stream is no matter.
+        streams[-1].select("dep_delay").write("plain")
+
+    return build
+
+
+def with_versions(*names: str) -> Build:
+    """Of b the latest records, which it keeps."""
+
+    def build(pipeline: Pipeline) -> None:
+        streams = {name: pipeline.stream(name, key="tailnum", partitions=4) for name in names}
+        flows = [stream.latest(by="dep_delay") if name == "b" else stream for name, stream in streams.items()]
+        write(pipeline, running(flows[0].merge(*flows[1:]) if flows[1:] else flows[0]))
+
+    return build
+
+
+def timed(flow: Flow) -> Flow:
+    return running(flow.distinct("dep_delay", time="at", within=timedelta(days=1), keep=timedelta(days=1)))
+
+
+def elsewhere(pipeline: Pipeline) -> None:
+    """b is read, and not for the totals."""
+    A(pipeline)
+    pipeline.stream("b", key="tailnum", partitions=4).select("dep_delay").write("b")
+
+
+AB, A, B, ABC = merged("a", "b"), merged("a"), merged("b"), merged("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("history", "goes_on"),
+    [
+        ([AB, A, AB], True),
+        ([AB, A, A, A, AB], True),
+        ([AB, A, merged("b", "a")], True),
+        ([AB, A, AB, A, AB], True),
+        ([ABC, A, ABC], True),
+        ([ABC, AB, A, ABC], True),
+        ([ABC, AB, A, AB, ABC], True),
+        ([AB, merged("a", "c"), ABC], True),
+        # One that leaves, one that was never there, and both at once.
+        ([AB, A], False),
+        ([A, AB], False),
+        ([AB, B, A], False),
+        ([AB, A, ABC], False),
+        # What was done meanwhile, or before, was something else.
+        ([AB, merged("a", where="dep_delay > 9"), AB], False),
+        ([AB, A, merged("a", "b", where="dep_delay > 9")], False),
+        ([merged("a", "b", where="dep_delay > 9"), A, AB], False),
+        ([AB, merged("a", over=lambda flow: running(flow, name="other")), AB], False),
+        # The stream was read meanwhile, and not for this step.
+        ([AB, elsewhere, AB], False),
+        # Its time may have passed, or what another step kept of it.
+        ([merged("a", "b", over=timed), merged("a", over=timed), merged("a", "b", over=timed)], False),
+        ([with_versions("a", "b"), with_versions("a"), with_versions("a", "b")], False),
+    ],
+)
+def test_a_step_goes_on_by_itself_once_streams_are_back_of_which_nothing_is_lost(
+    history: list[Build], goes_on: bool
+) -> None:
+    plans = list[Plan]()
+    for number, build in enumerate(history[:-1]):
+        keeping = tuple(step.name for step in made(build).steps if step.state) if number else ()
+        before = plans[-1] if plans else None
+        plans.append(planned(build, 10 + number, number, before, go_on=keeping, begin_anew=keeping))
+
+    def last() -> Plan:
+        return planned(history[-1], 90, len(plans), plans[-1], plans)
+
+    if goes_on:
+        assert not last().on
+    else:
+        with pytest.raises(Refused) as refused:
+            last()
+        assert {finding.kind for finding in refused.value.findings} <= {Kind.STATE_CHANGED, Kind.STATE_BEGINS}
+
+
+def test_a_stream_of_which_something_was_forgotten_or_lost_is_asked_about_when_it_is_back() -> None:
+    first = planned(AB, 10)
+    second = planned(A, 20, 1, first, go_on=("totals",))
+    plans = [first, second]
+    assert planned(AB, 30, 2, second, plans)
+    # Its state began anew meanwhile, or the records are read once more, or some have gone.
+    anew = planned(A, 20, 1, first, begin_anew=("totals",))
+    with pytest.raises(Refused, match="--go-on totals"):
+        planned(AB, 30, 2, anew, [first, anew])
+    partition = OffsetRange(StreamPartition("b", 1), 0, 10)
+    forgotten = second.ends.without([Forgotten(partition, What.POSITION)])
+    with pytest.raises(Refused, match="--go-on totals"):
+        planned(AB, 30, 2, second, plans, forgotten)
+    assert planned(AB, 30, 2, second, plans, second.ends.without([Forgotten(partition, What.SOURCE)]))
+    lost = tuple(OffsetRange(StreamPartition("b", number), 10, 12) for number in range(4))
+    with pytest.raises(Refused, match="--go-on totals"):
+        planned(AB, 30, 2, second, plans, firsts={"b": 12}, accept_loss=lost)

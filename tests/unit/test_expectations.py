@@ -124,14 +124,28 @@ def test_a_key_in_a_wrong_partition_is_shown_with_the_right_one() -> None:
     assert bad["result"]["partial_unexpected_list"] == ["'N14228' is in _partition 3, _offset 41, but belongs in 8"]
 
 
+@pytest.mark.parametrize(
+    ("old", "before", "found"), [(range(24), 4, 4), (range(24), 1, 1), (range(3), 4, None), (range(24), 7, None)]
+)
+def test_the_count_by_which_keys_lay_before_their_topic_grew_is_named(
+    old: range, before: int, found: int | None
+) -> None:
+    keys = [f"user-{number}" for number in range(40)]
+    homes = [placement_hash(key) % (before if place in old else 6) for place, key in enumerate(keys)]
+    frame = pd.DataFrame({"k": keys, "p": [home % 6 for home in homes]})
+    expectation = expectations.ExpectKeysToHashToTheirPartition(key_column="k", partition_column="p", partitions=6)
+    (bad,) = validated(frame, expectation)
+    assert bad["result"]["details"] == {"hash that fits": None, "partitions before": found}
+
+
 def test_the_hash_by_which_all_keys_lie_where_they_do_is_named() -> None:
     keys = [f"user-{number}" for number in range(20)]
     frame = pd.DataFrame({"k": keys, "p": [crc32_placement(key) % 5 for key in keys]})
     expectation = expectations.ExpectKeysToHashToTheirPartition(key_column="k", partition_column="p", partitions=5)
     (bad,) = validated(frame, expectation)
-    assert bad["result"]["details"] == {"hash that fits": "crc32"}
+    assert bad["result"]["details"] == {"hash that fits": "crc32", "partitions before": None}
     (one_elsewhere,) = validated(frame.assign(p=(frame["p"] + (frame["k"] == "user-7")) % 5), expectation)
-    assert one_elsewhere["result"]["details"] == {"hash that fits": None}
+    assert one_elsewhere["result"]["details"] == {"hash that fits": None, "partitions before": None}
     told = expectations.ExpectKeysToHashToTheirPartition(
         key_column="k", partition_column="p", partitions=5, hash="crc32"
     )

@@ -21,7 +21,7 @@ import typer
 from coset.airflow.shown import remember, say, shown
 from coset.batches.waiting import found_by
 from coset.cli.main import app
-from partitioning import commands
+from partitioning import commands, errors
 from partitioning.commands import Command, Repeat, Replan, Report, Run, Shown, Then
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
@@ -136,7 +136,7 @@ def test_every_finding_has_the_values_that_it_is_about() -> None:
     without = {
         ast.unparse(node.args[1]).strip("'")
         for node in made
-        if ast.unparse(node.func) == "Finding" and len(node.args) < len(Finding.__struct_fields__)
+        if ast.unparse(node.func) == "Finding" and len(node.args) <= Finding.__struct_fields__.index("about")
         if not any(each.arg == "about" for each in node.keywords)
     }
     without |= {
@@ -175,27 +175,89 @@ def _is_docstring(tree: ast.Module, node: ast.Constant) -> bool:
 def test_two_findings_are_one_by_kind_place_and_values_and_not_by_their_words(
     told_apart: list[tuple[str, str]],
 ) -> None:
-    one = Finding(Kind.STREAM_LOST, "offsets are lost", "s3://a", "land them", about(range="views-0@[1,2)"))
-    same = Finding(Kind.STREAM_LOST, "told in other words", "s3://a", Run("late"), about(range="views-0@[1,2)"))
+    one = Finding(Kind.PROOF, "records are lost", "batch 1", "land them", about(range="views-0@[1,2)"))
+    same = Finding(Kind.PROOF, "told in other words", "batch 1", Run("late"), about(range="views-0@[1,2)"))
     others = [
-        msgspec.structs.replace(one, kind=Kind.STREAM_GAP),
-        msgspec.structs.replace(one, where="s3://b"),
+        msgspec.structs.replace(one, kind=Kind.EXPECTATION),
+        msgspec.structs.replace(one, where="batch 2"),
         msgspec.structs.replace(one, about=about(range="views-0@[1,3)")),
     ]
     assert one == same
     assert hash(one) == hash(same)
     assert [other for other in others if other == one] == []
     told = together([Refused(one), Refused(same), *(Refused(other) for other in others)])
-    assert [finding.what for finding in told.findings] == ["offsets are lost"] * 4
-    assert {frozenset(pair) for pair in told_apart} == {frozenset(("told in other words", "offsets are lost"))}
+    assert [finding.what for finding in told.findings] == ["records are lost"] * 4
+    assert {frozenset(pair) for pair in told_apart} == {frozenset(("told in other words", "records are lost"))}
     told_apart.clear()
 
 
 def test_findings_of_one_error_are_all_kept_however_alike_they_are(told_apart: list[tuple[str, str]]) -> None:
-    alike = [Finding(Kind.PLAN_UNSOUND, what, "stage a", "report it") for what in ("one", "other")]
+    alike = [Finding(Kind.PROOF, what, "batch 1", "report it") for what in ("one", "other")]
     told = together([Refused(*alike), Refused(alike[0])])
     assert [finding.what for finding in told.findings] == ["one", "other"]
     told_apart.clear()
+
+
+# Kinds whose findings have a cause each, however many there are: words of a command, lines of a pipeline, a table.
+FEW = """
+    OLDER ARGUMENT LOCAL_FILE NUMBER SETTING SECRET LOCATION PIPELINE_UNKNOWN PIPELINE_FAILS DECLARATION NAME
+    KEYS_DO_NOT_MEET SQL_COLUMN SQL_TYPE COMBINE_ORDER EXPECTATION_UNKNOWN SCHEME GROUPER PLAN_WAVES
+    BROKER_SETTINGS STORE_UNNAMED STORE_ADDRESS STORE_ELSEWHERE BATCH_UNKNOWN BATCH_UNPUBLISHED BATCH_NONE_OPEN
+    BATCH_OPEN BATCH_DECIDED BATCH_UNDECIDED BATCH_WAITS PROOF EXPECTATION EXPECTATION_FAILS TABLE_COLUMNS
+    TABLE_OWNER TABLE_RULE ROWS_TAKEN TABLE_UNKNOWN TABLE_MODE TABLE_PLACE TABLE_BEHIND TABLE_AHEAD
+    STATE_CHANGED STATE_EXCHANGED STATE_NONE BACKFILL_UNKNOWN BACKFILL_HELD BACKFILL_UNEQUAL BACKFILL_UNREADY
+    BACKFILL_APPROVAL BACKFILL_TURN BACKFILL_LATER OPEN_FILES EXTRA SHIPPING AIRFLOW_DATES SAMZA DEMO
+"""
+
+
+@cache
+def _found_by_the_hundred() -> dict[Kind, set[frozenset[str]]]:
+    """The kinds of which one cause makes many findings, with the names of the values that code finds each with."""
+    found: dict[Kind, set[frozenset[str]]] = {kind: {frozenset({"file"})} for kind in Kind if kind.each}
+    for node in (node for tree in sources().values() for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        kind = re.fullmatch(r"Kind\.([A-Z_]+)", ast.unparse(node.args[0])) if node.args else None
+        if kind and Kind[kind[1]] in found:
+            found[Kind[kind[1]]].add(frozenset(each.arg for each in node.keywords if each.arg))
+    return found
+
+
+def test_a_kind_says_whether_one_cause_of_it_is_found_in_many_places() -> None:
+    assert {kind.name for kind in Kind if not kind.each} == set(FEW.split())
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Kind if kind.each], ids=str)
+def test_a_cause_that_is_found_in_300_places_is_one_finding(kind: Kind) -> None:
+    for names in _found_by_the_hundred()[kind]:
+
+        def found(number: int, stream: str = "views", names: frozenset[str] = names) -> Finding:
+            values = dict.fromkeys(names & set(errors._OF), "a") | {"stream": stream}
+            values |= {name: f"{name} {number}" for name in names - values.keys()}
+            return Finding.of(kind, f"number {number} is wrong", f"s3://a/{number}", "mend it", **values)
+
+        refused = Refused(*(found(number) for number in range(300)))
+        (one,) = refused.findings
+        assert len(str(refused).splitlines()) <= 10
+        assert "number 0 is wrong" in str(one)
+        assert f"s3://a/0, and 299 more {kind.each}s" in one.where
+        plain: Any = one.plain(Shown())
+        assert (plain["count"], [place["where"] for place in plain["each"]]) == (
+            300,
+            [f"s3://a/{number}" for number in range(300)],
+        )
+        # A batch waits by it while places are mended; two tasks tell it once; that of another stream is another.
+        fewer = Refused(*(found(number) for number in range(9, 88)))
+        assert (one, hash(one)) == (fewer.findings[0], hash(fewer.findings[0]))
+        assert len(together([refused, fewer]).findings[0].places) == 300
+        assert len(Refused(*refused.findings, *(found(number, "clicks") for number in range(300))).findings) == 2
+        assert Failed.of(refused).error().findings[0].places == one.places
+
+
+def test_what_programs_are_told_of_a_cause_is_bounded() -> None:
+    many = [Finding.of(Kind.FILE_GONE, "gone", f"s3://a/{n}", ("plan ", Run("a")), file=n) for n in range(5_000)]
+    (one,) = Refused(*many).findings
+    plain: Any = one.plain(Shown())
+    assert (plain["count"], len(plain["each"]), plain["about"]) == (5_000, 1_000, {"file": 0})
+    assert one.where == "s3://a/0, and 4,999 more files"
 
 
 def test_airflow_calls_a_pipeline_by_its_file_unless_a_folder_of_pipelines_has_it(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
+from partitioning.kinds import Kind
 
 
 @pytest.fixture
@@ -213,3 +217,100 @@ def test_records_without_a_key_cannot_be_kept(pipeline: Pipeline) -> None:
         pipeline.table("x", key="k", partitions=1, null_keys="own task", kept=True)
     kept = pipeline.table("x", key="k", partitions=1, null_keys="drop", kept=True)
     assert (kept.step, kept.alias) == ("x.kept", "x")
+
+
+# One that each annotation allows, and others that it does not. None and a whole number are wrong unless it says so.
+RIGHT = {"str": "a", "int": 1, "bool": True, "timedelta": timedelta(1), "Self": ..., "Flow": ..., "Mapping": {}}
+METHODS = [
+    (made, name)
+    for made in (Pipeline, Flow)
+    for name, method in inspect.getmembers(made, inspect.isfunction)
+    if not name.startswith("_") or (made is Pipeline and name == "__init__")
+]
+
+
+def taken(made: type, name: str) -> dict[str, inspect.Parameter]:
+    """The arguments of a method."""
+    return dict([*inspect.signature(getattr(made, name)).parameters.items()][1:])
+
+
+def right(parameter: inspect.Parameter, flow: Flow) -> object:
+    """A value that an argument may have."""
+    said = str(parameter.annotation)
+    if said.startswith("tuple"):
+        return (flow, "a") if "Self" in said else ("a", "a")
+    first = next(word for word in re.findall(r"\w+", said) if word in RIGHT or word in ("Callable", "Iterable"))
+    return {**RIGHT, "Self": flow, "Flow": flow, "Callable": len, "Iterable": []}[first]
+
+
+def called(made: type, name: str, flow: Flow, /, *given: object, without: str = "", **named: Any) -> Refused:
+    """The refusal of a call whose other arguments are right."""
+    needed = {
+        each.name: right(each, flow)
+        for each in taken(made, name).values()
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    }
+    others = {each: value for each, value in needed.items() if each != without} | named
+    method = made if name == "__init__" else getattr(flow if made is Flow else flow.pipeline, name)
+    with pytest.raises(Refused) as refusal:
+        method(*given, **others)
+    return refusal.value
+
+
+def is_told(refused: Refused, name: str, *words: str) -> None:
+    """Each finding says what is wrong in which line, and what to write."""
+    for finding in refused.findings:
+        assert finding.kind is Kind.DECLARATION
+        assert re.match(rf"{re.escape(__file__)}:\d+ `", finding.where), finding.where
+        assert (name if name != "__init__" else "Pipeline") in finding.where
+        assert finding.then
+    assert [finding for finding in refused.findings if all(word in finding.what for word in words)], str(refused)
+
+
+@pytest.mark.parametrize(("made", "name"), METHODS)
+def test_no_method_takes_what_it_does_not_take(made: type, name: str, flights: Flow) -> None:
+    other = Pipeline("other", source="s3://b/t").stream("x", key="k", partitions=1)
+    is_told(called(made, name, flights, nonsense=1), name, "it takes no nonsense=")
+    for each in taken(made, name).values():
+        said = str(each.annotation)
+        if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+            continue
+        if each.default is each.empty:
+            is_told(called(made, name, flights, without=each.name), name, f"{each.name}= is missing")
+        wrong: list[Any] = [object()]
+        wrong += [] if "None" in said else [None]
+        wrong += [] if "int" in said else [7]
+        wrong += [] if "Sequence" in said or "Iterable" in said else [["a"]]
+        wrong += [] if "str" in said else ["a"]
+        wrong += [other] if "Self" in said or "Flow" in said else [flights]
+        for value in wrong:
+            is_told(called(made, name, flights, **{each.name: value}), name, each.name)
+
+
+def test_arguments_by_place_are_looked_at_too(pipeline: Pipeline, flights: Flow, planes: Flow) -> None:
+    other = Pipeline("other", source="s3://b/t").stream("x", key="k", partitions=1)
+    is_told(called(Flow, "filter", flights, "a", "b", without="condition"), "filter", "1 arguments too many")
+    is_told(called(Flow, "filter", flights, "a"), "filter", "condition is given twice")
+    is_told(called(Flow, "merge", flights, "a"), "merge", "argument 1 is 'a'")
+    is_told(called(Flow, "merge", flights, other), "merge", "of different pipelines")
+    is_told(called(Flow, "cogroup", flights, "n", (other, "n"), without="columns"), "cogroup", "of different pipelines")
+    is_told(called(Flow, "cogroup", flights, "n", other, without="columns"), "cogroup", "argument 2 is the flow x")
+    times = called(Flow, "join_within", flights, other=planes, times=("a",))
+    is_told(times, "join_within", "times is ('a',)")
+    assert times.findings[0].then == "give (a text, a text)"
+    expected = called(Flow, "write", flights, expect={"type": "a"})
+    is_told(expected, "write", "expect is {'type': 'a'}")
+    (partitions,) = called(Pipeline, "stream", flights, partition=1).findings
+    assert partitions.then == "write partitions="
+
+
+def test_who_writes_distinct_as_sql_has_it_is_told_what_it_is_here(flights: Flow) -> None:
+    with pytest.raises(Refused) as refusal:
+        flights.distinct("origin, seats")  # type: ignore[call-arg]
+    (finding,) = refusal.value.findings
+    assert finding.what == "distinct of flights: time= and within= are missing"
+    assert '`flights.distinct("origin, seats")' in finding.where
+    assert "SELECT DISTINCT of columns a and b is aggregate('a, b') here" in finding.then
+    # Both are what it says.
+    assert flights.aggregate("origin, seats").step == "flights.aggregate"
+    assert flights.latest("origin").step == "flights.latest"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from partitioning.authoring.pipeline import Pipeline
@@ -88,8 +90,10 @@ def test_a_table_loses_its_oldest_records_only_if_that_is_accepted() -> None:
     trimmed = [arrived("flights", [300] * 12), arrived("planes", [500] * 8, beginning=200)]
     with pytest.raises(Refused, match="from offset 0 on, and its records before 200 are gone") as refusal:
         plan_of(tails(), trimmed, batch=1, published=first)
-    assert len(refusal.value.findings) == 8
-    accepting = Settings.parse(accept_loss=[f"planes-{number}@[0,200)" for number in range(8)])
+    (finding,) = refusal.value.findings
+    assert len(finding.places) == 8
+    # Its next step names them all.
+    accepting = Settings.parse(accept_loss=re.findall(r"--accept-loss '(\S+)'", finding.then))
     second = plan_of(tails(), trimmed, batch=1, published=first, settings=accepting)
     assert str(second.stream("planes").range(0)) == "planes-0@[200,500)"
     # It is said once.
@@ -102,8 +106,10 @@ def test_a_stream_may_not_lose_what_was_not_read() -> None:
     lost = [arrived("flights", [400] * 12, beginning=300), arrived("planes", [100] * 8)]
     with pytest.raises(Refused, match=r"\[250,300\) is lost") as refusal:
         plan_of(tails(), lost, batch=1, published=first)
-    assert len(refusal.value.findings) == 12
-    assert refusal.value.findings[3].where == "flights-3 in s3://landing/topics"
+    (finding,) = refusal.value.findings
+    assert finding.where == "flights-0 in s3://landing/topics, and 11 more partitions"
+    assert finding.places[3].where == "flights-3 in s3://landing/topics"
+    assert re.findall(r"--accept-loss '(\S+)'", finding.then) == [f"flights-{n}@[250,300)" for n in range(12)]
 
 
 def test_nothing_new_is_no_plan() -> None:

@@ -274,7 +274,7 @@ def refusal(build: Build, scheme: str = "flights=records(200)", **declared: obje
     """What is refused, and what to do instead."""
     with pytest.raises(Refused) as refused:
         plan_of(pipeline_of(build, **declared), [arrived("flights", ENDS)], scheme=scheme)
-    return [(finding.what, finding.then) for finding in refused.value.findings]
+    return [(place.what, place.then) for finding in refused.value.findings for place in finding.places]
 
 
 OTHERS = "cogroup, elastic(F) or tasks(L)"

@@ -220,4 +220,5 @@ def test_what_the_checkpoint_tool_prints_is_read_and_any_other_line_is_refused()
     assert read_checkpoints(text, "offsets") == (Checkpoint("Partition 0_1_2", "kafka", "views.eu", 12, 41),)
     with pytest.raises(Refused) as refused:
         read_checkpoints(text + "tasknames.Partition 0=41\nviews", "offsets")
-    assert [each.where for each in refused.value.findings] == ["line 4 of offsets", "line 5 of offsets"]
+    (finding,) = refused.value.findings
+    assert [each.where for each in finding.places] == ["line 4 of offsets", "line 5 of offsets"]

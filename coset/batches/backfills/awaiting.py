@@ -12,7 +12,8 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
-from partitioning.planning.beginnings import beginnings, graph_of
+from partitioning.planning.beginnings import beginnings
+from partitioning.planning.origins import graph_of
 from partitioning.values import replace
 
 

@@ -26,7 +26,7 @@ from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import Plan
 from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.streams import Column
-from partitioning.planning.beginnings import graph_of
+from partitioning.planning.origins import graph_of
 from partitioning.planning.planner import goes_by_times, plan_arrived
 from partitioning.values import replace
 from spark_jobs.sql.left_columns import with_columns
@@ -86,6 +86,7 @@ def _planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Set
         named=ledger.pipeline,
         day_end=_day_end(stored),
         as_of=stored.as_of if isinstance(stored.as_of, int) else None,
+        earlier=lambda batch: _goes_on_from(ledger, batch)[1],
     )
     plan = with_code(with_columns(plan))
     planned = replace(plan, pipeline=ledger.pipeline, starts=stored.starts, losses=stored.losses)

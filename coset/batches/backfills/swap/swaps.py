@@ -21,7 +21,8 @@ from partitioning.documents.store import Store
 from partitioning.errors import Conflict, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, Swap, SwapKind, Swapped
-from partitioning.planning.beginnings import beginnings, graph_of
+from partitioning.planning.beginnings import beginnings
+from partitioning.planning.origins import graph_of
 from partitioning.sections import many
 from partitioning.values import Value, replace
 
