@@ -14,6 +14,7 @@ import pytest
 from coset.batches import steps
 from coset.batches.planning import preview
 from coset.batches.ref import BatchRef
+from coset.sources import landed
 from coset.sources.landed import discover
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.store import Store
@@ -113,9 +114,102 @@ def test_types_that_do_not_go_together_are_refused_with_both_types_both_files_an
     assert finding.what == "views: columns differ: n is VARCHAR, not BIGINT"
     assert finding.where == f"{files[1]}, compared with {files[0]}"
     assert finding.then == (
-        "land the column under another name, declare cast={'n': 'BIGINT'}, "
+        "declare cast={'n': 'VARCHAR'}, which reads them; or land the column under another name, "
         "or give the stream another name from there on"
     )
+
+
+DAY = datetime(2026, 1, 2, 3, 4, 5)  # noqa: DTZ001
+DIFFERING = [
+    # The type of the files before reads all values.
+    ([1, 2], ["3", None], "BIGINT", [1, 2, 3, None]),
+    (["x", None], [1, 2], "VARCHAR", ["x", None, "1", "2"]),
+    # It does not, and another does.
+    ([1, 2], ["3", "many"], "VARCHAR", ["1", "2", "3", "many"]),
+    ([1, 2], [0.5, 2.0], "DOUBLE", [1.0, 2.0, 0.5, 2.0]),
+    ([True, False], ["true", "yes"], "VARCHAR", ["true", "false", "true", "yes"]),
+    ([DAY.date(), None], [DAY, DAY], "TIMESTAMP", [datetime(2026, 1, 2), None, DAY, DAY]),  # noqa: DTZ001
+    ([{"a": 1}, {"a": 2}], [{"a": 3, "b": 4}, None], "STRUCT(a BIGINT, b BIGINT)", None),
+    # One would change values.
+    ([1, 2], ["03", "4"], "VARCHAR", ["1", "2", "03", "4"]),
+    ([True, False], [1, 2], "BIGINT", [1, 0, 1, 2]),
+    ([Decimal("1.25"), None], [0.125, 1.0], "DOUBLE", [1.25, None, 0.125, 1.0]),
+    # None does.
+    ([{"a": 1}, {"a": 2}], [1, 2], None, None),
+    ([[1], [2]], [1, 2], None, None),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "kind", "wanted"), DIFFERING)
+def test_the_cast_that_is_named_was_tried_on_the_files(
+    one: list[Any], other: list[Any], kind: str | None, wanted: list[Any] | None, store: Store, tmp_path: Path
+) -> None:
+    land(store, 0, ad=["a", "b"], n=one)
+    land(store, 2, ad=["c", "d"], n=other)
+    then = refused(store, views(store)).then
+    if kind is None:
+        assert "cast" not in then
+        return
+    assert then.startswith(f"declare cast={ ({'n': kind})!r}, which reads them; or ")
+    published(store, views(store, cast={"n": kind}), tmp_path)
+    if wanted:
+        assert [row[1] for row in rows(store.root, "seen")] == wanted
+
+
+def test_a_cast_is_tried_on_all_files_of_another_type_up_to_a_hundred(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(store, 0, ad=["a"], n=[1])
+    for number, text in enumerate(["2", "3", "many"], start=1):
+        land(store, number, ad=["a"], n=[text])
+    with pytest.raises(Refused) as caught:
+        preview(views(store), store)
+    assert all("'VARCHAR'}, which reads them" in finding.then for finding in caught.value.findings)
+    monkeypatch.setattr(landed, "_TRIED", 2)
+    with pytest.raises(Refused) as caught:
+        preview(views(store), store)
+    assert "'BIGINT'}, which reads the first 2 of these 3" in caught.value.findings[0].then
+
+
+TIMES = {unit: pa.array([DAY, None], pa.timestamp(unit)) for unit in ("ms", "us", "ns")}
+
+
+@pytest.mark.parametrize(
+    ("units", "kind"),
+    [
+        (("ms", "us"), "TIMESTAMP"),
+        (("us", "ms"), "TIMESTAMP"),
+        (("ns", "us"), "TIMESTAMP_NS"),
+        (("ms", "ns"), "TIMESTAMP_NS"),
+    ],
+)
+@pytest.mark.parametrize("batches", [1, 2])
+def test_times_are_read_in_the_finest_unit(
+    units: tuple[str, str], kind: str, batches: int, store: Store, tmp_path: Path
+) -> None:
+    made = views(store, "n::TIMESTAMP AS n, within.n::TIMESTAMP AS at")
+    for number, unit in enumerate(units):
+        # Within lists and structs as well.
+        land(store, 2 * number, ad=["a", "b"], n=TIMES[unit], within=pa.StructArray.from_arrays([TIMES[unit]], ["n"]))
+        if batches == 2:
+            published(store, made, tmp_path)
+    if batches == 1:
+        published(store, made, tmp_path)
+    assert [row[:3] for row in rows(store.root, "seen")] == [("a", DAY, DAY), ("a", DAY, DAY), *[("b", None, None)] * 2]
+    (found,) = discover(made.streams)
+    assert {column.type for column in found.columns if column.name == "n"} == {kind}
+
+
+def test_a_time_that_the_finest_unit_does_not_reach_is_refused_with_a_cast_that_reads_it(
+    store: Store, tmp_path: Path
+) -> None:
+    land(store, 0, ad=["a"], n=pa.array([DAY], pa.timestamp("ns")))
+    file = land(store, 1, ad=["b"], n=pa.array([DAY.replace(year=9999)], pa.timestamp("us")))
+    with pytest.raises(Refused, match=r"column 'n' cannot be read as TIMESTAMP_NS: .*out of bounds") as caught:
+        published(store, views(store, "n::TIMESTAMP AS n"), tmp_path)
+    (finding,) = caught.value.findings
+    assert finding.where == file
+    assert "declare cast={'n': 'TIMESTAMP'}, which reads it" in finding.then
 
 
 def test_what_is_refused_can_be_cast(store: Store, tmp_path: Path) -> None:
