@@ -218,7 +218,8 @@ def with_casts(
         tried = ((kind, reads(name, kind)) for kind in dict.fromkeys([*kinds, _TEXT]) if NULL_TYPE not in kind)
         for kind, told in tried:
             if told:
-                casts[name] = f"declare cast={ ({name: kind})!r}, {told}; or "
+                declared = {name: kind}
+                casts[name] = f"declare cast={declared!r}, {told}; or "
                 break
     for finding in findings:
         about = dict(finding.about)

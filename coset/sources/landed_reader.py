@@ -6,14 +6,14 @@ The audit checks that none changed while it was read, by one listing for all tas
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
 
 from coset.sources.arrow_schema import arrow_schema
-from coset.sources.exact_casts import cast_exactly, has_limits, keeps_values
+from coset.sources.exact_casts import cast_exactly, has_limits
 from coset.sources.file_columns import columns_of
 from coset.sources.files import Files, version
 from coset.sources.formats.landed_file import LandedFile, Unreadable
@@ -38,8 +38,8 @@ _UNREAD = "the file cannot be read"
 _SMALL, _TOGETHER = 1 << 20, 16 << 20
 # One of at most so many is fetched as a whole when it is read: requests for its parts take longer.
 _AT_ONCE = 4 << 20
-# What times may be read as.
-_TIMES = ("TIMESTAMP_NS", "TIMESTAMP", "TIMESTAMP_MS")
+# What a time may be read as, if not as the time that the files of a stream have in common.
+_TIMES = ("TIMESTAMP_NS", "TIMESTAMP", "BIGINT", "VARCHAR")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +226,12 @@ class LandedReader:
             raise Refused.of(Kind.RECORD, what, file.path, then, field=field.name, type=kind) from error
 
     def _then(self, name: str, column: pa.Array) -> Then:
-        """What to do about a column of times, whose files do not go together."""
+        """What to do about a column of times that cannot be read as planned, although nobody declared a cast."""
         for kind in _TIMES:
-            if keeps_values(column, arrow_schema((Column(name, kind),)).field(0).type):
-                return f"declare cast={ ({name: kind})!r}, which reads it, and ", self._anew
+            with suppress(pa.ArrowException):
+                cast_exactly(column, arrow_schema((Column(name, kind),)).field(0).type)
+                declared = {name: kind}
+                return f"declare cast={declared!r}, which reads it, and ", self._anew
         return "land the column under another name"
 
     def _open_as_planned(self, file: InputFile) -> pa.NativeFile:

@@ -38,8 +38,10 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def plain_array(column: pa.Array) -> pa.Array:
-    """The same values without views and dictionaries, so that Arrow can cast them."""
-    return column if column.type == with_leaves(column.type, _laid_out) else rebuilt([column], _as_laid_out)
+    """The same values without views and dictionaries, so that Arrow can cast them. Of lists Arrow would cast the values
+    of other rows, too, of which the column is a part."""
+    as_it_is = column.type == with_leaves(column.type, _laid_out) and not pa.types.is_nested(column.type)
+    return column if as_it_is else rebuilt([column], _as_laid_out)
 
 
 def texts_of_uuids(column: pa.Array) -> pa.Array:

@@ -307,7 +307,9 @@ class _Check:
         self, step: Step, trees: Sequence[Tree], error: duckdb.Error, inputs: Sequence[str]
     ) -> list[Finding]:
         """A finding for each unknown column, or one with DuckDB's message."""
-        unknown = sorted({name for tree in trees for name in self._relations.unknown(inputs, tree)})
+        there = frozenset[str]().union(*(self._relations[name].names for name in inputs))
+        named = {parts[-1] for parts in columns_named(list(trees)) if parts[-1].lower() in self._untyped.keys() - there}
+        unknown = sorted(named or {name for tree in trees for name in self._relations.unknown(inputs, tree)})
         if unknown:
             return [self._missing(name, _where(step), inputs) for name in unknown]
         what = str(error).partition("\n")[0].partition("Error: ")[2] or str(error)
@@ -320,7 +322,8 @@ class _Check:
         column = name.rpartition(".")[2]
         if stream := self._untyped.get(column.lower()):
             what = f"column {column!r} of stream {stream!r} is null in all records so far, so nothing says its type"
-            then = f"declare it, as cast={ ({column: 'VARCHAR'})!r}, or land a file in which it has a value"
+            declared = {column: "VARCHAR"}
+            then = f"declare it, as cast={declared!r}, or land a file in which it has a value"
         return Finding.of(Kind.SQL_COLUMN, what, where, then, name=name)
 
     def _repeated(self, columns: Sequence[Column], where: str, then: str) -> bool:

@@ -22,10 +22,12 @@ from coset.batches.planning import preview
 from coset.sources.exact_casts import cast_exactly
 from coset.sources.plain_arrays import plain_type
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from tests.batches import rows
+from tests.footers import as_int96, int96
 from tests.landed import land_file
 from tests.running import run_and_publish
 
@@ -217,3 +219,99 @@ def test_keys_are_what_they_mean_in_each_file(store: Store, tmp_path: Path) -> N
     run(made, store, tmp_path)
     for key_format, (keys, kinds) in KEYS.items():
         assert sorted(rows(store.root, f"by_{key_format}")) == [(key, len(kinds)) for key in sorted(keys)]
+
+
+FAR = [datetime(9999, 12, 31, 23, 59, 59, 999_999), datetime(1, 1, 1), datetime(1677, 1, 1), NOON, None]  # noqa: DTZ001
+
+
+def nanos(at: datetime | None, finer: int = 0) -> bytes | None:
+    """A time as INT96."""
+    return None if at is None else int96((at - datetime(1970, 1, 1)) // timedelta(microseconds=1) * 1000 + finer)  # noqa: DTZ001
+
+
+def land_int96(store: Store, first: int, times: list[bytes | None]) -> str:
+    """Land times, of themselves and within a struct, a list and a map, two records a row group."""
+    kind = pa.binary(12)
+    columns = {
+        "ad": ["a"] * len(times),
+        "t": pa.array(times, kind),
+        "s": pa.array([{"x": each, "n": 1} for each in times], pa.struct([("x", kind), ("n", pa.int64())])),
+        "l": pa.array([[each, each] for each in times], pa.list_(kind)),
+        "m": pa.array([[("k", each)] for each in times], pa.map_(pa.string(), kind)),
+        "_offset": range(first, first + len(times)),
+    }
+    sink = io.BytesIO()
+    plain: dict[str, Any] = {"use_dictionary": False, "store_schema": False, "compression": "none"}
+    pq.write_table(pa.table(columns), sink, row_group_size=2, **plain)
+    key = f"topics/views/partition=0/views+0+{first:010}.parquet"
+    store.put(key, as_int96(sink.getvalue()))
+    return f"{store.root}/{key}"
+
+
+WITHIN = "t, s.x AS s, l[2] AS l, m['k'] AS m"
+
+
+def test_int96_times_beyond_those_of_nanoseconds_are_what_they_are(store: Store, tmp_path: Path) -> None:
+    """Julian days and nanoseconds of the day: 9999 would be 1816 if they were nanoseconds since 1970."""
+    land_int96(store, 0, [nanos(at) for at in FAR])
+    made = Pipeline("typed", source=f"{store.root}/topics")
+    stream = made.stream("views", key="ad", partitions=1, hash="opaque", time="t")
+    stream.filter("t >= TIMESTAMP '2100-01-01'").select("t").write("late")
+    stream.select(WITHIN).write("seen")
+    run(made, store, tmp_path)
+    assert rows(store.root, "late") == [("a", FAR[0])]
+    assert sorted(rows(store.root, "seen"), key=str) == sorted([("a", *[at] * 4) for at in FAR], key=str)
+
+
+@pytest.mark.parametrize("at", [NOON, FAR[0]])
+def test_a_part_finer_than_microseconds_is_refused_by_name_or_kept(at: datetime, store: Store, tmp_path: Path) -> None:
+    file = land_int96(store, 0, [nanos(NOON), nanos(at, 789)])
+    with pytest.raises(Refused) as caught:
+        run(views(store, WITHIN), store, tmp_path)
+    (finding,) = caught.value.findings
+    assert f"column 't' cannot be read as TIMESTAMP: Failed to parse string: '{at}789'" in finding.what
+    assert finding.where == file
+    kind = "TIMESTAMP_NS" if at == NOON else "VARCHAR"
+    assert finding.then.startswith(f"declare cast={{'t': '{kind}'}}, which reads it, and ")
+    if at == NOON:
+        made = views(store, "epoch_ns(t) % 1000 AS t", cast={"t": "TIMESTAMP_NS"})
+        steps.replan(made, store.root, DEFAULTS, "cast")
+        run(made, store, tmp_path)
+        assert rows(store.root, "seen") == [("a", 0), ("a", 789)]
+
+
+def test_a_record_with_a_finer_time_is_set_aside_alone(store: Store, tmp_path: Path) -> None:
+    land_int96(store, 0, [nanos(FAR[0]), nanos(NOON, 1), nanos(NOON)])
+    run(views(store, WITHIN, bad_records="set aside"), store, tmp_path)
+    assert rows(store.root, "seen") == [("a", *[NOON] * 4), ("a", *[FAR[0]] * 4)]
+
+
+MOST = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("unit", "number"),
+    [("ns", MOST), ("ns", -MOST), ("ms", MOST), ("ms", -MOST), ("ms", 2**62)],
+)
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_time_that_sql_takes_for_another_is_refused(
+    unit: str, number: int, nested: bool, store: Store, tmp_path: Path
+) -> None:
+    """DuckDB takes the least and the most of each unit for infinity, and casts of others may end its database."""
+    times = pa.array([0, number, None, 1], pa.timestamp(unit))
+    land(store, 0, {"v": pa.StructArray.from_arrays([times], ["x"]) if nested else times})
+    with pytest.raises(
+        Refused, match=rf"column 'v' cannot be read as .*: {number} {unit} since 1970 is no time in SQL"
+    ):
+        run(views(store, "v.x::TIMESTAMP AS v" if nested else "v::TIMESTAMP AS v"), store, tmp_path)
+    told = "land the column under another name" if nested else "declare cast={'v': 'BIGINT'}, which reads it"
+    assert told in caught.value.findings[0].then
+
+
+def test_nanoseconds_of_a_time_zone_are_refused_or_kept(store: Store, tmp_path: Path) -> None:
+    land(store, 0, {"v": pa.array([0, 1, None, 2], pa.timestamp("ns", "UTC"))})
+    with pytest.raises(
+        Refused, match=r"column 'v' cannot be read as TIMESTAMP WITH TIME ZONE: .* lose data: 1"
+    ) as caught:
+        run(views(store, "v"), store, tmp_path)
+    assert "declare cast={'v': 'TIMESTAMP_NS'}, which reads it" in caught.value.findings[0].then

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from coset.batches import steps
@@ -150,8 +152,9 @@ def test_the_cast_that_is_named_was_tried_on_the_files(
     if kind is None:
         assert "cast" not in then
         return
-    assert then.startswith(f"declare cast={ ({'n': kind})!r}, which reads them; or ")
-    published(store, views(store, cast={"n": kind}), tmp_path)
+    cast = {"n": kind}
+    assert then.startswith(f"declare cast={cast!r}, which reads them; or ")
+    published(store, views(store, cast=cast), tmp_path)
     if wanted:
         assert [row[1] for row in rows(store.root, "seen")] == wanted
 
@@ -308,3 +311,85 @@ def test_a_column_that_could_be_null_before_it_went_may_be_dropped(store: Store)
     land(store, 1, 1, ad=["a"], n=[1], required=("n",))
     (found,) = discover(views(store).streams)
     assert (found.lacking, found.required) == (("n",), ())
+
+
+NULLS = pa.nulls(2)
+# A column in a file in which it is null throughout, and in one where it is not; what SQL makes of it, and its rows.
+UNTYPED: list[tuple[pa.Array, pa.Array, str, list[Any]]] = [
+    (NULLS, pa.array(["x", None]), "n", [None, None, "x", None]),
+    (NULLS, pa.array([1.5, None]), "n", [None, None, 1.5, None]),
+    (NULLS, pa.array([[1], []]), "n", [None, None, [1], []]),
+    (
+        pa.array([{"a": None, "b": 1}, None]),
+        pa.array([{"b": 2**40, "a": "x"}, {"b": None, "a": None}]),
+        "n.a || '-' || n.b",
+        [None, None, f"x-{2**40}", None],
+    ),
+    (pa.array([[], [None]]), pa.array([["x"], None]), "n", [[], [None], ["x"], None]),
+]
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(("nulls", "typed", "sql", "wanted"), UNTYPED)
+def test_a_column_that_is_null_in_all_of_a_file_has_the_type_of_the_others(
+    nulls: pa.Array, typed: pa.Array, sql: str, wanted: list[Any], first: bool, store: Store, tmp_path: Path
+) -> None:
+    files = [(["a", "b"], nulls), (["c", "d"], typed)]
+    for number, (keys, column) in enumerate(files if first else files[::-1]):
+        land(store, 2 * number, ad=keys, n=column)
+    made = views(store, f"{sql} AS n")
+    published(store, made, tmp_path)
+    # Across batches as well.
+    land(store, 4, ad=["e", "f"], n=nulls)
+    published(store, made, tmp_path)
+    assert [row[1] for row in rows(store.root, "seen")] == [*wanted, *wanted[:2]]
+
+
+def test_a_column_without_a_value_so_far_has_no_type_and_joins_once_it_has(store: Store, tmp_path: Path) -> None:
+    land(store, 0, ad=["a", "b"], n=NULLS)
+    for made in (views(store, "upper(n) AS n"), views(store, "ad AS a", time="n")):
+        finding = refused(store, made)
+        assert finding.what == "column 'n' of stream 'views' is null in all records so far, so nothing says its type"
+        assert finding.then == "declare it, as cast={'n': 'VARCHAR'}, or land a file in which it has a value"
+    made = Pipeline("evolving", source=f"{store.root}/topics")
+    made.stream("views", key="ad", partitions=2, hash="opaque", private=["n"]).filter("true").write("seen")
+    published(store, made, tmp_path)
+    assert rows(store.root, "seen") == [("a",), ("b",)]
+    land(store, 2, ad=["c", "d"], n=["x", None])
+    published(store, made, tmp_path)
+    assert [row[:2] for row in rows(store.root, "seen")] == [("a", None), ("b", None), ("c", "x"), ("d", None)]
+
+
+def test_a_column_without_a_value_so_far_is_of_the_type_that_is_declared(store: Store, tmp_path: Path) -> None:
+    land(store, 0, ad=["a", "b"], n=NULLS)
+    published(store, made := views(store, "upper(n) AS n", cast={"n": "VARCHAR"}), tmp_path)
+    land(store, 2, ad=["c", "d"], n=["x", None])
+    published(store, made, tmp_path)
+    assert [row[:2] for row in rows(store.root, "seen")] == [("a", None), ("b", None), ("c", "X"), ("d", None)]
+
+
+def test_a_part_of_a_column_that_is_null_in_all_values_is_refused_until_its_type_is_known(store: Store) -> None:
+    file = land(store, 0, ad=["a", "b"], n=pa.array([{"x": None, "y": 1}, None]))
+    finding = refused(store, views(store))
+    assert finding.what == (
+        "views: column 'n' is STRUCT(x \"NULL\", y BIGINT), and nothing says of which type its nulls are"
+    )
+    assert finding.where == file
+    (cast,) = re.findall(r"cast=({.*})", finding.then)
+    assert preview(views(store, "n.x AS x", cast=eval(cast)), store).plan is not None
+    land(store, 2, ad=["a"], n=pa.array([{"x": 1, "y": 2}]))
+    assert preview(views(store, "n.x AS x"), store).plan is not None
+
+
+def test_keys_and_offsets_may_be_null_throughout_a_file(store: Store, tmp_path: Path) -> None:
+    """Keys have the type of their format; a file without offsets is refused, and not passed over."""
+    made = views(store, null_keys="own task")
+    land(store, 0, ad=NULLS, n=[1, 2])
+    published(store, made, tmp_path)
+    land(store, 2, ad=["a"], n=[3])
+    published(store, made, tmp_path)
+    assert [row[:2] for row in rows(store.root, "seen")] == [("a", 3), (None, 1), (None, 2)]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"ad": ["x"], "n": [4], "_offset": pa.nulls(1)}), sink)
+    store.put("topics/views/partition=1/views+1+0000000000.parquet", sink.getvalue().to_pybytes())
+    assert refused(store, made).what == "views: 1 records have no offset"
