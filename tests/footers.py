@@ -28,6 +28,11 @@ def with_footer(data: bytes, change: Callable[[Struct], None]) -> bytes:
     return data[: -8 - size] + written + struct.pack("<I", len(written)) + b"PAR1"
 
 
+def of_no_records(footer: Struct) -> None:
+    """Have the file say that it holds no records; its row groups say otherwise."""
+    footer[NUM_ROWS] = 6, 0
+
+
 def _read_struct(source: io.BytesIO) -> Struct:
     fields: Struct = {}
     number = 0

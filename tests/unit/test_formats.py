@@ -20,7 +20,7 @@ from partitioning.model.bad_records import SetAside
 from partitioning.model.stream_rules import checked
 from partitioning.model.streams import Format, Stream
 from tests import footers
-from tests.footers import Struct, with_footer
+from tests.footers import Struct, of_no_records, with_footer
 from tests.written import WRITERS, Writer, row, values
 
 ROWS = [row(number) for number in range(30)]
@@ -118,10 +118,6 @@ def _group(footer: Struct, number: int) -> Struct:
     return group
 
 
-def _of_no_records(footer: Struct) -> None:
-    footer[footers.NUM_ROWS] = 6, 0
-
-
 def _of_fewer_records(footer: Struct) -> None:
     footer[footers.NUM_ROWS] = 6, 5
 
@@ -142,7 +138,7 @@ def _with_fewer_values(column: int) -> Callable[[Struct], None]:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (_of_no_records, "its footer says 0 records, and its row groups 6"),
+        (of_no_records, "its footer says 0 records, and its row groups 6"),
         (_of_fewer_records, "its footer says 5 records, and its row groups 6"),
         (_with_a_smaller_group, "row group 0 says 3 records, and its column '_offset' 4 values"),
         (_with_fewer_values(0), "row group 1 says 2 records, and its column '_offset' 1 values"),
