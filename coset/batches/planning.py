@@ -342,9 +342,9 @@ def _looked_into(discovered: Sequence[Discovered]) -> Iterator[str]:
         if found.looked.empty:
             yield f"{many(found.looked.empty, 'file')} of {found.stream} had none"
             if found.looked.hidden:
-                yield f"{many(found.looked.hidden, 'object')} of {found.stream} begin with _ or . and were passed over"
+                yield f"passed over, as names begin with _ or .: {many(found.looked.hidden, 'object')} of {found.stream}"
             if found.looked.beside:
-                yield f"what of {found.stream} lies beside its folders partition=<n>/ was passed over"
+                yield f"passed over: what of {found.stream} lies beside its folders partition=<n>/"
 
 
 def _name(batch: int | None) -> str:

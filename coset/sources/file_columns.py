@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from coset.sources.databases import connect_to_ask
+from coset.sources.plain_arrays import plain_type
 from partitioning.model.streams import Column
 
 # DuckDB's name of the type of what is null in all rows.
@@ -35,15 +36,16 @@ class UnknownType(Exception):
 def columns_of(schema: pa.Schema) -> FileColumns:
     """The columns of an Arrow schema. Raises UnknownType."""
     required = frozenset(field.name for field in schema if not field.nullable)
+    plain = pa.schema([field.with_type(plain_type(field.type)) for field in schema])
     with connect_to_ask() as connection:
         try:
-            relation = connection.from_arrow(pa.Table.from_batches([], schema))
+            relation = connection.from_arrow(pa.Table.from_batches([], plain))
         except duckdb.Error as error:
             raise UnknownType([field for field in schema if not _is_known(connection, field)]) from error
         # DuckDB would rename one of two names that differ by case only.
         columns = [
             Column(field.name, _untyped(connection, field.type) if _has_nulls(field.type) else str(kind))
-            for field, kind in zip(schema, relation.types, strict=True)
+            for field, kind in zip(plain, relation.types, strict=True)
         ]
         return FileColumns(tuple(columns), required)
 

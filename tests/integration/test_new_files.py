@@ -232,8 +232,8 @@ def test_that_nothing_has_arrived_is_said_of_what_was_looked_into(store: Store, 
     store.put("topics/views/views+0+0000000000.parquet", b"")
     assert preview(made, store).sentence == (
         "Nothing to do: no records have arrived yet; 2 files of views had none; "
-        "2 objects of views begin with _ or . and were passed over; "
-        "what of views lies beside its folders partition=<n>/ was passed over"
+        "passed over, as names begin with _ or .: 2 objects of views; "
+        "passed over: what of views lies beside its folders partition=<n>/"
     )
     land(store, 0, 0)
     starting = Settings(starts={"views-0": ROWS})
@@ -242,5 +242,6 @@ def test_that_nothing_has_arrived_is_said_of_what_was_looked_into(store: Store, 
     )
     published(store, made, tmp_path)
     assert preview(made, store).sentence == (
-        "Nothing to do: no new records since batch 0 (all 2 landed records are committed); 1 file of views had none"
+        "Nothing to do: no new records since batch 0 (all 2 landed records are committed); 1 file of views had none; "
+        "passed over, as names begin with _ or .: 1 object of views"
     )
