@@ -342,7 +342,8 @@ def _looked_into(discovered: Sequence[Discovered]) -> Iterator[str]:
         if found.looked.empty:
             yield f"{many(found.looked.empty, 'file')} of {found.stream} had none"
             if found.looked.hidden:
-                yield f"passed over, as names begin with _ or .: {many(found.looked.hidden, 'object')} of {found.stream}"
+                hidden = many(found.looked.hidden, "object")
+                yield f"passed over, as names begin with _ or .: {hidden} of {found.stream}"
             if found.looked.beside:
                 yield f"passed over: what of {found.stream} lies beside its folders partition=<n>/"
 

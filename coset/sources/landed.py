@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 
+import duckdb
 import pyarrow as pa
 
 from coset.sources.arrow_schema import arrow_schema
@@ -316,10 +317,10 @@ class _Discovery:
 
     def _casts(self) -> dict[str, str]:
         """The columns that are cast, with DuckDB's names of their types."""
-        casts = {name: type_named(kind) for name, kind in self._stream.casts.items()}
+        casts = {name: _arrow_has(type_named(kind)) for name, kind in self._stream.casts.items()}
         for name in (name for name, kind in casts.items() if kind is None):
             what = f"column {name!r} is to be cast to {self._stream.casts[name]!r}, which is no type"
-            then = "name a type as DuckDB has it"
+            then = "name a type as DuckDB has it, and as files have values of"
             self._found(Kind.DECLARATION, what, f"stream {self._stream.name!r}", then, name=name)
         return {name: kind for name, kind in casts.items() if kind is not None}
 
@@ -350,6 +351,14 @@ class _Discovery:
         self._findings.append(
             Finding.of(kind, f"{self._stream.name}: {what}", where, then, **{"stream": self._stream.name, **values})
         )
+
+
+def _arrow_has(kind: str | None) -> str | None:
+    """The type. None if Arrow has no values of it, in which files are read."""
+    try:
+        return kind if kind is None or arrow_schema((Column("it", kind),)) else None
+    except duckdb.Error:
+        return None
 
 
 def _content(file: InputFile) -> tuple[str, int, str]:

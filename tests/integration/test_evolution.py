@@ -281,6 +281,15 @@ def test_a_cast_that_makes_no_sense_is_refused(store: Store, cast: dict[str, str
     assert said in refused(store, views(store, cast=cast)).what
 
 
+@pytest.mark.parametrize("kind", ["VARIANT", "UNION(a INTEGER)", "BIGNUM"])
+def test_a_cast_to_what_files_have_no_values_of_is_refused_before_or_while_they_are_read(
+    kind: str, store: Store, tmp_path: Path
+) -> None:
+    land(store, 0, ad=["a"], n=[1])
+    with pytest.raises(Refused, match=r"column 'n' (is to be cast to|cannot be read as)"):
+        published(store, views(store, "n::VARCHAR AS n", cast={"n": kind}), tmp_path)
+
+
 @pytest.mark.parametrize("name", ["ad", "_offset"])
 def test_keys_and_offsets_are_not_cast(store: Store, name: str) -> None:
     with pytest.raises(Refused, match=f"column '{name}' cannot be cast"):
