@@ -157,7 +157,7 @@ def test_a_column_of_avro_that_may_be_null_alone_has_the_type_of_the_other_files
     made = views(store, "n, s.x AS x", format="avro")
     struct = {"type": "record", "name": "S", "fields": [{"name": "x", "type": "null"}]}
     other = {"type": "record", "name": "S", "fields": [{"name": "x", "type": ["null", "string"]}]}
-    files = [
+    files: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"ad": "string", "n": "null", "s": struct}, {"ad": "a", "n": None, "s": {"x": None}}),
         ({"ad": "string", "n": ["null", "long"], "s": other}, {"ad": "b", "n": 7, "s": {"x": "y"}}),
     ]
