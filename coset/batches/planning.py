@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -164,7 +164,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     except Refused as refusal:
         raise with_swap(refusal, store, pipeline) from None
     if plan is None:
-        return NextBatch(None, _nothing_to_do(standing.published))
+        return NextBatch(None, _nothing_to_do(standing.published, discovered))
     plan = with_code(with_columns(plan))
     what = f"{many(plan.records, 'record')} in {many(len(plan.groups), 'task group')}"
     behind = lag_of(pipeline, known.ends, discovered, datetime.now(UTC))
@@ -322,19 +322,38 @@ def _given(plan: Plan, named: Mapping[str, T], for_all: T | None) -> Iterator[tu
             yield stage, wanted
 
 
-def _nothing_to_do(published: Plan | None) -> str:
+def _nothing_to_do(published: Plan | None, discovered: Sequence[Discovered]) -> str:
     if published is None:
-        return "Nothing to do: no records have arrived yet"
+        return f"Nothing to do: {nothing_yet(discovered)}"
     committed = sum(
         partition.end - partition.beginning
         for stream in published.streams
         for partition in stream.partitions
         if not stream.declared.table or all(other.declared.table for other in published.streams)
     )
-    since = f"no new records since batch {published.batch}"
-    if any(stream.declared.sparse for stream in published.streams):
-        return f"Nothing to do: {since}"
-    return f"Nothing to do: {since} (all {committed:,} landed records are committed)"
+    since = f"Nothing to do: no new records since batch {published.batch}"
+    if not any(stream.declared.sparse for stream in published.streams):
+        since = f"{since} (all {committed:,} landed records are committed)"
+    return "; ".join([since, *_looked_into(discovered)])
+
+
+def nothing_yet(discovered: Sequence[Discovered]) -> str:
+    """That no records have arrived, and what was looked at. Nothing is published yet."""
+    if any(partition.files for found in discovered for partition in found.partitions):
+        return "no records have arrived behind the offsets from which the first batch is to read"
+    return "; ".join(["no records have arrived yet", *_looked_into(discovered)])
+
+
+def _looked_into(discovered: Sequence[Discovered]) -> Iterator[str]:
+    """What was looked at of each stream, and passed over, where files have no records."""
+    for found in discovered:
+        if found.looked.empty:
+            yield f"{many(found.looked.empty, 'file')} of {found.stream} had none"
+            if found.looked.hidden:
+                hidden = many(found.looked.hidden, "object")
+                yield f"passed over, as names begin with _ or .: {hidden} of {found.stream}"
+            if found.looked.beside:
+                yield f"passed over: what of {found.stream} lies beside its folders partition=<n>/"
 
 
 def _name(batch: int | None) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import lcm
 
 from coset.batches.history import replayed
+from coset.batches.planning import nothing_yet
 from coset.sources.discovery import discover
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -84,8 +85,8 @@ class Compared:
 
 def basis(
     pipeline: Pipeline, standing: Standing, ends: Ends, past: tuple[Statistics, ...], settings: Settings
-) -> Basis | None:
-    """What is there to compare schemes on, read up to these ends; None if nothing has arrived.
+) -> Basis | str:
+    """What is there to compare schemes on, read up to these ends; if nothing has arrived, a sentence that says so.
 
     An open batch is compared on what it reads, and so is the last published one if nothing is new since.
     """
@@ -100,7 +101,7 @@ def basis(
     if plan is not None:
         return replace(new, sentence=f"Batch {batch} would read {many(plan.records, 'record')}")
     if standing.published is None:
-        return None
+        return nothing_yet(discovered)
     return _again(pipeline, standing.published, past, f"Nothing is new since batch {standing.published.batch}")
 
 

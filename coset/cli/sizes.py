@@ -60,8 +60,8 @@ def schemes(named: str, root: str, settings: Settings, asked: Asked) -> Answer:
     standing = ledger.standing()
     past = history(ledger, standing.published, max(_BATCHES, targets.cooldown + 1))
     compared_on = basis(pipeline, standing, known_after(ledger, standing.published).ends, past, settings)
-    if compared_on is None:
-        sentence = "Nothing to compare: no records have arrived yet"
+    if isinstance(compared_on, str):
+        sentence = f"Nothing to compare: {compared_on}"
         nothing: dict[str, Any] = {
             "stages": [],
             "hot_partitions": [],

@@ -10,7 +10,11 @@ import duckdb
 import pyarrow as pa
 
 from coset.sources.databases import connect_to_ask
+from coset.sources.plain_arrays import plain_type
 from partitioning.model.streams import Column
+
+# DuckDB's name of the type of what is null in all rows.
+NULL_TYPE = '"NULL"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +36,18 @@ class UnknownType(Exception):
 def columns_of(schema: pa.Schema) -> FileColumns:
     """The columns of an Arrow schema. Raises UnknownType."""
     required = frozenset(field.name for field in schema if not field.nullable)
+    plain = pa.schema([field.with_type(plain_type(field.type)) for field in schema])
     with connect_to_ask() as connection:
         try:
-            relation = connection.from_arrow(schema.empty_table())
+            relation = connection.from_arrow(pa.Table.from_batches([], plain))
         except duckdb.Error as error:
             raise UnknownType([field for field in schema if not _is_known(connection, field)]) from error
         # DuckDB would rename one of two names that differ by case only.
-        types = zip(schema.names, relation.types, strict=True)
-        return FileColumns(tuple(Column(name, str(kind)) for name, kind in types), required)
+        columns = [
+            Column(field.name, _untyped(connection, field.type) if _has_nulls(field.type) else str(kind))
+            for field, kind in zip(plain, relation.types, strict=True)
+        ]
+        return FileColumns(tuple(columns), required)
 
 
 @lru_cache(maxsize=64)
@@ -52,9 +60,21 @@ def type_named(text: str) -> str | None:
             return None
 
 
+def _has_nulls(kind: pa.DataType) -> bool:
+    """Whether a type has a part that is null in all values, and so of no type."""
+    return pa.types.is_null(kind) or any(_has_nulls(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def _untyped(connection: duckdb.DuckDBPyConnection, kind: pa.DataType) -> str:
+    """The type of such values, which DuckDB 1 calls INTEGER in its results."""
+    connection.register("nulls", pa.table({"it": pa.nulls(1, kind)}))
+    ((name,),) = connection.execute("SELECT typeof(it) FROM nulls").fetchall()
+    return str(name)
+
+
 def _is_known(connection: duckdb.DuckDBPyConnection, field: pa.Field) -> bool:
     try:
-        connection.from_arrow(pa.schema([field]).empty_table())
+        connection.from_arrow(pa.Table.from_batches([], pa.schema([field])))
     except duckdb.Error:
         return False
     return True

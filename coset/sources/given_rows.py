@@ -12,10 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
-import pyarrow.parquet as pq
 
+from coset.sources.exact_casts import cast_exactly
 from coset.sources.formats.json_types import declared_schema
+from coset.sources.formats.landed_file import Unreadable
+from coset.sources.formats.parquet import read_parquet
 from coset.sources.landed_lines import lines_of, split
+from coset.sources.plain_arrays import plain_type
 from coset.sources.utf8 import columns_not_utf8
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
@@ -57,15 +60,21 @@ def rows_in(file: Path, stream: Stream, landed: Kinds) -> pa.Table:
                 _check_digits(file)
                 return _of_text(lambda kinds: _json_lines(file, kinds), landed)
             case ".parquet":
-                return checked(pq.read_table(file), str(file))
+                with pa.OSFile(str(file)) as source:
+                    return checked(read_parquet(source), str(file))
             case _:
                 raise unreadable(str(file), f"its name ends in {file.suffix or 'nothing'}")
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, Unreadable) as error:
         raise unreadable(str(file), str(error).splitlines()[0]) from error
 
 
 def checked(rows: pa.Table, named: str) -> pa.Table:
-    """The rows. Raises Refused if a text in them is not UTF-8."""
+    """The rows, in types by which they can be sorted into partitions. Raises Refused if a text in them is not UTF-8."""
+    for place, field in enumerate(rows.schema):
+        kind = plain_type(field.type)
+        if kind != field.type:
+            column = pa.chunked_array([cast_exactly(chunk, kind) for chunk in rows.column(place).chunks], kind)
+            rows = rows.set_column(place, field.with_type(kind), column)
     for column in columns_not_utf8(rows):
         raise unreadable(named, f"column {column!r} has text that is not UTF-8", "write it as UTF-8, or as bytes")
     return rows

@@ -9,17 +9,21 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 
+import duckdb
 import pyarrow as pa
 
+from coset.sources.arrow_schema import arrow_schema
 from coset.sources.composite_keys import with_made
-from coset.sources.evolution import Evolution
-from coset.sources.file_columns import UnknownType, type_named
+from coset.sources.evolution import Evolution, with_casts
+from coset.sources.exact_casts import keeps_values
+from coset.sources.file_columns import NULL_TYPE, UnknownType, type_named
 from coset.sources.files import Files
-from coset.sources.formats.landed_file import OFFSET_TYPE, FileFacts, Unreadable
+from coset.sources.formats.landed_file import LAND_AGAIN, OFFSET_TYPE, FileFacts, Unreadable
 from coset.sources.formats.opening import open_landed, undeclared
 from coset.sources.known import KnownStream
-from coset.sources.new_files import LAND_AGAIN, NamedFile, NewFiles
+from coset.sources.new_files import NamedFile, NewFiles
 from coset.sources.s3 import AGAIN, is_denied, may_pass, store_error
 from partitioning.commands import BackfillAsking, Forget, Then
 from partitioning.errors import CosetError, Finding, Refused, Unreachable
@@ -28,11 +32,14 @@ from partitioning.model.composite_key import bad_part, key_columns, key_parts
 from partitioning.model.gaps import Explained, explained, next_step
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.read_ends import NOTHING, Ends
-from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
+from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, Looked, Stream
 from partitioning.packed_rows import PackedRows
 from partitioning.values import replace
 
 _READ_AT_ONCE = 16
+# A cast is tried on so many files.
+_TRIED = 100
+_EVERY = 2**63 - 1
 # A file of at most so many bytes is fetched as a whole: so much of its end is fetched for a footer anyway.
 _FOOTER = 1 << 16
 
@@ -129,7 +136,10 @@ class _Discovery:
         rows = PackedRows.of(DiscoveredPartition, partitions)
         self._tell_replaced()
         columns = with_made(self._stream, evolution.columns)
-        return Discovered(self._stream.name, columns, rows, evolution.lacking, evolution.never_null)
+        empty = sum(not facts.rows for _, facts in read)
+        looked = Looked(empty, new.hidden, bool(empty) and not any(there.values()) and new.lies_beside())
+        found = evolution.lacking, evolution.never_null
+        return Discovered(self._stream.name, columns, rows, *found, untyped=evolution.untyped, looked=looked)
 
     @property
     def doubtful(self) -> frozenset[int]:
@@ -186,6 +196,8 @@ class _Discovery:
             self._unreadable.add(file.partition)
             (self._unreachable if isinstance(error, Unreachable) else self._findings).extend(error.findings)
             return None
+        if facts.rows and Column(self._stream.offset, NULL_TYPE) in facts.columns.columns:
+            facts = FileFacts(facts.columns, facts.rows, without_offset=facts.rows)
         if facts.without_offset:
             self._unreadable.add(file.partition)
             what = f"{facts.without_offset} records have no offset"
@@ -278,16 +290,15 @@ class _Discovery:
 
     def _columns(self, files: Sequence[tuple[NamedFile, FileFacts]]) -> Evolution:
         """The columns of all files with records. Adds findings for those that do not fit."""
-        stream = self._stream
-        known = self._known
+        stream, known = self._stream, self._known
         fixed = frozenset((*key_columns(stream.key), stream.offset))
-        evolution = Evolution(known.columns, known.required, fixed, self._casts())
-        in_order = [(file, facts) for file, facts in files if facts.rows] or files
-        for file, facts in sorted(in_order, key=lambda read: (read[0].partition, read[0].start)):
-            self._findings.extend(
-                replace(finding, what=f"{stream.name}: {finding.what}")
-                for finding in evolution.add(file.uri, file.partition, facts.columns)
-            )
+        implied = {} if key_parts(stream.key) else {stream.key: stream.key_format.column_types[0]}
+        evolution = Evolution(known.columns, known.required, fixed, self._casts(), implied)
+        in_order = [(file, facts) for file, facts in files if facts.rows] or list(files)
+        in_order.sort(key=lambda read: (read[0].partition, read[0].start))
+        found = [each for file, facts in in_order for each in evolution.add(file.uri, file.partition, facts.columns)]
+        found = [*with_casts(found, evolution, partial(self._cast_reads, in_order)), *evolution.untyped_parts()]
+        self._findings.extend(replace(finding, what=f"{stream.name}: {finding.what}") for finding in found)
         if in_order:
             first, types = in_order[0][0], {column.name: column.type for column in evolution.columns}
             self._check_key(types, first.uri)
@@ -297,12 +308,31 @@ class _Discovery:
                 self._found(Kind.DECLARATION, f"there is no column {name!r} to cast", first.uri, then, name=name)
         return evolution
 
+    def _cast_reads(self, files: Sequence[tuple[NamedFile, FileFacts]], name: str, kind: str) -> str:
+        """What a cast reads of the files in which a column has another type; nothing if it cannot, or if a value
+        would become another."""
+        others = [
+            file
+            for file, facts in files
+            if any(column.name == name and column.type != kind for column in facts.columns.columns)
+        ]
+        (wanted,) = arrow_schema((Column(name, kind),)).types
+        try:
+            for file in others[:_TRIED]:
+                with self._store.open(file.uri) as source:
+                    batches = open_landed(self._stream, source, file.start).batches([name], 0, _EVERY)
+                    if not all(keeps_values(records.column(name), wanted) for records in batches):
+                        return ""
+        except (pa.ArrowException, OSError, Unreadable):
+            return ""
+        return f"which reads {'them' if len(others) <= _TRIED else f'the first {_TRIED:,} of these {len(others):,}'}"
+
     def _casts(self) -> dict[str, str]:
         """The columns that are cast, with DuckDB's names of their types."""
-        casts = {name: type_named(kind) for name, kind in self._stream.casts.items()}
+        casts = {name: _arrow_has(type_named(kind)) for name, kind in self._stream.casts.items()}
         for name in (name for name, kind in casts.items() if kind is None):
             what = f"column {name!r} is to be cast to {self._stream.casts[name]!r}, which is no type"
-            then = "name a type as DuckDB has it"
+            then = "name a type as DuckDB has it, and as files have values of"
             self._found(Kind.DECLARATION, what, f"stream {self._stream.name!r}", then, name=name)
         return {name: kind for name, kind in casts.items() if kind is not None}
 
@@ -333,6 +363,14 @@ class _Discovery:
         self._findings.append(
             Finding.of(kind, f"{self._stream.name}: {what}", where, then, **{"stream": self._stream.name, **values})
         )
+
+
+def _arrow_has(kind: str | None) -> str | None:
+    """The type. None if Arrow has no values of it, in which files are read."""
+    try:
+        return kind if kind is None or arrow_schema((Column("it", kind),)) else None
+    except duckdb.Error:
+        return None
 
 
 def _content(file: InputFile) -> tuple[str, int, str]:

@@ -6,30 +6,31 @@ The audit checks that none changed while it was read, by one listing for all tas
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
 
 from coset.sources.arrow_schema import arrow_schema
-from coset.sources.exact_casts import cast_exactly
+from coset.sources.exact_casts import cast_exactly, has_limits
 from coset.sources.file_columns import columns_of
 from coset.sources.files import Files, version
 from coset.sources.formats.landed_file import LandedFile, Unreadable
 from coset.sources.formats.opening import open_landed
 from coset.sources.pinned import changed, gone, restore
+from coset.sources.plain_arrays import plain_type, with_leaves
 from coset.sources.reader import RAW, WHY, Batch
 from coset.sources.s3 import reaching
 from coset.sources.unusable import uncastable, without_values
 from coset.sources.utf8 import not_utf8
-from partitioning.commands import Replan
+from partitioning.commands import Replan, Then
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.order import OrderedStream
 from partitioning.model.planned_streams import PlannedPartition
-from partitioning.model.streams import InputFile
+from partitioning.model.streams import Column, InputFile
 
 _UNREAD = "the file cannot be read"
 # A file of at most so many bytes is fetched as a whole when it is opened, as long as all of a task are together no more
@@ -37,6 +38,8 @@ _UNREAD = "the file cannot be read"
 _SMALL, _TOGETHER = 1 << 20, 16 << 20
 # One of at most so many is fetched as a whole when it is read: requests for its parts take longer.
 _AT_ONCE = 4 << 20
+# What a time may be read as, if not as the time that the files of a stream have in common.
+_TIMES = ("TIMESTAMP_NS", "TIMESTAMP", "BIGINT", "VARCHAR")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +73,22 @@ class LandedReader:
         return not any(pinned for _, pinned in self._pinned)
 
     def schema(self, columns: Sequence[str]) -> pa.Schema:
-        """The planned types, as in the first file where it has the column, dictionaries decoded. Keys and offsets are
-        as landed."""
+        """The planned types, as in the first file where it has the column, but for what is the same in SQL."""
         written = self._first_schema
         landed = {column.name for column in columns_of(written).columns if self._columns.get(column.name) == column}
-        landed |= {self._declared.key, self._declared.offset}
         return pa.schema(
             [
-                _plain(written.field(name)) if name in landed else arrow_schema((self._columns[name],)).field(0)
+                pa.field(name, plain_type(written.field(name).type)) if name in landed else self._planned.field(name)
                 for name in columns
             ]
         )
+
+    @cached_property
+    def _planned(self) -> pa.Schema:
+        """The planned types of all columns. Only Parquet has intervals, and those as durations."""
+        planned = arrow_schema(tuple(self._columns.values()))
+        fields = [field.with_type(with_leaves(field.type, _as_durations)) for field in planned]
+        return pa.schema(fields)
 
     @cached_property
     def _first_schema(self) -> pa.Schema:
@@ -186,13 +194,13 @@ class LandedReader:
         """Whether values of a file are cast to the planned types."""
         with self._reading(pinned.file):
             written = pinned.landed.schema
-        planned = arrow_schema(tuple(self._columns.values()))
-        return any(field.name in written.names and self._differs(written.field(field.name), field) for field in planned)
+        there = (field for field in self._planned if field.name in written.names)
+        return any(self._differs(written.field(field.name), field) for field in there)
 
     def _castable(self, records: pa.RecordBatch, types: pa.Schema) -> pa.RecordBatch:
         """The records, of which those with a value that cannot be cast have nulls, and say why."""
         why: dict[int, str] = {}
-        for field in arrow_schema(tuple(self._columns.values())):
+        for field in self._planned:
             if field.name in records.schema.names and self._differs(records.schema.field(field.name), field):
                 for row, said in uncastable(records.column(field.name), field.type):
                     why.setdefault(
@@ -201,7 +209,8 @@ class LandedReader:
         return without_values(records, why, self._declared.offset) if why else records
 
     def _differs(self, written: pa.Field, wanted: pa.Field) -> bool:
-        return bool(_plain(written).type != wanted.type)
+        kind = written.type.value_type if pa.types.is_dictionary(written.type) else written.type
+        return bool(kind != wanted.type) or has_limits(kind)
 
     def _cast(self, column: pa.Array, field: pa.Field, file: InputFile) -> pa.Array:
         if not self._differs(pa.field(field.name, column.type), field):
@@ -209,11 +218,21 @@ class LandedReader:
         try:
             return cast_exactly(column, field.type)
         except pa.ArrowException as error:
-            what = f"column {field.name!r} cannot be read as {self._columns[field.name].type}: {error}"
-            then = "land the column under another name, or leave it out of cast="
-            raise Refused.of(
-                Kind.RECORD, what, file.path, then, field=field.name, type=self._columns[field.name].type
-            ) from error
+            kind = self._columns[field.name].type
+            what = f"column {field.name!r} cannot be read as {kind}: {error}"
+            then: Then = "land the column under another name, or leave it out of cast="
+            if field.name not in self._declared.casts:
+                then = self._then(field.name, column)
+            raise Refused.of(Kind.RECORD, what, file.path, then, field=field.name, type=kind) from error
+
+    def _then(self, name: str, column: pa.Array) -> Then:
+        """What to do about a column of times that cannot be read as planned, although nobody declared a cast."""
+        for kind in _TIMES:
+            with suppress(pa.ArrowException):
+                cast_exactly(column, arrow_schema((Column(name, kind),)).field(0).type)
+                declared = {name: kind}
+                return f"declare cast={declared!r}, which reads it, and ", self._anew
+        return "land the column under another name"
 
     def _open_as_planned(self, file: InputFile) -> pa.NativeFile:
         if (whole := self._files.whole(file.path, file.size, file.etag, min(_SMALL, self._room))) is not None:
@@ -229,6 +248,5 @@ class LandedReader:
         return handle
 
 
-def _plain(field: pa.Field) -> pa.Field:
-    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    return pa.field(field.name, kind)
+def _as_durations(kind: pa.DataType) -> pa.DataType:
+    return pa.duration("us") if kind == pa.month_day_nano_interval() else kind

@@ -19,10 +19,11 @@ import pyarrow.parquet as pq
 from coset.sources import landed_lines
 from coset.sources.arrow_schema import arrow_schema
 from coset.sources.composite_keys import making_keys
-from coset.sources.evolution import Evolution
-from coset.sources.file_columns import FileColumns, UnknownType, columns_of
+from coset.sources.evolution import Evolution, with_casts
+from coset.sources.exact_casts import keeps_values
+from coset.sources.file_columns import NULL_TYPE, FileColumns, UnknownType, columns_of
 from coset.sources.files import Files
-from coset.sources.formats.landed_file import Unreadable
+from coset.sources.formats.landed_file import LAND_AGAIN, Unreadable
 from coset.sources.formats.opening import open_landed, undeclared
 from coset.sources.given_rows import KEY_TYPES, Kinds, checked, lines_in, rows_in, unreadable
 from coset.sources.layouts import Folders, folders_of
@@ -34,7 +35,7 @@ from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import MURMUR2
 from partitioning.model.sources import KafkaSource
-from partitioning.model.streams import Format, Layout, Stream
+from partitioning.model.streams import Column, Format, Layout, Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def _land(
     rows = _with_key(rows, stream, named)
     partitions = _partitions(_keys(rows, stream), stream)
     new = {int(number): rows.filter(pa.array(partitions == number)) for number in np.unique(partitions)}
-    if findings := tuple(_unlandable(stream, rows.schema, named, there.values())):
+    if findings := tuple(_unlandable(stream, rows, named, there.values())):
         raise Refused(*findings)
     written = {number: NewRows(mine.num_rows, partial(_parquet, stream, mine)) for number, mine in new.items()}
     return _written(stream, written, there, through)
@@ -178,7 +179,7 @@ def _all_landed(stream: Stream) -> Mapping[int, _Landed]:
 def _kinds(landed: Iterable[_Landed]) -> Kinds:
     """The types of the columns that have landed."""
     columns = [column for each in landed if each.columns is not None for column in each.columns.columns]
-    schema = arrow_schema(tuple(dict.fromkeys(columns)))
+    schema = arrow_schema(tuple(column for column in dict.fromkeys(columns) if NULL_TYPE not in column.type))
     return dict(zip(schema.names, schema.types, strict=True))
 
 
@@ -189,15 +190,19 @@ def _landed(stream: Stream, folders: Folders, partition: int) -> _Landed:
         return _Landed(partition)
     start, key = max(files)
     uri = f"{stream.source.rstrip('/')}/{key}"
-    with Files().open(uri) as source:
-        facts = open_landed(stream, source, start).facts()
+    try:
+        with Files().open(uri) as source:
+            facts = open_landed(stream, source, start).facts()
+    except (pa.ArrowException, OSError, UnknownType, Unreadable) as error:
+        what = f"{stream.name}: the file that landed last cannot be read: {str(error).splitlines()[0]}"
+        raise Refused.of(Kind.FILE_UNREADABLE, what, uri, LAND_AGAIN, file=uri) from error
     return _Landed(partition, start if facts.last is None else facts.last + 1, uri, facts.columns)
 
 
-def _unlandable(stream: Stream, schema: pa.Schema, named: str, landed: Iterable[_Landed]) -> Iterator[Finding]:
+def _unlandable(stream: Stream, rows: pa.Table, named: str, landed: Iterable[_Landed]) -> Iterator[Finding]:
     """Columns that planning could not read together with those that have landed."""
     try:
-        columns = columns_of(schema)
+        columns = columns_of(rows.schema)
     except UnknownType as error:
         then = "give the column another type"
         yield Finding.of(Kind.STREAM_COLUMNS, f"{error}, a type that DuckDB does not have", named, then, file=named)
@@ -209,9 +214,15 @@ def _unlandable(stream: Stream, schema: pa.Schema, named: str, landed: Iterable[
         if each.columns is not None:
             # What has landed is judged when it is planned.
             list(evolution.add(each.uri, each.partition, each.columns))
-    yield from dict.fromkeys(
-        finding for number in range(stream.partitions) for finding in evolution.add(named, number, columns)
-    )
+    evolution.differing.clear()
+    found = [each for number in range(stream.partitions) for each in evolution.add(named, number, columns)]
+    yield from with_casts(dict.fromkeys(found), evolution, partial(_cast_reads, rows))
+
+
+def _cast_reads(rows: pa.Table, name: str, kind: str) -> str:
+    """What a cast reads of a column of rows; nothing if a value would become another."""
+    (wanted,) = arrow_schema((Column(name, kind),)).types
+    return "which reads them" if all(keeps_values(chunk, wanted) for chunk in rows[name].chunks) else ""
 
 
 def _append(stream: Stream, folders: Folders, new: NewRows, landed: _Landed) -> OffsetRange:

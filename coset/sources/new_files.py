@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from coset.sources.formats.landed_file import LAND_AGAIN
 from coset.sources.known import KnownStream
 from coset.sources.layouts import Folders, folders_of, formats_of, may_hold_records
 from partitioning.documents.store import Entry, Found, Store
@@ -14,8 +15,6 @@ from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.streams import InputFile, Stream
 from partitioning.sections import cut, many, runs
-
-LAND_AGAIN = "remove the file and land it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +31,13 @@ class NamedFile:
 
 @dataclass(slots=True)
 class NewFiles:
-    """The new files of one stream. `findings` has all that is no file of it."""
+    """The new files of one stream. `findings` has all that is no file of it, `hidden` how many objects were passed over
+    because of their names."""
 
     stream: Stream
     known: KnownStream
     findings: list[Finding] = field(default_factory=list)
+    hidden: int = 0
     _store: Store = field(init=False)
     _folders: Folders = field(init=False)
     # The files of partitions that are not declared.
@@ -62,7 +63,7 @@ class NewFiles:
         keys = self._last_keys()
         needed = not known.read or bool(keys)
         starts = {} if self._folders.shows_all else known.starts(self.stream, keys, () if needed else self._some_keys())
-        for file in self._named(self._folders.listed(self._store, starts)):
+        for file in self._named(self._listed(starts)):
             is_read = file.start < known.committed(file.partition)
             if is_read:
                 _keep_newest(newest_read, file)
@@ -81,6 +82,16 @@ class NewFiles:
                 # It overlaps with the last one.
                 new[newest_read[number].uri] = newest_read[number]
         return list(new.values())
+
+    def lies_beside(self) -> bool:
+        """Whether objects lie in the stream's folder, and in none of its partitions, as far as one request tells."""
+        there = self._store.page(f"{self.stream.name}/", "").objects
+        return any(not found.entry.key.startswith(self._folders.prefix) for found in there)
+
+    def _listed(self, starts: Mapping[str, str]) -> Iterator[Found]:
+        for found in self._folders.listed(self._store, starts):
+            self.hidden += not (found.entry.key.endswith("/") or may_hold_records(self.stream, found.entry.key))
+            yield found
 
     def _list_read(self, partition: int, newest: dict[int, NamedFile]) -> None:
         """Find the newest file of a partition that begins within what was read."""

@@ -5,11 +5,13 @@ What it makes of such text is empty, or an error after which its database is of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
+from coset.sources.plain_arrays import is_list, plain_array, with_leaves
 
 _BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 
@@ -74,35 +76,18 @@ def _text(value: Any, kind: pa.DataType, errors: str) -> Any:
         return [(_text(key, kind.key_type, errors), _text(item, kind.item_type, errors)) for key, item in value]
     if pa.types.is_struct(kind):
         return {field.name: _text(value[field.name], field.type, errors) for field in kind}
-    return [_text(each, kind.value_type, errors) for each in value] if _is_list(kind) else value
+    return [_text(each, kind.value_type, errors) for each in value] if is_list(kind) else value
 
 
 def _as_bytes(kind: pa.DataType) -> pa.DataType:
     """The type with bytes in place of text."""
-    return _with(kind, lambda kind: _BYTES.get(kind, kind))
+    return with_leaves(kind, lambda kind: _BYTES.get(kind, kind))
 
 
 def _decoded(column: pa.Array) -> pa.Array:
     """The column without dictionaries."""
-    plain = _with(column.type, lambda kind: kind.value_type if pa.types.is_dictionary(kind) else kind)
-    return column if column.type == plain else column.cast(plain)
-
-
-def _with(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """The type with another one for each that is not nested."""
-    if pa.types.is_map(kind):
-        return pa.map_(_with(kind.key_type, leaf), _with(kind.item_type, leaf))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_with(field.type, leaf)) for field in kind])
-    if pa.types.is_large_list(kind):
-        return pa.large_list(_with(kind.value_type, leaf))
-    if _is_list(kind):
-        return pa.list_(_with(kind.value_type, leaf), kind.list_size if pa.types.is_fixed_size_list(kind) else -1)
-    return leaf(kind)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+    plain = with_leaves(column.type, lambda kind: kind.value_type if pa.types.is_dictionary(kind) else kind)
+    return column if column.type == plain else plain_array(column)
 
 
 def _is_ascii(column: pa.Array) -> bool:

@@ -256,10 +256,20 @@ class DiscoveredPartition(Value, frozen=True):
         return self.read.end if self.read is not None else 0
 
 
+class Looked(Value, frozen=True):
+    """What was looked at of a stream's files beside those with records: how many were opened and have none, how many
+    were not as their names begin with `_` or `.`, and whether others lie beside the folders of its partitions."""
+
+    empty: int = 0
+    hidden: int = 0
+    beside: bool = False
+
+
 class Discovered(Value, frozen=True):
     """What was found of a stream: its columns and every declared partition, by number.
 
-    Some files lack the columns in `lacking`, which read as null. No file allows nulls in `required` ones. `topic` is
+    Some files lack the columns in `lacking`, which read as null. No file allows nulls in `required` ones. Those that
+    are `untyped` are null in all records so far; as nothing says their types, they are none of `columns`. `topic` is
     the topic's id, if found in a broker.
     """
 
@@ -269,3 +279,5 @@ class Discovered(Value, frozen=True):
     lacking: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     topic: str = ""
+    untyped: tuple[str, ...] = ()
+    looked: Looked = Looked()

@@ -50,6 +50,8 @@ class _Check:
         self._rules = Rules(connection)
         self._relations = KnownRelations(pipeline)
         self._findings: list[Finding] = []
+        # The columns without a type, in small letters, with their streams.
+        self._untyped: dict[str, str] = {}
 
     def results(self, discovered: Sequence[Discovered]) -> Mapping[str, tuple[Column, ...]]:
         streams = {stream.name: stream for stream in self._pipeline.streams}
@@ -66,7 +68,8 @@ class _Check:
         where = f"stream {stream.name!r}"
         self._imported(stream.hash, where)
         columns = (*discovered.columns, Column(PARTITION, "INTEGER"))
-        there = {column.name.lower() for column in discovered.columns}
+        self._untyped |= {name.lower(): stream.name for name in discovered.untyped}
+        there = {name.lower() for name in (*(column.name for column in discovered.columns), *discovered.untyped)}
         for name in (name for name in stream.private or () if name.lower() not in there):
             then = f"correct its name; there are {', '.join(column.name for column in discovered.columns)}"
             what = f"there is no column {name!r} to be private"
@@ -101,10 +104,7 @@ class _Check:
         if wrong:
             return
         if unknown := sorted(self._relations.unknown([stream.name], tree)):
-            then = f"correct the name; {self._relations.listed([stream.name])}"
-            self._findings.extend(
-                Finding.of(Kind.SQL_COLUMN, f"there is no column {name!r}", where, then, name=name) for name in unknown
-            )
+            self._findings.extend(self._missing(name, where, [stream.name]) for name in unknown)
             return
         try:
             self._connection.execute(f"DESCRIBE SELECT ({text})::TIMESTAMP FROM {quote(stream.name)}")
@@ -307,16 +307,24 @@ class _Check:
         self, step: Step, trees: Sequence[Tree], error: duckdb.Error, inputs: Sequence[str]
     ) -> list[Finding]:
         """A finding for each unknown column, or one with DuckDB's message."""
-        unknown = sorted({name for tree in trees for name in self._relations.unknown(inputs, tree)})
+        there = frozenset[str]().union(*(self._relations[name].names for name in inputs))
+        named = {parts[-1] for parts in columns_named(list(trees)) if parts[-1].lower() in self._untyped.keys() - there}
+        unknown = sorted(named or {name for tree in trees for name in self._relations.unknown(inputs, tree)})
         if unknown:
-            then = f"correct the name; {self._relations.listed(inputs)}"
-            return [
-                Finding.of(Kind.SQL_COLUMN, f"there is no column {name!r}", _where(step), then, name=name)
-                for name in unknown
-            ]
+            return [self._missing(name, _where(step), inputs) for name in unknown]
         what = str(error).partition("\n")[0].partition("Error: ")[2] or str(error)
         then = f"correct the expression; {self._relations.listed(inputs)}"
         return [Finding.of(Kind.SQL, what, _where(step), then, said=what)]
+
+    def _missing(self, name: str, where: str, inputs: Sequence[str]) -> Finding:
+        """The finding on a column that no input has."""
+        what, then = f"there is no column {name!r}", f"correct the name; {self._relations.listed(inputs)}"
+        column = name.rpartition(".")[2]
+        if stream := self._untyped.get(column.lower()):
+            what = f"column {column!r} of stream {stream!r} is null in all records so far, so nothing says its type"
+            declared = {column: "VARCHAR"}
+            then = f"declare it, as cast={declared!r}, or land a file in which it has a value"
+        return Finding.of(Kind.SQL_COLUMN, what, where, then, name=name)
 
     def _repeated(self, columns: Sequence[Column], where: str, then: str) -> bool:
         names = [column.name.lower() for column in columns]

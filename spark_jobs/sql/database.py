@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import duckdb
 
+from coset.sources.file_columns import NULL_TYPE
 from partitioning.model.graph import Step, quote, state_of
 
 
@@ -21,12 +22,9 @@ def create_views(connection: duckdb.DuckDBPyConnection, steps: Iterable[Step]) -
         connection.execute(f"CREATE TEMP VIEW {quote(step.name)} AS {step.sql}")
 
 
-# The type of a bare NULL, which `DESCRIBE` calls INTEGER.
-NULL_TYPE = '"NULL"'
-
-
 def null_columns(connection: duckdb.DuckDBPyConnection, name: str) -> frozenset[str]:
-    """The columns of a stream or step, in small letters, that are NULL in each row and so of no type."""
+    """The columns of a stream or step, in small letters, that are NULL in each row and so of no type, which `DESCRIBE`
+    calls INTEGER."""
     described = connection.execute(f"DESCRIBE {quote(name)}").fetchall()
     columns = [column for column, kind, *_ in described if kind == "INTEGER"]
     if not columns:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from coset.sources.databases import connect_to_ask
+from coset.sources.file_columns import NULL_TYPE
 from partitioning.errors import Finding, Refused
 from partitioning.model.graph import Mode, Step, quote
 from partitioning.model.leaving import step_left
@@ -13,7 +14,7 @@ from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, S
 from partitioning.model.streams import Column
 from partitioning.values import replace
 from spark_jobs.sql.column_check import PARTITION
-from spark_jobs.sql.database import NULL_TYPE, create_state, create_views, null_columns
+from spark_jobs.sql.database import create_state, create_views, null_columns
 from spark_jobs.sql.kept_versions import changes_values, read_as_now
 from spark_jobs.sql.needed_columns import columns_needed
 

@@ -148,3 +148,19 @@ def test_a_value_that_only_reading_finds_is_refused_with_what_to_do(store: Store
     assert ref is not None
     run_and_publish(ref, tmp_path)
     assert rows(store.root, "seen") == [("a", f"{'1' * 36}.00")]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_column_of_avro_that_may_be_null_alone_has_the_type_of_the_other_files(
+    first: bool, store: Store, tmp_path: Path
+) -> None:
+    made = views(store, "n, s.x AS x", format="avro")
+    struct = {"type": "record", "name": "S", "fields": [{"name": "x", "type": "null"}]}
+    other = {"type": "record", "name": "S", "fields": [{"name": "x", "type": ["null", "string"]}]}
+    files: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"ad": "string", "n": "null", "s": struct}, {"ad": "a", "n": None, "s": {"x": None}}),
+        ({"ad": "string", "n": ["null", "long"], "s": other}, {"ad": "b", "n": 7, "s": {"x": "y"}}),
+    ]
+    for number, (types, record) in enumerate(files if first else files[::-1]):
+        land_avro(store, number, types, record)
+    assert run(store, made, tmp_path) == [("a", None, None), ("b", 7, "y")]

@@ -213,6 +213,19 @@ def test_what_is_refused_is_taken_after_the_next_step(case: Case, store: Store) 
     assert preview(views(store, case.declared | case.corrected), store).plan is not None
 
 
+NOT_IN_JSON = ["HUGEINT", "UHUGEINT", "BIGNUM", "UUID", "JSON", "VARIANT", "GEOMETRY", "BIT", "TIME", "INTERVAL"]
+WITHIN = ["MAP(VARCHAR, INTEGER)", "ENUM('a')", "UNION(a INTEGER)", "INTEGER[2]", "BLOB[]"]
+
+
+@pytest.mark.parametrize("kind", [*NOT_IN_JSON, *WITHIN])
+def test_a_type_that_json_has_no_values_of_is_refused_and_on_the_page(kind: str, store: Store) -> None:
+    land(store, {f"{FIRST}.json": LINES})
+    columns = {"member": "VARCHAR", "n": kind}
+    with pytest.raises(Refused, match="which is not read from JSON"):
+        preview(views(store, JSON | {"columns": columns}), store)
+    assert f"{', '.join(NOT_IN_JSON)}; MAP, ENUM, UNION, lists of a fixed length, and lists of BLOB" in PAGE
+
+
 @pytest.mark.parametrize(
     ("declared", "said", "corrected"),
     [

@@ -22,6 +22,7 @@ from coset.sources.landing import land
 from partitioning.documents.store import Store
 from partitioning.kinds import Kind
 from tests.followed import done, told
+from tests.footers import of_no_records, with_footer
 from tests.forked import at_once
 
 PIPELINE = """
@@ -238,6 +239,42 @@ def test_a_type_that_no_step_could_read_is_refused(tmp_path: Path) -> None:
     named = pipeline(f"{tmp_path}/landing")
     told(Kind.STREAM_COLUMNS, "land", named, "orders", "a.parquet")
     assert not Path("landing").exists()
+
+
+def test_columns_land_in_types_by_which_they_can_be_sorted_into_partitions(tmp_path: Path) -> None:
+    """Text that a file calls a view cannot be taken in parts; times of INT96 may lie beyond those of nanoseconds."""
+    file, at = pipeline(f"{tmp_path}/landing"), datetime(9999, 12, 31, 23, 59, 59)  # noqa: DTZ001
+    plain = pa.table({"customer": ["ann", "bob", None], "at": pa.array([at, None, at], pa.timestamp("us"))})
+    pq.write_table(plain, "a.parquet", use_deprecated_int96_timestamps=True)
+    pq.write_table(plain.set_column(0, "customer", plain["customer"].cast(pa.string_view())), "b.parquet")
+    for name in ("a.parquet", "b.parquet"):
+        done("land", file, "orders", name)
+    done("run", file, *LOCAL)
+    assert published() == Counter({("ann", at): 2, ("bob", None): 2})
+
+
+def test_a_file_that_counts_its_records_in_two_ways_is_refused_where_it_is_given_and_where_it_lies(
+    tmp_path: Path,
+) -> None:
+    file = pipeline(f"{tmp_path}/landing")
+    pq.write_table(pa.table({"customer": ["ann"], "n": [1]}), "a.parquet")
+    right = Path("a.parquet").read_bytes()
+    Path("a.parquet").write_bytes(with_footer(right, of_no_records))
+    said = "its footer says 0 records, and its row groups 1"
+    assert said in str(told(Kind.LOCAL_FILE, "land", file, "orders", "a.parquet").findings)
+    assert not Path("landing").exists()
+    Path("a.parquet").write_bytes(right)
+    done("land", file, "orders", "a.parquet")
+    (landed,) = Path("landing").rglob("*.parquet")
+    landed.write_bytes(with_footer(landed.read_bytes(), of_no_records))
+    for words in (("land", file, "orders", "a.parquet"), ("run", file, *LOCAL), ("schemes", file)):
+        found = told(Kind.FILE_UNREADABLE, *words)
+        assert said in str(found.findings)
+        assert found.next == "remove the file and land it again"
+    landed.unlink()
+    done("land", file, "orders", "a.parquet")
+    done("run", file, *LOCAL)
+    assert published().total() == 1
 
 
 @pytest.mark.long

@@ -42,7 +42,8 @@ def views(store: Store, table: bool = False) -> Pipeline:
 
 
 def land(store: Store, partition: int, first: int, rows: int = ROWS) -> str:
-    table = pa.table({"ad": [f"{partition}-{first + n}" for n in range(rows)], "n": list(range(rows))})
+    keys = pa.array([f"{partition}-{first + n}" for n in range(rows)], pa.string())
+    table = pa.table({"ad": keys, "n": pa.array(range(rows), pa.int64())})
     return land_file(table, "views", f"{store.root}/topics", partition, first)
 
 
@@ -218,3 +219,29 @@ def test_a_listing_of_all_gives_all(landed: Store) -> None:
     there = [found.entry for found in listed(store_at(f"{landed.root}/topics"), "views", {})]
     assert there == list(store_at(f"{landed.root}/topics").list("views/partition="))
     assert len(there) == PARTITIONS * FILES
+
+
+def test_that_nothing_has_arrived_is_said_of_what_was_looked_into(store: Store, tmp_path: Path) -> None:
+    """How many files were opened, and what was passed over and why."""
+    made = views(store)
+    land(store, 0, 0, rows=0)
+    assert preview(made, store).sentence == "Nothing to do: no records have arrived yet; 1 file of views had none"
+    land(store, 1, 0, rows=0)
+    for name in ("partition=0/_SUCCESS", "partition=1/_temporary/views+1+0000000000.parquet"):
+        store.put(f"topics/views/{name}", b"")
+    store.put("topics/views/views+0+0000000000.parquet", b"")
+    assert preview(made, store).sentence == (
+        "Nothing to do: no records have arrived yet; 2 files of views had none; "
+        "passed over, as names begin with _ or .: 2 objects of views; "
+        "passed over: what of views lies beside its folders partition=<n>/"
+    )
+    land(store, 0, 0)
+    starting = Settings(starts={"views-0": ROWS})
+    assert preview(made, store, starting).sentence == (
+        "Nothing to do: no records have arrived behind the offsets from which the first batch is to read"
+    )
+    published(store, made, tmp_path)
+    assert preview(made, store).sentence == (
+        "Nothing to do: no new records since batch 0 (all 2 landed records are committed); 1 file of views had none; "
+        "passed over, as names begin with _ or .: 1 object of views"
+    )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import re
+from collections.abc import Callable
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from msgspec import UNSET
 
@@ -16,6 +19,8 @@ from coset.sources.reader import WHY
 from partitioning.model.bad_records import SetAside
 from partitioning.model.stream_rules import checked
 from partitioning.model.streams import Format, Stream
+from tests import footers
+from tests.footers import Struct, of_no_records, with_footer
 from tests.written import WRITERS, Writer, row, values
 
 ROWS = [row(number) for number in range(30)]
@@ -106,3 +111,70 @@ def test_a_file_that_is_cut_off_anywhere_is_refused_or_has_all_it_says(writer: W
             continue
         assert read == [{"n": one["n"], "_offset": offset} for offset, one in enumerate(ROWS[:rows])]
     assert refused > 40
+
+
+def _group(footer: Struct, number: int) -> Struct:
+    group: Struct = footer[footers.ROW_GROUPS][1][1][number]
+    return group
+
+
+def _of_fewer_records(footer: Struct) -> None:
+    footer[footers.NUM_ROWS] = 6, 5
+
+
+def _with_a_smaller_group(footer: Struct) -> None:
+    """PyArrow reads as many records as the group says, and tells nobody of those behind them."""
+    _of_fewer_records(footer)
+    _group(footer, 0)[footers.GROUP_ROWS] = 6, 3
+
+
+def _with_fewer_values(column: int) -> Callable[[Struct], None]:
+    def change(footer: Struct) -> None:
+        _group(footer, 1)[footers.GROUP_COLUMNS][1][1][column][footers.META_DATA][1][footers.NUM_VALUES] = 6, 1
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (of_no_records, "its footer says 0 records, and its row groups 6"),
+        (_of_fewer_records, "its footer says 5 records, and its row groups 6"),
+        (_with_a_smaller_group, "row group 0 says 3 records, and its column '_offset' 4 values"),
+        (_with_fewer_values(0), "row group 1 says 2 records, and its column '_offset' 1 values"),
+        (_with_fewer_values(1), "row group 1 says 2 records, and its column 'tags.list.element' 1 values"),
+    ],
+)
+@pytest.mark.parametrize("counted", [False, True])
+def test_a_parquet_file_that_counts_its_records_in_two_ways_is_refused(
+    change: Callable[[Struct], None], said: str, counted: bool
+) -> None:
+    sink = io.BytesIO()
+    tags = [["a"], ["b", "c"], None, [], ["d"], ["e"]]
+    pq.write_table(pa.table({"_offset": range(6), "tags": tags}), sink, row_group_size=4)
+    if counted:
+        stream = Stream("views", "s3://landing", "member", 1, offset="_n", counted=True)
+    else:
+        stream = Stream("views", "s3://landing", "member", 1)
+    with pytest.raises(Unreadable, match=re.escape(said)):
+        open_landed(checked(stream), pa.BufferReader(with_footer(sink.getvalue(), change)), 0).facts()
+
+
+@pytest.mark.parametrize("writer", [each for each in WRITERS if each.format is Format.AVRO], ids=str)
+@pytest.mark.parametrize("said", [0, -1, 1])
+@pytest.mark.parametrize("block", [0, 1, -1])
+def test_a_block_of_avro_that_counts_its_records_wrong_is_refused(writer: Writer, said: int, block: int) -> None:
+    data = writer.write(ROWS, 0)
+    sync = data[-16:]
+    starts = [match.end() for match in re.finditer(re.escape(sync), data)][:-1]
+    start = starts[block]
+    assert data[start] == data[start] & 0x7F > 2
+    wrong = data[:start] + bytes([(said << 1) ^ (said >> 63)]) + data[start + 1 :]
+    file = opened(writer, wrong)
+    with pytest.raises(Unreadable, match=f"a block says {said} records, and holds others"):
+        _look_and_read(file)
+
+
+def _look_and_read(file: LandedFile) -> None:
+    file.facts()
+    list(file.batches(["n"], 0, 30))

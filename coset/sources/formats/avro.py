@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from coset.sources.file_columns import columns_of
 from coset.sources.formats.avro_types import arrow_schema_of
-from coset.sources.formats.landed_file import FileFacts, Unreadable, has_offsets
+from coset.sources.formats.landed_file import LAND_AGAIN, FileFacts, Unreadable, has_offsets
 
-_LAND_AGAIN = "remove the file and land it again"
 _FETCHED = 4 << 20
 # Blocks are small; this many bytes of them become one batch.
 _BATCH_BYTES = 4 << 20
@@ -39,8 +38,10 @@ class AvroRows:
         rows, first, last = 0, None, None
         for block in self._blocks():
             rows += block.num_records
-            if block.num_records:
+            if block.num_records > 0:
                 first, last = first or block, block
+            else:
+                _records(block)
         if first is None or last is None or not has_offsets(columns, self._offset):
             return FileFacts(columns, rows)
         offsets = self._offsets(first) + (self._offsets(last) if last is not first else [])
@@ -54,8 +55,7 @@ class AvroRows:
         wanted = pa.schema([written.field(name) for name in columns if name in written.names])
         records, size = list[dict[str, Any]](), 0
         for block in self._blocks():
-            with _decoding():
-                records.extend(block)
+            records.extend(_records(block))
             size += block.size
             if size >= _BATCH_BYTES:
                 yield _batch(records, wanted)
@@ -64,8 +64,7 @@ class AvroRows:
             yield _batch(records, wanted)
 
     def _offsets(self, block: Any) -> list[int | None]:
-        with _decoding():
-            return [record[self._offset] for record in block]
+        return [record[self._offset] for record in _records(block)]
 
     def _blocks(self) -> Iterator[Any]:
         """All blocks, decompressed. The caller decodes the records."""
@@ -80,7 +79,7 @@ class AvroRows:
                 yield block
         # The library takes a truncated block head for the end of the file.
         if end not in (None, self._source.size()):
-            raise Unreadable("the file is truncated or no Avro: a block is cut off", _LAND_AGAIN)
+            raise Unreadable("the file is truncated or no Avro: a block is cut off", LAND_AGAIN)
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
@@ -104,7 +103,16 @@ def _decoding() -> Iterator[None]:
         raise
     except Exception as error:
         said = str(error) or type(error).__name__
-        raise Unreadable(f"the file is truncated or no Avro: {said}", _LAND_AGAIN) from error
+        raise Unreadable(f"the file is truncated or no Avro: {said}", LAND_AGAIN) from error
+
+
+def _records(block: Any) -> list[dict[str, Any]]:
+    """The records of a block. The library reads as many as its head says, whatever is left."""
+    with _decoding():
+        records = list(block)
+    if block.num_records < 0 or block.bytes_.read(1):
+        raise Unreadable(f"a block says {block.num_records} records, and holds others", LAND_AGAIN)
+    return records
 
 
 def _batch(records: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:

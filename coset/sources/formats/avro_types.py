@@ -52,11 +52,11 @@ class _Types:
         """A field, `column` of whose record is that of the file."""
         branches = written if isinstance(written, list) else [written]
         others = [branch for branch in branches if _name(branch) != "null"]
+        if not others:
+            return pa.field(name, pa.null())
         if len(others) != 1:
             listed = " and ".join(map(_name, others))
-            raise Unreadable(
-                f"column {column!r} may be {listed or 'null alone'}, which is no type of SQL's", _OTHERWISE
-            )
+            raise Unreadable(f"column {column!r} may be {listed}, which is no type of SQL's", _OTHERWISE)
         return pa.field(name, self._type(column, others[0]), nullable=len(branches) > 1)
 
     def _type(self, column: str, written: Any) -> pa.DataType:

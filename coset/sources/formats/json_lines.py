@@ -15,9 +15,8 @@ import pyarrow.json as pj
 
 from coset.sources.file_columns import columns_of
 from coset.sources.formats.json_types import converted, written_type
-from coset.sources.formats.landed_file import FileFacts, Unreadable, has_offsets
+from coset.sources.formats.landed_file import LAND_AGAIN, FileFacts, Unreadable, has_offsets
 
-_LAND_AGAIN = "remove the file and land it again"
 _CORRECT = "land the file again with that line corrected"
 _DECLARE = f"{_CORRECT}, or declare the column as it is written"
 _SET_ASIDE = '; or let the stream set such records aside: bad_records="set aside up to 10"'
@@ -86,7 +85,7 @@ class JsonRows:
                 if len(rest) > _LONGEST_LINE:
                     raise Unreadable(f"a line is longer than {_LONGEST_LINE >> 20} MiB", "land it as several records")
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise Unreadable(f"the file is truncated or no gzip: {error}", _LAND_AGAIN) from error
+            raise Unreadable(f"the file is truncated or no gzip: {error}", LAND_AGAIN) from error
         finally:
             # It is ours only to read.
             plain.detach()

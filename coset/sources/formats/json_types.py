@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Iterator
 
+import duckdb
 import pyarrow as pa
 import pyarrow.json as pj
 
@@ -64,7 +65,10 @@ def converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _has_values(column: Column) -> bool:
     """Whether JSON values of a column are exactly what is declared."""
-    schema = arrow_schema((column,))
+    try:
+        schema = arrow_schema((column,))
+    except duckdb.Error:
+        return False
     kind = schema.field(0).type
     nested_bytes = pa.types.is_nested(kind) and "binary" in str(kind)
     if columns_of(schema).columns != (column,) or nested_bytes:

@@ -13,6 +13,7 @@ from partitioning.model.streams import Column
 
 # The type of offsets, by DuckDB's name.
 OFFSET_TYPE = "BIGINT"
+LAND_AGAIN = "remove the file and land it again"
 # Large enough to make the work for each batch negligible, small enough for the processor's cache.
 BATCH_ROWS = 1 << 17
 

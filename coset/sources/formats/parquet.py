@@ -10,15 +10,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from coset.sources.file_columns import columns_of
-from coset.sources.formats.landed_file import BATCH_ROWS, FileFacts, has_offsets
+from coset.sources.formats.int96 import int96_columns, times_of
+from coset.sources.formats.landed_file import BATCH_ROWS, LAND_AGAIN, FileFacts, Unreadable, has_offsets
 
 
-def open_parquet(source: pa.NativeFile, *, pre_buffer: bool = False) -> pq.ParquetFile:
+def open_parquet(source: pa.NativeFile, *, pre_buffer: bool = False, int96: str = "us") -> pq.ParquetFile:
     """Opens a Parquet file. Pages that have checksums are verified as they are read.
 
-    Reading raises OSError for a damaged page.
+    INT96 times are read in this unit: in nanoseconds, PyArrow's default, those before 1677 and after 2262 would become
+    others. Reading raises OSError for a damaged page.
     """
-    return pq.ParquetFile(source, pre_buffer=pre_buffer, page_checksum_verification=True)
+    return pq.ParquetFile(
+        source, pre_buffer=pre_buffer, page_checksum_verification=True, coerce_int96_timestamp_unit=int96
+    )
 
 
 class ParquetRows:
@@ -36,7 +40,7 @@ class ParquetRows:
         """Read from the footer; without statistics of offsets, from their column."""
         parquet = open_parquet(self._source)
         columns = columns_of(parquet.schema_arrow.remove_metadata())
-        rows = parquet.metadata.num_rows
+        rows = _counted(parquet)
         if rows == 0 or not has_offsets(columns, self._offset):
             return FileFacts(columns, rows)
         if bounds := _statistics(parquet, self._offset):
@@ -48,12 +52,61 @@ class ParquetRows:
         return FileFacts(columns, rows, bounds["min"].as_py(), bounds["max"].as_py())
 
     def batches(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """As the protocol says; a column of INT96 times may be text, as `times_of` gives it."""
         file = open_parquet(self._source, pre_buffer=True)
         names = set(file.schema_arrow.names)
         wanted = [name for name in columns if name in names]
+        times = [name for name in int96_columns(file) if name in wanted]
         for group in range(file.metadata.num_row_groups):
             if _may_hold(file, group, self._offset, start, end):
-                yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=wanted, use_threads=False)
+                batches = file.iter_batches(BATCH_ROWS, row_groups=[group], columns=wanted, use_threads=False)
+                yield from self._with_times(batches, group, times) if times else batches
+
+    def _with_times(
+        self, batches: Iterator[pa.RecordBatch], group: int, names: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """The batches of a row group with these columns of INT96 times as they are."""
+        read = [
+            open_parquet(self._source, int96=unit).read_row_group(group, columns=list(names), use_threads=False)
+            for unit in ("ms", "ns")
+        ]
+        columns = {name: times_of(*(table.column(name).combine_chunks() for table in read)) for name in names}
+        first = 0
+        for batch in batches:
+            for name, column in columns.items():
+                batch = batch.set_column(batch.schema.get_field_index(name), name, column.slice(first, len(batch)))
+            yield batch
+            first += len(batch)
+
+
+def read_parquet(source: pa.NativeFile) -> pa.Table:
+    """All records of a file. Raises Unreadable, or an error of Arrow's, also for a time that microseconds do not
+    hold."""
+    _counted(open_parquet(source))
+    file = ParquetRows(source, "")
+    schema, batches = file.schema, list(file.batches(file.schema.names, 0, 0))
+    columns = [
+        pa.chunked_array([batch.column(place).cast(field.type) for batch in batches], field.type)
+        for place, field in enumerate(schema)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _counted(parquet: pq.ParquetFile) -> int:
+    """How many records a file holds. Raises Unreadable if its footer says several numbers: PyArrow goes by one of
+    them, and reads no further."""
+    footer, rows = parquet.metadata, 0
+    repeated = [parquet.schema.column(number).max_repetition_level > 0 for number in range(footer.num_columns)]
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        rows += group.num_rows
+        for chunk, many in zip(map(group.column, range(group.num_columns)), repeated, strict=True):
+            if chunk.num_values < group.num_rows or (chunk.num_values > group.num_rows and not many):
+                what = f"its column {chunk.path_in_schema!r} {chunk.num_values} values"
+                raise Unreadable(f"row group {number} says {group.num_rows} records, and {what}", LAND_AGAIN)
+    if footer.num_rows != rows:
+        raise Unreadable(f"its footer says {footer.num_rows} records, and its row groups {rows}", LAND_AGAIN)
+    return rows
 
 
 def _statistics(parquet: pq.ParquetFile, column: str) -> tuple[int, int] | None:

@@ -11,6 +11,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
+from coset.sources.exact_casts import cast_exactly
 from coset.sources.kafka.avro_schema import AvroSchema
 from coset.sources.kafka.wrong import Wrong, first_wrong
 
@@ -97,4 +98,4 @@ def _column(schema: AvroSchema, rows: Sequence[dict[str, Any]], name: str, kind:
     if name not in schema.columns.names:
         return pa.nulls(len(rows), kind)
     column = pa.array([row[name] for row in rows], schema.columns.field(name).type)
-    return column if column.type == kind else column.cast(kind)
+    return column if column.type == kind else cast_exactly(column, kind)

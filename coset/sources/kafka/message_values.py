@@ -9,7 +9,7 @@ from typing import Protocol, assert_never
 import pyarrow as pa
 
 from coset.sources.arrow_schema import arrow_schema
-from coset.sources.evolution import Evolution
+from coset.sources.evolution import Evolution, with_casts
 from coset.sources.file_columns import FileColumns, UnknownType, columns_of, type_named
 from coset.sources.kafka.avro_schema import AvroSchema
 from coset.sources.kafka.avro_values import AvroValues
@@ -63,10 +63,11 @@ def reader_of(stream: Stream, columns: Sequence[Column]) -> Values:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of records in SQL's order. Some writers lack those in `lacking`."""
+    """The columns of records in SQL's order. Some writers lack those in `lacking`; `untyped` ones are none of them."""
 
     all: tuple[Column, ...]
     lacking: tuple[str, ...] = ()
+    untyped: tuple[str, ...] = ()
 
 
 def columns_of_records(stream: Stream, known: Sequence[Column]) -> Columns:
@@ -78,20 +79,20 @@ def columns_of_records(stream: Stream, known: Sequence[Column]) -> Columns:
     key = Column(stream.key, stream.key_format.column_types[0])
     beside = (Column(TIMESTAMP, "TIMESTAMP WITH TIME ZONE"), Column(stream.offset, "BIGINT"))
     hidden = beside_value(stream)
-    lacking: tuple[str, ...] = ()
+    lacking, untyped = tuple[str, ...](), tuple[str, ...]()
     match stream.written_as:
         case Format.JSON:
             columns = _declared(stream)
         case Format.AVRO:
             evolution = _evolved(stream, [column for column in known if column.name not in hidden])
-            columns, lacking = evolution.columns, evolution.lacking
+            columns, lacking, untyped = evolution.columns, evolution.lacking, evolution.untyped
         case Format.BYTES:
             columns = (Column(VALUE, "BLOB"),)
         case Format.PARQUET:
             raise AssertionError(stream)
         case _:
             assert_never(stream.written_as)
-    return Columns((key, *(column for column in columns if column.name not in hidden), *beside), lacking)
+    return Columns((key, *(column for column in columns if column.name not in hidden), *beside), lacking, untyped)
 
 
 def _declared(stream: Stream) -> tuple[Column, ...]:
@@ -115,7 +116,9 @@ def _evolved(stream: Stream, known: Sequence[Column]) -> Evolution:
             findings.append(Finding.of(Kind.DECLARATION, what, where, "write it as another type", schema=where))
         else:
             findings.extend(evolution.add(where, 0, FileColumns(columns, frozenset())))
-    if findings:
+    # Records are read only once they are planned.
+    told = with_casts(findings, evolution, lambda *_: "if it reads all values")
+    if findings := [*told, *evolution.untyped_parts()]:
         raise Refused(*(replace(finding, what=f"{stream.name}: {finding.what}") for finding in findings))
     return evolution
 

@@ -70,7 +70,7 @@ class _Discovery:
             for number, log in sorted(found.items())
         )
         rows = PackedRows.of(DiscoveredPartition, partitions)
-        return Discovered(stream.name, columns.all, rows, columns.lacking, (), topic.id)
+        return Discovered(stream.name, columns.all, rows, columns.lacking, (), topic.id, columns.untyped)
 
     def _start(self, number: int, log: Log) -> int:
         """The offset from which a partition is planned."""

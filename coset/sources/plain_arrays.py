@@ -1,0 +1,140 @@
+"""Plain arrays: columns in the types that all functions of Arrow and DuckDB take, whatever a file's schema says.
+
+A file may call a text `string_view`, and a list `list_view`. Functions as `take` have no kernel for such a type, and
+PyArrow's own cast of a `list_view` makes lists that read beyond their buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_SAME_IN_SQL = {
+    pa.string_view(): pa.large_string(),
+    pa.binary_view(): pa.large_binary(),
+    pa.bool8(): pa.bool_(),
+    pa.date64(): pa.date32(),
+    pa.time32("s"): pa.time64("us"),
+    pa.time32("ms"): pa.time64("us"),
+    **{pa.duration(unit): pa.duration("us") for unit in ("s", "ms", "ns")},
+}
+
+Leaf = Callable[[Sequence[pa.Array]], pa.Array]
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type that stands for all types of Arrow's which are the same in SQL, but for large ones.
+
+    >>> str(plain_type(pa.list_view(pa.dictionary(pa.int8(), pa.string_view()))))
+    'list<item: large_string>'
+    >>> str(plain_type(pa.timestamp("ms", "Europe/Berlin"))), str(plain_type(pa.timestamp("ms")))
+    ('timestamp[us, tz=UTC]', 'timestamp[ms]')
+    """
+    return with_leaves(kind, _plain)
+
+
+def plain_array(column: pa.Array) -> pa.Array:
+    """The same values without views and dictionaries, so that Arrow can cast them. Of lists Arrow would cast the values
+    of other rows, too, of which the column is a part."""
+    as_it_is = column.type == with_leaves(column.type, _laid_out) and not pa.types.is_nested(column.type)
+    return column if as_it_is else rebuilt([column], _as_laid_out)
+
+
+def texts_of_uuids(column: pa.Array) -> pa.Array:
+    """The same values with text in place of UUIDs, which Arrow does not cast."""
+    return rebuilt([column], _as_text)
+
+
+def with_leaves(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The type with another one for each that is not nested. Lists are no views."""
+    if pa.types.is_map(kind):
+        return pa.map_(with_leaves(kind.key_type, leaf), with_leaves(kind.item_type, leaf))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(with_leaves(field.type, leaf)) for field in kind])
+    if is_list(kind):
+        return _list_of(kind, with_leaves(kind.value_type, leaf))
+    return leaf(kind)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values are lists of any kind."""
+    of_size = pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind) or pa.types.is_list_view(kind)
+    return bool(of_size or _is_large(kind))
+
+
+def rebuilt(columns: Sequence[pa.Array], leaf: Leaf) -> pa.Array:
+    """A column made of some that have the same lists, maps and structs, by what `leaf` makes of their other parts."""
+    column, kind = columns[0], columns[0].type
+    mask = column.is_null() if column.null_count else None
+    if pa.types.is_struct(kind):
+        parts = [rebuilt([each.field(place) for each in columns], leaf) for place in range(kind.num_fields)]
+        fields = [field.with_type(part.type) for field, part in zip(kind, parts, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=mask)
+    if not (is_list(kind) or pa.types.is_map(kind)):
+        return leaf(columns)
+    if pa.types.is_fixed_size_list(kind):
+        size = kind.list_size
+        values = rebuilt([each.values.slice(each.offset * size, len(each) * size) for each in columns], leaf)
+        return pa.FixedSizeListArray.from_arrays(values, type=_list_of(kind, values.type), mask=mask)
+    if pa.types.is_map(kind):
+        first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
+        keys = rebuilt([each.keys.slice(first, last - first) for each in columns], leaf)
+        items = rebuilt([each.items.slice(first, last - first) for each in columns], leaf)
+        return pa.MapArray.from_arrays(pc.subtract(column.offsets, first), keys, items, mask=mask)
+    values = rebuilt([each.flatten() for each in columns], leaf)
+    ends = np.cumsum([0, *pc.fill_null(pc.list_value_length(column), 0).to_numpy()])
+    arrays: Any = pa.LargeListArray if _is_large(kind) else pa.ListArray
+    offsets = pa.array(ends, pa.int64() if _is_large(kind) else pa.int32())
+    return arrays.from_arrays(offsets, values, _list_of(kind, values.type), mask=mask)
+
+
+def _list_of(kind: pa.DataType, value: pa.DataType) -> pa.DataType:
+    """A list of other values."""
+    field = kind.value_field.with_type(value)
+    if _is_large(kind):
+        return pa.large_list(field)
+    return pa.list_(field, kind.list_size if pa.types.is_fixed_size_list(kind) else -1)
+
+
+def _is_large(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    kind = _laid_out(kind)
+    if pa.types.is_timestamp(kind) and kind.tz:
+        return pa.timestamp("us", "UTC")
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
+        return pa.decimal128(kind.precision, kind.scale)
+    return _SAME_IN_SQL.get(kind, kind)
+
+
+def _laid_out(kind: pa.DataType) -> pa.DataType:
+    """The type without a view or a dictionary, and what an extension stores that is no type of SQL's."""
+    if pa.types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType) and kind not in (pa.uuid(), pa.json_(), pa.bool8()):
+        return with_leaves(kind.storage_type, _laid_out)
+    return _SAME_IN_SQL[kind] if kind in (pa.string_view(), pa.binary_view()) else kind
+
+
+def _as_laid_out(parts: Sequence[pa.Array]) -> pa.Array:
+    (column,) = parts
+    if pa.types.is_dictionary(column.type):
+        return plain_array(column.dictionary_decode())
+    if isinstance(column, pa.ExtensionArray) and column.type != _laid_out(column.type):
+        return plain_array(column.storage)
+    return column.cast(_laid_out(column.type))
+
+
+def _as_text(parts: Sequence[pa.Array]) -> pa.Array:
+    (column,) = parts
+    if column.type != pa.uuid():
+        return column
+    return pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
