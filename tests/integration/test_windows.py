@@ -170,6 +170,21 @@ def test_a_window_is_given_again_with_what_comes_late_until_it_is_kept_no_more(b
     assert windowed.windows()[0] == ("a", 0, 3, 8)
 
 
+def test_a_pair_is_in_the_window_of_its_earlier_record_however_late_the_other_comes() -> None:
+    pipeline = Pipeline("pairs", source="s3://landing/topics")
+    ads, clicks = (pipeline.stream(name, key="k", partitions=1, time="seen::TIMESTAMP") for name in ("ads", "clicks"))
+    times = ("ads.seen::TIMESTAMP", "clicks.seen::TIMESTAMP")
+    pairs = ads.join_within(clicks, "ads.seen", times=times, within=30 * MINUTE, name="pairs")
+    pairs.windows("count(*) AS n", time="seen::TIMESTAMP", every=10 * MINUTE, name="tens").write("tens")
+    # The window from 12:00 on is over by the watermark of its streams when the second click comes, which is not late.
+    arriving = [("12:05", "12:00"), ("12:20", "12:20"), ("12:21", "12:21"), ("12:22", "12:30"), ("15:00", "15:00")]
+    batches = [
+        {"ads": [{"k": "a", "seen": f"2026-01-05 {ad}"}], "clicks": [{"k": "a", "seen": f"2026-01-05 {click}"}]}
+        for ad, click in arriving
+    ]
+    assert [row["n"] for row in run(pipeline, *batches)["tens"]] == [4, 12]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("cuts", [(0, 2), (0, 1, 2), (0, 1, 1, 2)])
 def test_what_a_join_gives_alone_is_in_its_window_wherever_batches_are_cut(cuts: tuple[int, ...]) -> None:
