@@ -45,7 +45,7 @@ class Declared(TypedDict, total=False):
         10", "… 0.1 %" or "… 10 or 0.1 %", beyond which the batch stops.
     time: when a record happened, an SQL expression over its columns: from it the stream's watermark comes.
     late: how much later than later ones of its partition a record may come, not at all unless given.
-    idle: how long a partition without new records holds the watermark back, by the times of planning, a day unless given.
+    idle: how long a partition without new records holds the watermark back, by when plans are made: a day unless given.
     behind: by how much at most, in event time, a partition that two batches find without new records holds it back.
     ahead: by how much times may exceed the day on which a batch is planned, a day unless given.
     """
@@ -126,8 +126,8 @@ def stream_of(
 
 
 def _event_time(sql: str, late: timedelta, idle: timedelta, ahead: timedelta, behind: timedelta | None) -> EventTime:
-    spans = (span // _MICROSECOND for span in (late, idle, ahead))
-    return EventTime(sql, *spans, behind=None if behind is None else behind // _MICROSECOND)
+    late_, idle_, ahead_ = (span // _MICROSECOND for span in (late, idle, ahead))
+    return EventTime(sql, late_, idle_, ahead_, None if behind is None else behind // _MICROSECOND)
 
 
 def _of_several(name: str, key: tuple[str, ...], key_format: str, hash: str) -> tuple[str, str, str]:

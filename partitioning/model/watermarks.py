@@ -52,7 +52,7 @@ class LatestTimes(Value, frozen=True):
         return self.latest[partition] if partition < len(self.latest) else None
 
 
-class Watermark(Value, frozen=True, omit_defaults=True):
+class Watermark(Value, frozen=True):
     """The watermark of a stream in a batch: no record before `time` is expected any more. None if that is not known.
 
     `latest` has the latest event time of each partition in the batches before. `quiet` says since which minute of

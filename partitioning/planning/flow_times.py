@@ -8,7 +8,8 @@ follows it goes by the earliest time that such a row may have.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 
@@ -19,6 +20,8 @@ from partitioning.values import Value, replace
 
 # Windows begin at multiples of their length from here, Monday, 3 January 2000, in microseconds.
 _MONDAY = 946_857_600 * 10**6
+# Later than all times of records.
+_FAR = 2**61
 WINDOW_END = "window_end"
 # A time that is a column, alone or in the start of its window.
 _COLUMN = re.compile(
@@ -49,10 +52,10 @@ class Less(Value, frozen=True):
 
 
 class FlowTime(Value, frozen=True):
-    """Up to which time all rows of a flow have come, None if that is not known: the watermark of the `stream` that holds
-    it back, `less` what the steps on the way take off.
+    """Up to which time all rows of a flow have come, None if that is not known.
 
-    A flow of which no stream has new records `yields`: it is so far behind those that have, at most.
+    It is the watermark of the `stream` that holds it back, `less` what the steps on the way take off. A flow that
+    `yields` has no new records: it is so far behind those that have some, at most.
     """
 
     time: int | None
@@ -66,6 +69,21 @@ class FlowTime(Value, frozen=True):
         time = None if self.time is None else self.time - microseconds
         less = (*self.less, Less(step, why, microseconds)) if microseconds else self.less
         return FlowTime(time, self.stream, less)
+
+
+class Given(Value, frozen=True):
+    """What a step gives in a batch: what happened before one time was over `before` it, and before another it is `now`.
+
+    That is so many microseconds after the watermark, and is `kept` for longer. All rows are `there` up to a time then.
+    """
+
+    step: str
+    waits: int
+    kept: int
+    before: int | None
+    now: int | None
+    there: FlowTime
+    of_keys: bool
 
 
 class FlowTimes:
@@ -87,6 +105,20 @@ class FlowTimes:
     def of(self, name: str) -> FlowTime | None:
         """That of a stream or step; None if one of its streams says no times, or it has only tables."""
         return self._known(name, "") if self._says([name]) else None
+
+    def given(self) -> Iterator[Given]:
+        """What the steps give that wait, if the graph says by which watermarks they go."""
+        for step in self._steps.values():
+            # Both sides of a join that wait do so alike.
+            side = next((self._steps[name] for name in waiting(step, self._steps)), None)
+            if side and side.state and (there := self.of(step.name)):
+                waits, passed = side.state.waits or 0, side.state.watermark
+                shortest, longer = side.state.gap or waits, side.state.microseconds - waits
+                before, now = (
+                    None if time is None else time - shortest
+                    for time in ((passed.before, passed.now) if passed else (None, None))
+                )
+                yield Given(self._shown(step), shortest, longer, before, now, there, side.state.of_lives)
 
     def before(self, step: Step) -> FlowTime | None:
         """That by which a step goes that keeps rows for a time. A record waits for versions only, and for both flows of
@@ -126,11 +158,20 @@ class FlowTimes:
         return _slowest(self._given(step, _handed_on(step, column)))
 
     def _joined(self, step: Step, sides: Sequence[Step]) -> FlowTime | None:
-        flow, why = _slowest(self._into(sides)), Why.WITHIN
-        waits = [side.state.waits for side in sides if side.state and side.state.waits is not None]
-        if any(side.state and side.state.newest for side in sides):
-            why = Why.WAIT
-        return flow and flow.later(self._shown(step), why, max(waits, default=near(step) or 0))
+        name, waits = (
+            self._shown(step),
+            [side.state.waits for side in sides if side.state and side.state.waits is not None],
+        )
+        one, other = sides
+        if other.state and other.state.newest:
+            # What has come waits for versions, and gets no older.
+            flows = [
+                *self._into([one]),
+                *([over.later(name, Why.WAIT, waits[0])] if (over := self.before(one)) else []),
+            ]
+            return _slowest(flows)
+        flow = _slowest(self._into(sides))
+        return flow and flow.later(name, Why.WITHIN, max(waits, default=near(step) or 0))
 
     def _in_windows(self, step: Step, side: Step, column: str) -> FlowTime | None:
         assert side.state
@@ -160,14 +201,29 @@ class FlowTimes:
         return bool(streams) and streams <= self._marks.keys()
 
 
+def needed(graph: Graph, step: str, time: int, marks: Sequence[Watermark]) -> Mapping[str, int]:
+    """The watermarks that streams need for all rows of a step before a time to have come, as the times of flows say if
+    all others have come far. Streams for which it does not wait are left out: those that yield, unless all do."""
+    firm = [mark for mark in marks if mark.yields is None] or list(marks)
+
+    def have_come(stream: str, at: int) -> bool:
+        reached = {mark.stream: _FAR if mark.stream != stream else at for mark in firm}
+        given = [Watermark(each, time, (time,), (None,)) for each, time in reached.items()]
+        flow = FlowTimes(graph, [*given, *(mark for mark in marks if mark.stream not in reached)]).of(step)
+        return flow is not None and flow.time is not None and flow.time >= time
+
+    def least(stream: str) -> int:
+        return time + bisect_left(range(_FAR - time), True, key=lambda more: have_come(stream, time + more))
+
+    return {mark.stream: least(mark.stream) for mark in firm if not have_come(mark.stream, time - 1)}
+
+
 def _slowest(flows: Iterable[FlowTime]) -> FlowTime | None:
-    """The earliest. Those that yield count as far as they may be behind the others, and only for themselves if all do."""
+    """The earliest. Those that yield count as far as they may be behind the others; if all do, as they are."""
     known = list(flows)
     firm = [flow for flow in known if flow.yields is None]
     first = min(firm or known, key=_order, default=None)
-    if first is None or not firm:
-        return first
-    if first.time is None:
+    if first is None or first.time is None or not firm:
         return first
     held = [
         max(first.later(flow.stream, Why.BEHIND, flow.yields), flow, key=_order)

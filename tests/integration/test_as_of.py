@@ -8,11 +8,14 @@ from datetime import datetime, timedelta
 import pytest
 
 from coset.batches import planning
+from coset.cli.status import standing
 from coset.testing import run
 from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
+from partitioning.explain.watermarks import Period
+from partitioning.sections import Section
 from tests.as_of import AsOf, versions_of
 from tests.examples import few
 from tests.histories import Click
@@ -58,7 +61,9 @@ def test_a_record_waits_for_a_version_that_comes_late_and_what_comes_later_still
     assert sum(one.versions.late for one in closed if one.versions) == 1
 
 
-def test_daily_landings_give_the_sessions_of_a_day_in_the_next_batch_with_their_versions() -> None:
+def test_daily_landings_give_the_sessions_of_a_day_in_the_next_batch_with_their_versions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     hour, first = timedelta(hours=1), datetime.fromisoformat("2026-01-05")
     pipeline = Pipeline("daily", source="s3://landing/topics")
     clicks, prices = (
@@ -72,18 +77,28 @@ def test_daily_landings_give_the_sessions_of_a_day_in_the_next_batch_with_their_
         seen = [{"k": "a", "id": day, "seen": first + (24 * day + at) * hour} for at in (0, 1, 10, 19, 23, 23.9)]
         return {"clicks": seen, "prices": seen}
 
-    found = []
+    found, when = [], []
+    monkeypatch.setattr("coset.cli.pipelines.load", lambda _: pipeline)
     with Trial.made(pipeline) as trial:
         for day in range(3):
             trial.land(of(day))
             trial.run()
             found.append([(str(row["window_start"])[8:13], row["id"]) for row in trial.tables()["priced"]])
+            (*_, said) = standing("daily", trial.root, Period.parse("2026-01-05T10")).text
+            assert isinstance(said, Section)
+            when.append([row[1:] for row in said.rows if row[0] == "priced"])
         trial.close()
         last = trial.tables()["priced"]
     # The last session of a day may get records until 3:00 of the next.
     yesterday = [("05 00", 0), ("05 10", 0), ("05 19", 0)]
     assert found == [[], yesterday, [*yesterday, ("05 23", 0), ("06 00", 1), ("06 10", 1), ("06 19", 1)]]
     assert len(last) == 11
+    # A session that began at 10:00 may last until midnight.
+    assert when == [
+        [("the first batch", "clicks", "2026-01-06 03:00:00 or later", "0")],
+        [("batch 2",)],
+        [("batch 2, or came before",)],
+    ]
 
 
 def test_versions_that_are_silent_hold_a_record_back_until_they_are_idle(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.model.watermarks import Watermark
-from partitioning.planning.flow_times import FlowTime, FlowTimes, Why
+from partitioning.planning.flow_times import FlowTime, FlowTimes, Why, needed
 
 HOUR = timedelta(hours=1)
 DAY = 24 * HOUR
@@ -102,6 +102,37 @@ def test_what_follows_a_flow_goes_by_when_all_its_rows_have_come(
     assert found is not None
     assert _hour(found) == hour
     assert less is None or [(each.why, each.microseconds // _MICROSECONDS) for each in found.less] == less
+
+
+_CHAINS: Sequence[tuple[Made, Sequence[str]]] = [
+    (lambda clicks, _: _windows(_sessions(clicks), "window_start", 5 * HOUR), ["clicks"]),
+    (lambda clicks, prices: _windows(_within(clicks, prices), "t", late="correct", keep=HOUR), ["clicks", "prices"]),
+    (lambda clicks, prices: _as_of(_sessions(clicks), prices, "window_start", wait=HOUR), ["clicks", "prices"]),
+    (lambda clicks, _: _expired(_windows(clicks), "window_end"), ["clicks"]),
+]
+
+
+@pytest.mark.parametrize(("made", "streams"), _CHAINS)
+@pytest.mark.parametrize("asked", [7, 24, 31])
+def test_what_is_said_to_be_needed_is_enough_and_no_less_is(made: Made, streams: Sequence[str], asked: int) -> None:
+    time, far = (_MIDNIGHT + asked) * _MICROSECONDS, (_MIDNIGHT + 1000) * _MICROSECONDS
+    graph, flow = _of(made)[1].pipeline.graph, _of(made)[1]
+    need = needed(graph, flow.step, time, [_mark("clicks", 0), _mark("prices", 0)])
+    assert sorted(need) == streams
+
+    def come(reached: Mapping[str, int]) -> bool:
+        marks = [Watermark(name, reached.get(name, far), (0,), (None,)) for name in ("clicks", "prices")]
+        found = FlowTimes(graph, marks).of(flow.step)
+        return found is not None and found.time is not None and found.time >= time
+
+    assert come(need)
+    assert not any(come(need | {name: need[name] - 1}) for name in streams)
+
+
+def test_a_stream_that_is_idle_is_not_needed() -> None:
+    _, flow = _of(_as_of)
+    marks = [_mark("clicks", 0), _mark("prices", 0, idle=(0,))]
+    assert list(needed(flow.pipeline.graph, flow.step, _MIDNIGHT * _MICROSECONDS, marks)) == ["clicks"]
 
 
 @pytest.mark.parametrize(
