@@ -124,10 +124,12 @@ class Met:
             over = None if reached_before is None else reached_before - meeting.within
             sides = []
             for number, step in enumerate(meeting.keeps):
+                # A record waits for versions only.
+                goes_by = times[1] if meeting.how == AS_OF and not number else reached
                 numbers = read[meeting.streams[number]]
                 new = [_Record(one, self.batches, over) for one in numbers if number or one % meeting.every == 0]
                 was = before.passed.get(step)
-                now = _latest(was, reached)
+                now = _latest(was, goes_by)
                 sides.append(_Side(before.known.get(step, []), new, was, now, meeting.lasts[number]))
                 self.meant[step], self.waited[step] = meeting.meaning()[number], meeting.within
                 self.passed[step] = now

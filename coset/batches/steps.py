@@ -39,6 +39,7 @@ from partitioning.model.outcome import Outcome, outcome_of_batch, outcome_of_che
 from partitioning.model.plan import Plan, TaskGroup
 from partitioning.model.receipt import TaskReceipt
 from partitioning.model.verdict import Commit, Decision, Verdict
+from partitioning.planning.beginnings import graph_of
 from partitioning.sections import Section, many, markdown, size
 from partitioning.texts import in_markdown
 from spark_jobs.engine.occasions import now
@@ -263,7 +264,7 @@ def report(batch: BatchRef, docs_folder: Path | None, shown: Shown = Shown()) ->
         try:
             tables = load_some(ledger, planned, verdict.attempt, "coverage", "moved")
             seen = broker_gaps(planned, tables["coverage"])
-            marks = watermarks_section(planned.marks)
+            marks = watermarks_section(planned.marks, graph_of(planned))
             sections = [
                 _coverage(tables["coverage"]),
                 *marks,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
@@ -12,17 +12,22 @@ from partitioning.documents.ledger import Ledger
 from partitioning.model.graph import Graph
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
+from partitioning.model.streams import Stream
 from partitioning.model.watermarks import LatestTimes, Watermark
 from partitioning.planning.origins import graph_of
 from partitioning.planning.watermarks import watermarks, with_watermarks
+from partitioning.values import replace
 
 
-def reached(ledger: Ledger, published: Plan | None) -> tuple[Watermark, ...]:
-    """The watermarks after the last published batch, by which the next one goes unless its partitions fall idle."""
+def reached(ledger: Ledger, published: Plan | None, declared: Sequence[Stream] = ()) -> tuple[Watermark, ...]:
+    """The watermarks after the last published batch, by which the next one goes unless its partitions fall idle, if
+    streams are declared as they were or, those that are named, as now."""
     if published is None or not published.marks:
         return ()
     source, plan = _source(ledger, published)
-    return watermarks(plan.streams, plan, _counted(source, plan), _minute(plan))
+    now = {stream.name: stream for stream in declared}
+    streams = [replace(stream, declared=now.get(stream.name, stream.declared)) for stream in plan.streams]
+    return watermarks(streams, plan, _counted(source, plan), _minute(plan))
 
 
 def followed(ledger: Ledger, plan: Plan) -> pd.DataFrame:

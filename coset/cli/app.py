@@ -24,6 +24,7 @@ from partitioning.version import VERSION
 
 if TYPE_CHECKING:
     from coset.batches.runners.runner import Runner
+    from partitioning.explain.watermarks import Period
 
 # Planning more tasks than this is announced, because it takes a while.
 _MANY = 20_000
@@ -120,6 +121,10 @@ TakeAway = Annotated[
         help="Let the batch remove any number of rows of this table or step. Repeatable (new plans only).",
     ),
 ]
+When = Annotated[
+    str | None,
+    typer.Option("--when", help="Say with which batch the rows of a day, hour or minute come: 2026-11-27T10, in UTC."),
+]
 BatchNumber = Annotated[int | None, typer.Option("--batch", help="The number of a batch.")]
 Docs = Annotated[Path, typer.Option("--docs", envvar="COSET_DOCS", help="The local folder of the Data Docs.")]
 RunnerOption = Annotated[
@@ -177,6 +182,17 @@ def root_of(store: str | None) -> str:
         say(console(stderr=True), f"No --store is given and COSET_STORE is not set: the store is the folder {store}")
     # A colon in the first part means an address, even an invalid one.
     return store if ":" in store.partition("/")[0] else address_of(os.path.abspath(store))
+
+
+def when_of(text: str | None) -> Period | None:
+    """The time of --when. Raises Refused for what is none."""
+    from partitioning.explain.watermarks import Period  # noqa: PLC0415
+
+    try:
+        return None if text is None else Period.parse(text)
+    except ValueError:
+        then = "give a day, an hour or a minute: 2026-11-27, 2026-11-27T10, 2026-11-27T10:30"
+        raise Refused.of(Kind.ARGUMENT, f"{text!r} is no time", "--when", then, when=text) from None
 
 
 def settings_of(

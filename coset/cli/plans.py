@@ -21,19 +21,24 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.explain.explain import explain
 from partitioning.explain.surprises import surprises
+from partitioning.explain.watermarks import Batch, Period, coming, when_section
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from partitioning.pictures.drawing import drawing
 from partitioning.pictures.mermaid import mermaid
 from partitioning.pictures.svg import svg
+from partitioning.planning.beginnings import graph_of
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a plan is shown: as tables or as a Mermaid flowchart, and drawn to the file `svg` as well."""
+    """How a plan is shown: as tables or as a Mermaid flowchart, and drawn to the file `svg` as well.
+
+    It says with which batch the rows come that are of the time `when`, if one is named."""
 
     mermaid: bool = False
     svg: Path | None = None
+    when: Period | None = None
 
 
 def make(named: str, root: str, settings: Settings) -> Answer:
@@ -101,6 +106,10 @@ def _shown(ledger: Ledger, plan: Plan, sentence: str, form: Form, *, stored: boo
     before = ledger.plan(plan.batch - 1) if plan.batch else None
     last = statistics(Attempt.published(ledger, before)) if before else None
     sections = explain(plan, before, last)
+    if form.when:
+        came = Batch(f"batch {before.batch}", before.marks) if before else None
+        this = Batch(f"batch {plan.batch}", plan.marks)
+        sections += (when_section(form.when, list(coming(graph_of(plan), form.when, came, this)), came, this),)
     uri = ledger.uri(ledger.key("plans", plan.batch)) if stored else None
     text: tuple[Block, ...] = (
         *([f"{sentence}.", ""] if sentence else []),

@@ -19,34 +19,38 @@ from coset.batches.waiting import waits_for
 from coset.batches.watermarks import reached
 from coset.cli import pipelines
 from coset.cli.ends import not_read, told
-from coset.cli.output import Answer, Table
+from coset.cli.output import Answer, Block, Table
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Records, Replan, Run
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Refused
-from partitioning.explain.watermarks import COLUMNS, watermark_row
+from partitioning.explain.watermarks import Batch, Period, coming, waiting_section, watermarks_section, when_section
+from partitioning.model.graph import Graph
 from partitioning.model.plan import Plan
+from partitioning.planning.beginnings import graph_of
+from partitioning.planning.flow_times import FlowTimes
+from partitioning.planning.watermarks import with_watermarks
 from partitioning.sections import duration, many
 
 
-def standing(named: str, root: str) -> Answer:
-    """Where the pipeline stands, and what is wrong with the landed files."""
-    return _standing(pipelines.load(named), root)
+def standing(named: str, root: str, when: Period | None = None) -> Answer:
+    """Where the pipeline stands, and what is wrong with the landed files; and when the rows of a time come."""
+    return _standing(pipelines.load(named), root, when)
 
 
-def all_standing(root: str) -> Answer:
-    """Where each pipeline of the project stands, and what is wrong with any of them."""
+def all_standing(root: str, when: Period | None = None) -> Answer:
+    """Where each pipeline of the project stands, what is wrong with any of them, and when the rows of a time come."""
     found = pipelines.of_project()
-    stand = [_standing(each, root) for each in found.values() if isinstance(each, Pipeline)]
+    stand = [_standing(each, root, when) for each in found.values() if isinstance(each, Pipeline)]
     errors = [*(each for each in found.values() if isinstance(each, Refused)), *(each.wrong for each in stand)]
     findings = [finding for error in errors if error for finding in error.findings]
     text = chain.from_iterable(each.text for each in stand) if found else [pipelines.none_of_project()]
     return Answer([each.value for each in stand], text, Refused(*findings) if findings else None)
 
 
-def _standing(pipeline: Pipeline, root: str) -> Answer:
+def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answer:
     ledger = Ledger(store_at(root), pipeline.name)
     stands = ledger.standing()
     known = known_after(ledger, stands.published)
@@ -54,7 +58,7 @@ def _standing(pipeline: Pipeline, root: str) -> Answer:
     unread = list(not_read(pipeline, known.ends))
     batch, needs, then = _newest(ledger, stands)
     stopped = _finished(ledger.store, pipeline.name)
-    marks = reached(ledger, stands.published)
+    graph, upcoming = _next(pipeline, ledger, stands)
     exchanged = in_force(ledger.store, pipeline.name).exchanged()
     aside = count_aside(ledger, stands.published) if stands.published else None
     over = expired(ledger, stands.published) if stands.published else None
@@ -67,7 +71,8 @@ def _standing(pipeline: Pipeline, root: str) -> Answer:
         "backfilled": exchanged,
         "half": stopped.plain if stopped else None,
         "partitions": [asdict(one) | {"partition": str(one.partition)} for one in now.partitions],
-        "watermarks": to_builtins(marks),
+        "watermarks": to_builtins(upcoming.marks),
+        "waiting": to_builtins(list(FlowTimes(graph, upcoming.marks).given())),
         "not_read": [
             {"partition": str(partition), "committed": end.end, "batch": end.batch} for partition, end in unread
         ],
@@ -99,10 +104,23 @@ def _standing(pipeline: Pipeline, root: str) -> Answer:
         again.append(f"Batch {stands.published.batch} let {many(over, 'key')} expire.")
     notes = [batch, *needs, *([then] if then else []), *again, *gone, *told(unread, known), f"{total}{waited}."]
     columns = ("stream partition", "committed", "latest", "lag", "for")
-    shown = [Table(f"Pipeline {pipeline.name}", columns, rows, notes)]
-    if marks:
-        shown.append(Table("Watermarks", COLUMNS, list(map(watermark_row, marks)), []))
-    return Answer(value, shown, now.wrong)
+    shown: list[Block] = [Table(f"Pipeline {pipeline.name}", columns, rows, notes)]
+    sections = [*watermarks_section(upcoming.marks, graph), *waiting_section(graph, upcoming)]
+    if when:
+        published = stands.published
+        came = Batch(f"batch {published.batch}", published.marks) if published else None
+        value["when"] = to_builtins(found := list(coming(graph, when, came, upcoming)))
+        sections.append(when_section(when, found, came, upcoming))
+    return Answer(value, [*shown, *sections], now.wrong)
+
+
+def _next(pipeline: Pipeline, ledger: Ledger, stands: Standing) -> tuple[Graph, Batch]:
+    """The next batch, or the one that is open, and the watermarks by which its steps go if no partition falls idle."""
+    if stands.plan and stands.open:
+        return graph_of(stands.plan), Batch(f"batch {stands.plan.batch}", stands.plan.marks)
+    marks = reached(ledger, stands.published, pipeline.streams)
+    number = stands.plan.batch + 1 if stands.plan else 0
+    return with_watermarks(pipeline.graph, marks, stands.published), Batch(f"batch {number}", marks)
 
 
 def _finished(store: Store, pipeline: str) -> Half | None:

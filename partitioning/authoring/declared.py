@@ -45,7 +45,8 @@ class Declared(TypedDict, total=False):
         10", "… 0.1 %" or "… 10 or 0.1 %", beyond which the batch stops.
     time: when a record happened, an SQL expression over its columns: from it the stream's watermark comes.
     late: how much later than later ones of its partition a record may come, not at all unless given.
-    idle: how long a partition without new records holds the watermark back, a day unless given.
+    idle: how long a partition without new records holds the watermark back, by when plans are made: a day unless given.
+    behind: by how much at most, in event time, a partition that two batches find without new records holds it back.
     ahead: by how much times may exceed the day on which a batch is planned, a day unless given.
     """
 
@@ -65,6 +66,7 @@ class Declared(TypedDict, total=False):
     time: str | None
     late: timedelta
     idle: timedelta
+    behind: timedelta | None
     ahead: timedelta
 
 
@@ -92,6 +94,7 @@ def stream_of(
     time: str | None = None,
     late: timedelta = timedelta(),
     idle: timedelta = IDLE,
+    behind: timedelta | None = None,
     ahead: timedelta = AHEAD,
 ) -> Stream:
     """The declared stream. Raises Refused, with all findings."""
@@ -116,10 +119,15 @@ def stream_of(
         # Somebody who names one column may forget the brackets.
         private=((private,) if isinstance(private, str) else tuple(private)) or UNSET,
         bad_records=parsed(bad_records, f"stream {name!r}"),
-        time=UNSET if time is None else EventTime(time, *(span // _MICROSECOND for span in (late, idle, ahead))),
+        time=UNSET if time is None else _event_time(time, late, idle, ahead, behind),
         **words,
     )
     return checked(stream)
+
+
+def _event_time(sql: str, late: timedelta, idle: timedelta, ahead: timedelta, behind: timedelta | None) -> EventTime:
+    late_, idle_, ahead_ = (span // _MICROSECOND for span in (late, idle, ahead))
+    return EventTime(sql, late_, idle_, ahead_, None if behind is None else behind // _MICROSECOND)
 
 
 def _of_several(name: str, key: tuple[str, ...], key_format: str, hash: str) -> tuple[str, str, str]:

@@ -12,7 +12,7 @@ from partitioning.documents.document import digest
 from partitioning.explain.missing import missing
 from partitioning.explain.reason_texts import exchange_reason, stage_reason
 from partitioning.explain.surprises import surprises_section
-from partitioning.explain.watermarks import waiting_section, watermarks_section
+from partitioning.explain.watermarks import Batch, waiting_section, watermarks_section
 from partitioning.model.graph import Mode
 from partitioning.model.plan import Exchange, Plan, PlannedWrite, Stage, TaskGroup, TaskRef
 from partitioning.model.planned_streams import PlannedStream
@@ -20,6 +20,7 @@ from partitioning.model.reasons import OwnTasks
 from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
 from partitioning.model.statistics import Statistics
 from partitioning.model.takes import Task
+from partitioning.planning.beginnings import graph_of
 from partitioning.sections import MOST_ROWS, Section, cut, many, runs, section, size
 from partitioning.values import replace
 
@@ -32,13 +33,13 @@ def explain(plan: Plan, previous: Plan | None = None, last: Statistics | None = 
     say how much they leave out.
     """
     groups, records = {task: group.group for group in plan.groups for task in group.tasks}, plan.records
-    difference = diff(previous, plan) if previous else None
+    difference, graph = diff(previous, plan) if previous else None, graph_of(plan)
     return (
         *(states_section(difference.states) if difference else ()),
         _streams(plan, records),
         *missing(plan),
-        *watermarks_section(plan.marks),
-        *waiting_section(plan),
+        *watermarks_section(plan.marks, graph),
+        *waiting_section(graph, Batch("this batch", plan.marks)),
         *surprises_section(plan, last),
         *_exchanges(plan),
         *(_stage(plan, stage, groups) for stage in plan.stages[:MOST_ROWS]),

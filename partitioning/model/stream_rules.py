@@ -104,8 +104,8 @@ def _of_time(stream: Stream) -> Iterator[_Wrong]:
         yield "a table has no watermark: of each key the latest record counts, however old", "leave time= out"
     if not stream.time.sql.strip():
         yield "time= is empty", "name the column, or give an SQL expression over the columns"
-    for name, least in (("late", 0), ("idle", 1), ("ahead", 0)):
-        span = getattr(stream.time, name)
+    for name, least in (("late", 0), ("idle", 1), ("ahead", 0), ("behind", 0)):
+        span = getattr(stream.time, name) or 0
         if span < least:
             yield f"{name} is {timedelta(microseconds=span)}", f"give a time {'above 0' if least else 'of 0 or more'}"
         elif span and (finding := DAYS.finding(-(-span // _DAY), "")):

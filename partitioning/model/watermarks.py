@@ -5,6 +5,7 @@ A plan fixes them from what the batches before it have counted, so that a retry 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from enum import StrEnum
 
@@ -25,17 +26,19 @@ class Late(StrEnum):
     CORRECT = "correct"
 
 
-class EventTime(Value, frozen=True):
+class EventTime(Value, frozen=True, omit_defaults=True):
     """When a stream's records happened: an SQL expression over its columns.
 
-    A record may come `late` after later ones of its partition. A partition without new records for `idle` does not hold
-    the watermark back. Times more than `ahead` after the day of planning do not count. All in microseconds.
+    A record may come `late` after later ones of its partition. A partition without new records for `idle`, in minutes
+    of planning, does not hold the watermark back. One that is silent holds it back by `behind` at most, in event time.
+    Times more than `ahead` after the day of planning do not count. All in microseconds.
     """
 
     sql: str
     late: int
     idle: int
     ahead: int
+    behind: int | None = None
 
 
 class LatestTimes(Value, frozen=True):
@@ -54,7 +57,8 @@ class Watermark(Value, frozen=True):
 
     `latest` has the latest event time of each partition in the batches before. `quiet` says since which minute of
     planning each has had no new record, None if this batch reads some. Those that wait no longer for their partition
-    are `idle`. Times are microseconds.
+    are `idle`. Those that had none in the batch before either are `silent`, if the stream says how far `behind` the
+    others they may hold it back. Times are microseconds.
     """
 
     stream: str
@@ -62,15 +66,45 @@ class Watermark(Value, frozen=True):
     latest: tuple[int | None, ...]
     quiet: tuple[int | None, ...]
     idle: tuple[int, ...] = ()
+    silent: tuple[int, ...] = ()
+    behind: int | None = None
 
     @property
     def slowest(self) -> int | None:
         """The partition that holds it back, None if all are idle."""
-        waiting = [number for number in range(len(self.latest)) if number not in self.idle]
         # A partition that has had no record yet comes first.
-        return min(
-            waiting, key=lambda number: (self.latest[number] is not None, self.latest[number] or 0), default=None
-        )
+        return min(self._awake, key=lambda number: _first(self.counted(number)), default=None)
+
+    @property
+    def reached(self) -> int | None:
+        """The time that all partitions that count have reached. If all are idle, the latest of all."""
+        if (slowest := self.slowest) is not None:
+            return self.counted(slowest)
+        return max((time for time in self.latest if time is not None), default=None)
+
+    @property
+    def yields(self) -> int | None:
+        """By how much at most it is behind the other streams of a step, as no partition has new records; None if it
+        waits for some."""
+        if not self._awake:
+            return 0
+        return self.behind if set(self._awake) <= set(self.silent) else None
+
+    def counted(self, partition: int) -> int | None:
+        """The time that a partition counts as having reached."""
+        latest, firm = self.latest[partition], [each for each in self._awake if each not in self.silent]
+        others = min((self.latest[each] for each in firm), key=_first, default=None)
+        if partition in firm or others is None or self.behind is None:
+            return latest
+        return max(others - self.behind, others - self.behind if latest is None else latest)
+
+    @property
+    def _awake(self) -> Sequence[int]:
+        return [number for number in range(len(self.latest)) if number not in self.idle]
+
+
+def _first(time: int | None) -> tuple[bool, int]:
+    return time is not None, time or 0
 
 
 class TimePassed(Value, frozen=True):

@@ -156,7 +156,7 @@ def _of_sides(relations: Relations, joined: Step, sides: Sequence[Step]) -> Iter
     """What closed of each side whose records are given alone: counted by time, by partners, and by what was given."""
     for side in (side for side in sides if side.state and side.state.waits is not None):
         (other,) = (each for each in sides if each is not side)
-        where, mine, late = f"step {side.name!r}", _over(side), _late(side)
+        where, mine, late = f"step {side.name!r}", _over(side), _late(side, other)
         versioned = other.state is not False and other.state.newest
         met = _met_version(side, other) if versioned else _met(side, other)
         alone = f"SELECT * FROM {quote(joined.name)} WHERE {quote(ALONE)} = '{side.name}'"
@@ -213,10 +213,10 @@ def _over(side: Step) -> str:
     return f"({timeless} OR ({time} < {passed.now - waits} AND ({new} OR {since})))"
 
 
-def _late(side: Step) -> str:
-    """Whether a record came when its time was over."""
+def _late(side: Step, other: Step) -> str:
+    """Whether a record came when its time was over, by the watermark of both flows: the other side's."""
     assert side.state
-    passed = side.state.watermark
+    passed = other.state.watermark if other.state else None
     if passed is None or passed.now is None:
         return "false"
     return f"own.{quote(NEW)} AND own.{quote(TIME.name)} < {passed.now - (side.state.waits or 0)}"

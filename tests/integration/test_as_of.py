@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import random
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
+from coset.batches import planning
+from coset.cli.status import standing
 from coset.testing import run
+from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
+from partitioning.explain.watermarks import Period
+from partitioning.sections import Section
 from tests.as_of import AsOf, versions_of
 from tests.examples import few
 from tests.histories import Click
@@ -54,6 +59,68 @@ def test_a_record_waits_for_a_version_that_comes_late_and_what_comes_later_still
     closed = [one for task in task_receipts(late) for one in task.closed]
     assert sum(one.late for one in closed) == 1
     assert sum(one.versions.late for one in closed if one.versions) == 1
+
+
+def test_daily_landings_give_the_sessions_of_a_day_in_the_next_batch_with_their_versions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hour, first = timedelta(hours=1), datetime.fromisoformat("2026-01-05")
+    pipeline = Pipeline("daily", source="s3://landing/topics")
+    clicks, prices = (
+        pipeline.stream(name, key="k", partitions=1, time="seen", late=3 * hour) for name in ("clicks", "prices")
+    )
+    sessions = clicks.windows("count(*) AS n", time="seen", every=24 * hour, gap=hour, name="sessions")
+    times, columns = ("sessions.window_start", "prices.seen"), "sessions.window_start, prices.id"
+    sessions.join_as_of(prices, columns, times=times, keep=hour, name="priced").write("priced")
+
+    def of(day: int) -> dict[str, list[dict[str, object]]]:
+        seen = [{"k": "a", "id": day, "seen": first + (24 * day + at) * hour} for at in (0, 1, 10, 19, 23, 23.9)]
+        return {"clicks": seen, "prices": seen}
+
+    found, when = [], []
+    monkeypatch.setattr("coset.cli.pipelines.load", lambda _: pipeline)
+    with Trial.made(pipeline) as trial:
+        for day in range(3):
+            trial.land(of(day))
+            trial.run()
+            found.append([(str(row["window_start"])[8:13], row["id"]) for row in trial.tables()["priced"]])
+            (*_, said) = standing("daily", trial.root, Period.parse("2026-01-05T10")).text
+            assert isinstance(said, Section)
+            when.append([row[1:] for row in said.rows if row[0] == "priced"])
+        trial.close()
+        last = trial.tables()["priced"]
+    # The last session of a day may get records until 3:00 of the next.
+    yesterday = [("05 00", 0), ("05 10", 0), ("05 19", 0)]
+    assert found == [[], yesterday, [*yesterday, ("05 23", 0), ("06 00", 1), ("06 10", 1), ("06 19", 1)]]
+    assert len(last) == 11
+    # A session that began at 10:00 may last until midnight.
+    assert when == [
+        [("the first batch", "clicks", "2026-01-06 03:00:00 or later", "0")],
+        [("batch 2",)],
+        [("batch 2, or came before",)],
+    ]
+
+
+def test_versions_that_are_silent_hold_a_record_back_until_they_are_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    hour, noon = timedelta(hours=1), datetime.fromisoformat("2026-01-05 12:00")
+    now = [0]
+    monkeypatch.setattr(planning, "_minute", lambda: now[0])
+    pipeline = Pipeline("silent", source="s3://landing/topics")
+    clicks, prices = (
+        pipeline.stream(name, key="k", partitions=1, time="seen", idle=2 * hour) for name in ("clicks", "prices")
+    )
+    times, columns = ("clicks.seen", "prices.seen"), "clicks.seen, prices.id"
+    clicks.join_as_of(prices, columns, times=times, keep=hour, name="priced").write("priced")
+    found = []
+    with Trial.made(pipeline) as trial:
+        trial.land({"prices": [{"k": "a", "id": 7, "seen": noon}]})
+        for batch in range(6):
+            trial.land({"clicks": [{"k": "a", "id": 0, "seen": noon + (batch + 1) * hour}]})
+            trial.run()
+            now[0] += hour // timedelta(microseconds=1)
+            found.append(len(trial.tables()["priced"]))
+    # The plan of 1:00 is the first that finds none, and that of 3:00 waits no longer.
+    assert found == [0, 0, 0, 2, 3, 4]
 
 
 @pytest.mark.long

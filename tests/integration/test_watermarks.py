@@ -133,6 +133,19 @@ def test_a_partition_that_never_had_a_record_holds_the_watermark_back_until_it_i
     assert (minute(third.time), third.idle) == (4, (1,))
 
 
+def test_a_partition_without_a_record_holds_the_watermark_back_by_no_more_than_it_may_be_behind(
+    store: Store, clock: list[int]
+) -> None:
+    clicks = Clicks(store, behind=10 * MINUTE)
+    marks = [clicks.batch((A, 5)), clicks.batch((A, 30)), clicks.batch((A, 60), (B, 31))]
+    # One batch that finds none makes nobody silent: what it should have had may be a little late.
+    assert [(minute(mark.time), mark.silent) for mark in marks] == [(None, ()), (-7, (1,)), (-7, ())]
+    # It had records in the batch before, and then no more.
+    assert minute(clicks.batch((A, 61)).time) == 29
+    fifth = clicks.batch((A, 62))
+    assert (minute(fifth.time), fifth.slowest, fifth.counted(1)) == (49, 1, fifth.latest[0] - 10 * 60 * 10**6)
+
+
 def test_a_partition_that_is_idle_no_more_holds_the_watermark_where_it_is(store: Store, clock: list[int]) -> None:
     clicks = Clicks(store, idle=30 * MINUTE)
     clicks.batch((A, 5), (B, 5))
@@ -239,6 +252,7 @@ def test_another_expression_begins_with_no_watermark_and_never_goes_back(store: 
         ("there is no column 'sen'", {"time": "sen"}),
         ("idle is 0:00:00", {"idle": timedelta()}),
         ("late is -1 day", {"late": timedelta(days=-1)}),
+        ("behind is -1 day", {"behind": timedelta(days=-1)}),
         ("time= is empty", {"time": " "}),
         ("subquery", {"time": "(SELECT max(seen) FROM clicks)"}),
     ],

@@ -18,9 +18,12 @@ from coset.batches.kept_aside import set_aside_in
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.testing import run
+from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from tests.begun import Begun
 from tests.examples import few
@@ -32,6 +35,7 @@ from tests.running import run_and_publish, run_and_publish_unjudged, silently, t
 from tests.windowed import GAP, KEEP, Window, Windowed, both, sessions_of, windows_of
 
 MINUTE = timedelta(minutes=1)
+_NOON = datetime.fromisoformat("2026-01-05 12:00")
 # A minute of the year 11,476, which no step believes.
 _NEVER = 5_000_000_000
 LATES = ("drop", "correct", "sessions")
@@ -168,6 +172,47 @@ def test_a_window_is_given_again_with_what_comes_late_until_it_is_kept_no_more(b
     too_late = windowed.batch([Click("a", 5, 3)], [])
     assert _dropped(too_late) == (1, 1)
     assert windowed.windows()[0] == ("a", 0, 3, 8)
+
+
+@pytest.mark.parametrize(
+    ("late", "rows", "aside"),
+    few([("correct", [("a", 1), ("b", 1)], 0), ("drop", [("a", 1)], 0), ("set aside", [("a", 1)], 1)]),
+)
+def test_what_a_partition_brings_that_nobody_waited_for_is_late(
+    late: str, rows: list[tuple[str, int]], aside: int
+) -> None:
+    pipeline = Pipeline("silent", source="s3://landing/topics")
+    clicks = pipeline.stream("clicks", key="k", partitions=2, time="seen", behind=timedelta(), bad_records="set aside")
+    keep = {"keep": 60 * MINUTE} if late == "correct" else {}
+    counted = clicks.windows("count(*) AS n", time="seen", every=10 * MINUTE, late=late, name="counted", **keep)
+    counted.rekey(("k", "window_start")).write("counted", mode="upsert")
+    with Trial.made(pipeline) as trial:
+        # "a" and "b" lie in different partitions. That of "b" never had a record until its window is over for "a".
+        for key, minute in (("a", 5), ("a", 25), ("a", 30), ("b", 3)):
+            trial.land({"clicks": [{"k": key, "seen": _NOON + minute * MINUTE}]})
+            said = trial.run()
+        found = [
+            (row["k"], row["n"]) for row in trial.tables()["counted"] if str(row["window_start"])[11:] == "12:00:00"
+        ]
+        ledger = Ledger(store_at(trial.root), "silent")
+        published = ledger.standing().published
+        assert published is not None
+        assert (found, len(list(set_aside_in(ledger, published)))) == (rows, aside), said
+
+
+def test_a_pair_is_in_the_window_of_its_earlier_record_however_late_the_other_comes() -> None:
+    pipeline = Pipeline("pairs", source="s3://landing/topics")
+    ads, clicks = (pipeline.stream(name, key="k", partitions=1, time="seen::TIMESTAMP") for name in ("ads", "clicks"))
+    times = ("ads.seen::TIMESTAMP", "clicks.seen::TIMESTAMP")
+    pairs = ads.join_within(clicks, "ads.seen", times=times, within=30 * MINUTE, name="pairs")
+    pairs.windows("count(*) AS n", time="seen::TIMESTAMP", every=10 * MINUTE, name="tens").write("tens")
+    # The window from 12:00 on is over by the watermark of its streams when the second click comes, which is not late.
+    arriving = [("12:05", "12:00"), ("12:20", "12:20"), ("12:21", "12:21"), ("12:22", "12:30"), ("15:00", "15:00")]
+    batches = [
+        {"ads": [{"k": "a", "seen": f"2026-01-05 {ad}"}], "clicks": [{"k": "a", "seen": f"2026-01-05 {click}"}]}
+        for ad, click in arriving
+    ]
+    assert [row["n"] for row in run(pipeline, *batches)["tens"]] == [4, 12]
 
 
 @pytest.mark.long

@@ -25,10 +25,12 @@ from coset.cli.app import (
     SparkConf,
     StoreRoot,
     TakeAway,
+    When,
     one_of,
     root_of,
     runner_of,
     settings_of,
+    when_of,
 )
 from coset.cli.command import Panel, always, command, gives_up
 from coset.cli.output import Answer
@@ -73,13 +75,14 @@ def explain(
     settings: SettingsFile = None,
     begin_anew: BeginAnew = None,
     go_on: GoOn = None,
+    when: When = None,
     svg: Annotated[Path | None, typer.Option("--svg", help="Draw the plan to this file too, as SVG.")] = None,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print a Mermaid flowchart for Markdown instead.")] = False,
 ) -> Answer:
     """Show a plan: of --batch, of the open batch, or what the next plan would be. Stores nothing."""
     from coset.cli import plans
 
-    form = plans.Form(mermaid, svg)
+    form = plans.Form(mermaid, svg, when_of(when))
     if batch is None:
         asked = settings_of(scheme, groups, limit, settings, take_away=take_away, begin_anew=begin_anew, go_on=go_on)
         return plans.explain_next(pipeline, root_of(store), asked, form)
@@ -177,12 +180,16 @@ def status(
     pipeline: NamedOrAll = None,
     store: StoreRoot = None,
     every: Annotated[bool, typer.Option("--all", help="Show all pipelines of the project.")] = False,
+    when: When = None,
 ) -> Answer:
-    """Show how far each stream partition is: committed, latest, lag; and what an open batch still needs."""
+    """Show how far each stream partition is: committed, latest, lag; what an open batch still needs; and up to which
+    event time rows were given."""
     from coset.cli import status
 
     one = one_of(pipeline, every=every)
-    return status.all_standing(root_of(store)) if one is None else status.standing(one, root_of(store))
+    if one is None:
+        return status.all_standing(root_of(store), when_of(when))
+    return status.standing(one, root_of(store), when_of(when))
 
 
 @command(Panel.LOOK)
