@@ -23,7 +23,7 @@ def connect_to_ask() -> duckdb.DuckDBPyConnection:
 def answers(database: duckdb.DuckDBPyConnection) -> bool:
     """Whether a database still answers, which it does not after some errors."""
     try:
-        database.cursor().execute("SELECT 1").close()
+        database.cursor().execute("SELECT 1").fetchall()
     except duckdb.Error:
         return False
     return True
