@@ -80,6 +80,13 @@ def test_what_does_not_fit_into_memory_goes_to_a_temporary_folder(
         connection.execute("FROM sorted")
 
 
+def test_a_database_starts_no_thread_beside_that_of_its_query(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/task"))
+    with new_database("60MB", tmp_path) as database:
+        assert database.execute(LARGE).fetchall() == [(2_000_000,)]
+        assert len(os.listdir("/proc/self/task")) == before
+
+
 def test_a_database_that_does_not_answer_or_has_lost_its_folder_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
