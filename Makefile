@@ -84,6 +84,7 @@ docs: $(READY) ## Build the site of the docs in .coset/site, and end if a link l
 requirements: $(READY) ## Pin requirements.in anew, and the constraints of each Python
 	@$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --no-emit-index-url --no-emit-find-links \
 		--custom-compile-command "make requirements" requirements.in -o requirements.txt
+	@sed -nE 's/^([a-z0-9-]+)==(.*)$$/s|"\1==[^"]*"|"\1==\2"|/p' requirements.txt | sed -i -f - pyproject.toml
 	@$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --no-emit-index-url --no-emit-find-links --no-annotate \
 		--custom-compile-command "make requirements" docs/requirements.in -o docs/requirements.txt
 	@for version in 3.11 3.12 3.13; do \

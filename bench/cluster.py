@@ -107,7 +107,7 @@ def main() -> int:
             server.stop()
         read = f"read_parquet({[*map(str, files)]})"
         with duckdb.connect() as database, measured() as alone:
-            result = database.execute(f"SELECT key, {_AGGREGATE} FROM {read} GROUP BY key").to_arrow_table()
+            result = database.sql(f"SELECT key, {_AGGREGATE} FROM {read} GROUP BY key").to_arrow_table()
         same = ours == _digest(result)
     lines = list(_lines(asked.records, landed, seen, alone))
     lines += ["", f"Both results have {ours[0]:,} rows, " + ("and the same digest." if same else "and they DIFFER.")]

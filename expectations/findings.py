@@ -222,5 +222,5 @@ def _canonical(values: Sequence[Any]) -> str:
     names = [f"part{number}" for number in range(len(values))]
     given = ", ".join(f"? AS {name}" for name in names)
     with connect_to_ask() as connection:
-        made: Any = connection.execute(f"SELECT {canonical(names)} FROM (SELECT {given})", values).fetchone()
-    return str(made[0])
+        ((made,),) = connection.execute(f"SELECT {canonical(names)} FROM (SELECT {given})", values).fetchall()
+    return str(made)

@@ -313,7 +313,7 @@ class Oracle:
                     connection.execute(f"CREATE VIEW {quote(step.name)} AS {step.sql}")
             late = [step for step in pipeline.steps if step.name in made.late]
             for name in {name for step in late for name in step.inputs} - made.late:
-                rows = connection.execute(f"FROM {quote(name)}").to_arrow_table()
+                rows = connection.sql(f"FROM {quote(name)}").to_arrow_table()
                 self.seen.setdefault(name, []).append(rows)
             yield from _written(connection, made, late=False)
 
@@ -324,7 +324,7 @@ class Oracle:
                 _create(connection, name, pa.concat_tables(tables))
             for step in (step for step in made.pipeline.steps if step.name in made.late - made.inside):
                 if found := made.in_time.get(step.name):
-                    read = [connection.execute(f"FROM {quote(name)}").to_arrow_table() for name in found.inputs]
+                    read = [connection.sql(f"FROM {quote(name)}").to_arrow_table() for name in found.inputs]
                     _create(
                         connection, step.name, _table(found, read, given(found, [each.to_pylist() for each in read]))
                     )
@@ -355,7 +355,7 @@ def _written(
         if (write.step in made.late) is late:
             hidden = f" EXCLUDE ({quote(write.key)})" if key_parts(write.key) else ""
             shown = f" WHERE t < TIMESTAMP '{LAST}'" if late else ""
-            result = connection.execute(f"SELECT *{hidden} FROM {quote(write.step)}{shown}").to_arrow_table()
+            result = connection.sql(f"SELECT *{hidden} FROM {quote(write.step)}{shown}").to_arrow_table()
             yield write.table, in_order(result)
 
 
@@ -386,12 +386,12 @@ def _goes_on(connection: duckdb.DuckDBPyConnection, step: Step, key: str, kept: 
     )
     if kept is None:
         connection.execute(f"CREATE TABLE {name} AS {step.sql}")
-        return connection.execute(f"FROM {name}").to_arrow_table()
+        return connection.sql(f"FROM {name}").to_arrow_table()
     connection.register("kept", kept)
     both = f"FROM main.{read} UNION ALL BY NAME SELECT * FROM kept WHERE {there}"
     connection.execute(f"CREATE TABLE {name} AS WITH {read} AS ({both}) {step.sql}")
     others = f"SELECT * FROM kept WHERE NOT {there} UNION ALL BY NAME FROM {name}"
-    left = connection.execute(others).to_arrow_table()
+    left = connection.sql(others).to_arrow_table()
     connection.unregister("kept")
     return left
 

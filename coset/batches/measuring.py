@@ -210,8 +210,7 @@ def _one(rows: Rows, select: str) -> Sequence[Any]:
 
     with connect() as connection:
         connection.register("measured", pa.RecordBatchReader.from_batches(rows.schema, batches()))
-        row: Sequence[Any] | None = connection.execute(select).fetchone()
-    assert row is not None
+        (row,) = connection.execute(select).fetchall()
     return row
 
 
@@ -294,7 +293,7 @@ def _unfit(
         if measure.kind is MeasureKind.LATEST and not (kind := _type(connection, of)).startswith(("TIMESTAMP", "DATE")):
             yield finding(f"{measure.of} is {kind}, and no time", "cast it to TIMESTAMP")
             return
-        connection.execute(f"SELECT {_aggregate(connection, measure, schema, 0)} FROM measured")
+        connection.execute(f"SELECT {_aggregate(connection, measure, schema, 0)} FROM measured").fetchall()
     except Refused as refusal:
         yield from refusal.findings
     except duckdb.Error as error:

@@ -23,6 +23,7 @@ import msgspec
 import psutil
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from coset.batches.ends import known_after
 from coset.batches.progress import progress
@@ -43,6 +44,7 @@ from partitioning.sections import duration, many, size
 from partitioning.version import VERSION
 
 _JAVA = 17
+ENGINE = "duckdb"
 _CONNECTION = "AIRFLOW_CONN_SPARK_DEFAULT"
 # Spark's driver and two tasks with a gigabyte each; files that a batch of a hundred partitions has open.
 _MEMORY, _DISK, _FILES = 4 << 30, 2 << 30, 4096
@@ -100,21 +102,46 @@ def _versions() -> Iterator[Check]:
     fits = SpecifierSet(wanted).contains(platform.python_version())
     then = "" if fits else f"use a Python {wanted}"
     yield Check("Python", Level.OK if fits else Level.WRONG, platform.python_version(), then)
-    needed = [need for need in map(Requirement, requires("coset") or ()) if need.name != "coset"]
-    wrong = [check for need in needed if (check := misfit(need)) is not None]
-    yield from wrong or [Check("packages", Level.OK, f"all that are installed, of {len(needed)}, fit")]
+    listed = [need for need in map(Requirement, requires("coset") or ()) if need.name != "coset"]
+    tested = {need.name: next(iter(need.specifier)).version for need in listed if _is_tested(need)}
+    needed = {need.name: need for need in listed if not _is_tested(need)}
+    wrong = [check for need in needed.values() if (check := misfit(need)) is not None]
+    others = [f"{name} {most} (not {there})" for name, most in tested.items() if (there := _installed(name)) != most]
+    beside = f"; tested most with {', '.join(others)}" if others else ", in the versions that are tested most"
+    yield from wrong or [Check("packages", Level.OK, f"all that are installed, of {len(needed)}, fit{beside}")]
+    if (there := _installed(ENGINE)) is not None:
+        yield engine(there, needed[ENGINE], tested[ENGINE])
+
+
+def _is_tested(need: Requirement) -> bool:
+    """Whether it is of the extra `tested`: the versions that are tested most, as this release pins them."""
+    return str(need.marker) == 'extra == "tested"'
+
+
+def engine(there: str, needed: Requirement, tested: str) -> Check:
+    """The engine beside the ends of its range, which are tested: another version may give other results."""
+    oldest = next(each.version for each in needed.specifier if each.operator == ">=")
+    known = Version(oldest) <= Version(there) <= Version(tested)
+    then = "" if known else f"pip install '{ENGINE}=={tested}': another version may give other results"
+    seen = f"{there}; tested from {oldest} to {tested}"
+    return Check("DuckDB", Level.OK if known else Level.WARNING, seen, then)
 
 
 def misfit(needed: Requirement) -> Check | None:
     """What is wrong with a package; None if it fits, or if only an extra brings it and it is not there."""
     then = f"pip install '{needed.name}{needed.specifier}'"
-    try:
-        there = version(needed.name)
-    except PackageNotFoundError:
+    if (there := _installed(needed.name)) is None:
         optional = needed.marker is not None
         return None if optional else Check(needed.name, Level.WRONG, "is not installed", then)
     fits = needed.specifier.contains(there, prereleases=True)
     return None if fits else Check(needed.name, Level.WRONG, f"{there}, not {needed.specifier}", then)
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def _java() -> Check:

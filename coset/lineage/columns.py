@@ -76,9 +76,9 @@ def _asked() -> duckdb.DuckDBPyConnection:
 
 
 def _parsed(sql: str) -> Mapping[str, Any]:
-    row = _asked().cursor().execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
-    parsed: Any = row and json.loads(row[0])
-    if not parsed or parsed["error"]:
+    ((text,),) = _asked().cursor().execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+    parsed: Any = json.loads(text)
+    if parsed["error"]:
         raise _Unread
     node: Mapping[str, Any] = parsed["statements"][0]["node"]
     return node
@@ -96,7 +96,7 @@ def _selected(node: Mapping[str, Any], relations: Mapping[str, Relation]) -> Map
                 made.update(_starred(item, scope) if item["class"] == "STAR" else _named(item, scope, made))
             return made
         case "SET_OPERATION_NODE" if node["setop_type"] == "UNION_BY_NAME":
-            sides = [_selected(node[side], relations) for side in ("left", "right")]
+            sides = [_selected(side, relations) for side in node.get("children") or (node["left"], node["right"])]
             return {name: _all(side.get(name, _NONE) for side in sides) for side in sides for name in side}
         case _:
             raise _Unread

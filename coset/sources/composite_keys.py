@@ -43,7 +43,7 @@ def making_keys(columns: Sequence[str]) -> Iterator[Callable[[pa.RecordBatch | p
 
         def keys_of(records: pa.RecordBatch | pa.Table) -> pa.Array:
             connection.register("parts", pa.table([records.column(name) for name in columns], names))
-            made: Any = connection.execute(f"SELECT {canonical(names)} AS key FROM parts").to_arrow_table()
+            made: Any = connection.sql(f"SELECT {canonical(names)} AS key FROM parts").to_arrow_table()
             keys = made["key"].combine_chunks() if len(records) else pa.array([], pa.string())
             if WHY.name not in records.schema.names:
                 return keys

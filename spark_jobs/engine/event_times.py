@@ -44,9 +44,9 @@ class EventTimes:
             if self._day_end is not None:
                 connection.execute(f"SET VARIABLE {quote(DAY_END)} = {self._day_end}::BIGINT")
             connection.register("@records", pa.Table.from_batches([records.select(self.columns)]))
-            row = connection.execute(self._sql).fetchone()
-        if row and row[0] is not None:
-            self.latest = row[0] if self.latest is None else max(self.latest, row[0])
+            ((latest,),) = connection.execute(self._sql).fetchall()
+        if latest is not None:
+            self.latest = latest if self.latest is None else max(self.latest, latest)
 
 
 def event_times(order: Order, ordered: Ordered) -> EventTimes | None:

@@ -17,7 +17,7 @@ from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import Mode, Op, Step, Write, quote, waiting
 from partitioning.model.streams import Column, Discovered, Stream
 from partitioning.model.watermarks import EventTime
-from spark_jobs.sql.database import create_state, create_views, null_columns
+from spark_jobs.sql.database import create_state, create_views, described, null_columns
 from spark_jobs.sql.expressions import Rules, Tree, columns_named, parse
 from spark_jobs.sql.key_check import unfit_keys, unfit_state_key
 from spark_jobs.sql.relation_columns import KnownRelations, RelationColumns
@@ -107,7 +107,7 @@ class _Check:
             self._findings.extend(self._missing(name, where, [stream.name]) for name in unknown)
             return
         try:
-            self._connection.execute(f"DESCRIBE SELECT ({text})::TIMESTAMP FROM {quote(stream.name)}")
+            described(self._connection, f"SELECT ({text})::TIMESTAMP FROM {quote(stream.name)}")
         except duckdb.Error as error:
             what = str(error).partition("\n")[0].partition("Error: ")[2] or str(error)
             then = "give one expression that can be cast to TIMESTAMP; of Kafka's, make_timestamp_ms(ts)"
@@ -191,11 +191,10 @@ class _Check:
         self, step: Step, trees: Sequence[Tree], sql: str, inputs: Sequence[str]
     ) -> tuple[Column, ...] | None:
         try:
-            described = self._connection.execute(f"DESCRIBE {sql}").fetchall()
+            columns = described(self._connection, sql)
         except duckdb.Error as error:
             self._findings.extend(self._explained(step, trees, error, inputs))
             return None
-        columns = tuple(Column(name, kind) for name, kind, *_ in described)
         then = "name one of them otherwise with AS, or leave it out: * EXCLUDE"
         if step.op is Op.REKEY:
             then = f"name the new key otherwise: {step.key}_key"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import duckdb
 
 from coset.sources.file_columns import NULL_TYPE
 from partitioning.model.graph import Step, quote, state_of
+from partitioning.model.streams import Column
 
 
 def create_state(connection: duckdb.DuckDBPyConnection, step: Step) -> None:
@@ -22,11 +24,23 @@ def create_views(connection: duckdb.DuckDBPyConnection, steps: Iterable[Step]) -
         connection.execute(f"CREATE TEMP VIEW {quote(step.name)} AS {step.sql}")
 
 
+# DuckDB describes a bare NULL so from its version 2 on.
+_NULL_DESCRIBED = re.compile(f"{NULL_TYPE}(?=$|[],)[])")
+
+
+def described(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Column, ...]:
+    """The columns of a query or relation. A bare NULL is an INTEGER, which a table makes of it.
+
+    >>> [column.type for column in described(duckdb.connect(), "SELECT NULL, [], {'NULL': 1.5}")]
+    ['INTEGER', 'INTEGER[]', 'STRUCT("NULL" DECIMAL(2,1))']
+    """
+    rows = connection.execute(f"DESCRIBE {sql}").fetchall()
+    return tuple(Column(name, _NULL_DESCRIBED.sub("INTEGER", kind)) for name, kind, *_ in rows)
+
+
 def null_columns(connection: duckdb.DuckDBPyConnection, name: str) -> frozenset[str]:
-    """The columns of a stream or step, in small letters, that are NULL in each row and so of no type, which `DESCRIBE`
-    calls INTEGER."""
-    described = connection.execute(f"DESCRIBE {quote(name)}").fetchall()
-    columns = [column for column, kind, *_ in described if kind == "INTEGER"]
+    """The columns of a stream or step, in small letters, that are NULL in each row and so of no type."""
+    columns = [column.name for column in described(connection, quote(name)) if column.type == "INTEGER"]
     if not columns:
         return frozenset()
     types = ", ".join(f"typeof(given.{quote(column)})" for column in columns)

@@ -36,17 +36,24 @@ _PARTS = {
     "modifiers": "ORDER BY, LIMIT or DISTINCT",
     "aggregate_handling": "GROUP BY ALL",
 }
-# Functions of the machine, not of a record.
-_OF_THE_MACHINE = {"current_setting", "version", "pg_backend_pid", "getenv", "current_database", "current_schema"}
+# Functions of the machine or of how it runs a query, not of a record.
+_OF_THE_MACHINE = {"current_setting", "getvariable", "pg_backend_pid", "getenv", "vector_type", "version"}
 # DuckDB says that this one may change with its versions: state by such a key would be lost, and another run differ.
 _OF_THE_VERSION = {"hash"}
-# Clocks that DuckDB lists as functions of their arguments alone.
+# Clocks that DuckDB 1.5 lists as functions of their arguments alone.
 _CLOCKS_OF_DUCKDB = {"current_localtime", "current_localtimestamp"}
+# How a parse tree names the type whose offset in another zone is that of today; Arrow has no such type either.
+_ZONED_TIME = re.compile('"(TIMETZ|TIME WITH TIME ZONE)"', re.IGNORECASE)
 # DuckDB reads these names as clocks if there is no such column.
 _CLOCKS = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
+# DuckDB 2 says of two kinds of functions that they are the same within a query only: clocks, and those of a time with a
+# zone, which go by the zone that is set, UTC everywhere. DuckDB 1.5 lists window functions as aggregates.
 _FUNCTIONS = """
-    SELECT lower(function_name), function_type, macro_definition FROM duckdb_functions()
-    WHERE function_type IN ('aggregate', 'macro') OR stability IN ('VOLATILE', 'CONSISTENT_WITHIN_QUERY')
+    SELECT lower(function_name), replace(function_type, 'window', 'aggregate'), macro_definition FROM duckdb_functions()
+    WHERE function_type IN ('aggregate', 'window', 'macro') OR stability = 'VOLATILE'
+    OR stability = 'CONSISTENT_WITHIN_QUERY' AND NOT (
+        parameter_types <> [] AND regexp_matches(parameter_types::VARCHAR || return_type, 'TIMESTAMPTZ|TIME ZONE')
+    )
 """
 
 
@@ -66,9 +73,8 @@ def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Tree:
 
 
 def _parsed(connection: duckdb.DuckDBPyConnection, text: str) -> Any:
-    row = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {text}"]).fetchone()
-    assert row is not None
-    return json.loads(row[0])
+    ((parsed,),) = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {text}"]).fetchall()
+    return json.loads(parsed)
 
 
 def _word_of_sql(connection: duckdb.DuckDBPyConnection, text: str) -> str:
@@ -187,8 +193,10 @@ class Rules:
             yield _unsteady(name)
         elif name in _OF_THE_VERSION:
             yield f"{name} may give another result in the next version of DuckDB", "use md5_number or sha256 of a text"
-        elif name == "age" and len(node["children"]) < 2:  # of `a.age()` none is listed
+        elif name == "age" and len(node.get("children", node.get("arguments"))) < 2:  # of `a.age()` none is listed
             yield "age of one time goes by today's date", "give it both times: age(later, earlier)"
+        elif kind == "CAST" and _ZONED_TIME.search(json.dumps(node.get("type_expr", node.get("cast_type")))):
+            yield "TIME WITH TIME ZONE goes by today's date in another zone", "use TIME, or TIMESTAMP WITH TIME ZONE"
 
     def _looked_into(self, tree: Any, opened: frozenset[str] = frozenset()) -> Iterator[Mapping[str, Any]]:
         """All expressions in a parse tree, and those in the macros that it calls."""

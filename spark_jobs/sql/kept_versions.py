@@ -17,6 +17,7 @@ from partitioning.model.leaving import BATCH, GONE, TIME, state_columns
 from partitioning.model.stage_inputs import StateInput
 from partitioning.model.streams import Column
 from partitioning.values import replace
+from spark_jobs.sql.database import described
 from spark_jobs.sql.expressions import Rules, parse
 
 Columns = tuple[Column, ...]
@@ -130,7 +131,7 @@ def _wrong(read: StateInput, changes: Sequence[ColumnChange], now: Columns) -> I
                 broken = rules.broken(parse(connection, change.sql), aggregates=False, columns=known, relations=set())
                 yield from (Finding.of(Kind.SQL, what, where, then, wrong=what) for what, then in broken.items())
                 if not broken:
-                    connection.execute(f"DESCRIBE SELECT CAST({change.sql} AS {types[change.name]}) FROM kept_before")
+                    described(connection, f"SELECT CAST({change.sql} AS {types[change.name]}) FROM kept_before")
             except duckdb.Error as error:
                 what = str(error).partition("\n")[0].partition("Error: ")[2] or str(error)
                 yield Finding.of(Kind.SQL, what, where, f"correct it; it kept {_names(read.columns)}", said=what)

@@ -14,7 +14,7 @@ from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, S
 from partitioning.model.streams import Column
 from partitioning.values import replace
 from spark_jobs.sql.column_check import PARTITION
-from spark_jobs.sql.database import create_state, create_views, null_columns
+from spark_jobs.sql.database import create_state, create_views, described, null_columns
 from spark_jobs.sql.kept_versions import changes_values, read_as_now
 from spark_jobs.sql.needed_columns import columns_needed
 
@@ -108,16 +108,12 @@ def _columns(plan: Plan) -> tuple[Mapping[str, Columns], Mapping[str, Columns]]:
         for name, known in columns.items():
             listed = ", ".join(f"{quote(column.name)} {column.type}" for column in known)
             connection.execute(f"CREATE TEMP TABLE {quote(name)} ({listed})")
-
-        def described(sql: str) -> Columns:
-            return tuple(Column(name, kind) for name, kind, *_ in connection.execute(f"DESCRIBE {sql}").fetchall())
-
         for step in (step for stage in plan.stages for step in stage.steps if not step.function):
             create_state(connection, step)
             create_views(connection, [step])
-            made = described(quote(step.name))
+            made = described(connection, quote(step.name))
             if step.state:
-                kept[step.name] = described(step.state.sql) if step.state.sql else made
+                kept[step.name] = described(connection, step.state.sql) if step.state.sql else made
             # A merge behind an exchange takes them as the others' type too.
             nulls = null_columns(connection, step.name)
             columns[step.name] = tuple(

@@ -108,7 +108,7 @@ def test_a_key_that_was_hot_is_split_in_the_next_run(parsed, store_root, monkeyp
         assert [(stage.name, stage.wave) for stage in plan.stages] == [*split, ("views", len(split))]
     rows = sorted(published(store_root, "hot_views", "k", "n", "v"))
     query = "SELECT k, count(*), sum(v)::BIGINT FROM views WHERE v % 10 < 9 GROUP BY k"
-    assert rows == sorted(row for views in landed for row in duckdb.query(query).fetchall())
+    assert rows == sorted(row for views in landed for row in duckdb.execute(query).fetchall())
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ def test_rows_meet_by_all_columns_and_by_no_text_that_they_make_together(seed: i
             rows = [row for batch in arrived for row in batch[stream]]
             connection.register(stream, pa.Table.from_pylist(rows, kinds.append(pa.field("n", pa.int64()))))
         for table, sql in QUERIES.items():
-            wanted = connection.execute(sql).to_arrow_table().to_pylist()
+            wanted = connection.sql(sql).to_arrow_table().to_pylist()
             assert sorted(map(repr, done[table])) == sorted(map(repr, wanted)), table
 
 

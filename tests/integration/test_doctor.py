@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
 from coset.batches.runners.spark_server import SparkServer
-from coset.cli.doctor import Level, _airflow, clock, misfit, race
+from coset.cli import doctor
+from coset.cli.doctor import Level, _airflow, clock, engine, misfit, race
 from demo.s3_server import S3Server
 from partitioning.documents.store import Store
 from tests.commands import PIPELINE, coset, landed
@@ -34,7 +36,8 @@ def test_here_nothing_is_wrong_and_the_store_is_left_as_it_was(landed: Store) ->
     assert list(landed.list("")) == before
     found = levels(PIPELINE)
     assert {
-        found[what] for what in ("Python", "packages", "conditional writes", "store", "table log", "clock", "streams")
+        found[what]
+        for what in ("Python", "packages", "DuckDB", "conditional writes", "store", "table log", "clock", "streams")
     } == {"ok"}
 
 
@@ -94,6 +97,23 @@ def test_packages_of_extras_need_not_be_there_and_others_must_fit() -> None:
     assert (missing.seen, missing.then) == ("is not installed", "pip install 'nobody-has-this>=2'")
     assert other is not None
     assert other.then == "pip install 'duckdb<1'"
+
+
+def test_an_engine_that_was_not_tested_is_told_and_so_are_other_versions_than_those_tested_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    needed = Requirement("duckdb>=1.5.0,<2.1")
+    assert [engine(there, needed, "2.0.1").level for there in ("1.5.0", "1.5.5", "2.0.1")] == [Level.OK] * 3
+    newer = engine("2.0.2", needed, "2.0.1")
+    assert (newer.level, newer.seen) == (Level.WARNING, "2.0.2; tested from 1.5.0 to 2.0.1")
+    assert newer.then == "pip install 'duckdb==2.0.1': another version may give other results"
+    listed = ["rich>=13", "duckdb>=1.5.0", 'rich==0.1; extra == "tested"', 'duckdb==99; extra == "tested"']
+    monkeypatch.setattr(doctor, "requires", lambda name: listed)
+    packages, of_engine = list(doctor._versions())[1:]
+    there = {name: version(name) for name in ("rich", "duckdb")}
+    told = f"tested most with rich 0.1 (not {there['rich']}), duckdb 99 (not {there['duckdb']})"
+    assert packages.seen == f"all that are installed, of 2, fit; {told}"
+    assert of_engine.seen == f"{there['duckdb']}; tested from 1.5.0 to 99"
 
 
 def test_a_spark_server_is_asked_what_its_workers_have(

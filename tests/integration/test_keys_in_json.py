@@ -142,7 +142,7 @@ def test_records_are_met_where_their_producers_put_them_under_any_scheme(seed: i
                 land(store, name, count, rows, partial(as_jackson, names=tuple(rows[0])[:2]), ends)
                 connection.register(name, pa.Table.from_pylist(rows, pa.schema([(n, KINDS[n]) for n in rows[0]])))
             for table, sql in TABLES.items():
-                wanted[table] += connection.execute(sql).to_arrow_table().to_pylist()
+                wanted[table] += connection.sql(sql).to_arrow_table().to_pylist()
             every += arrived["paid"]
             plan = planned(store, made, scheme=f"tasks({tasks})")
             # What lies by the same JSON stays, whatever the counts are. Of two with other fields the smaller moves.

@@ -181,7 +181,9 @@ def test_keys_of_text_that_an_expression_makes_so_are_refused(store: Store) -> N
     flow = made.stream("o", key="id", partitions=PARTITIONS)
     both = flow.select("printf('%c', 200 + ascii(id) % 50) AS x, id AS y", name="both").rekey(("x", "y"), name="moved")
     both.aggregate("count(*) AS n", name="counts").write("counts")
-    with pytest.raises(Refused, match=r"keys \(x, y\) have text that is not UTF-8, and cannot be told from each other"):
+    # DuckDB 2 makes no such text.
+    told = r"keys \(x, y\) have text that is not UTF-8, and cannot be told from each other|Invalid UTF8 produced by"
+    with pytest.raises(Refused, match=told):
         ran(store, made)
 
 

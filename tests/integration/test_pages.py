@@ -54,7 +54,7 @@ def test_results_are_read_as_the_page_says(tmp_path: Path, monkeypatch: pytest.M
     assert polars.scan_delta(path).select("spent").sum().collect().item() == 7
     with duckdb.connect() as connection:
         connection.register("rows", known.to_pyarrow_dataset())
-        assert connection.sql("SELECT sum(spent) FROM rows").fetchone() == (7,)
+        assert connection.execute("SELECT sum(spent) FROM rows").fetchone() == (7,)
 
 
 def test_the_tests_on_the_page_of_pipelines_of_ones_own_pass_as_they_stand(coset_trial: Any) -> None:

@@ -70,9 +70,7 @@ def records(told: Mapping[str, Any], stream: str = "flights") -> list[dict[str, 
 def selected(statements: str) -> list[list[dict[str, Any]]]:
     """What the printed SQL selects, statement by statement, without the columns of places."""
     with duckdb.connect() as connection:
-        return [
-            connection.execute(each).to_arrow_table().to_pylist() for each in statements.split(";") if "FROM" in each
-        ]
+        return [connection.sql(each).to_arrow_table().to_pylist() for each in statements.split(";") if "FROM" in each]
 
 
 def test_a_record_in_a_wrong_partition_is_shown_with_its_file_offset_and_columns(landed: Store, tmp_path: Path) -> None:

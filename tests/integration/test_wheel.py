@@ -113,6 +113,16 @@ def test_what_a_wheel_depends_on_is_what_is_pinned_here(file: str) -> None:
     assert wrong == []
 
 
+def test_the_extra_of_tested_versions_has_all_that_a_wheel_depends_on_and_each_range_ends() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    needed, tested = (list(map(Requirement, listed)) for listed in (project["dependencies"], extras["tested"]))
+    assert [each.name for each in tested] == [each.name for each in needed]
+    listed = map(Requirement, chain(project["dependencies"], *extras.values()))
+    open_ended = [str(each) for each in listed if each.name != "coset" and not re.search("<|==", str(each.specifier))]
+    assert open_ended == []
+
+
 @pytest.mark.parametrize("file", CONSTRAINTS)
 def test_the_constraints_of_each_python_have_the_versions_that_are_tested(file: str) -> None:
     constrained, tested = pins(ROOT / "constraints" / file), pins(ROOT / "requirements.txt")

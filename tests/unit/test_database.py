@@ -73,11 +73,18 @@ def test_what_does_not_fit_into_memory_goes_to_a_temporary_folder(
     with connect("60MB") as connection:
         connection.execute(f"CREATE TEMP TABLE sorted AS {LARGE.replace('count(*)', '*')}")
         assert connection.execute("SELECT count(*) FROM sorted").fetchone() == (2_000_000,)
-        assert any(path.is_file() for path in tmp_path.rglob("*"))
-    # The database stays, what was spilled does not.
-    assert not any(path.is_file() for path in tmp_path.rglob("*"))
+        assert any(path.is_file() and path.stat().st_size for path in tmp_path.rglob("*"))
+    # The database stays, what was spilled does not. DuckDB 2 keeps a file without bytes that says whose the folder is.
+    assert not any(path.is_file() and path.stat().st_size for path in tmp_path.rglob("*"))
     with connect("60MB") as connection, pytest.raises(duckdb.CatalogException):
         connection.execute("FROM sorted")
+
+
+def test_a_database_starts_no_thread_beside_that_of_its_query(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/task"))
+    with new_database("60MB", tmp_path) as database:
+        assert database.execute(LARGE).fetchall() == [(2_000_000,)]
+        assert len(os.listdir("/proc/self/task")) == before
 
 
 def test_a_database_that_does_not_answer_or_has_lost_its_folder_is_made_anew(
