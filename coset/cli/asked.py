@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import typer
 from typer.models import OptionInfo
@@ -38,7 +38,7 @@ ONCE, OWN = Repeated.NEVER, Repeated.BY_ITSELF
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredOption:
     """An option as a command declares it: its name, the variable that can give it, whether it has several values, and
     whether they are paths. Commands have the same one if they share its declaration, the `info`."""
 
@@ -50,7 +50,7 @@ class Declared:
     repeated: Repeated
 
     @classmethod
-    def of(cls, parameter: Parameter) -> Declared | None:
+    def of(cls, parameter: Parameter) -> DeclaredOption | None:
         """The declaration of a parameter that is an option."""
         kind, *said = get_args(parameter.annotation) or (None,)
         info = next((each for each in said if isinstance(each, OptionInfo)), None)
@@ -78,12 +78,12 @@ class Declared:
 
 
 # The options of all commands, by the commands' verbs and the names of their parameters.
-OPTIONS: dict[str, dict[str, Declared]] = {}
+OPTIONS: dict[str, dict[str, DeclaredOption]] = {}
 
 
 def declare(verb: str, of: Signature) -> None:
     """Note the options of a command."""
-    options = {name: Declared.of(parameter) for name, parameter in of.parameters.items()}
+    options = {name: DeclaredOption.of(parameter) for name, parameter in of.parameters.items()}
     OPTIONS[verb] = {name: option for name, option in options.items() if option}
 
 
@@ -91,18 +91,19 @@ def declare(verb: str, of: Signature) -> None:
 class Asked:
     """The options that were given, with their values, and the `verb` of the command that they were given to."""
 
-    options: tuple[tuple[Declared, object], ...] = ()
+    options: tuple[tuple[DeclaredOption, object], ...] = ()
     verb: str = ""
 
     @classmethod
     def of(cls, verb: str, called: typer.Context, said: Mapping[str, str]) -> Asked:
-        """What a command was called with, by its words or by variables that do not have what is `said` of them
-        anyway."""
-        return cls(tuple(_given(OPTIONS[verb], called, said)), verb)
+        """What a command was called with by its words, and what else variables say: its next steps may read more of
+        them. What is `said` of a variable anyway is left out."""
+        named = ((option, called.params[name]) for name, option in OPTIONS[verb].items() if _is_typed(called, name))
+        return cls((*cls.by_variables(said).options, *named), verb)
 
     @classmethod
     def by_variables(cls, said: Mapping[str, str]) -> Asked:
-        """What variables ask of any command."""
+        """What variables say, but for what is `said` of them anyway."""
         known = {each.info: each for options in OPTIONS.values() for each in options.values()}
         set_to = ((each, os.environ.get(each.variable, "")) for each in known.values() if each.variable)
         return cls(tuple((each, value) for each, value in set_to if value and value != said.get(each.variable)))
@@ -124,13 +125,6 @@ class Asked:
         return {verb: tuple(needed(verb)) for verb in OPTIONS}
 
 
-def _given(
-    options: Mapping[str, Declared], called: typer.Context, said: Mapping[str, str]
-) -> Iterator[tuple[Declared, Any]]:
-    for name, option in options.items():
-        source = called.get_parameter_source(name)
-        match source.name if source else "":
-            case "COMMANDLINE":
-                yield option, called.params[name]
-            case "ENVIRONMENT" if os.environ[option.variable] != said.get(option.variable):
-                yield option, called.params[name]
+def _is_typed(called: typer.Context, name: str) -> bool:
+    source = called.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"

@@ -40,7 +40,9 @@ def _enter(ctx: typer.Context, named: str | None) -> str | None:
     """Enter the project around the working folder and its environment, before other options look for their variables;
     why there is none is told by the command."""
     try:
-        ctx.meta[_HERE] = ctx.with_resource(entered(Path.cwd(), named))
+        ctx.meta[_HERE] = here = ctx.with_resource(entered(Path.cwd(), named))
+        # Nobody needs to be told of the environment that is meant if none is named.
+        ctx.meta[_SAID] = here.variables | ({} if named else {ENVIRONMENT: here.name})
     except CosetError as error:
         ctx.meta[_HERE] = error
     return named
@@ -70,8 +72,8 @@ _COMMON = {
     "as_json": Annotated[bool, typer.Option("--json", help="Print JSON for programs."), ONCE],
     "wide": Annotated[bool, typer.Option("--wide", help="Wrap no table, however wide it is."), ONCE],
 }
-# Where a command's context has the project and environment that it is about.
-_HERE = "coset.here"
+# Where a command's context has the project and environment that it is about, and what that says of variables.
+_HERE, _SAID = "coset.here", "coset.said"
 
 Given = Mapping[str, Any]
 # Whether what a command was given means that what it does cannot be undone.
@@ -112,7 +114,7 @@ def command(panel: Panel, name: str | None = None, *, final: Final | None = None
             entered = ctx.meta.get(_HERE, NOWHERE)
             here = entered if isinstance(entered, Here) else NOWHERE
             form = OutputForm(asked.get("as_json", False), asked.get("wide", False), here.name)
-            with printed(form), pipelines.called(here, Asked.of(verb, ctx, here.variables)):
+            with printed(form), pipelines.called(here, Asked.of(verb, ctx, ctx.meta.get(_SAID, {}))):
                 raise typer.Exit(_answered(partial(_done, does, given, asked, final, entered)))
 
         called.__signature__ = whole  # type: ignore[attr-defined]

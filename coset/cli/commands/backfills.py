@@ -40,6 +40,9 @@ class Input(StrEnum):
     REPAIRED = "repaired"
 
 
+_Why = Annotated[str, typer.Option("--why", help="The reason, kept with the swap."), OWN]
+
+
 @command(Panel.BACKFILL, final=lambda given: given["cancel"] is not None)
 def backfill(
     pipeline: Named,
@@ -142,7 +145,7 @@ def swap(
     number: Annotated[int, typer.Argument(help="The number of the backfill.")],
     approve: Annotated[str, typer.Option("--approve", help="The digest of the comparison that you approve."), ONCE],
     store: StoreRoot = None,
-    why: Annotated[str, typer.Option("--why", help="The reason, kept with the swap.")] = "",
+    why: _Why = "",
     docs: Docs = Path(".coset/docs"),
 ) -> Answer:
     """Replace the rows that readers see by those of a backfill: one commit for each table."""
@@ -156,7 +159,7 @@ def undo(
     pipeline: Named,
     number: Annotated[int, typer.Argument(help="The number of the backfill.")],
     store: StoreRoot = None,
-    why: Annotated[str, typer.Option("--why", help="The reason, kept with the swap.")] = "",
+    why: _Why = "",
     docs: Docs = Path(".coset/docs"),
 ) -> Answer:
     """Undo a backfill: readers see the rows of before it."""

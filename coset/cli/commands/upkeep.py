@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 
 from coset.cli.app import Master, Memory, Named, RunnerOption, SparkConf, StoreRoot, root_of, runner_of
-from coset.cli.asked import ONCE
+from coset.cli.asked import ONCE, OWN
 from coset.cli.command import Panel, always, command
 from coset.cli.output import Answer
 from partitioning.model.read_ends import What
 from partitioning.numbers import DAYS
+
+_Why = Annotated[str, typer.Option("--why", help="The reason, kept in the table's log."), OWN]
 
 
 @command(Panel.UPKEEP, final=lambda given: not given["dry_run"])
@@ -69,7 +71,7 @@ def restore(
 def hand_over(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The name of a result table.")],
     to: Annotated[str, typer.Option("--to", metavar="PIPELINE", help="The name of the new owner."), ONCE],
-    why: Annotated[str, typer.Option("--why", help="The reason, kept in the table's log.")],
+    why: _Why,
     before: Annotated[
         str | None, typer.Option("--from", metavar="PIPELINE", help="The current owner, if there is one."), ONCE
     ] = None,
@@ -85,7 +87,7 @@ def hand_over(
 def accept_changes(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The name of a result table.")],
     up_to: Annotated[int, typer.Option("--up-to", metavar="VERSION", help="The last version to accept."), ONCE],
-    why: Annotated[str, typer.Option("--why", help="The reason, kept in the table's log.")],
+    why: _Why,
     store: StoreRoot = None,
 ) -> Answer:
     """Accept the changes that others made to the rows of a result table. Batches continue from there."""
