@@ -24,6 +24,7 @@ from msgspec import to_builtins
 
 from coset.reports import batch_index
 from coset.reports.expected_time import beside_expected, pace_of
+from coset.reports.next_steps import shown
 from coset.reports.parts import of_parts
 from coset.reports.site import Row, Site, listed
 from coset.reports.templates import GLOBALS, PAGES, seen
@@ -93,7 +94,7 @@ def publish(site: Site, plan: Plan, page: Page) -> str:
         "summary": page.summary,
         "page": file,
         "began": as_time(effort.began) if effort else "",
-        "next": list(dict.fromkeys(finding.then for finding in page.findings)),
+        "next": list(dict.fromkeys(shown().says(finding.next) for finding in page.findings)),
         **({"environment": name} if (name := environment()) else {}),
         **_figures(plan, page, effort),
         **beside_expected(pace, _worked(page.receipts) if effort else None, sum(group.bytes for group in plan.groups)),

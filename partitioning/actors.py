@@ -117,6 +117,7 @@ def actor(kind: Kind) -> Actor:
             | Kind.LOCAL_FILE
             | Kind.NUMBER
             | Kind.PIPELINE_UNKNOWN
+            | Kind.STORE_NEW
             | Kind.STREAM_START
             | Kind.LOSS_UNFOUNDED
             | Kind.BATCH_UNKNOWN

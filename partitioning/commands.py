@@ -11,6 +11,8 @@ from msgspec import UNSET, UnsetType
 
 from partitioning.values import Value
 
+# The reason, which only the reader knows.
+_WHY = "--why '…'"
 _BACKFILL = re.compile(r"(.+)\.backfill-([0-9]+)")
 
 
@@ -165,27 +167,51 @@ class Forget(Value, frozen=True, tag="forget", tag_field="command"):
     keep_offsets: bool = False
 
 
+class Land(Value, frozen=True, tag="land", tag_field="command"):
+    """Land rows of the reader's own in a stream, of a pipeline and a file that the reader knows."""
+
+    stream: str
+
+
 # A backfill computes lost state again.
 _OfBackfills = Backfills | BackfillAsking | Resume | Cancel | SwapAsking | Undo | Restore
 _OfTables = HandOver | AcceptChanges | MoveTables
-Command = Repeat | Run | Replan | PlanAsking | Forget | Status | Report | Records | _OfTables | _OfBackfills
+_OfStreams = Forget | Land
+Command = Repeat | Run | Replan | PlanAsking | Status | Report | Records | _OfStreams | _OfTables | _OfBackfills
 
 # Advice in words, a command, or several of these one after the other.
 Then = str | Command | tuple[str | Command, ...]
 
 
-# The options of planning that a backfill has.
-_OF_BACKFILLS = {"--scheme", "--groups", "--settings", "--begin-anew", "--go-on"}
+class Option(Value, frozen=True):
+    """An option by its name, with its values; none if it is a flag. One that is `repeatable` stands beside those of the
+    same name that a command has already."""
+
+    name: str
+    values: tuple[str, ...] = ()
+    repeatable: bool = False
+
+    def words(self, beside: Sequence[str] = ()) -> Iterator[str]:
+        """The words of a command line that are not there already.
+
+        >>> list(Option("--scheme", ("a=max", "tasks(4)"), True).words(["--scheme a=max", "--again"]))
+        ["--scheme 'tasks(4)'"]
+        >>> list(Option("--store", ("trial",)).words(["--store other"])), list(Option("--again").words())
+        ([], ['--again'])
+        """
+        if not self.repeatable and any(word.partition(" ")[0] == self.name for word in beside):
+            return
+        said = [f"{self.name} {shlex.quote(value)}" for value in self.values] or [self.name]
+        yield from (each for each in said if each not in beside)
 
 
 class Shown(Value, frozen=True):
-    """The place where advice is shown: the names that pipelines have there (`named`), whether Airflow shows it, the
-    `options` that each command needs there, and how it was asked to plan (`planning`: options, each with its value)."""
+    """The place where advice is shown: the names that pipelines have there (`named`), whether Airflow shows it, and by
+    the verb of a command which options it needs there to act where and how the command before it did (`given`)."""
 
     named: Mapping[str, str] = {}
     airflow: bool = False
-    options: str = ""
-    planning: tuple[tuple[str, str], ...] = ()
+    given: Mapping[str, tuple[Option, ...]] = {}
 
     def says(self, then: Then) -> str:
         """Advice in words.
@@ -204,31 +230,23 @@ class Shown(Value, frozen=True):
             return in_airflow or "run the same command again"
         return f"`{line}`{_beyond(then)}" if in_airflow is None else f"{in_airflow} (`{line}`)"
 
-    def line(self, command: Command) -> str | None:
-        """A command as a terminal takes it; None if only its reader knows it.
+    def line(self, command: Command, *fixed: Option) -> str | None:
+        """A command as a terminal takes it, with the options that it has, those that are `fixed`, and those that it
+        needs there; None if only its reader knows it.
 
-        >>> Shown(options="--env prod").line(Report("late", 3))
-        'coset report late --batch 3 --env prod'
-        >>> Shown(planning=(("--scheme", "tasks(4)"), ("--limit", "9"))).line(BackfillAsking("late", 3))
-        "coset backfill late --from 3 --scheme 'tasks(4)'"
+        >>> there = Shown(given={"report": (Option("--env", ("prod",)), Option("--docs", ("pages",)))})
+        >>> there.line(Report("late", 3), Option("--docs", ("mine",)))
+        'coset report late --batch 3 --docs mine --env prod'
         """
         words = self._words(command)
-        return " ".join(filter(None, (words, *self._planned(command, words), self.options))) if words else words
+        if words is None:
+            return None
+        for option in (*fixed, *self.given.get(words[0], ())):
+            words += [*option.words(words)]
+        return " ".join(["coset", *words])
 
-    def _planned(self, command: Command, words: str | None) -> Iterator[str]:
-        """The options by which the command plans as it was asked for, but for those that it has."""
-        match command:
-            case PlanAsking():
-                known = self.planning
-            case BackfillAsking():
-                known = tuple(option for option in self.planning if option[0] in _OF_BACKFILLS)
-            case _:
-                known = ()
-        for name, value in known:
-            if f" {(option := f'{name} {shlex.quote(value)}')} " not in f"{words} ":
-                yield option
-
-    def _words(self, command: Command) -> str | None:
+    def _words(self, command: Command) -> list[str] | None:
+        """The verb, and what the command itself says; an option is one word with its value."""
         asked = _of_backfill(command)
         match asked:
             case Repeat():
@@ -236,7 +254,7 @@ class Shown(Value, frozen=True):
             case Run(pipeline, again):
                 return self._line("run", pipeline, "--again" if again else "")
             case Replan(pipeline, _, away):
-                return self._line("replan", pipeline, *_taking(away), "--why '…'")
+                return self._line("replan", pipeline, *_taking(away), _WHY)
             case PlanAsking(name, begin_anew, go_on, take_away):
                 asked_for = {"--begin-anew": begin_anew, "--go-on": go_on, "--take-away": take_away}
                 return self._line("plan", name, *(f"{option} {step}" for option, step in asked_for.items() if step))
@@ -247,17 +265,24 @@ class Shown(Value, frozen=True):
             case Report(pipeline, batch) | Records(pipeline, batch):
                 verb, which = ("report", "") if isinstance(asked, Report) else ("records", _which(asked))
                 return self._line(verb, pipeline, f"--batch {batch}", which)
-            case Forget(pipeline, stream, partition, keep_offsets):
-                which = "" if partition is None else f"--partition {partition}"
-                return self._line(
-                    "forget", pipeline, stream, which, "--keep-offsets" if keep_offsets else "", "--why '…'"
-                )
+            case Forget() | Land():
+                return self._about_stream(asked)
             case Backfills() | BackfillAsking() | Resume() | Cancel() | SwapAsking() | Undo() | Restore():
                 return self._about_backfills(asked)
             case _:
                 assert_never(asked)
 
-    def _about_backfills(self, asked: _OfBackfills) -> str:
+    def _about_stream(self, asked: _OfStreams) -> list[str]:
+        match asked:
+            case Forget(pipeline, stream, partition, keep_offsets):
+                which = "" if partition is None else f"--partition {partition}"
+                return self._line("forget", pipeline, stream, which, "--keep-offsets" if keep_offsets else "", _WHY)
+            case Land(stream):
+                return ["land", "PIPELINE", stream, "FILE"]
+            case _:
+                assert_never(asked)
+
+    def _about_backfills(self, asked: _OfBackfills) -> list[str]:
         match asked:
             case Backfills(pipeline, number):
                 return self._line("backfills", pipeline, "" if number is None else str(number))
@@ -284,8 +309,8 @@ class Shown(Value, frozen=True):
             case _:
                 assert_never(asked)
 
-    def _line(self, verb: str, pipeline: str, *words: str) -> str:
-        return " ".join(["coset", verb, self.named.get(pipeline, pipeline), *filter(None, words)])
+    def _line(self, verb: str, pipeline: str, *words: str) -> list[str]:
+        return [verb, self.named.get(pipeline, pipeline), *filter(None, words)]
 
 
 def _taking(away: tuple[str, ...] | UnsetType) -> list[str]:
@@ -296,14 +321,14 @@ def _which(asked: Records) -> str:
     return "--set-aside" if asked.set_aside else "--offenders"
 
 
-def _about_table(asked: _OfTables) -> str:
+def _about_table(asked: _OfTables) -> list[str]:
     match asked:
         case HandOver(table, before, to):
-            return f"coset hand-over {table}{f' --from {before}' if before else ''} --to {to} --why '…'"
+            return ["hand-over", table, *([f"--from {before}"] if before else []), f"--to {to}", _WHY]
         case AcceptChanges(table, version):
-            return f"coset accept-changes {table} --up-to {version} --why '…'"
+            return ["accept-changes", table, f"--up-to {version}", _WHY]
         case MoveTables(to):
-            return f"coset move-tables {shlex.quote(to)} --why '…'"
+            return ["move-tables", shlex.quote(to), _WHY]
         case _:
             assert_never(asked)
 
@@ -356,7 +381,7 @@ def _in_airflow(command: Command) -> str | None:
             return "clear the task compare, which asks for approval"
         case Undo(pipeline, number):
             return _started(f"{pipeline}_undo", {"Backfill": number})
-        case Replan() | Restore() | Forget() | Status() | Report() | Records() | Backfills() | Cancel():
+        case Replan() | Restore() | Forget() | Land() | Status() | Report() | Records() | Backfills() | Cancel():
             return None
         case HandOver() | AcceptChanges() | MoveTables():
             return None

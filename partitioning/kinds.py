@@ -107,6 +107,11 @@ class Kind(StrEnum):
         "A folder of one machine is named, and tasks run on others.",
         "Use an S3 address, or run on that machine.",
     )
+    STORE_NEW = (
+        "store.new",
+        "A store has no batch of a pipeline, and another one that may have been meant has.",
+        "Name the other store; or say `--new-store`.",
+    )
     STORE_UNREACHABLE = "store.unreachable", "The store does not answer for now.", "Run the same command again."
     STORE_DENIED = "store.denied", "The store denied access.", "Check credentials, policy and clock."
     STORE_UNKNOWN = "store.unknown", "Nobody knows whether a write happened.", "Run again: that settles it."

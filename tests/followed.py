@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from coset.cli.asked import OPTIONS
+from coset.cli.main import app  # noqa: F401  it declares the options
 from partitioning.kinds import Kind
 from partitioning.model.outcome import Outcome
 from tests import forked
@@ -53,6 +59,9 @@ FOLLOWED: dict[str, dict[str, set[Kind]]] = {
         "test_what_a_changed_step_is_to_do_is_said_by_name": {Kind.STATE_CHANGED},
         "test_a_renamed_step_begins_anew_or_is_named_as_it_was": {Kind.STATE_BEGINS},
         "test_what_later_batches_went_on_from_is_run_too": {Kind.BACKFILL_APPROVAL, Kind.BACKFILL_LATER},
+    },
+    "tests/integration/test_next_steps_elsewhere.py": {
+        "test_a_store_that_does_not_know_the_pipeline_is_asked_about": {Kind.STORE_NEW},
     },
     "tests/integration/test_next_steps_pipelines.py": {
         "test_words_of_a_command_are_corrected": {
@@ -208,8 +217,8 @@ class Told:
         return commands(self.next)
 
     def follow(self, *more: str, which: int = 0) -> str:
-        """Run one of the commands as it is written, with what a deployment would have set; it succeeds."""
-        return done(*self.commands[which], *more)
+        """Run one of the commands as it is written, in another shell; it succeeds."""
+        return in_another_shell(*self.commands[which], *more)
 
     def again(self, *more: str) -> str:
         """Run the same command again, after what the words say was done; it succeeds."""
@@ -219,10 +228,10 @@ class Told:
 REPORTED = {outcome.exit_code for outcome in Outcome}
 
 
-def told(kind: Kind, *words: str, code: int = 3) -> Told:
+def told(kind: Kind, *words: str, code: int = 3, folder: Path | None = None) -> Told:
     """Run a command that fails, and says so with findings of this kind."""
     __tracebackhide__ = True
-    result = forked.coset(*words, "--json")
+    result = forked.coset(*words, "--json", folder=folder)
     assert result.returncode == code, forked.how(result)
     findings = json.loads(result.stderr.splitlines()[-1])["findings"]
     found = tuple(finding for finding in findings if finding["kind"] == kind)
@@ -230,10 +239,23 @@ def told(kind: Kind, *words: str, code: int = 3) -> Told:
     return Told(words, found)
 
 
-def done(*words: str) -> str:
+def in_another_shell(*words: str, folder: Path | None = None) -> str:
+    """Run a command that succeeds where another store is named, and no other variable that an option stands for is set:
+    it acts where its words say."""
+    __tracebackhide__ = True
+    variables = {each.variable for options in OPTIONS.values() for each in options.values()}
+    with TemporaryDirectory() as another:
+        other = Path(another, "another")
+        environment = {name: value for name, value in os.environ.items() if name not in variables}
+        said = done(*words, environment=environment | {"COSET_STORE": str(other)}, folder=folder)
+        assert not other.exists(), words
+    return said
+
+
+def done(*words: str, environment: Mapping[str, str] | None = None, folder: Path | None = None) -> str:
     """Run a command that succeeds; what it prints. A report ends as its batch did."""
     __tracebackhide__ = True
-    result = forked.coset(*words)
+    result = forked.coset(*words, environment=environment, folder=folder)
     assert result.returncode in (REPORTED if words[0] == "report" else {0}), forked.how(result)
     return result.stdout
 

@@ -20,7 +20,7 @@ from coset.airflow.deployment import docs_folder, store_root
 from coset.airflow.notifier import CosetNotifier, Watched, with_callbacks
 from coset.airflow.page_link import linked
 from coset.airflow.places import Places, placed, shared
-from coset.airflow.shown import remember, say, say_page, shown
+from coset.airflow.shown import remember, say, say_page, shown, shown_on_pages
 from coset.airflow.task_group import TaskGroupOperator, failure, until_printed
 from coset.batches import reported, steps
 from coset.batches.ref import BatchRef
@@ -38,6 +38,7 @@ from coset.batches.step_list import (
     steps_of,
 )
 from coset.batches.turns import Turns
+from coset.reports import next_steps
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import BackfillAsking, Command, Run, Then
@@ -298,9 +299,11 @@ def groups_given(ref: BatchRef, places: Places, wave: int) -> list[dict[str, Any
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Raise Coset's errors as Airflow's, which are retried or not. Also waits until Airflow has read all output."""
+    """Raise Coset's errors as Airflow's, which are retried or not. Also says on pages what this deployment was asked,
+    and waits until Airflow has read all output."""
     try:
-        yield
+        with next_steps.shown_as(shown_on_pages):
+            yield
         until_printed()
     except CosetError as error:
         raise failure(error) from error

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
+from coset.airflow.deployment import store_root
+from coset.project.here import last
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.commands import Shown
+from partitioning.commands import Option, Shown
 from partitioning.environment_name import environment
+from partitioning.errors import CosetError
+from partitioning.model.sources import FOLDER
 from partitioning.texts import visible
 
 # What the command line calls the pipelines of this process's DAGs, by pipeline name.
@@ -16,10 +23,38 @@ _NAMED: dict[str, str] = {}
 _FOLDER = ("dags", "pipelines")
 
 
+class _Given(Mapping[str, tuple[Option, ...]]):
+    """What commands need to act where and how Airflow's tasks do, for whoever types them elsewhere. It is found out
+    when the first of them is shown, as it takes the command line."""
+
+    def __getitem__(self, verb: str) -> tuple[Option, ...]:
+        return self._by_verb[verb]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_verb)
+
+    def __len__(self) -> int:
+        return len(self._by_verb)
+
+    @cached_property
+    def _by_verb(self) -> Mapping[str, tuple[Option, ...]]:
+        from coset.cli.asked import Asked  # noqa: PLC0415
+        from coset.cli.commands import backfills, batches, upkeep  # noqa: F401, PLC0415  they declare options
+
+        known = {"env": environment()}
+        with suppress(CosetError):
+            known["store"] = store_root().removeprefix(FOLDER)
+        return Asked.by_variables(last().variables).by_verb({name: value for name, value in known.items() if value})
+
+
 def shown() -> Shown:
     """How a task shows findings."""
-    name = environment()
-    return Shown(named=_NAMED, airflow=True, options=f"--env {name}" if name else "")
+    return Shown(named=_NAMED, airflow=True, given=_Given())
+
+
+def shown_on_pages() -> Shown:
+    """How a task shows them to readers who may not be in Airflow."""
+    return Shown(named=_NAMED, given=_Given())
 
 
 def say(sentence: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from coset.batches import steps
 from coset.batches.ref import BatchRef
 from coset.batches.turns import Turns
+from coset.reports import next_steps
 from coset.sources.counting import Counting, uncounted
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Shown
@@ -23,7 +24,7 @@ class Surroundings:
     who is told how far it is."""
 
     docs: Path | None
-    shown: Shown = field(default_factory=Shown)
+    shown: Shown = field(default_factory=next_steps.shown)
     counting: Counting = uncounted
 
 

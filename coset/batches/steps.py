@@ -20,6 +20,7 @@ from coset.batches.attempt import Attempt
 from coset.batches.ref import BatchRef, LoadedBatch
 from coset.batches.waiting import found_by, warned
 from coset.lineage import emitting
+from coset.reports import next_steps
 from coset.sources.counting import Counting, uncounted
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -249,7 +250,7 @@ def publish(batch: BatchRef, docs_folder: Path | None = None) -> str:
     return f"{_published(commit)}{mirror(ledger, planned)}{settled(ledger, planned.batch)}"
 
 
-def report(batch: BatchRef, docs_folder: Path | None, shown: Shown = Shown()) -> str:  # noqa: B008  it is a value
+def report(batch: BatchRef, docs_folder: Path | None, shown: Shown | None = None) -> str:
     """The batch on a page of Markdown: what was read, the verdict or the findings of the last attempt, the tables, and
     where the Data Docs are."""
     from coset.batches.auditing.audit_tables import load_some  # noqa: PLC0415
@@ -287,7 +288,7 @@ def report(batch: BatchRef, docs_folder: Path | None, shown: Shown = Shown()) ->
             f"- {in_markdown(_decided(verdict) if verdict else 'The batch is not decided yet')}",
             f"- {in_markdown(_published(commit) if commit else 'Nothing is published yet')}",
             *(f"- {in_markdown(one)}" for one in (*told, *(unread if verdict else ()))),
-            *(() if verdict else _failed(ledger, planned, shown)),
+            *(() if verdict else _failed(ledger, planned, shown or next_steps.shown())),
             f"- {in_markdown(f'The plan is {batch.plan_uri}, {batch.digest}')}",
             *(f"- {in_markdown(f'Data Docs: {page}')}" for page in pages),
         ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ import typer
 from coset.batches.runners.choice import RunnerKind, runner
 from coset.batches.runners.given_settings import parsed
 from coset.cli import pipelines
+from coset.cli.asked import ONCE
 from coset.cli.output import console, progress, say
 from coset.project.coset_toml import project_of
 from coset.project.pipeline_files import names
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Planning more tasks than this is announced, because it takes a while.
 _MANY = 20_000
 # The default store.
-_USUAL_STORE = ".coset/store"
+USUAL_STORE = ".coset/store"
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -124,8 +124,12 @@ TakeAway = Annotated[
 When = Annotated[
     str | None,
     typer.Option("--when", help="Say with which batch the rows of a day, hour or minute come: 2026-11-27T10, in UTC."),
+    ONCE,
 ]
-BatchNumber = Annotated[int | None, typer.Option("--batch", help="The number of a batch.")]
+NewStore = Annotated[
+    bool, typer.Option("--new-store", help="Begin in a store that has no batch of it, though another one has.")
+]
+BatchNumber = Annotated[int | None, typer.Option("--batch", help="The number of a batch."), ONCE]
 Docs = Annotated[Path, typer.Option("--docs", envvar="COSET_DOCS", help="The local folder of the Data Docs.")]
 RunnerOption = Annotated[
     RunnerKind | None,
@@ -178,8 +182,13 @@ def one_of(named: str | None, *, every: bool) -> str | None:
 def root_of(store: str | None) -> str:
     """The store's root: the named one, else a folder of the working folder, which is announced."""
     if not store:
-        store = _USUAL_STORE
+        store = USUAL_STORE
         say(console(stderr=True), f"No --store is given and COSET_STORE is not set: the store is the folder {store}")
+    return pipelines.in_store(address(store))
+
+
+def address(store: str) -> str:
+    """The root of a store that is named by its address, or by a folder of the working folder."""
     # A colon in the first part means an address, even an invalid one.
     return store if ":" in store.partition("/")[0] else address_of(os.path.abspath(store))
 
@@ -206,19 +215,7 @@ def settings_of(
     begin_anew: list[str] | None = None,
     go_on: list[str] | None = None,
 ) -> Settings:
-    """The settings of the options and of a file, if one is named. Raises Refused, with all findings, whose next steps
-    have these options too."""
-    given: dict[str, Iterable[object] | None] = {
-        "--scheme": scheme,
-        "--groups": None if groups is None else [groups],
-        "--limit": None if limit is None else [limit],
-        "--settings": None if file is None else [file],
-        "--accept-loss": accept_loss,
-        "--take-away": take_away,
-        "--begin-anew": begin_anew,
-        "--go-on": go_on,
-    }
-    pipelines.planning((name, str(value)) for name, values in given.items() for value in values or ())
+    """The settings of the options and of a file, if one is named. Raises Refused, with all findings."""
     try:
         base = Settings.read(file.read_text(encoding="utf-8"), str(file)) if file else None
     except (OSError, UnicodeDecodeError) as error:

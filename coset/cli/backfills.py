@@ -105,7 +105,8 @@ def shown(named: str, root: str, number: int) -> Answer:
     found = comparison_of(store, one)
     value = {"backfill": plain(one), "comparison": plain(found) if found else None}
     if found is None:
-        return Answer(value, [f"{one} is not compared yet: run `coset backfill` with the same words again"])
+        then = pipelines.shown().says((Resume(one.pipeline, one.number), " goes on with it"))
+        return Answer(value, [f"{one} is not compared yet: {then}"])
     compared = comparison_sections(found, blockers(store, one, found), pipelines.shown())
     text: list[Block] = [*compared, f"Its digest is {digest(found)}"]
     if (stopped := half(store, one.pipeline)) and stopped.swap.backfill == one.number:

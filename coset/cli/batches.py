@@ -22,6 +22,7 @@ from coset.batches.telling import from_environment
 from coset.batches.waiting import warned
 from coset.batches.watch import Watch
 from coset.cli import pipelines, plans
+from coset.cli.other_stores import check_meant
 from coset.cli.output import Answer, check_reason, console, counted, doing, say, show, show_page, step
 from coset.cli.reports import save_page
 from coset.project.schedules import scheduled_run
@@ -40,17 +41,20 @@ from partitioning.values import replace
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How to plan a new batch, what runs its task groups, where its Data Docs go, and if one that waits is tried."""
+    """How to plan a new batch, what runs its task groups, where its Data Docs go, if one that waits is tried, and if a
+    new store is meant."""
 
     settings: Settings
     runner: Runner
     docs: Path
     again: bool
+    new_store: bool
 
 
 def run(named: str, root: str, options: RunOptions, *, until_done: bool) -> Answer:
     """Run the next batch, or all until nothing is left; the report of each is shown when it is done."""
     pipeline = pipelines.load(named)
+    check_meant(pipeline.name, root, Run(pipeline.name), new=options.new_store)
     watch = _watch(pipeline, root)
     with watch.over(), options.runner as runner:
         ran = _run(pipeline, root, options, runner, watch, until_done=until_done)
@@ -67,6 +71,7 @@ def run_all(root: str, options: RunOptions) -> Answer:
                 if isinstance(found, Refused):
                     raise found
                 show(f"Pipeline {found.name}")
+                check_meant(found.name, root, Run(found.name), new=options.new_store)
                 watch = _watch(found, root)
                 with watch.over():
                     done = _run(found, root, options, runner, watch, until_done=True)
@@ -135,7 +140,7 @@ def compact(named: str, root: str, keep_days: int, *, across: bool) -> Answer:
 
 
 def _watch(pipeline: Pipeline, root: str) -> Watch:
-    return Watch(pipeline.name, pipeline.owner, root, from_environment(), pipelines.shown(), _told)
+    return Watch(pipeline.name, pipeline.owner, root, from_environment(), pipelines.elsewhere(), _told)
 
 
 def _run(

@@ -15,11 +15,13 @@ import typer
 
 from coset.cli import open_files, pipelines
 from coset.cli.app import app
+from coset.cli.asked import ONCE, Asked, declare
 from coset.cli.extras import not_installed
 from coset.cli.output import Answer, OutputForm, answer, console, printed, say, show_error
 from coset.project.coset_toml import project_of
 from coset.project.here import NOWHERE, Here, entered
 from coset.project.project import FILE
+from partitioning.environment_name import ENVIRONMENT
 from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
 
@@ -34,13 +36,16 @@ class Panel(StrEnum):
     PROJECT = "Project"
 
 
-def _enter(ctx: typer.Context, named: str | None) -> Any:
-    """The project around the working folder and its environment, before other options look for their variables; or why
-    there is none, to be told by the command."""
+def _enter(ctx: typer.Context, named: str | None) -> str | None:
+    """Enter the project around the working folder and its environment, before other options look for their variables;
+    why there is none is told by the command."""
     try:
-        return ctx.with_resource(entered(Path.cwd(), named)), named
+        ctx.meta[_HERE] = here = ctx.with_resource(entered(Path.cwd(), named))
+        # Nobody needs to be told of the environment that is meant if none is named.
+        ctx.meta[_SAID] = here.variables | ({} if named else {ENVIRONMENT: here.name})
     except CosetError as error:
-        return error
+        ctx.meta[_HERE] = error
+    return named
 
 
 def _environments(incomplete: str) -> list[str]:
@@ -56,16 +61,19 @@ _COMMON = {
         str | None,
         typer.Option(
             "--env",
+            envvar=ENVIRONMENT,
             callback=_enter,
             is_eager=True,
             autocompletion=_environments,
-            help="The environment of coset.toml (also: COSET_ENV).",
+            help="The environment of coset.toml.",
         ),
     ],
-    "yes": Annotated[bool, typer.Option("--yes", help="In production: do not ask, go on.")],
-    "as_json": Annotated[bool, typer.Option("--json", help="Print JSON for programs.")],
-    "wide": Annotated[bool, typer.Option("--wide", help="Wrap no table, however wide it is.")],
+    "yes": Annotated[bool, typer.Option("--yes", help="In production: do not ask, go on."), ONCE],
+    "as_json": Annotated[bool, typer.Option("--json", help="Print JSON for programs."), ONCE],
+    "wide": Annotated[bool, typer.Option("--wide", help="Wrap no table, however wide it is."), ONCE],
 }
+# Where a command's context has the project and environment that it is about, and what that says of variables.
+_HERE, _SAID = "coset.here", "coset.said"
 
 Given = Mapping[str, Any]
 # Whether what a command was given means that what it does cannot be undone.
@@ -95,16 +103,19 @@ def command(panel: Panel, name: str | None = None, *, final: Final | None = None
     def register(does: Does) -> Does:
         known = signature(does, eval_str=True)
         common = tuple(_common(known, asks=final is not None))
-        whole = known.replace(parameters=[*known.parameters.values(), *common])
+        context = Parameter("ctx", Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        whole = known.replace(parameters=[*known.parameters.values(), *common, context])
+        verb = name or does.__name__
+        declare(verb, whole)
 
         @wraps(does)
-        def called(**given: Any) -> None:
+        def called(ctx: typer.Context, **given: Any) -> None:
             asked = {each.name: given.pop(each.name) for each in common}
-            into = asked.get("env")
-            here, named = into if isinstance(into, tuple) else (NOWHERE, None)
+            entered = ctx.meta.get(_HERE, NOWHERE)
+            here = entered if isinstance(entered, Here) else NOWHERE
             form = OutputForm(asked.get("as_json", False), asked.get("wide", False), here.name)
-            with printed(form), pipelines.called(here, named):
-                raise typer.Exit(_answered(partial(_done, does, given, asked, final)))
+            with printed(form), pipelines.called(here, Asked.of(verb, ctx, ctx.meta.get(_SAID, {}))):
+                raise typer.Exit(_answered(partial(_done, does, given, asked, final, entered)))
 
         called.__signature__ = whole  # type: ignore[attr-defined]
         called.__annotations__ = {each.name: each.annotation for each in whole.parameters.values()}
@@ -130,10 +141,10 @@ def _common(known: Signature, *, asks: bool) -> Iterator[Parameter]:
             )
 
 
-def _done(does: Does, given: Given, asked: Given, final: Final | None) -> Answer | None:
-    if isinstance(asked.get("env"), CosetError):
-        raise asked["env"]
-    here = pipelines.here()
+def _done(does: Does, given: Given, asked: Given, final: Final | None, entered: Here | CosetError) -> Answer | None:
+    if isinstance(entered, CosetError):
+        raise entered
+    here = entered
     if here.name and not asked.get("as_json"):
         say(console(stderr=True), here.called)
     if final is not None and here.environment.production and final(given):

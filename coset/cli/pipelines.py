@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from coset.cli.asked import Asked
 from coset.project import pipeline_files
 from coset.project.here import NOWHERE, Here
+from coset.reports import next_steps
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Shown
 from partitioning.errors import Finding, Refused
+from partitioning.model.sources import FOLDER
 
 
 @dataclass(slots=True)
 class _Call:
-    """What a command was called with: the project it is in, `options` that the next one needs too, those of `planning`
-    that the next plan needs, and how it named the pipelines that were loaded."""
+    """What a command was called with: the project it is in, the options, the store's root once it is known, and how it
+    named the pipelines that were loaded."""
 
     here: Here
-    options: str = ""
-    planning: tuple[tuple[str, str], ...] = ()
+    asked: Asked
+    root: str = ""
     named: dict[str, str] = field(default_factory=dict)
 
 
-_CALL = _Call(NOWHERE)
+_CALL = _Call(NOWHERE, Asked())
 
 
 @contextmanager
-def called(here: Here, asked: str | None) -> Iterator[None]:
-    """Meanwhile pipelines are those of this project and environment, which the command `asked` for by name or not."""
+def called(here: Here, asked: Asked) -> Iterator[None]:
+    """Meanwhile pipelines are those of this project and environment, and what a command was `asked` is in the next
+    steps that are shown."""
     global _CALL
-    before, _CALL = _CALL, _Call(here, f"--env {shlex.quote(asked)}" if asked else "")
+    before, _CALL = _CALL, _Call(here, asked)
     try:
-        yield
+        with next_steps.shown_as(elsewhere):
+            yield
     finally:
         _CALL = before
 
@@ -50,13 +56,14 @@ def load(named: str) -> Pipeline:
     Raises Refused if there is none, if its file fails, or if it defines no `pipeline`.
     """
     pipeline = pipeline_files.load(_CALL.here, named)
-    _CALL.named[pipeline.name] = shlex.quote(named)
+    _CALL.named[pipeline.name] = named
     return pipeline
 
 
-def planning(given: Iterable[tuple[str, str]]) -> None:
-    """The command was given these options, with their values, that say how to plan."""
-    _CALL.planning = tuple(given)
+def in_store(root: str) -> str:
+    """The root of the command's store, which is noted."""
+    _CALL.root = root
+    return root
 
 
 def of_project() -> dict[str, Pipeline | Refused]:
@@ -74,8 +81,21 @@ def none_of_project() -> str:
 
 
 def shown() -> Shown:
-    """How findings are shown here: their commands call a pipeline as the user does, who may have named a file."""
-    return Shown(named=_CALL.named, options=_CALL.options, planning=_CALL.planning)
+    """How findings are shown here: their commands call a pipeline as the user does, who may have named a file, and act
+    as the user asked."""
+    return Shown(named=_quoted(_CALL.named), given=_CALL.asked.by_verb())
+
+
+def elsewhere() -> Shown:
+    """How they are shown where nobody knows the folder in which the command runs: on pages and in messages."""
+    named = {name: os.path.abspath(place) if os.path.isfile(place) else place for name, place in _CALL.named.items()}
+    known = {"store": _CALL.root.removeprefix(FOLDER), "env": _CALL.here.name}
+    given = _CALL.asked.by_verb({name: value for name, value in known.items() if value})
+    return Shown(named=_quoted(named), given=given)
+
+
+def _quoted(named: Mapping[str, str]) -> dict[str, str]:
+    return {name: shlex.quote(place) for name, place in named.items()}
 
 
 def told(findings: Iterable[Finding]) -> list[dict[str, object]]:

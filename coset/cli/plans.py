@@ -12,9 +12,10 @@ from coset.batches.history import statistics
 from coset.batches.planning import preview
 from coset.cli import pipelines
 from coset.cli.local_files import writing
+from coset.cli.other_stores import check_meant, elsewhere
 from coset.cli.output import Answer, Block
 from partitioning.authoring.settings import Settings
-from partitioning.commands import Run, Status
+from partitioning.commands import PlanAsking, Run, Status, Then
 from partitioning.documents.document import digest, plain
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
@@ -41,9 +42,11 @@ class Form:
     when: Period | None = None
 
 
-def make(named: str, root: str, settings: Settings) -> Answer:
-    """Plan the next batch, store the plan and show it."""
-    ref, sentence = steps.plan(pipelines.load(named), root, settings)
+def make(named: str, root: str, settings: Settings, *, new_store: bool) -> Answer:
+    """Plan the next batch, store the plan and show it. Raises Refused if a store that has no batch is not meant."""
+    pipeline = pipelines.load(named)
+    check_meant(pipeline.name, root, PlanAsking(pipeline.name), new=new_store)
+    ref, sentence = steps.plan(pipeline, root, settings)
     if ref is None:
         return _none(sentence)
     ledger, plan = ref.load()
@@ -62,6 +65,8 @@ def explain_next(named: str, root: str, settings: Settings, form: Form) -> Answe
         return _shown(ledger, last, f"{taken.sentence}; batch {last.batch} is shown, the last", form, stored=True)
     stored = ledger.plan(taken.plan.batch) is not None
     sentence = taken.sentence if stored else taken.sentence.replace("is planned", "would be planned")
+    if taken.plan.batch == 0 and (others := elsewhere(pipeline.name, root)):
+        sentence = f"{sentence}. But {others}"
     return _shown(ledger, taken.plan, sentence, form, stored=stored)
 
 
@@ -115,10 +120,14 @@ def _shown(ledger: Ledger, plan: Plan, sentence: str, form: Form, *, stored: boo
         *([f"{sentence}.", ""] if sentence else []),
         *sections,
         *([f"Drawn as {form.svg}"] if form.svg else []),
-        f"Stored as {uri}" if uri else "Nothing is stored: `coset plan` stores the plan, `coset run` also runs it",
+        f"Stored as {uri}" if uri else pipelines.shown().says(_stored_by(plan.pipeline)),
     )
     value = {"sentence": sentence, "uri": uri, "digest": digest(plan), "plan": partial(plain, plan)}
     return Answer(value | {"surprises": surprises(plan, last), "sections": sections}, text)
+
+
+def _stored_by(pipeline: str) -> Then:
+    return "Nothing is stored: ", PlanAsking(pipeline), " stores the plan, ", Run(pipeline), " also runs it"
 
 
 def _none(sentence: str) -> Answer:

@@ -21,7 +21,7 @@ from coset.cli.local_files import writing
 from coset.cli.output import Answer, Block, Table
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.toml_writer import to_toml
-from partitioning.commands import Run
+from partitioning.commands import Option, Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.model.hot_keys import HotKeys
@@ -76,7 +76,7 @@ def schemes(named: str, root: str, settings: Settings, asked: Asked) -> Answer:
     written = []
     if asked.write:
         _write(asked.write, pipeline.name, compared.proposal, settings)
-        line = f"{pipelines.shown().line(Run(pipeline.name))} --settings {asked.write}"
+        line = pipelines.shown().line(Run(pipeline.name), Option("--settings", (str(asked.write),)))
         written = ["", f"Written to {asked.write}: `{line}` plans by what is proposed"]
     return Answer(partial(_document, compared_on, compared, hot), chain(told(compared_on, compared, hot), written))
 

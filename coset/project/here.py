@@ -34,6 +34,11 @@ class Here:
         kind = ", production" if self.environment.production else ""
         return f"Environment {self.name}{kind} ({self.project.folder / FILE})"
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables that the environment stands for."""
+        return self.environment.variables(self.project.folder)
+
     def applied(self, pipeline: Pipeline) -> Pipeline:
         """The pipeline as it is in this environment. Raises Refused if a stream cannot be read so."""
         return self.environment.applied(pipeline, self.project.folder) if self.name else pipeline
@@ -43,17 +48,26 @@ class Here:
 NOWHERE = Here(Project(folder=Path()))
 
 
+_LAST = NOWHERE
+
+
+def last() -> Here:
+    """The project and environment that this process entered last."""
+    return _LAST
+
+
 def enter(folder: Path, named: str | None = None) -> Here:
     """The project around a folder, and its environment: the one `named`, else that of COSET_ENV, else its default.
 
     Variables that are not set are given what the environment says, for this process and those that it starts.
     Raises Refused, with all findings.
     """
+    global _LAST
     project = project_of(folder)
-    here = Here(project, project.chosen(named or environment()))
+    here = _LAST = Here(project, project.chosen(named or environment()))
     if here.name:
         os.environ[ENVIRONMENT] = here.name
-        for name, value in here.environment.variables(project.folder).items():
+        for name, value in here.variables.items():
             os.environ[name] = os.environ.get(name) or value
     # Airflow has its folder of DAGs on its own path, but not on that of processes which it starts.
     sys.path[:0] = _without(sys.path, project)

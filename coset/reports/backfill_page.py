@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from coset.reports import batch_index
+from coset.reports.next_steps import shown
 from coset.reports.site import Site
 from coset.reports.templates import template
-from partitioning.commands import Shown, SwapAsking, Then, Undo
+from partitioning.commands import SwapAsking, Then, Undo
 from partitioning.documents.document import digest
 from partitioning.errors import Finding
 from partitioning.model.backfill import Comparison, StateComparison, Swap, SwapKind, TableComparison
@@ -34,7 +35,8 @@ def put_page(site: Site, found: Comparison, blockers: Sequence[Finding] = (), de
         blockers=blockers,
         digest=digest(found),
         decided=_said(decided) if decided else "",
-        then=Shown().says(_then(found, decided)),
+        then=_then(found, decided),
+        says=shown().says,
     )
     site.store.put(f"{found.pipeline}/docs/{_name(found)}", text.encode())
     return str(site.write(found.pipeline, _name(found), text))

@@ -16,10 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from coset.reports.marks import cells, marks
+from coset.reports.next_steps import shown
 from coset.reports.overview import note, of_rows, put_overview
 from coset.reports.plots import DRAWN, HEIGHT, WIDTH, plots, unusual
 from coset.reports.site import AIRFLOW, Row, Site, listed, outcome
 from coset.reports.templates import template
+from partitioning.commands import Run, Undo
 from partitioning.documents.document import canonical
 from partitioning.documents.store import Store
 from partitioning.model.backfill import pipeline_of
@@ -137,8 +139,9 @@ def made_anew(row: Row, pipeline: str) -> dict[str, str]:
     """The sections of an attempt's page that are made anew: what became of it and what to do, `now`, and when and where
     that was, `facts`. The run of Airflow's is a link if the environment says where Airflow is."""
     base_url = os.environ.get(AIRFLOW, "").rstrip("/")
-    shown = {"row": row, "pipeline": pipeline, "outcome": outcome(row), "base_url": base_url, "as_time": as_time}
-    return {name: template(f"{name}.html").render(shown) for name in _ANEW}
+    facts = {"row": row, "pipeline": pipeline, "outcome": outcome(row), "base_url": base_url, "as_time": as_time}
+    steps = {"says": shown().says, "run": Run(pipeline), "undo": Undo}
+    return {name: template(f"{name}.html").render(facts, **steps) for name in _ANEW}
 
 
 def _restate(

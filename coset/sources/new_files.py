@@ -9,6 +9,7 @@ from datetime import datetime
 from coset.sources.formats.landed_file import LAND_AGAIN
 from coset.sources.known import KnownStream
 from coset.sources.layouts import Folders, folders_of, formats_of, may_hold_records
+from partitioning.commands import Land, Then
 from partitioning.documents.store import Entry, Found, Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding
@@ -176,15 +177,16 @@ class NewFiles:
             )
             return
         names = sorted({entry.key.split("/")[0] for entry in self._store.list("") if "/partition=" in entry.key})
-        then = (
-            f"correct the name or the source; streams there: {', '.join(names)}"
-            if names
-            else "nothing has landed there: correct the source, or land the first records, rows of your own with "
-            "`coset land PIPELINE STREAM FILE`"
+        correct = f"correct the name or the source; streams there: {', '.join(names)}"
+        land = "nothing has landed there: correct the source, or land the first records, rows of your own with "
+        self._found(
+            Kind.FOLDERS,
+            f"no such stream {stream.name!r}",
+            stream.source,
+            correct if names else (land, Land(stream.name)),
         )
-        self._found(Kind.FOLDERS, f"no such stream {stream.name!r}", stream.source, then)
 
-    def _found(self, kind: Kind, what: str, where: str, then: str, **values: object) -> None:
+    def _found(self, kind: Kind, what: str, where: str, then: Then, **values: object) -> None:
         self.findings.append(
             Finding.of(kind, f"{self.stream.name}: {what}", where, then, **{"stream": self.stream.name, **values})
         )

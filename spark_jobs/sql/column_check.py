@@ -94,7 +94,7 @@ class _Check:
             tree = parse(self._connection, text)
         except Refused as refusal:
             self._findings.extend(
-                Finding(Kind.SQL, each.what, where, each.then, each.about) for each in refusal.findings
+                Finding(Kind.SQL, each.what, where, each.next, each.about) for each in refusal.findings
             )
             return
         wrong = self._rules.broken(
@@ -136,7 +136,7 @@ class _Check:
         except Refused as refusal:
             (finding,) = refusal.findings
             self._findings.append(
-                Finding(Kind.SQL, finding.what, f"{_where(step)}: {text}", finding.then, finding.about)
+                Finding(Kind.SQL, finding.what, f"{_where(step)}: {text}", finding.next, finding.about)
             )
             return None
         wrong = self._rules.broken(

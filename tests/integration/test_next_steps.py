@@ -19,7 +19,7 @@ from partitioning.hashes import placement_hash
 from partitioning.kinds import Kind
 from tests.clicked import landed
 from tests.commands import coset
-from tests.followed import commands
+from tests.followed import commands, in_another_shell
 from tests.histories import Click, table_of
 from tests.landed import land_file, land_table
 from tests.sparse import FIRST, SECOND, land
@@ -84,6 +84,16 @@ def _keys(store: Store, partition: int) -> set[str]:
     return {f"key-{key}" for key in range(10) if placement_hash(f"key-{key}") % 2 == partition}
 
 
+def at(store: Store) -> tuple[str, str]:
+    """What COSET_STORE says, in words."""
+    return "--store", store.root
+
+
+def pages(file: str) -> tuple[str, str]:
+    """What COSET_DOCS says, in words."""
+    return "--docs", str(Path(file).parent / "docs")
+
+
 def nexts(kind: Kind, *words: str) -> str:
     """The next steps that a command that fails names, with findings of one kind."""
     result = coset(*words, "--json")
@@ -111,8 +121,8 @@ def test_a_backfill_that_fails_is_given_up_and_asked_for_again_and_the_live_batc
     assert "replan" not in told
     assert "with `--input repaired`" in told
     (cancel,) = set(commands(told.replace(" with `--input repaired`", "")))
-    assert cancel == ("backfill", file, "--cancel", "0")
-    assert coset(*cancel).exit_code == 0
+    assert cancel == ("backfill", file, "--cancel", "0", *at(store), "--wait-for-live", "0", *LOCAL, *pages(file))
+    in_another_shell(*cancel)
     again = coset("backfill", file, "--from", "0", "--input", "repaired", *BESIDE)
     assert again.exit_code == 0, again.output
     assert "backfill 1 of clicked" in again.output
@@ -141,9 +151,9 @@ def test_a_file_that_lands_in_a_gap_of_a_batch_is_read_by_a_backfill_with_repair
     land(store, [10, 11])
     told = nexts(Kind.PROOF, "backfill", str(sparse), "--from", "0", *LOCAL)
     assert "with `--input repaired`" in told
-    cancel = ("backfill", str(sparse), "--cancel", "0")
+    cancel = ("backfill", str(sparse), "--cancel", "0", *at(store), *LOCAL, *pages(file))
     assert cancel in commands(told)
-    assert coset(*cancel).exit_code == 0
+    in_another_shell(*cancel)
     done = coset("backfill", str(sparse), "--from", "0", "--input", "repaired", *LOCAL)
     assert done.exit_code == 0, done.output
 
@@ -157,9 +167,9 @@ def test_files_that_are_gone_are_landed_again_and_the_backfill_reads_those_that_
     assert "replan" not in told
     repaired(store, 100)
     (command,) = set(commands(told))
-    assert command == ("backfill", file, "--from", "0", "--to", "1", "--input", "repaired")
-    done = coset(*command, *LOCAL)
-    assert done.exit_code == 0, done.output
+    assert command[:8] == ("backfill", file, "--from", "0", "--to", "1", "--input", "repaired")
+    assert command[8:] == (*at(store), *LOCAL, *pages(file))
+    in_another_shell(*command)
 
 
 @pytest.mark.long
@@ -171,7 +181,8 @@ def test_a_batch_from_before_a_column_says_from_where_a_backfill_can_begin(store
     assert run.exit_code == 0, run.output
     told = nexts(Kind.SQL_COLUMN, "backfill", file, "--from", "1", "--cascade", *LOCAL)
     assert "begin at a later batch" in told
-    assert ("backfill", file, "--from", "1", "--input", "repaired") in commands(told)
+    asked = ("backfill", file, "--from", "1", "--input", "repaired", *at(store), *LOCAL, *pages(file))
+    assert asked in commands(told)
     later = coset("backfill", file, "--from", "2", *LOCAL)
     assert later.exit_code == 0, later.output
 
@@ -183,7 +194,7 @@ def test_a_batch_that_waits_is_planned_anew_or_tried_again(again: bool, store: S
     landed(store, 2)
     for _ in range(2):
         told = nexts(Kind.EXPECTATION, "run", file, *LOCAL)
-        assert ("report", file, "--batch", "2") in commands(told)
+        assert ("report", file, "--batch", "2", *at(store), *pages(file)) in commands(told)
     report = coset("report", file, "--batch", "2")
     assert "Result table counts, not met" in report.stdout
     waits = coset("run", file, *LOCAL, "--json")
@@ -191,11 +202,11 @@ def test_a_batch_that_waits_is_planned_anew_or_tried_again(again: bool, store: S
     assert finding["kind"] == Kind.BATCH_WAITS
     assert finding["about"]["waits_for"] == "expectation"
     replan, run = commands(finding["next"])
-    assert (replan[0], run[-1]) == ("replan", "--again")
+    assert (replan[0], run) == ("replan", ("run", file, "--again", *at(store), *LOCAL, *pages(file)))
     if again:
-        assert nexts(Kind.EXPECTATION, *run, *LOCAL) == told
+        assert nexts(Kind.EXPECTATION, *run).replace(" --again", "") == told
     written(Path(file), "count(*) AS n")
-    assert coset(*replan).exit_code == 0
+    in_another_shell(*replan)
     assert coset("run", file, *LOCAL).exit_code == 0
 
 
@@ -203,22 +214,22 @@ def test_a_batch_that_waits_is_planned_anew_or_tried_again(again: bool, store: S
 def test_a_backfill_that_was_paused_cancelled_or_put_in_place_says_how_to_go_on(store: Store, file: str) -> None:
     assert coset("backfill", file, "--from", "0", *LOCAL, "--scheme", "tasks(4)").exit_code == 0
     (undo,) = commands(nexts(Kind.BACKFILL_TURN, "backfill", file, "--cancel", "0"))
-    assert undo == ("undo", file, "0")
-    assert coset(*undo).exit_code == 0
+    assert undo == ("undo", file, "0", *at(store), *pages(file))
+    in_another_shell(*undo)
     (one,) = commands(nexts(Kind.BACKFILL_APPROVAL, "swap", file, "0", "--approve", "sha256:0"))
-    assert "Rows of backfill 0" in coset(*one).stdout
+    assert "Rows of backfill 0" in in_another_shell(*one)
     request = actions.begin(load(file), store, actions.Asked(1, 1, DEFAULTS))
     actions.pause(store, backfill(store, "clicked", request.number), "later")
     with pytest.raises(Refused, match="paused it"):
         actions.planned(load(file), store, request, 1)
     (resume,) = commands(nexts(Kind.BACKFILL_UNREADY, "swap", file, "1", "--approve", "sha256:0"))
-    assert resume == ("backfill", file, "--resume", "1")
-    assert coset(*resume, *LOCAL).exit_code == 0
+    assert resume == ("backfill", file, "--resume", "1", *at(store), *pages(file))
+    in_another_shell(*resume, *LOCAL)
     assert coset("backfill", file, "--from", "1", "--scheme", "tasks(8)", "--preview").exit_code == 0
     third = actions.begin(load(file), store, actions.Asked(1, 1, Settings.parse(scheme="tasks(8)")))
     assert coset("backfill", file, "--cancel", str(third.number)).exit_code == 0
     (another,) = commands(nexts(Kind.BACKFILL_HELD, "backfill", file, "--resume", str(third.number), *LOCAL))
-    assert coset(*another, *LOCAL).exit_code == 0
+    in_another_shell(*another)
 
 
 def test_what_there_is_not_is_looked_up_by_the_command_that_is_named(file: str, store: Store) -> None:
@@ -229,9 +240,9 @@ def test_what_there_is_not_is_looked_up_by_the_command_that_is_named(file: str, 
         (Kind.BATCH_UNPUBLISHED, ("backfill", file, "--from", "9")),
     ):
         for command in commands(nexts(kind, *words)):
-            assert coset(*command).exit_code == 0
+            in_another_shell(*command)
     (status,) = commands(nexts(Kind.BATCH_NONE_OPEN, "abandon", file, "--why", "it is wrong"))
-    assert coset(*status).exit_code == 0
+    in_another_shell(*status)
 
 
 def test_without_anything_to_do_the_last_plan_is_explained_and_drawn(file: str, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from partitioning.documents.store import Store
 from partitioning.kinds import Kind
 from tests.commands import coset
 from tests.faults import FaultProxy
-from tests.followed import done, told
+from tests.followed import done, in_another_shell, told
 from tests.landed import land_table
 
 LOCAL = ("--runner", "local")
@@ -39,6 +39,8 @@ class Shop:
 
     def __init__(self, store: Store, folder: Path) -> None:
         self.store, self._folder = store, folder
+        # What the variables say, in words.
+        self.at, self.pages = ("--store", store.root), ("--docs", str(folder / "docs"))
 
     def written(self, lines: str = COUNTED, name: str = "clicked") -> str:
         file = self._folder / f"by hand, {name}.py"
@@ -172,9 +174,10 @@ def test_a_renamed_step_begins_anew_or_is_named_as_it_was(shop: Shop) -> None:
     shop.written(TOTALS.replace('name="totals"', 'name="sums"'))
     found = told(Kind.STATE_BEGINS, "plan", file)
     rebuilt, anew = found.commands
-    assert (rebuilt, anew) == (("backfill", file, "--from", "0", "--cascade"), ("plan", file, "--begin-anew", "sums"))
-    done(*rebuilt, "--preview")
-    done("explain", *anew[1:])
+    assert rebuilt == ("backfill", file, "--from", "0", "--cascade", *shop.at, *shop.pages)
+    assert anew == ("plan", file, "--begin-anew", "sums", *shop.at)
+    in_another_shell(*rebuilt, "--preview")
+    in_another_shell("explain", *anew[1:])
     shop.written(TOTALS)
     found.again()
 
@@ -185,7 +188,7 @@ def test_what_a_changed_step_is_to_do_is_said_by_name(shop: Shop) -> None:
     found = told(Kind.STATE_CHANGED, "plan", file)
     for number, command in enumerate(found.commands):
         if command[0] == "plan":
-            done("explain", *command[1:])
+            in_another_shell("explain", *command[1:])
         assert command[0] in {"plan", "backfill"}, number
     found.follow()
 
@@ -195,11 +198,12 @@ def test_the_next_step_plans_as_the_command_was_asked_to(shop: Shop) -> None:
     shop.written(f"{TOTALS}\n{OTHERS}".replace("n >= 0", "n > 0"))
     found = told(Kind.STATE_CHANGED, "plan", file, "--scheme", "tasks(3)", "--limit", "9", "--begin-anew", "totals")
     planned, rebuilt, anew = found.commands
-    scheme = ("--scheme", "tasks(3)")
-    assert planned == ("plan", file, "--go-on", "others", *scheme, "--limit", "9", "--begin-anew", "totals")
-    assert rebuilt == ("backfill", file, "--from", "0", "--cascade", *scheme, "--begin-anew", "totals")
-    assert anew == ("plan", file, "--begin-anew", "others", *scheme, "--limit", "9", "--begin-anew", "totals")
-    done(*anew)
+    asked = (*shop.at, "--scheme", "tasks(3)", "--limit", "9", "--begin-anew", "totals")
+    again = (*shop.at, "--scheme", "tasks(3)", "--begin-anew", "totals", *shop.pages)
+    assert planned == ("plan", file, "--go-on", "others", *asked)
+    assert rebuilt == ("backfill", file, "--from", "0", "--cascade", *again)
+    assert anew == ("plan", file, "--begin-anew", "others", *asked)
+    in_another_shell(*anew)
 
 
 def test_a_backfill_asks_again_as_it_was_asked(shop: Shop) -> None:
@@ -211,7 +215,7 @@ def test_a_backfill_asks_again_as_it_was_asked(shop: Shop) -> None:
     shop.written(f"{TOTALS}\n{OTHERS}".replace("n >= 0", "n > 1"))
     words = ("backfill", file, "--from", "2", "--preview", "--scheme", "tasks(3)", "--begin-anew", "totals")
     found = told(Kind.STATE_CHANGED, *words)
-    done(*found.commands[-1], "--preview")
+    in_another_shell(*found.commands[-1], "--preview")
 
 
 def test_a_backfill_that_was_compared_is_put_in_place_before_the_next_batch(shop: Shop) -> None:
@@ -223,9 +227,9 @@ def test_a_backfill_that_was_compared_is_put_in_place_before_the_next_batch(shop
     assert swap[:4] == ("swap", file, "0", "--approve")
     shop.written(TOTALS.replace("n >= 0", "n > 1"))
     other = told(Kind.STATE_CHANGED, "run", file, *LOCAL)
-    assert ("backfill", file, "--from", "0", "--cascade") in other.commands
+    assert ("backfill", file, "--from", "0", "--cascade", *shop.at, *LOCAL, *shop.pages) in other.commands
     shop.written(TOTALS.replace("n >= 0", "n > 0"))
-    done(*swap)
+    in_another_shell(*swap)
     found.again()
 
 
@@ -234,7 +238,7 @@ def test_rows_that_may_go_are_named(shop: Shop) -> None:
     file = shop.published(f"{COUNTED}\n{running}")
     shop.written(COUNTED)
     found = told(Kind.ROWS_TAKEN, "plan", file)
-    assert found.commands == [("plan", file, "--take-away", "totals")]
+    assert found.commands == [("plan", file, "--take-away", "totals", *shop.at)]
     found.follow()
 
 
@@ -243,7 +247,7 @@ def test_lost_state_is_made_anew(shop: Shop) -> None:
     file = shop.published(TOTALS)
     with shop.without("/left/"):
         found = told(Kind.STATE_GONE, "run", file, *LOCAL)
-        found.follow(*LOCAL)
+        found.follow()
         found.again()
 
 
@@ -295,7 +299,7 @@ def test_what_later_batches_went_on_from_is_run_too(shop: Shop) -> None:
     done("run", file, *LOCAL)
     shop.written(TOTALS.replace("n >= 0", "n > 5"))
     later = told(Kind.BACKFILL_LATER, "backfill", file, "--from", "0", *LOCAL)
-    later.follow(*LOCAL)
+    later.follow()
     found = told(Kind.BACKFILL_APPROVAL, "swap", file, "1", "--approve", "sha256:0")
     (digest,) = re.findall(r"Its digest is (\S+)", found.follow())
     done(*found.words[:-1], digest)

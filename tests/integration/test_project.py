@@ -169,12 +169,20 @@ def test_an_environment_has_its_own_store_and_sources_and_each_output_says_which
     assert "`coset status spent --env prod`" in refused.stderr
     by_variable = json.loads(said(project, "status", "spent", "--json", COSET_ENV="prod").stdout)
     assert by_variable | {"partitions": []} == standing | {"partitions": []}
-    elsewhere = said(project, "plan", "spent", "--json", COSET_STORE=str(project / "stores" / "mine"))
+    mine = str(project / "stores" / "mine")
+    assert (
+        f"`coset plan spent --new-store --store {mine}`"
+        in said(project, "plan", "spent", code=3, COSET_STORE=mine).stderr
+    )
+    elsewhere = said(project, "plan", "spent", "--new-store", "--json", COSET_STORE=mine)
     assert json.loads(elsewhere.stdout)["uri"].startswith(f"file://{project}/stores/mine/spent/")
 
 
 def test_production_is_asked_about_before_what_cannot_be_undone(project: Path) -> None:
-    said(project, "plan", "spent", "--env", "prod")
+    # Its batches so far are those of the other environment.
+    refused = said(project, "plan", "spent", "--env", "prod", code=3)
+    assert "`coset plan spent --new-store --env prod`" in refused.stderr
+    said(project, "plan", "spent", "--new-store", "--env", "prod")
     given_up = ("abandon", "spent", "--why", "a trial", "--env", "prod")
     refused = said(project, *given_up, "--json", code=3)
     (finding,) = json.loads(refused.stderr)["findings"]

@@ -65,6 +65,7 @@ CASES: dict[str, list[Command]] = {
         commands.Forget("late", "views", 3),
         commands.Forget("late", "views", keep_offsets=True),
     ],
+    "Land": [commands.Land("views")],
     "AcceptChanges": [commands.AcceptChanges("counts", 17)],
     "MoveTables": [commands.MoveTables("s3://lake/prod"), commands.MoveTables("/data/my tables")],
     "HandOver": [commands.HandOver("counts", before, "late") for before in (None, "early")],
@@ -109,7 +110,7 @@ def test_what_follows_a_next_step_is_a_test(file: str, name: str) -> None:
         assert {f"Kind.{kind.name}" for kind in kinds} <= set(re.findall(r"Kind\.[A-Z_]+", text))
         called = {ast.unparse(node.func).rpartition(".")[2] for node in ast.walk(made) if isinstance(node, ast.Call)}
         assert called & {"told", "nexts", "coset"}
-        assert called & {"follow", "again", "done", "coset"}
+        assert called & {"follow", "again", "done", "coset", "in_another_shell"}
 
 
 def test_codes_are_unlike_each_other_and_causes_and_cures_are_sentences() -> None:
@@ -341,6 +342,8 @@ def test_a_command_is_one_that_the_command_line_takes(command: Command, named: s
                 assert (context.params["table"], context.params["up_to"]) == (table, version)
             case commands.MoveTables(to):
                 assert called == to
+            case commands.Land(stream):
+                assert (called, context.params["stream"]) == ("PIPELINE", stream)
             case _:
                 assert called == named
 

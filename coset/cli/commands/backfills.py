@@ -25,6 +25,7 @@ from coset.cli.app import (
     runner_of,
     settings_of,
 )
+from coset.cli.asked import ONCE, OWN
 from coset.cli.command import Panel, command
 from coset.cli.output import Answer
 from partitioning.errors import Refused
@@ -39,25 +40,29 @@ class Input(StrEnum):
     REPAIRED = "repaired"
 
 
+_Why = Annotated[str, typer.Option("--why", help="The reason, kept with the swap."), OWN]
+
+
 @command(Panel.BACKFILL, final=lambda given: given["cancel"] is not None)
 def backfill(
     pipeline: Named,
-    first: Annotated[int | None, typer.Option("--from", min=0, help="The first batch to run again.")] = None,
+    first: Annotated[int | None, typer.Option("--from", min=0, help="The first batch to run again."), ONCE] = None,
     last: Annotated[
-        int | None, typer.Option("--to", min=0, help="The last batch to run again. By default, only this one.")
+        int | None, typer.Option("--to", min=0, help="The last batch to run again. By default, only this one."), ONCE
     ] = None,
     cascade: Annotated[
         bool,
         typer.Option(
             "--cascade", help="Run all later batches too, because they continue from the state of earlier ones."
         ),
+        ONCE,
     ] = False,
     store: StoreRoot = None,
-    scheme: SchemeTexts = None,
-    groups: Groups = None,
+    scheme: Annotated[SchemeTexts, OWN] = None,
+    groups: Annotated[Groups, OWN] = None,
     settings: SettingsFile = None,
-    begin_anew: BeginAnew = None,
-    go_on: GoOn = None,
+    begin_anew: Annotated[BeginAnew, OWN] = None,
+    go_on: Annotated[GoOn, OWN] = None,
     given: Annotated[
         Input,
         typer.Option("--input", help="repaired: read the files that hold the offsets now, not those that were read."),
@@ -72,11 +77,13 @@ def backfill(
     ] = None,
     live: Annotated[int, typer.Option("--wait-for-live", help="Wait at most N minutes for an open live batch.")] = 30,
     pause: Annotated[
-        int | None, typer.Option("--pause", help="Pause this backfill: no more task groups start.")
+        int | None, typer.Option("--pause", help="Pause this backfill: no more task groups start."), ONCE
     ] = None,
-    resume: Annotated[int | None, typer.Option("--resume", help="Resume this backfill.")] = None,
-    cancel: Annotated[int | None, typer.Option("--cancel", help="Give up this backfill and remove its files.")] = None,
-    preview: Annotated[bool, typer.Option("--preview", help="Only show what would run. Stores nothing.")] = False,
+    resume: Annotated[int | None, typer.Option("--resume", help="Resume this backfill."), ONCE] = None,
+    cancel: Annotated[
+        int | None, typer.Option("--cancel", help="Give up this backfill and remove its files."), ONCE
+    ] = None,
+    preview: Annotated[bool, typer.Option("--preview", help="Only show what would run. Stores nothing."), ONCE] = False,
     kind: RunnerOption = None,
     master: Master = "local[*]",
     memory: Memory = "1GB",
@@ -136,9 +143,9 @@ def backfills(
 def swap(
     pipeline: Named,
     number: Annotated[int, typer.Argument(help="The number of the backfill.")],
-    approve: Annotated[str, typer.Option("--approve", help="The digest of the comparison that you approve.")],
+    approve: Annotated[str, typer.Option("--approve", help="The digest of the comparison that you approve."), ONCE],
     store: StoreRoot = None,
-    why: Annotated[str, typer.Option("--why", help="The reason, kept with the swap.")] = "",
+    why: _Why = "",
     docs: Docs = Path(".coset/docs"),
 ) -> Answer:
     """Replace the rows that readers see by those of a backfill: one commit for each table."""
@@ -152,7 +159,7 @@ def undo(
     pipeline: Named,
     number: Annotated[int, typer.Argument(help="The number of the backfill.")],
     store: StoreRoot = None,
-    why: Annotated[str, typer.Option("--why", help="The reason, kept with the swap.")] = "",
+    why: _Why = "",
     docs: Docs = Path(".coset/docs"),
 ) -> Answer:
     """Undo a backfill: readers see the rows of before it."""

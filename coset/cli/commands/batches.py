@@ -19,6 +19,7 @@ from coset.cli.app import (
     Memory,
     Named,
     NamedOrAll,
+    NewStore,
     RunnerOption,
     SchemeTexts,
     SettingsFile,
@@ -32,6 +33,7 @@ from coset.cli.app import (
     settings_of,
     when_of,
 )
+from coset.cli.asked import ONCE
 from coset.cli.command import Panel, always, command, gives_up
 from coset.cli.output import Answer
 from partitioning.errors import Refused
@@ -50,6 +52,7 @@ def plan(
     settings: SettingsFile = None,
     begin_anew: BeginAnew = None,
     go_on: GoOn = None,
+    new_store: NewStore = False,
 ) -> Answer:
     """Plan the next batch and store the plan. An open batch keeps its plan."""
     from coset.cli import plans
@@ -60,6 +63,7 @@ def plan(
         settings_of(
             scheme, groups, limit, settings, accept_loss, take_away=take_away, begin_anew=begin_anew, go_on=go_on
         ),
+        new_store=new_store,
     )
 
 
@@ -76,8 +80,10 @@ def explain(
     begin_anew: BeginAnew = None,
     go_on: GoOn = None,
     when: When = None,
-    svg: Annotated[Path | None, typer.Option("--svg", help="Draw the plan to this file too, as SVG.")] = None,
-    mermaid: Annotated[bool, typer.Option("--mermaid", help="Print a Mermaid flowchart for Markdown instead.")] = False,
+    svg: Annotated[Path | None, typer.Option("--svg", help="Draw the plan to this file too, as SVG."), ONCE] = None,
+    mermaid: Annotated[
+        bool, typer.Option("--mermaid", help="Print a Mermaid flowchart for Markdown instead."), ONCE
+    ] = False,
 ) -> Answer:
     """Show a plan: of --batch, of the open batch, or what the next plan would be. Stores nothing."""
     from coset.cli import plans
@@ -145,6 +151,7 @@ def run(
             "--all", help="Run batch after batch until nothing is left; without PIPELINE, of all of the project."
         ),
     ] = False,
+    new_store: NewStore = False,
     again: Annotated[
         bool, typer.Option("--again", help="Run a batch again whose checks failed twice in the same way.")
     ] = False,
@@ -160,6 +167,7 @@ def run(
         runs,
         docs,
         again,
+        new_store,
     )
     one = one_of(pipeline, every=until_done)
     if one is None:
@@ -219,7 +227,9 @@ def schemes(
     pipeline: Named,
     store: StoreRoot = None,
     given: Annotated[
-        list[str] | None, typer.Option("--scheme", metavar="[STAGE=]SCHEME", help="One more to compare. Repeatable.")
+        list[str] | None,
+        typer.Option("--scheme", metavar="[STAGE=]SCHEME", help="One more to compare. Repeatable."),
+        ONCE,
     ] = None,
     target_bytes: Annotated[
         int, typer.Option("--target-bytes", help="The target size of a task, in bytes read.")
@@ -231,7 +241,7 @@ def schemes(
     max_tasks: Annotated[int, typer.Option("--max-tasks", help="The most tasks to propose for a stage.")] = 1000,
     settings: SettingsFile = None,
     write: Annotated[
-        Path | None, typer.Option("--write", help="Write the proposal to this file, for --settings.")
+        Path | None, typer.Option("--write", help="Write the proposal to this file, for --settings."), ONCE
     ] = None,
 ) -> Answer:
     """Compare schemes on the real sizes, propose one, and name hot keys. Stores nothing."""
@@ -250,10 +260,14 @@ def report(
     batch: BatchNumber = None,
     docs: Docs = Path(".coset/docs"),
     since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Instead: all attempts of the last 12h, 7d or 2w.")
+        str | None,
+        typer.Option("--since", metavar="TIME", help="Instead: all attempts of the last 12h, 7d or 2w."),
+        ONCE,
     ] = None,
     html: Annotated[
-        Path | None, typer.Option("--html", dir_okay=False, help="Write it to this file too, as one page to send.")
+        Path | None,
+        typer.Option("--html", dir_okay=False, help="Write it to this file too, as one page to send."),
+        ONCE,
     ] = None,
 ) -> Answer:
     """Show the outcome of a batch: of --batch, or of the newest; or with --since how the last days went."""
@@ -277,17 +291,20 @@ def records(
     of_offenders: Annotated[
         bool,
         typer.Option("--offenders", help="Only those that do not meet an expectation, with the rows made of them."),
+        ONCE,
     ] = False,
     aside: Annotated[
-        bool, typer.Option("--set-aside", help="Only those that cannot be used and were set aside, with the reason.")
+        bool,
+        typer.Option("--set-aside", help="Only those that cannot be used and were set aside, with the reason."),
+        ONCE,
     ] = False,
     expectation: Annotated[
-        str | None, typer.Option("--expectation", metavar="NAME", help="Only offenders of this: expect_…")
+        str | None, typer.Option("--expectation", metavar="NAME", help="Only offenders of this: expect_…"), ONCE
     ] = None,
-    stream: Annotated[str | None, typer.Option("--stream", help="Only records of this stream.")] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Only records of this key.")] = None,
-    most: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most N records of each.")] = 20,
-    sql: Annotated[bool, typer.Option("--sql", help="Print SQL for DuckDB that selects the same.")] = False,
+    stream: Annotated[str | None, typer.Option("--stream", help="Only records of this stream."), ONCE] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Only records of this key."), ONCE] = None,
+    most: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most N records of each."), ONCE] = 20,
+    sql: Annotated[bool, typer.Option("--sql", help="Print SQL for DuckDB that selects the same."), ONCE] = False,
 ) -> Answer:
     """Show records that a batch read, of --batch or of the newest, with file, partition and offset. Stores nothing."""
     if expectation is not None and not of_offenders:
@@ -312,9 +329,9 @@ def state(
     step: Annotated[str | None, typer.Argument(help="The step. Without it, all steps with state.")] = None,
     store: StoreRoot = None,
     batch: BatchNumber = None,
-    key: Annotated[str | None, typer.Option("--key", help="Only the state of this key.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Only the state of this key."), ONCE] = None,
     parquet: Annotated[
-        Path | None, typer.Option("--parquet", dir_okay=False, help="Write all rows to this file.")
+        Path | None, typer.Option("--parquet", dir_okay=False, help="Write all rows to this file."), ONCE
     ] = None,
 ) -> Answer:
     """Show the state of a step after --batch, or after the last published batch."""

@@ -10,12 +10,12 @@ import typer
 
 from coset.cli.command import Panel, command
 
+_Home = Annotated[Path, typer.Option("--home", envvar="COSET_HOME", help="The folder that holds everything.")]
+
 
 @command(Panel.PROJECT)
 def demo(
-    home: Annotated[Path, typer.Option("--home", envvar="COSET_HOME", help="The folder that holds everything.")] = Path(
-        ".coset"
-    ),
+    home: _Home = Path(".coset"),
 ) -> None:
     """Run the main job on real flights: an S3 server, three arrivals, three batches through Airflow and Spark."""
     from demo.home import Home
@@ -30,9 +30,7 @@ def demo(
 
 @command(Panel.PROJECT)
 def serve(
-    home: Annotated[Path, typer.Option("--home", envvar="COSET_HOME", help="The folder that holds everything.")] = Path(
-        ".coset"
-    ),
+    home: _Home = Path(".coset"),
     airflow: Annotated[bool, typer.Option("--airflow", help="Airflow's scheduler and web page too.")] = False,
 ) -> None:
     """Keep the demo's S3 server and a Spark server running until Ctrl-C."""

@@ -8,17 +8,20 @@ from typing import Annotated
 import typer
 
 from coset.cli.app import Master, Memory, Named, RunnerOption, SparkConf, StoreRoot, root_of, runner_of
+from coset.cli.asked import ONCE, OWN
 from coset.cli.command import Panel, always, command
 from coset.cli.output import Answer
 from partitioning.model.read_ends import What
 from partitioning.numbers import DAYS
+
+_Why = Annotated[str, typer.Option("--why", help="The reason, kept in the table's log."), OWN]
 
 
 @command(Panel.UPKEEP, final=lambda given: not given["dry_run"])
 def clean(
     pipeline: Named,
     store: StoreRoot = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed."), ONCE] = False,
     everything: Annotated[
         bool, typer.Option("--all", help="Look at all batches, and not only at those since the last time.")
     ] = False,
@@ -67,10 +70,10 @@ def restore(
 @command(Panel.UPKEEP, "hand-over", final=always)
 def hand_over(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The name of a result table.")],
-    to: Annotated[str, typer.Option("--to", metavar="PIPELINE", help="The name of the new owner.")],
-    why: Annotated[str, typer.Option("--why", help="The reason, kept in the table's log.")],
+    to: Annotated[str, typer.Option("--to", metavar="PIPELINE", help="The name of the new owner."), ONCE],
+    why: _Why,
     before: Annotated[
-        str | None, typer.Option("--from", metavar="PIPELINE", help="The current owner, if there is one.")
+        str | None, typer.Option("--from", metavar="PIPELINE", help="The current owner, if there is one."), ONCE
     ] = None,
     store: StoreRoot = None,
 ) -> Answer:
@@ -83,8 +86,8 @@ def hand_over(
 @command(Panel.UPKEEP, "accept-changes", final=always)
 def accept_changes(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The name of a result table.")],
-    up_to: Annotated[int, typer.Option("--up-to", metavar="VERSION", help="The last version to accept.")],
-    why: Annotated[str, typer.Option("--why", help="The reason, kept in the table's log.")],
+    up_to: Annotated[int, typer.Option("--up-to", metavar="VERSION", help="The last version to accept."), ONCE],
+    why: _Why,
     store: StoreRoot = None,
 ) -> Answer:
     """Accept the changes that others made to the rows of a result table. Batches continue from there."""
@@ -109,9 +112,11 @@ def move_tables(
 def forget(
     pipeline: Named,
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="A stream that the pipeline has read.")],
-    partition: Annotated[int | None, typer.Option("--partition", min=0, help="Only this partition.")] = None,
+    partition: Annotated[int | None, typer.Option("--partition", min=0, help="Only this partition."), ONCE] = None,
     keep_offsets: Annotated[
-        bool, typer.Option("--keep-offsets", help="Keep the position; forget only which files or topic were read.")
+        bool,
+        typer.Option("--keep-offsets", help="Keep the position; forget only which files or topic were read."),
+        ONCE,
     ] = False,
     why: Annotated[str, typer.Option("--why", help="The reason, kept with the pipeline.")] = "",
     store: StoreRoot = None,

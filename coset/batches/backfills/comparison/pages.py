@@ -8,6 +8,7 @@ from typing import assert_never
 from coset.batches.backfills.comparison.repaired import input_changes
 from coset.batches.backfills.outlook import Outlook, outlook
 from coset.batches.backfills.swap.swaps import in_force
+from coset.reports import next_steps
 from partitioning.commands import BackfillAsking, Replan, Shown
 from partitioning.diff.plan_diff import diff
 from partitioning.diff.table_changes import known_same
@@ -28,10 +29,11 @@ def preview_sections(
     store: Store,
     pipeline: str,
     pairs: Sequence[tuple[Plan, Plan]],
-    shown: Shown = Shown(),  # noqa: B008  it is a value
+    shown: Shown | None = None,
 ) -> tuple[Section, ...]:
     """Each batch as it was planned and as the backfill would plan it, the expected work, and what depends on the
     batches, with the commands for that."""
+    shown = shown or next_steps.shown()
     ahead = outlook(store, pipeline, [before for before, _ in pairs])
     first, last = pairs[0][0].batch, pairs[-1][0].batch
     sections = [
@@ -54,7 +56,7 @@ def preview_sections(
 def comparison_sections(
     found: Comparison,
     blockers: Iterable[Finding] = (),
-    shown: Shown = Shown(),  # noqa: B008  it is a value
+    shown: Shown | None = None,
 ) -> tuple[Section, ...]:
     """Which rows differ, the first of them, and the blockers of putting them in place, worded for where it is shown."""
     first = [(str(table.batch), table.table, *rows) for table in found.tables for rows in table.first_columns]
@@ -62,7 +64,7 @@ def comparison_sections(
     first += [(last, state.step, *rows) for state in found.states for rows in state.first_columns]
     columns = ("batch", "table", "key", "before", "now")
     return (
-        _tables(found, blockers, shown),
+        _tables(found, blockers, shown or next_steps.shown()),
         *_repairs(found.repairs),
         *([section("The first keys that differ", columns, first)] if first else []),
     )

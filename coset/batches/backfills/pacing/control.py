@@ -48,7 +48,7 @@ def paused(store: Store, backfill: Backfill) -> Pause | None:
 def check_not_cancelled(store: Store, backfill: Backfill) -> None:
     """Raise Refused if a backfill was cancelled."""
     if swap := cancelled(store, backfill.pipeline).get(backfill.number):
-        raise Refused(cancelled_by(swap))
+        raise Refused(cancelled_by(swap, backfill))
 
 
 def check_may_run(store: Store, backfill: Backfill) -> None:

@@ -157,12 +157,13 @@ def cancelled(store: Store, pipeline: str) -> dict[int, Swap]:
     return {swap.backfill: swap for swap in swaps(store, pipeline) if swap.turn is SwapKind.CANCEL}
 
 
-def cancelled_by(swap: Swap) -> Finding:
+def cancelled_by(swap: Swap, backfill: Backfill) -> Finding:
     """The finding on a cancelled backfill."""
     what = f"{swap.who} cancelled it at {swap.at}: {swap.why or 'no reason was given'}"
     where = f"backfill {swap.backfill} of {swap.pipeline}"
-    then = ("begin another: ", commands.BackfillAsking(swap.pipeline, swap.batches[0], swap.batches[-1]))
-    return Finding.of(Kind.BACKFILL_HELD, what, where, then, who=swap.who, at=swap.at)
+    repaired = backfill.repaired is True
+    another = commands.BackfillAsking(swap.pipeline, swap.batches[0], swap.batches[-1], repaired=repaired)
+    return Finding.of(Kind.BACKFILL_HELD, what, where, ("begin another: ", another), who=swap.who, at=swap.at)
 
 
 def _checked(
@@ -177,7 +178,9 @@ def _checked(
 ) -> tuple[Swap, Effect]:
     """The next decision and its effect. Raises Refused with all findings if it cannot be carried out."""
     findings = [
-        cancelled_by(swap) for swap in decided if (swap.backfill, swap.turn) == (backfill.number, SwapKind.CANCEL)
+        cancelled_by(swap, backfill)
+        for swap in decided
+        if (swap.backfill, swap.turn) == (backfill.number, SwapKind.CANCEL)
     ]
     changed = comparison.kept_otherwise or _meant_otherwise(store, backfill, to, decided)
     findings += _blockers(store, backfill, comparison, to, Layers(store, backfill.pipeline, decided), changed)
@@ -252,13 +255,17 @@ def _blockers(
                     batch=batch,
                 )
     back = "make the pipeline what it was before, and run them again: "
+    repaired = backfill.repaired is True
     again = "run them too: " if to is SwapKind.SWAP else back
     if changed and (newest := newest_dependent(store, backfill.pipeline)) != backfill.batches[-1]:
         yield Finding.of(
             Kind.BACKFILL_LATER,
             f"it changes the state of {', '.join(changed)}, on which later batches, up to {newest}, depend",
             f"batch {backfill.batches[-1]} of {backfill.pipeline}",
-            (again, commands.BackfillAsking(backfill.pipeline, backfill.batches[0], cascade=True)),
+            (
+                again,
+                commands.BackfillAsking(backfill.pipeline, backfill.batches[0], cascade=True, repaired=repaired),
+            ),
             changed=changed,
             newest=newest,
         )
