@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import lru_cache
 from pathlib import Path
 
 import duckdb
+
+# Where functions of numbers are not defined: there 1 fails, and 2 gives NaN or an infinity.
+_UNDEFINED = {
+    "sqrt": "$x < 0",
+    **dict.fromkeys(("ln", "log", "log2", "log10"), "$x <= 0"),
+    **dict.fromkeys(("acos", "asin", "atanh"), "abs($x) > 1 AND NOT isnan($x)"),
+    **dict.fromkeys(("sin", "cos", "tan"), "isinf($x)"),
+    "cot": "isinf($x) OR $x = 0",
+    **dict.fromkeys(("gamma", "lgamma"), "$x = 0"),
+}
+_UNDEFINED_LOG = "$base <= 0 OR $base = 1 OR $x <= 0"
 
 
 def connect_to_ask() -> duckdb.DuckDBPyConnection:
@@ -38,6 +50,7 @@ def _database_to_ask(process: int) -> duckdb.DuckDBPyConnection:
 def new_database(memory: str, temp: Path | None) -> duckdb.DuckDBPyConnection:
     """A database in memory without files, network, extensions or Python variables.
 
+    In each version of DuckDB a whole number divided by zero is NULL, and functions fail where they are not defined.
     Data beyond `memory` is spilled to the folder `temp`. Without a folder it is an error.
     """
     database = duckdb.connect(
@@ -52,7 +65,24 @@ def new_database(memory: str, temp: Path | None) -> duckdb.DuckDBPyConnection:
             **({"async_threads": "0"} if int(duckdb.__version__.partition(".")[0]) >= 2 else {}),
         }
     )
+    if int(duckdb.__version__.partition(".")[0]) >= 2:
+        _as_in_1(database)
     # A local time zone would make results depend on the machine.
     database.execute("SET GLOBAL TimeZone = 'UTC'; SET enable_progress_bar = false")
     database.execute("SET enable_external_access = false; SET lock_configuration = true")
     return database
+
+
+def _as_in_1(database: duckdb.DuckDBPyConnection) -> None:
+    """Let 2 answer as 1 does: pipelines have published what that gave, and have set aside what it refused."""
+    database.execute("SET GLOBAL error_on_division_by_zero = false")
+    for name, undefined in _UNDEFINED.items():
+        ways = [_unless(undefined, name, '"@x"'), *([_unless(_UNDEFINED_LOG, name, '"@base", "@x"')] * (name == "log"))]
+        database.execute(f"CREATE MACRO {name}{', '.join(ways)}")
+
+
+def _unless(undefined: str, name: str, given: str) -> str:
+    """A macro's parameters and SQL that fails where a function is not defined: by a cast, as TRY refuses `error`."""
+    where = re.sub(r"\$(\w+)", r'"@\1"::DOUBLE', undefined)
+    fails = f"('{name} is not defined for ' || concat_ws(', ', {given}))::DOUBLE"
+    return f"({given}) AS CASE WHEN {where} THEN {fails} ELSE system.main.{name}({given}) END"

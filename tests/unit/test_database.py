@@ -8,11 +8,13 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from math import inf, nan
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pytest
+from duckdb import Error as Fails
 
 from coset.sources.databases import connect_to_ask, new_database
 from spark_jobs.engine.task_database import _database, connect
@@ -137,3 +139,37 @@ def _folder() -> str:
 def test_without_a_folder_too_little_memory_is_an_error() -> None:
     with new_database("60MB", None) as connection, pytest.raises(duckdb.OutOfMemoryException):
         connection.execute(f"CREATE TEMP TABLE sorted AS {LARGE.replace('count(*)', '*')}")
+
+
+# What docs/internals/pipelines.md says of numbers, in each version of DuckDB: what is called, of which `x`, and the
+# answer; None where the call fails.
+ANSWERS: list[tuple[str, str, object]] = [
+    *(("x // 0", x, None) for x in ("7", "7::HUGEINT", "7::UTINYINT", "7.5", "1.5::DOUBLE", "7::BIGNUM")),
+    *((call, "7", None) for call in ("x % 0", "mod(x, 0)", "divide(x, 0)", "x::DECIMAL(9, 2) % 0")),
+    ("x / 0", "INTERVAL 1 DAY", None),
+    *(("x / 0", x, answer) for x, answer in (("1", inf), ("-1.5", -inf), ("0", nan))),
+    *((call, "-1::DOUBLE", nan) for call in ("x % 0", "fmod(x, 0)", "pow(x, 0.5)", "acosh(x)")),
+    *((call, "-1", Fails) for call in ("sqrt(x)", "ln(x)", "log(x)", "log2(x)", "log10(x)", "log(x, 3)", "geomean(x)")),
+    *((call, "0", Fails) for call in ("ln(x)", "log(x)", "log2(x)", "log(2, x)", "cot(x)", "gamma(x)", "lgamma(x)")),
+    *(
+        (call, "1.5", Fails)
+        for call in ("acos(x)", "asin(-x)", "atanh(x)", "log(x - 0.5, 3)", "[sqrt(-y) for y in [x]]")
+    ),
+    *((f"{name}(-x)", "'inf'::DOUBLE", Fails) for name in ("sqrt", "ln", "log10", "acos", "sin", "cos", "tan", "cot")),
+    *((f"{name}(x)", "'nan'::DOUBLE", nan) for name in ("sqrt", "ln", "log2", "acos", "atanh", "sin", "cot", "gamma")),
+    *((call, "1", 0.0) for call in ("ln(x)", "log(x)", "log(2, x)", "acos(x)", "x.log2()", "lgamma(x)")),
+    *((call, "-1", None) for call in ("TRY(sqrt(x))", "TRY(acos(x - 1))", "sqrt(NULL::DOUBLE)")),
+    ("sqrt(x)", "4.00", 2.0),
+]
+
+
+@pytest.mark.parametrize(("call", "x", "answer"), ANSWERS)
+def test_numbers_have_one_answer_in_each_version_of_duckdb(call: str, x: str, answer: object) -> None:
+    """Asked of a column, and of a constant, which is worked out before the query runs."""
+    for source in (f"FROM (SELECT unnest([{x}]) AS x)", f"FROM (SELECT {x} AS x)"):
+        with connect_to_ask() as connection:
+            if answer is Fails:
+                with pytest.raises(Fails, match=r"not defined|undefined|cannot take|out of range|divison by zero"):
+                    connection.execute(f"SELECT {call} {source}").fetchall()
+            else:
+                assert repr(connection.execute(f"SELECT {call} {source}").fetchall()) == repr([(answer,)])
