@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import assert_never
 
 from partitioning.commands import BackfillAsking, Shown, Then, backfill_of
-from partitioning.model.engine import OtherAnswer
+from partitioning.model.engine import Differs, OtherAnswer
 from partitioning.model.graph import Op, Step, waiting
 from partitioning.model.plan import Plan
 from partitioning.model.reasons import OwnTasks
@@ -116,12 +116,12 @@ def surprises_section(plan: Plan, last: Statistics | None, shown: Shown = Shown(
 
 
 def _other_engine(plan: Plan, steps: Mapping[str, Step]) -> Iterator[OtherEngine]:
-    """What this version of DuckDB answers otherwise than the one before."""
+    """What this version of DuckDB answers otherwise than the one before, but for what no step could call before."""
     engine, backfill = plan.planned_for, backfill_of(plan.pipeline)
     compare = BackfillAsking(backfill[0] if backfill else plan.pipeline, 0, cascade=True)
     if engine.was and engine.answers is None:
         yield OtherEngine(engine.was, engine.version, compare)
-    for answer in engine.answers or ():
+    for answer in (each for each in engine.answers or () if each.how not in {Differs.ACCEPTED, Differs.CRASHED}):
         users = tuple(dict.fromkeys(_as_written(name, steps) for name in answer.used_by))
         yield OtherEngine(engine.was, engine.version, compare, users, answer)
 

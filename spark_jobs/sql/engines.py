@@ -131,7 +131,9 @@ def _used(graph: Graph) -> Mapping[str, list[str]]:
     with connect_to_ask() as connection:
         for user, sql in _queries(graph):
             ((serialised,),) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
-            for node in nodes(json.loads(serialised)):
+            tree = json.loads(serialised)
+            assert not tree["error"], sql
+            for node in nodes(tree):
                 found.setdefault(_name(node), []).append(user)
     return found
 
