@@ -11,7 +11,7 @@ SITE ?= .coset/site
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka kafka serve test test-all test-rest test-failed durations explore check format bench bench-latency bench-plan compose-test kubernetes-test airflow docs requirements clean
+.PHONY: help setup demo demo-kafka kafka serve test test-all test-rest test-failed durations explore check format engines bench bench-latency bench-plan compose-test kubernetes-test airflow docs requirements clean
 
 help: ## Show these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ docs: $(READY) ## Build the site of the docs in .coset/site, and end if a link l
 	@$(BIN)/uv run --quiet --no-project --isolated --python 3.11 --with-requirements docs/requirements.txt \
 		sphinx-build --quiet --fail-on-warning --keep-going --nitpicky -c docs . $(SITE)
 	@echo "The site is $(SITE)/index.html"
+
+engines: $(READY) ## Write what DuckDB NOW=2.0.1 answers otherwise than WAS=1.5.5, which Coset ships
+	@$(BIN)/python -m tests.engines $(WAS) $(NOW)
 
 requirements: $(READY) ## Pin requirements.in anew, and the constraints of each Python
 	@$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --no-emit-index-url --no-emit-find-links \

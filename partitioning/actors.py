@@ -58,6 +58,7 @@ def actor(kind: Kind) -> Actor:
             | Kind.SPARK
             | Kind.NO_WORKER
             | Kind.WORKER
+            | Kind.ENGINE
             | Kind.MEMORY
             | Kind.OPEN_FILES
         ):

@@ -209,6 +209,11 @@ class Kind(StrEnum):
         "The Python of a worker, or what is installed in it, is not what the job needs.",
         "Install it there, and name that Python by `spark.pyspark.python`; or send what `coset pack` packs.",
     )
+    ENGINE = (
+        "engine",
+        "A batch was planned for another version of DuckDB than is here.",
+        "Plan it anew: `coset replan`; or install that version again.",
+    )
     SPARK_ROWS = "spark.rows", "Spark gave other rows than it was given.", "Run again; then report it."
     MEMORY = "memory", "A task has no memory left.", "Give it more with `--memory`."
     OPEN_FILES = "open-files", "A process may open too few files at once.", "Raise the limit: `ulimit -n 4096`."

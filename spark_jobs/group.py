@@ -14,6 +14,7 @@ from msgspec import UNSET
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from coset.sources.copies import Copies
+from partitioning.commands import Replan
 from partitioning.documents.document import canonical, decode, decoder, digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.receipts import left_for
@@ -21,6 +22,7 @@ from partitioning.errors import CosetError, Refused, Unreachable
 from partitioning.imports import code_of
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
+from partitioning.model.engine import Engine
 from partitioning.model.failure import Answer, Done, Failed, together
 from partitioning.model.graph import Step
 from partitioning.model.leaving import Left
@@ -33,7 +35,7 @@ from partitioning.sections import many, size
 from partitioning.values import replace
 from spark_jobs.engine.location import ENVIRONMENT, LocationIdProvider, check_location, most_frequent
 from spark_jobs.engine.occasions import now, occasion
-from spark_jobs.worker_code import Wanted, check, wanted_for
+from spark_jobs.worker_code import Wanted, check, installed, wanted_for
 
 if TYPE_CHECKING:  # few groups need it
     from spark_jobs.frames import Dataframes
@@ -76,13 +78,14 @@ def run_group(
     """Run a task group, store its receipt, and return a sentence about it. A group that has run, or whose batch is
     decided, is not run.
 
-    Steps on Spark's DataFrames need `dataframes`. Raises Refused if it is missing then, if the plan has no such group,
-    if a group of an earlier wave has not run, and with all findings of its tasks.
+    Steps on Spark's DataFrames need `dataframes`. Raises Refused if it is missing then, if the plan has no such group
+    or is for another version of DuckDB, if a group of an earlier wave has not run, and with all findings of its tasks.
     """
     began, group = now(), group_of(ledger, plan, number)
     name, attempt = group_name(plan, number), ledger.attempt(plan.batch)
     if said := nothing_to_do(ledger, plan, number, attempt):
         return said
+    _check_engine(plan, name)
     location = check_location(provider.location())
     left = left_for(ledger, plan, attempt, group)
     on_dataframes = [step.name for step in steps_on_dataframes(plan, group)]
@@ -113,6 +116,16 @@ def run_group(
     other = " and ".join(path for path, ran in code.items() if ran != (plan.code_noted.get(path, *ran),))
     done += f"; with other code of {other} than was planned" if other else ""
     return f"{done}{_of_state(answers)}, at {ran}"
+
+
+def _check_engine(plan: Plan, name: str) -> None:
+    """Raise Refused if the plan was made for another version of DuckDB, for which its types and answers were looked at.
+    Workers have what this process has, or refuse themselves."""
+    here = installed().duckdb
+    if isinstance(plan.engine, Engine) and plan.engine.version != here:
+        what = f"the batch was planned for {plan.engine}, and here is DuckDB {here or 'none'}"
+        then = (f"install duckdb=={plan.engine.version} again, or plan it for this one: ", Replan(plan.pipeline))
+        raise Refused.of(Kind.ENGINE, what, name, then, wanted=plan.engine.version, has=here)
 
 
 def nothing_to_do(ledger: Ledger, plan: Plan, number: int, attempt: int) -> str | None:

@@ -33,6 +33,7 @@ from partitioning.model.backfill import (
     Swapped,
     TableComparison,
 )
+from partitioning.model.engine import Differs, Engine, OtherAnswer
 from partitioning.model.failure import Failed, Failure
 from partitioning.model.incident import Incidents, Passed, Severity, Stopped, Teller, Trouble
 from partitioning.model.journal import JournalEntry, Lag, Part
@@ -68,7 +69,7 @@ KEYS = Artefact(
     Role.KEYS, "views+clicks", "ads/audits/0/attempt-0/keys-0a1b2c3d/views+clicks-0.parquet", 99, "etag", "sha256:2", 7
 )
 
-
+OTHERWISE = OtherAnswer("levenshtein", Differs.VALUE, ("views",), "levenshtein('é', 'e')", "2::BIGINT", "1::BIGINT")
 RAN = Occasion(1_795_514_400_000, 1_795_514_403_250, "worker-3", "airflow", "scheduled__2026-11-24T10:00:00+00:00")
 FORGOTTEN = Forgotten(OffsetRange(StreamPartition("views", 3), 0, 17), What.POSITION)
 
@@ -112,6 +113,7 @@ def documents() -> Mapping[str, Document]:
         "plan.sparse": (sparse := with_gaps()),
         "plan.remembered": remembering(plan),
         "plan.code": (noted := replace(plan, code={"shop.codecs:country": "sha256:0123456789abcdef"})),
+        "plan.engine": replace(plan, engine=Engine("2.0.1", "1.5.5", (OTHERWISE,))),
         "plan.commits": replace(noted, commits={"shop.codecs:country": "0123456789ab"}),
         "order": order_of(plan, identity, task, 0, ROOT, {}),
         "order.range": order_of(ranges, digest(ranges), TaskRef("views", 2), 0, ROOT, {}),
@@ -140,6 +142,7 @@ def documents() -> Mapping[str, Document]:
         "backfill.repaired": Backfill(
             "ads", 4, (1,), "", "root", "landed anew", "2026-11-22T18:28:28+00:00", repaired=True
         ),
+        "comparison.engines": replace(comparison, engines=(("1.5.5", "2.0.1"),)),
         "comparison.repaired": replace(
             comparison, input=(InputChange(0, "views-1@[4,16)", (2, 1), ("a", "b"), (4, 10), ((4, 10),)),)
         ),

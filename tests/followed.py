@@ -57,6 +57,7 @@ FOLLOWED: dict[str, dict[str, set[Kind]]] = {
         "test_tables_that_are_to_lie_elsewhere_are_copied_and_moved": {Kind.TABLE_PLACE},
         "test_lost_state_is_made_anew": {Kind.STATE_GONE},
         "test_what_a_changed_step_is_to_do_is_said_by_name": {Kind.STATE_CHANGED},
+        "test_what_another_version_of_duckdb_was_to_run_is_planned_anew": {Kind.ENGINE},
         "test_a_renamed_step_begins_anew_or_is_named_as_it_was": {Kind.STATE_BEGINS},
         "test_what_later_batches_went_on_from_is_run_too": {Kind.BACKFILL_APPROVAL, Kind.BACKFILL_LATER},
     },

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.model.engine import Engine
 from partitioning.model.plan import Plan, Stage
 from partitioning.model.read_ends import Ends
 from partitioning.model.reasons import GcdOf
@@ -50,6 +51,7 @@ def plan_of(
     kept: StateSnapshot | None = None,
     ends: Ends | None = None,
     earlier: Earlier = lambda batch: None,
+    engine: Engine | None = None,
 ) -> Plan:
     """The plan of a batch that has something to do."""
     plan = plan_batch(
@@ -64,6 +66,7 @@ def plan_of(
         kept=kept,
         ends=ends,
         earlier=earlier,
+        engine=engine,
     )
     assert plan is not None
     return plan

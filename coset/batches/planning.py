@@ -47,6 +47,7 @@ from partitioning.planning.stages.step_states import StateSnapshot
 from partitioning.sections import many
 from spark_jobs.engine.occasions import now, occasion
 from spark_jobs.sql.column_check import check_sql
+from spark_jobs.sql.engines import engine
 from spark_jobs.sql.left_columns import with_columns
 
 T = TypeVar("T")
@@ -160,6 +161,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
             day_end=_not_before(published, end_of_day()),
             as_of=_minute(),
             earlier=lambda batch: _published_before(store, pipeline.name, batch, decided),
+            engine=engine(pipeline.graph, [column for each in discovered for column in each.columns], published),
         )
     except Refused as refusal:
         raise with_swap(refusal, store, pipeline) from None

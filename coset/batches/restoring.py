@@ -10,6 +10,8 @@ import getpass
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
+from msgspec import UNSET
+
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.request import backfills, put
 from coset.batches.backfills.swap import swaps
@@ -35,6 +37,7 @@ from partitioning.model.stage_inputs import StateInput
 from partitioning.sections import many
 from partitioning.values import Value, replace
 from spark_jobs.engine.occasions import clock_time
+from spark_jobs.worker_code import installed
 
 _CHUNK = 4 << 20
 # These requests have this in the place of settings, because they plan nothing.
@@ -148,18 +151,23 @@ def _run_again(
 ) -> None:
     """Run a batch again as it was planned, as a backfill, and copy its state to the places of the lost objects."""
     ledger = Ledger(store, request.name)
-    again = ledger.put_plan(replace(plan, pipeline=request.name))
+    # Whichever version of DuckDB runs it: the digests of what was lost decide.
+    again = ledger.put_plan(replace(plan, pipeline=request.name, engine=UNSET))
     for number in chain.from_iterable(again.waves):
         with show(f"run group {number} of batch {plan.batch}") as said:
             said.append(runner.group(BatchRef.of(store, again), number))
     left = Attempt.of_open(ledger, again).artefacts
     made = {(file.name, file.task): file for file in left if file.role is Role.STATE}
+    was, here = plan.planned_for.version, installed().duckdb
+    otherwise = (
+        _OTHERWISE if was == here else f"install duckdb=={was}, in which it was made, for this command; or {_OTHERWISE}"
+    )
     findings = [
         Finding.of(
             Kind.STATE_GONE,
             f"task {file.task} of batch {plan.batch} now writes other state than the lost one",
             ledger.uri(file.path),
-            _OTHERWISE,
+            otherwise,
             batch=plan.batch,
             state=file.name,
             task=file.task,

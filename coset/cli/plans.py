@@ -110,7 +110,7 @@ def _shown(ledger: Ledger, plan: Plan, sentence: str, form: Form, *, stored: boo
         return Answer({"sentence": sentence, "mermaid": flowchart}, flowchart.split("\n"))
     before = ledger.plan(plan.batch - 1) if plan.batch else None
     last = statistics(Attempt.published(ledger, before)) if before else None
-    sections = explain(plan, before, last)
+    sections = explain(plan, before, last, pipelines.shown())
     if form.when:
         came = Batch(f"batch {before.batch}", before.marks) if before else None
         this = Batch(f"batch {plan.batch}", plan.marks)

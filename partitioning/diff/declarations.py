@@ -36,6 +36,7 @@ def changes(before: Plan, now: Plan) -> tuple[DeclarationChange, ...]:
         *_of_named("table", _tables(before), _tables(now)),
         *_between("", _whole(before), _whole(now)),
         *_code(before, now),
+        *_answers(before, now),
     )
 
 
@@ -161,6 +162,7 @@ def _whole(plan: Plan) -> dict[str, str]:
         "task groups": str(len(plan.groups)),
         "grouper": plan.grouper,
         "planner": plan.planner,
+        "engine": str(plan.planned_for),
     }
 
 
@@ -170,6 +172,13 @@ def _code(before: Plan, now: Plan) -> Iterator[DeclarationChange]:
         if before.code_noted.get(path) != now.code_noted.get(path):
             was, is_now = (plan.code_shown(path) or _ABSENT for plan in (before, now))
             yield DeclarationChange(f"code of {path}", was, is_now)
+
+
+def _answers(before: Plan, now: Plan) -> Iterator[DeclarationChange]:
+    """What the pipeline uses that answers otherwise in another version of DuckDB."""
+    if now.planned_for.was == before.planned_for.version:
+        for each in now.planned_for.answers or ():
+            yield DeclarationChange(f"engine: {each.example or each.name}", each.was, each.now or each.how)
 
 
 def _fields(declared: Value) -> dict[str, str]:

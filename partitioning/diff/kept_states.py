@@ -8,7 +8,7 @@ from partitioning.model.graph import Mode
 from partitioning.model.kept_change import How
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.stage_inputs import StateInput
-from partitioning.planning.beginnings import Beginning, beginnings
+from partitioning.planning.beginnings import Beginning, beginnings, mixing
 from partitioning.planning.origins import graph_of
 from partitioning.sections import many, size
 from partitioning.values import Value
@@ -32,7 +32,9 @@ def state_changes(before: Plan, now: Plan) -> Iterator[StateChange]:
     """The steps that begin with nothing although a table depends on them, or continue although something before them
     changed, or continue from other columns or under another name."""
     written = {write.declared.table: None for write in before.writes()}
-    found = {each.step: each for each in beginnings(graph_of(now), graph_of(before), written)}
+    engine = now.planned_for if now.planned_for.was == before.planned_for.version else None
+    found = {each.step: each for each in mixing(graph_of(now), graph_of(before), engine)}
+    found |= {each.step: each for each in beginnings(graph_of(now), graph_of(before), written)}
     reads = {read.step: read for stage in now.stages for read in stage.inputs if isinstance(read, StateInput)}
     asked = {*(now.anew or ()), *(now.on or ())}
     changed = [read.step for read in reads.values() if read.changes or read.was]

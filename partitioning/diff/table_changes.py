@@ -17,7 +17,7 @@ class Results(Value, frozen=True):
 
     `functions` are the steps behind tables that stay the same whose functions are not known to have the same code.
     `code` has all functions behind these tables by import path, each with the digests of its code, before and now;
-    empty where a plan does not note it.
+    empty where a plan does not note it. `engines` are the versions of DuckDB before and now, if they differ.
     """
 
     same: tuple[str, ...]
@@ -26,6 +26,7 @@ class Results(Value, frozen=True):
     changed: Mapping[str, tuple[str, ...]]
     functions: tuple[str, ...]
     code: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    engines: tuple[str, str] | None = None
 
     def __str__(self) -> str:
         """What becomes of the results, in a sentence.
@@ -38,9 +39,10 @@ class Results(Value, frozen=True):
             *(f"{table} is new" for table in self.added),
             *(f"{table} is no longer written" for table in self.removed),
         ]
-        provided = (
-            f" (provided that the functions of {', '.join(self.functions)} still do the same)" if self.functions else ""
-        )
+        unless = [f"the functions of {', '.join(self.functions)} still do the same"] * bool(self.functions)
+        if self.engines:
+            unless.append("DuckDB {1} answers as {0} did".format(*self.engines))
+        provided = f" (provided that {' and '.join(unless)})" if unless else ""
         if not differences:
             return f"Results stay the same: each table comes from the same steps on the same keys{provided}."
         rest = f" The others stay the same: {', '.join(self.same)}{provided}." if self.same else ""
@@ -71,6 +73,7 @@ def results(before: Plan, now: Plan) -> Results:
         {table: why for table, why in reasons.items() if why},
         tuple(name for name, path in calls.items() if not known_same(*code[path])),
         code,
+        None if (were := before.planned_for.version) == (are := now.planned_for.version) else (were, are),
     )
 
 

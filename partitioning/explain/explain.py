@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
 
 from partitioning.authoring.settings import BALANCED_STICKY
+from partitioning.commands import Shown
 from partitioning.cosets.assignment import Assignment
 from partitioning.diff.plan_diff import Diff, diff, diff_sections, moves_section, states_section
 from partitioning.documents.document import digest
@@ -25,11 +26,17 @@ from partitioning.sections import MOST_ROWS, Section, cut, many, runs, section, 
 from partitioning.values import replace
 
 
-def explain(plan: Plan, previous: Plan | None = None, last: Statistics | None = None) -> tuple[Section, ...]:
+def explain(
+    plan: Plan,
+    previous: Plan | None = None,
+    last: Statistics | None = None,
+    shown: Shown = Shown(),  # noqa: B008  it is a value
+) -> tuple[Section, ...]:
     """The plan for people: steps that do not simply continue from their state, streams, watermarks, what may surprise,
     exchanges, the tasks of each stage, task groups, result tables, changes.
 
-    `previous` is the plan to compare with, `last` has the figures of the last published batch. Long lists are cut and
+    `previous` is the plan to compare with, `last` has the figures of the last published batch. Next steps are those of
+    where it is `shown`. Long lists are cut and
     say how much they leave out.
     """
     groups, records = {task: group.group for group in plan.groups for task in group.tasks}, plan.records
@@ -40,7 +47,7 @@ def explain(plan: Plan, previous: Plan | None = None, last: Statistics | None = 
         *missing(plan),
         *watermarks_section(plan.marks, graph),
         *waiting_section(graph, Batch("this batch", plan.marks)),
-        *surprises_section(plan, last),
+        *surprises_section(plan, last, shown),
         *_exchanges(plan),
         *(_stage(plan, stage, groups) for stage in plan.stages[:MOST_ROWS]),
         *_more_stages(plan),

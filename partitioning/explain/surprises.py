@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import assert_never
 
+from partitioning.commands import BackfillAsking, Shown, Then, backfill_of
+from partitioning.model.engine import Differs, OtherAnswer
 from partitioning.model.graph import Op, Step, waiting
 from partitioning.model.plan import Plan
 from partitioning.model.reasons import OwnTasks
@@ -75,7 +77,18 @@ class OrderMatters(Value, frozen=True, tag="order matters", tag_field="surprise"
     functions: tuple[str, ...]
 
 
-Surprise = JoinsATable | JoinsInABatch | OnlyGrows | OneKey | NeverLate | OrderMatters
+class OtherEngine(Value, frozen=True, tag="other engine", tag_field="surprise"):
+    """DuckDB is another version than the one before, and something that steps use answers otherwise; or nobody knows,
+    where there is no `answer`. The backfill compares the rows of before with what they would be now."""
+
+    was: str
+    now: str
+    compare: BackfillAsking
+    steps: tuple[str, ...] = ()
+    answer: OtherAnswer | None = None
+
+
+Surprise = OtherEngine | JoinsATable | JoinsInABatch | OnlyGrows | OneKey | NeverLate | OrderMatters
 
 
 def surprises(plan: Plan, last: Statistics | None = None) -> tuple[Surprise, ...]:
@@ -86,13 +99,31 @@ def surprises(plan: Plan, last: Statistics | None = None) -> tuple[Surprise, ...
     joins = [found for step in steps.values() if step.op is Op.JOIN if (found := _join(step, steps, tables))]
     growing = (step for step in steps.values() if _grows(step))
     grown = (OnlyGrows(_as_written(step.name, steps), step.op, kept.get(step.name)) for step in growing)
-    return (*joins, *_order_matters(plan, steps), *_never_late(plan, steps), *grown, *_one_key(plan, last))
+    return (
+        *_other_engine(plan, steps),
+        *joins,
+        *_order_matters(plan, steps),
+        *_never_late(plan, steps),
+        *grown,
+        *_one_key(plan, last),
+    )
 
 
-def surprises_section(plan: Plan, last: Statistics | None) -> Iterator[Section]:
-    """The surprises for people, if there are any."""
-    if rows := tuple(map(_row, surprises(plan, last))):
+def surprises_section(plan: Plan, last: Statistics | None, shown: Shown = Shown()) -> Iterator[Section]:  # noqa: B008
+    """The surprises for people, if there are any, with next steps as they are `shown` there."""
+    if rows := tuple((where, what, shown.says(then)) for where, what, then in map(_row, surprises(plan, last))):
         yield Section("What may surprise", ("where", "what", "what to do"), rows, ())
+
+
+def _other_engine(plan: Plan, steps: Mapping[str, Step]) -> Iterator[OtherEngine]:
+    """What this version of DuckDB answers otherwise than the one before, but for what no step could call before."""
+    engine, backfill = plan.planned_for, backfill_of(plan.pipeline)
+    compare = BackfillAsking(backfill[0] if backfill else plan.pipeline, 0, cascade=True)
+    if engine.was and engine.answers is None:
+        yield OtherEngine(engine.was, engine.version, compare)
+    for answer in (each for each in engine.answers or () if each.how not in {Differs.ACCEPTED, Differs.CRASHED}):
+        users = tuple(dict.fromkeys(_as_written(name, steps) for name in answer.used_by))
+        yield OtherEngine(engine.was, engine.version, compare, users, answer)
 
 
 def _join(step: Step, steps: Mapping[str, Step], tables: set[str]) -> Surprise | None:
@@ -198,8 +229,18 @@ def _by_key(stream: str, last: Statistics | None) -> Iterator[tuple[int, str]]:
     yield from ((records, key) for (_, key), records in counts.items())
 
 
-def _row(found: Surprise) -> tuple[str, str, str]:
+def _row(found: Surprise) -> tuple[str, str, Then]:
+    then: Then
     match found:
+        case OtherEngine():
+            then = ("see which rows it changes: ", found.compare)
+            if found.answer is None:
+                what = (
+                    f"nobody has compared its answers with those of {found.was}, which made the rows before this batch"
+                )
+                return f"DuckDB {found.now}", what, then
+            what = f"DuckDB {found.now} answers otherwise than {found.was}, which made the rows before this batch"
+            return " and ".join(found.steps), f"{what}: {found.answer}", then
         case JoinsATable():
             what = f"it joins what {' and '.join(found.tables)} holds when the batch is planned: what changes there "
             then = (

@@ -159,7 +159,8 @@ class Comparison(Document, frozen=True):
 
     `changes` are the reasons why a table may differ. Steps in `functions` call code that is not known to be the same;
     `code` has each function behind the tables by import path, with the digests of its code before and now, empty where
-    a plan does not note it. `input` is what was repaired.
+    a plan does not note it. `input` is what was repaired. `engines` are the versions of DuckDB before and now, where
+    they differ.
     """
 
     FORMAT: ClassVar[str] = "coset.comparison/2"
@@ -173,6 +174,7 @@ class Comparison(Document, frozen=True):
     functions: tuple[str, ...]
     input: tuple[InputChange, ...] | UnsetType = UNSET
     code: dict[str, tuple[str, str]] | UnsetType = UNSET
+    engines: tuple[tuple[str, str], ...] | UnsetType = UNSET
 
     @property
     def code_compared(self) -> dict[str, tuple[str, str]]:
@@ -181,8 +183,9 @@ class Comparison(Document, frozen=True):
 
     @property
     def may_differ(self) -> bool:
-        """Whether rows may differ although the pipeline is the same: nobody knows what its functions depend on."""
-        return bool(self.functions or self.code_compared)
+        """Whether rows may differ although the pipeline is the same: nobody knows what its functions depend on, or it
+        ran in another version of DuckDB."""
+        return bool(self.functions or self.code_compared or self.engines)
 
     @property
     def repairs(self) -> tuple[InputChange, ...]:

@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType, field
 
 from partitioning.imports import is_import_path
 from partitioning.model.allowance import Allowance
+from partitioning.model.engine import UNNAMED, Engine
 from partitioning.model.gaps import Gap
 from partitioning.model.graph import Step, Write
 from partitioning.model.offsets import OffsetRange, StreamPartition
@@ -194,8 +195,8 @@ class Plan(Document, frozen=True):
     default holds. `as_of` is the minute of planning, in microseconds, if an expectation or a watermark goes by it.
     `held` has the rows of result tables at planning. `watermarks` has those of streams that say when their records
     happened. A finding lists so many `offenders`. `code` has a digest of the code of each function that the plan calls,
-    by its import path, as it was at planning; it is noted, and decides nothing. Plans made before a field existed, or
-    without a value of it, omit it.
+    by its import path, as it was at planning; it is noted, and decides nothing. `engine` is what its tasks run in.
+    Plans made before a field existed, or without a value of it, omit it.
     """
 
     FORMAT: ClassVar[str] = "coset.plan/3"
@@ -225,6 +226,7 @@ class Plan(Document, frozen=True):
     code: dict[str, str] | UnsetType = UNSET
     watermarks: tuple[Watermark, ...] | UnsetType = UNSET
     commits: dict[str, str] | UnsetType = UNSET
+    engine: Engine | UnsetType = UNSET
 
     @cached_property
     def ends(self) -> Ends:
@@ -271,6 +273,11 @@ class Plan(Document, frozen=True):
     def offenders_told(self) -> int:
         """How many offenders a finding lists."""
         return self.offenders if isinstance(self.offenders, int) else OFFENDERS_TOLD
+
+    @property
+    def planned_for(self) -> Engine:
+        """The version of DuckDB that it was planned for."""
+        return self.engine if isinstance(self.engine, Engine) else Engine(UNNAMED)
 
     @property
     def code_noted(self) -> dict[str, str]:

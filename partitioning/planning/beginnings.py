@@ -13,6 +13,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.commands import BackfillAsking, Command, PlanAsking, backfill_of
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.model.engine import Engine, OtherAnswer
 from partitioning.model.graph import Graph, Mode, Op, Step, Write
 from partitioning.model.plan import Plan
 from partitioning.model.planned_streams import PlannedStream
@@ -24,6 +25,10 @@ from partitioning.planning.returned import Earlier, goes_on
 from partitioning.planning.waits import waits_changed
 from partitioning.sections import many
 from partitioning.values import Value
+
+# The noun of a change of DuckDB's version, and how many other answers are told with it.
+ENGINE = "engine"
+_TOLD = 3
 
 
 class Beginning(Value, frozen=True):
@@ -70,6 +75,27 @@ def beginnings(now: Graph, before: Graph, written: Mapping[str, int | None]) -> 
             yield Beginning(step.name, tables, changes, bool(itself), ways=ways if columns else "")
 
 
+def mixing(now: Graph, before: Graph, engine: Engine | None) -> Iterator[Beginning]:
+    """The steps that would continue from rows made by another version of DuckDB, in which something that they or steps
+    before them use gives other values."""
+    if engine is None or not engine.mixing:
+        return
+    kept = {step.name: step for step in before.steps if step.state}
+    for step in now.steps:
+        name = kept_before(step, kept) if step.state else ""
+        other = [each for each in engine.mixing if any(_comes(now, step.name, used) for used in each.used_by)]
+        if name and other and not still_asked(step, kept[name]).migrates:
+            change = (ENGINE, f"DuckDB {engine.was}", f"{engine}, where {told(other)}")
+            tables = tuple(write for write in now.writes if _comes(now, write.step, step.name))
+            yield Beginning(step.name, tables, (change,))
+
+
+def told(answers: Sequence[OtherAnswer]) -> str:
+    """What some answers were and are now, the first of them."""
+    more = f"; and {len(answers) - _TOLD:,} more" if len(answers) > _TOLD else ""
+    return f"{'; '.join(map(str, answers[:_TOLD]))}{more}"
+
+
 def replaced(before: Plan, now: Plan) -> dict[str, str]:
     """The steps that keep something in place of others: under another name the same, or the rows of the same upserted
     table."""
@@ -99,12 +125,13 @@ def settled(
     rows: Mapping[str, int] | None = None,
     ends: Ends = NOTHING,
     earlier: Earlier = lambda batch: None,
+    engine: Engine | None = None,
 ) -> Settled:
     """The steps that begin anew, and those that continue after a change before them, as the settings ask.
 
     `rows` are the row counts of the result tables. A step goes on unasked after streams above it were left out and are
-    back, if nothing of them is lost, by their `ends` and the `earlier` plans. Raises Refused, with all findings, if a
-    step would do either unasked otherwise.
+    back, if nothing of them is lost, by their `ends` and the `earlier` plans. `engine` is what tasks are going to run
+    in. Raises Refused, with all findings, if a step would do either unasked otherwise.
     """
     findings = [*_unknown(now, published, settings), *_misnamed(pipeline, now)]
     anew, on = list[str](), list[str]()
@@ -113,12 +140,16 @@ def settled(
     written: dict[str, int | None] = dict.fromkeys(write.table for write in before.writes)
     written |= rows or {}
     written = {table: count for table, count in written.items() if count != 0}
-    for beginning in beginnings(now, before, written):
+    mixed = {each.step: each for each in mixing(now, before, engine)}
+    changed = {each.step: each for each in beginnings(now, before, written)}
+    for beginning in (mixed | changed).values():
         if beginning.step in settings.go_on and beginning.changes and not beginning.itself:
             on.append(beginning.step)
         elif beginning.step in settings.begin_anew or _asks_anew(beginning.step, now, before):
             anew.append(beginning.step)
-        elif not (published and _is_whole_again(beginning, now, published, settings, ends, earlier)):
+        elif beginning.step in mixed or not (
+            published and _is_whole_again(beginning, now, published, settings, ends, earlier)
+        ):
             findings.extend(_findings(pipeline, beginning, published, now, written))
     findings.extend(_not_kept_any_more(pipeline, streams, before, settings))
     if findings:
@@ -152,7 +183,9 @@ def _findings(
     pipeline: str, beginning: Beginning, published: Plan | None, now: Graph, written: Mapping[str, int | None]
 ) -> Iterator[Finding]:
     name, last = beginning.step, f"batch {published.batch}" if published else ""
-    outcomes = "; ".join(_outcome(write, name, written[write.table]) for write in beginning.tables)
+    outcomes = "; ".join(
+        _outcome(write, name, written[write.table]) for write in beginning.tables if write.table in written
+    )
     rebuilt = _rebuilt(pipeline, now, published)
     anew = ("ask for it by name: ", PlanAsking(pipeline, begin_anew=name))
     if not beginning.changes:
@@ -185,12 +218,13 @@ def _findings(
             *((f", or make what it kept anew {rebuilt[0]}", *rebuilt[1:]) if rebuilt else ()),
             *new_beginning,
         )
-        if step.op is Op.TABLE:
+        back = f"install {was} again" if noun == ENGINE else "change it back"
+        if step.op is Op.TABLE and noun != ENGINE:
             then = ("change it back, or leave kept= out for one batch: it begins anew then",)
         elif not beginning.itself:
             on = PlanAsking(pipeline, go_on=name)
             then = (
-                "change it back; if what it kept is still right, ask for that by name: ",
+                f"{back}; if what it kept is still right, ask for that by name: ",
                 on,
                 *((f"; if not, make it anew {rebuilt[0]}", *rebuilt[1:]) if rebuilt else ()),
                 *new_beginning,

@@ -12,6 +12,7 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.allowance import Allowance
+from partitioning.model.engine import Engine
 from partitioning.model.gaps import Explained
 from partitioning.model.graph import Graph, gives_what_is_over
 from partitioning.model.locality import Locality
@@ -55,7 +56,8 @@ class PriorBatches(TypedDict, total=False):
     which may have been abandoned. `ends` say how far all streams were read, without what was `forgotten` since; by
     default they are those of `published`. `statistics` and `locality` are those of the last batch that ran. `rows` has
     the number of rows of each result table that the pipeline has written before. `named` is the owner of the batch: the
-    pipeline, or a backfill. `day_end` is the end of the day, and `as_of` the minute, in microseconds.
+    pipeline, or a backfill. `day_end` is the end of the day, and `as_of` the minute, in microseconds. `engine` is what
+    tasks are going to run in.
     """
 
     batch: int
@@ -72,6 +74,7 @@ class PriorBatches(TypedDict, total=False):
     day_end: int | None
     as_of: int | None
     earlier: Earlier
+    engine: Engine | None
 
 
 def plan_batch(
@@ -123,10 +126,11 @@ def plan_arrived(
     day_end: int | None = None,
     as_of: int | None = None,
     earlier: Earlier = lambda batch: None,
+    engine: Engine | None = None,
 ) -> Plan:
     """The plan of a batch that reads just these ranges. Raises Refused as `plan_batch`."""
     ends, known = ends or _ends(published), statistics or _arrived(batch, streams)
-    begin = settled(named or pipeline.name, pipeline.graph, streams, published, settings, rows, ends, earlier)
+    begin = settled(named or pipeline.name, pipeline.graph, streams, published, settings, rows, ends, earlier, engine)
     graph, moved = cuts(spread(pipeline, settings, known), known)
     marks = watermarks(streams, published, kept.times if kept else (), as_of)
     staged = cut(
@@ -157,6 +161,7 @@ def plan_arrived(
         day_end=UNSET if day_end is None or not goes_by_times(pipeline.graph) else day_end,
         as_of=UNSET if as_of is None or not (marks or ask_when(pipeline.writes)) else as_of,
         watermarks=marks or UNSET,
+        engine=engine or UNSET,
     )
     if findings := tuple(late_findings(plan)):
         raise Refused(*findings)

@@ -53,8 +53,9 @@ def _left_behind(plan: Plan, published: Plan, kept: StateSnapshot | None, allowa
 
 
 def _begun_anew(plan: Plan, published: Plan) -> Iterator[str]:
-    """The steps of the last batch that others replace, beginning anew as a user asked."""
+    """The steps that begin anew as a user asked, and those of the last batch that they replace."""
     anew = plan.anew if isinstance(plan.anew, tuple) else ()
+    yield from anew
     written = dict.fromkeys(write.declared.table for write in plan.writes())
     for beginning in beginnings(graph_of(plan), graph_of(published), written):
         if beginning.step in anew:

@@ -11,11 +11,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from typer.testing import CliRunner
 
+from coset.cli.main import app
 from coset.sources.s3 import storage_options
 from partitioning.documents.folder_store import path_of
 from partitioning.documents.store import Store
 from partitioning.kinds import Kind
+from spark_jobs.sql import engines
 from tests.commands import coset
 from tests.faults import FaultProxy
 from tests.followed import done, in_another_shell, told
@@ -191,6 +194,16 @@ def test_what_a_changed_step_is_to_do_is_said_by_name(shop: Shop) -> None:
             in_another_shell("explain", *command[1:])
         assert command[0] in {"plan", "backfill"}, number
     found.follow()
+
+
+def test_what_another_version_of_duckdb_was_to_run_is_planned_anew(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = shop.written()
+    shop.arrive()
+    with monkeypatch.context() as before:
+        before.setattr(engines, "HERE", "1.4.9")
+        assert CliRunner().invoke(app, ["plan", file]).exit_code == 0
+    told(Kind.ENGINE, "run", file, *LOCAL).follow()
+    done("run", file, *LOCAL)
 
 
 def test_the_next_step_plans_as_the_command_was_asked_to(shop: Shop) -> None:

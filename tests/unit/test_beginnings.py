@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
@@ -17,6 +18,7 @@ from partitioning.documents.document import decode, encode
 from partitioning.errors import Refused
 from partitioning.explain.explain import explain
 from partitioning.kinds import Kind
+from partitioning.model.engine import Differs, Engine, OtherAnswer
 from partitioning.model.graph import Step
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
@@ -54,6 +56,7 @@ def planned(
     plans: Sequence[Plan] = (),
     ends: Ends | None = None,
     firsts: Mapping[str, int] = {},
+    engine: Engine | None = None,
     **more: Any,
 ) -> Plan:
     pipeline = made(build)
@@ -66,6 +69,7 @@ def planned(
         settings=Settings(**more),
         ends=ends,
         earlier=lambda number: plans[number - 1] if plans and number else None,
+        engine=engine,
     )
 
 
@@ -479,3 +483,55 @@ def test_a_stream_of_which_something_was_forgotten_or_lost_is_asked_about_when_i
     lost = tuple(OffsetRange(StreamPartition("b", number), 10, 12) for number in range(4))
     with pytest.raises(Refused, match="--go-on totals"):
         planned(AB, 30, 2, second, plans, firsts={"b": 12}, accept_loss=lost)
+
+
+def in_another(*used_by: str, how: Differs = Differs.VALUE) -> Engine:
+    """DuckDB 2.0.1 after 1.5.5, where a function that these use answers otherwise."""
+    return Engine("2.0.1", "1.5.5", (OtherAnswer("bar", how, used_by, "bar('é')", "2", "1"),))
+
+
+@pytest.mark.parametrize("used_by", ["views", "views.filter.select.aggregate", "totals"])
+def test_a_step_does_not_go_on_unasked_from_rows_that_another_engine_made_otherwise(used_by: str) -> None:
+    """Whether it uses what differs itself, or what it is given by: a step, or the time of a stream."""
+    engine = in_another(used_by)
+    (finding,) = told(plain, engine=engine)
+    assert finding.startswith("its engine changed from DuckDB 1.5.5 to DuckDB 2.0.1, where bar('é') was 2, is 1")
+    assert "state of totals, left by batch 0" in finding
+    assert "install DuckDB 1.5.5 again; if what it kept is still right, ask for that by name: " in finding
+    assert "`coset plan p --go-on totals`; if not, make it anew by a backfill of all batches: " in finding
+    assert "`coset backfill p --from 0 --cascade`; or for a new beginning" in finding
+    on, anew = (next_batch(plain, engine=engine, **{asked: ("totals",)}) for asked in ("go_on", "begin_anew"))
+    assert (on.on, anew.anew) == (("totals",), ("totals",))
+    (state,) = diff(planned(plain, 10), on).states
+    assert (state.outcome, state.why[-1]) == ("goes on from what it kept", "as asked for by its name")
+    assert "engine changed from DuckDB 1.5.5" in state.why[0]
+    changed = [(each.what, each.before, each.now) for each in diff(planned(plain, 10), on).changes]
+    assert changed[-2:] == [("engine", "DuckDB 1.5.5", "DuckDB 2.0.1"), ("engine: bar('é')", "2", "1")]
+    # The batch after it has only one engine behind it.
+    assert planned(plain, 30, 2, on, engine=Engine("2.0.1")).on is UNSET
+
+
+def test_another_engine_is_told_where_it_mixes_nothing() -> None:
+    """Nothing is kept after what differs, or one of both versions gives no value; and where it differs nowhere, it
+    goes on."""
+    for used_by, how in (("elsewhere", Differs.VALUE), ("totals", Differs.REFUSED)):
+        plan = next_batch(plain, engine=in_another(used_by, how=how))
+        assert plan.on is UNSET
+        (row,) = (
+            row for part in explain(plan) if part.title == "What may surprise" for row in part.rows if "é" in row[1]
+        )
+        assert row[0] == used_by
+        assert row[2] == "see which rows it changes: `coset backfill p --from 0 --cascade`"
+    assert "é" not in str(explain(next_batch(plain, engine=in_another("totals", how=Differs.ACCEPTED))))
+    uncompared, same = (next_batch(plain, engine=Engine("2.0.1", "1.5.5", answers)) for answers in (None, ()))
+    assert "nobody has compared its answers with those of 1.5.5" in str(explain(uncompared))
+    assert "DuckDB" not in str(explain(same))
+    found = diff(planned(plain, 10), same)
+    assert ("engine", "DuckDB 1.5.5", "DuckDB 2.0.1") in [(each.what, each.before, each.now) for each in found.changes]
+    assert "provided that DuckDB 2.0.1 answers as 1.5.5 did" in str(found.results)
+
+
+def test_a_plan_names_its_engine_when_it_is_stored() -> None:
+    plan = next_batch(plain, engine=in_another("elsewhere"))
+    assert decode(Plan, encode(plan), "plan").planned_for == plan.engine
+    assert planned(plain, 10).planned_for == Engine("1.5.5")

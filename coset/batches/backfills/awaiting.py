@@ -15,6 +15,7 @@ from partitioning.errors import Refused
 from partitioning.planning.beginnings import beginnings
 from partitioning.planning.origins import graph_of
 from partitioning.values import replace
+from spark_jobs.sql.engines import engine
 
 
 def with_swap(refusal: Refused, store: Store, pipeline: Pipeline) -> Refused:
@@ -48,6 +49,7 @@ def _swap(store: Store, pipeline: Pipeline) -> SwapAsking | None:
     if last is None or blockers(store, newest, found):
         return None
     written = {write.table: None for write in pipeline.writes}
-    if any(beginnings(pipeline.graph, graph_of(last), written)):
+    columns = [column for stream in last.streams for column in stream.columns]
+    if any(beginnings(pipeline.graph, graph_of(last), written)) or engine(pipeline.graph, columns, last).mixing:
         return None
     return SwapAsking(pipeline.name, newest.number, digest(found))

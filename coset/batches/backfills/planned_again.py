@@ -29,6 +29,7 @@ from partitioning.model.streams import Column
 from partitioning.planning.origins import graph_of
 from partitioning.planning.planner import goes_by_times, plan_arrived
 from partitioning.values import replace
+from spark_jobs.sql.engines import engine
 from spark_jobs.sql.left_columns import with_columns
 
 
@@ -87,6 +88,7 @@ def _planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Set
         day_end=_day_end(stored),
         as_of=stored.as_of if isinstance(stored.as_of, int) else None,
         earlier=lambda batch: _goes_on_from(ledger, batch)[1],
+        engine=engine(then.graph, [column for stream in stored.streams for column in stream.columns], before),
     )
     plan = with_code(with_columns(plan))
     planned = replace(plan, pipeline=ledger.pipeline, starts=stored.starts, losses=stored.losses)

@@ -41,7 +41,7 @@ def compare(store: Store, backfill: Backfill) -> Comparison:
     now, plans, tables = Ledger(store, backfill.name), list[tuple[int, str, str]](), list[TableComparison]()
     changed_input = list[InputChange]()
     layers, changes, functions = in_force(store, backfill.pipeline), dict[str, None](), dict[str, None]()
-    code = dict[str, tuple[str, str]]()
+    code, engines = dict[str, tuple[str, str]](), dict[tuple[str, str], None]()
     for batch in backfill.batches:
         before = layers.top(batch)
         old, new = _decided(before, batch), _decided(now, batch)
@@ -56,6 +56,7 @@ def compare(store: Store, backfill: Backfill) -> Comparison:
         changes |= {f"{table} is no longer written": None for table in difference.removed}
         functions |= dict.fromkeys(difference.functions)
         code |= difference.code
+        engines |= {difference.engines: None} if difference.engines else {}
     last = backfill.batches[-1]
     states = tuple(_states(state_ledger(store, backfill.pipeline, last), now, last))
     return Comparison(
@@ -68,6 +69,7 @@ def compare(store: Store, backfill: Backfill) -> Comparison:
         tuple(functions),
         tuple(changed_input) or UNSET,
         code or UNSET,
+        tuple(engines) or UNSET,
     )
 
 

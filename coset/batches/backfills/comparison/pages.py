@@ -243,6 +243,8 @@ def _notes(found: Comparison, blockers: Iterable[Finding], shown: Shown) -> Iter
     yield f"Compared: {found}."
     if found.changes:
         yield f"The pipeline was changed: {'; '.join(found.changes)}."
+    for was, now in found.engines or ():
+        yield f"It was run in DuckDB {now}, before in {was}."
     yield from _code(found)
     for finding in blockers:
         yield f"It cannot be put in place: {finding.what} ({finding.where}). Next: {shown.says(finding.next)}."

@@ -290,6 +290,8 @@ def _meant_otherwise(store: Store, backfill: Backfill, to: SwapKind, decided: Se
     )
     if before is None or now is None:
         return ()
+    if now.planned_for.version != before.planned_for.version:
+        return tuple(step.name for stage in now.stages for step in stage.steps if step.state)
     return tuple(each.step for each in beginnings(graph_of(now), graph_of(before), {}) if each.changes)
 
 

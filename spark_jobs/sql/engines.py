@@ -1,0 +1,162 @@
+"""Engines: what a pipeline's SQL answers otherwise in this version of DuckDB than in the one of its last batch.
+
+What differs between versions lies in `engine_changes.json`; `python -m tests.engines` writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+from packaging.version import Version
+
+from coset.sources.databases import connect_to_ask
+from partitioning.model.engine import Differs, Engine, OtherAnswer
+from partitioning.model.graph import Graph
+from partitioning.model.plan import Plan
+from partitioning.model.streams import Column
+from partitioning.model.watermarks import EventTime
+from partitioning.values import Value
+from spark_jobs.sql.expressions import nodes
+
+HERE = duckdb.__version__
+# Types that few pipelines have, with the words by which SQL comes to one that no column has.
+RARE = {
+    "BIGNUM": "bignum|varint",
+    "BIT": r"bit\w*",
+    "GEOMETRY": r"geometry|st_\w+",
+    "TIME WITH TIME ZONE": r"time with time zone|timetz\w*",
+    "TIMESTAMP_MS": "timestamp_ms",
+    "TIMESTAMP_NS": r"\w+_ns|\w*strptime",
+    "TIMESTAMP_S": "timestamp_s",
+    "TIME_NS": r"\w+_ns",
+    "UHUGEINT": r"uhugeint|uint128|md5_number\w*",
+    "UNION": r"union_\w+|union *\(",
+    "UUID": r"uuid\w*",
+}
+# Syntax that the parse tree does not call by the name of a function.
+_OPERATORS = {
+    "COMPARE_EQUAL": "=",
+    "COMPARE_NOTEQUAL": "=",
+    "COMPARE_LESSTHAN": "<",
+    "COMPARE_GREATERTHAN": "<",
+    "COMPARE_LESSTHANOREQUALTO": "<",
+    "COMPARE_GREATERTHANOREQUALTO": "<",
+    "COMPARE_DISTINCT_FROM": "=",
+    "COMPARE_NOT_DISTINCT_FROM": "=",
+    "COMPARE_BETWEEN": "BETWEEN",
+    "COMPARE_IN": "IN",
+    "COMPARE_NOT_IN": "IN",
+    "ARRAY_CONSTRUCTOR": "list_value",
+    "ARRAY_EXTRACT": "array_extract",
+    "ARRAY_SLICE": "array_slice",
+    "STRUCT_EXTRACT": "struct_extract",
+}
+
+
+class _Change(Value, frozen=True):
+    """What differs in a version from the one before it: a function with its aliases, how, in how many calls of all that
+    were tried, with arguments of which types, and an example. If each has an argument of a `rare` type, others do not
+    differ."""
+
+    since: str
+    names: tuple[str, ...]
+    how: Differs
+    calls: tuple[int, int]
+    types: tuple[str, ...]
+    rare: tuple[str, ...] = ()
+    example: str = ""
+    was: str = ""
+    now: str = ""
+
+
+class _Changes(Value, frozen=True):
+    """All that differs between versions that were compared, each with the one before it."""
+
+    versions: tuple[str, ...]
+    changes: tuple[_Change, ...]
+
+
+@cache
+def _changes() -> _Changes:
+    return msgspec.json.decode(Path(__file__).with_name("engine_changes.json").read_bytes(), type=_Changes)
+
+
+def engine(graph: Graph, columns: Iterable[Column], published: Plan | None) -> Engine:
+    """This process's DuckDB, and what a pipeline over these columns uses of all that it answers otherwise than that of
+    the last published batch did."""
+    now, was = HERE, published.planned_for.version if published else ""
+    if was in ("", now):
+        return Engine(now)
+    changes = _between(*sorted(map(Version, (was, now))))
+    if changes is None:
+        return Engine(now, was, None)
+    used, back, rare = _used(graph), Version(now) < Version(was), _rare(graph, columns)
+    changes = [each for each in changes if not each.rare or rare.intersection(each.rare)]
+    found = ((change, [user for name in change.names for user in used.get(name, ())]) for change in changes)
+    answers = (_answer(change, tuple(dict.fromkeys(users)), back=back) for change, users in found if users)
+    return Engine(now, was, tuple(answers))
+
+
+def _between(first: Version, last: Version) -> list[_Change] | None:
+    """What differs between two versions, None if nobody has looked. Of one that was left out between others that were
+    compared, what differs between these may have come with it."""
+    known = sorted(map(Version, _changes().versions))
+    below, above = ([each for each in known if each <= first], [each for each in known if each >= last])
+    if not below or not above:
+        return None
+    return [each for each in _changes().changes if below[-1] < Version(each.since) <= above[0]]
+
+
+def _answer(change: _Change, users: tuple[str, ...], *, back: bool) -> OtherAnswer:
+    how, was, now = (change.how.back, change.now, change.was) if back else (change.how, change.was, change.now)
+    return OtherAnswer(change.names[0], how, users, change.example, was, now)
+
+
+def _rare(graph: Graph, columns: Iterable[Column]) -> set[str]:
+    """The rare types that a pipeline's SQL may come to."""
+    text = "\n".join([*(column.type for column in columns), *(sql for _, sql in _queries(graph))])
+    return {kind for kind, words in RARE.items() if re.search(rf"\b({words})\b", text, re.IGNORECASE)}
+
+
+def _used(graph: Graph) -> Mapping[str, list[str]]:
+    """The functions and other syntax of a pipeline's SQL, by name, with the streams and steps that use them."""
+    found = dict[str, list[str]]()
+    with connect_to_ask() as connection:
+        for user, sql in _queries(graph):
+            ((serialised,),) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+            tree = json.loads(serialised)
+            assert not tree["error"], sql
+            for node in nodes(tree):
+                found.setdefault(_name(node), []).append(user)
+    return found
+
+
+def _queries(graph: Graph) -> Iterator[tuple[str, str]]:
+    for stream in graph.streams:
+        if isinstance(stream.time, EventTime):
+            yield stream.name, f"SELECT ({stream.time.sql})::TIMESTAMP"
+    for step in graph.steps:
+        yield step.name, step.sql
+        if step.state and step.state.sql:
+            yield step.name, step.state.sql
+
+
+def _name(node: Mapping[str, Any]) -> str:
+    """What a part of a query is called in the table of what differs."""
+    match node["class"]:
+        case "FUNCTION" | "WINDOW":
+            return str(node["function_name"]).lower()
+        case "CAST":
+            kind = node["type_expr"]["type_name"] if "type_expr" in node else node["cast_type"]["id"]
+            return f"::{kind.upper()}"
+        case "COLLATE":
+            return f"COLLATE {node['collation']}"
+        case _:
+            return _OPERATORS.get(node["type"], "")
