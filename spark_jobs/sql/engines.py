@@ -26,12 +26,14 @@ from partitioning.values import Value
 from spark_jobs.sql.expressions import nodes
 
 HERE = duckdb.__version__
-# Types that few pipelines have, with the words by which SQL comes to one that no column has.
+# Types that not each pipeline has, with the words by which SQL comes to one that no column has.
 RARE = {
     "BIGNUM": "bignum|varint",
     "BIT": r"bit\w*",
     "GEOMETRY": r"geometry|st_\w+",
     "TIME WITH TIME ZONE": r"time with time zone|timetz\w*",
+    "TIMESTAMP": r"\w*timestamp\w*|\w*strptime|time_bucket|date_trunc",
+    "TIMESTAMP WITH TIME ZONE": r"timestamp\w* with time zone|timestamptz\w*|time zone|to_timestamp|timezone",
     "TIMESTAMP_MS": "timestamp_ms",
     "TIMESTAMP_NS": r"\w+_ns|\w*strptime",
     "TIMESTAMP_S": "timestamp_s",
