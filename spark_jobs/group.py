@@ -22,7 +22,7 @@ from partitioning.errors import CosetError, Refused, Unreachable
 from partitioning.imports import code_of
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.engine import Engine
+from partitioning.model.engine_version import Engine
 from partitioning.model.failure import Answer, Done, Failed, together
 from partitioning.model.graph import Step
 from partitioning.model.leaving import Left

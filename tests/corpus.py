@@ -33,7 +33,7 @@ from partitioning.model.backfill import (
     Swapped,
     TableComparison,
 )
-from partitioning.model.engine import Differs, Engine, OtherAnswer
+from partitioning.model.engine_version import Differs, Engine, OtherAnswer
 from partitioning.model.failure import Failed, Failure
 from partitioning.model.incident import Incidents, Passed, Severity, Stopped, Teller, Trouble
 from partitioning.model.journal import JournalEntry, Lag, Part

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.model.engine import Engine
+from partitioning.model.engine_version import Engine
 from partitioning.model.plan import Plan, Stage
 from partitioning.model.read_ends import Ends
 from partitioning.model.reasons import GcdOf

@@ -40,7 +40,7 @@ from partitioning.model.outcome import Outcome, outcome_of_batch, outcome_of_che
 from partitioning.model.plan import Plan, TaskGroup
 from partitioning.model.receipt import TaskReceipt
 from partitioning.model.verdict import Commit, Decision, Verdict
-from partitioning.planning.beginnings import graph_of
+from partitioning.planning.origins import graph_of
 from partitioning.sections import Section, many, markdown, size
 from partitioning.texts import in_markdown
 from spark_jobs.engine.occasions import now

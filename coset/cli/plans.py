@@ -22,13 +22,13 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.explain.explain import explain
 from partitioning.explain.surprises import surprises
-from partitioning.explain.watermarks import Batch, Period, coming, when_section
+from partitioning.explain.watermarks import MarkedBatch, Period, coming, when_section
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from partitioning.pictures.drawing import drawing
 from partitioning.pictures.mermaid import mermaid
 from partitioning.pictures.svg import svg
-from partitioning.planning.beginnings import graph_of
+from partitioning.planning.origins import graph_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,8 @@ def _shown(ledger: Ledger, plan: Plan, sentence: str, form: Form, *, stored: boo
     last = statistics(Attempt.published(ledger, before)) if before else None
     sections = explain(plan, before, last, pipelines.shown())
     if form.when:
-        came = Batch(f"batch {before.batch}", before.marks) if before else None
-        this = Batch(f"batch {plan.batch}", plan.marks)
+        came = MarkedBatch(f"batch {before.batch}", before.marks) if before else None
+        this = MarkedBatch(f"batch {plan.batch}", plan.marks)
         sections += (when_section(form.when, list(coming(graph_of(plan), form.when, came, this)), came, this),)
     uri = ledger.uri(ledger.key("plans", plan.batch)) if stored else None
     text: tuple[Block, ...] = (

@@ -26,11 +26,18 @@ from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Refused
-from partitioning.explain.watermarks import Batch, Period, coming, waiting_section, watermarks_section, when_section
+from partitioning.explain.watermarks import (
+    MarkedBatch,
+    Period,
+    coming,
+    waiting_section,
+    watermarks_section,
+    when_section,
+)
 from partitioning.model.graph import Graph
 from partitioning.model.plan import Plan
-from partitioning.planning.beginnings import graph_of
 from partitioning.planning.flow_times import FlowTimes
+from partitioning.planning.origins import graph_of
 from partitioning.planning.watermarks import with_watermarks
 from partitioning.sections import duration, many
 
@@ -108,19 +115,19 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
     sections = [*watermarks_section(upcoming.marks, graph), *waiting_section(graph, upcoming)]
     if when:
         published = stands.published
-        came = Batch(f"batch {published.batch}", published.marks) if published else None
+        came = MarkedBatch(f"batch {published.batch}", published.marks) if published else None
         value["when"] = to_builtins(found := list(coming(graph, when, came, upcoming)))
         sections.append(when_section(when, found, came, upcoming))
     return Answer(value, [*shown, *sections], now.wrong)
 
 
-def _next(pipeline: Pipeline, ledger: Ledger, stands: Standing) -> tuple[Graph, Batch]:
+def _next(pipeline: Pipeline, ledger: Ledger, stands: Standing) -> tuple[Graph, MarkedBatch]:
     """The next batch, or the one that is open, and the watermarks by which its steps go if no partition falls idle."""
     if stands.plan and stands.open:
-        return graph_of(stands.plan), Batch(f"batch {stands.plan.batch}", stands.plan.marks)
+        return graph_of(stands.plan), MarkedBatch(f"batch {stands.plan.batch}", stands.plan.marks)
     marks = reached(ledger, stands.published, pipeline.streams)
     number = stands.plan.batch + 1 if stands.plan else 0
-    return with_watermarks(pipeline.graph, marks, stands.published), Batch(f"batch {number}", marks)
+    return with_watermarks(pipeline.graph, marks, stands.published), MarkedBatch(f"batch {number}", marks)
 
 
 def _finished(store: Store, pipeline: str) -> Half | None:

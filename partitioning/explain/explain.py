@@ -13,7 +13,7 @@ from partitioning.documents.document import digest
 from partitioning.explain.missing import missing
 from partitioning.explain.reason_texts import exchange_reason, stage_reason
 from partitioning.explain.surprises import surprises_section
-from partitioning.explain.watermarks import Batch, waiting_section, watermarks_section
+from partitioning.explain.watermarks import MarkedBatch, waiting_section, watermarks_section
 from partitioning.model.graph import Mode
 from partitioning.model.plan import Exchange, Plan, PlannedWrite, Stage, TaskGroup, TaskRef
 from partitioning.model.planned_streams import PlannedStream
@@ -21,7 +21,7 @@ from partitioning.model.reasons import OwnTasks
 from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
 from partitioning.model.statistics import Statistics
 from partitioning.model.takes import Task
-from partitioning.planning.beginnings import graph_of
+from partitioning.planning.origins import graph_of
 from partitioning.sections import MOST_ROWS, Section, cut, many, runs, section, size
 from partitioning.values import replace
 
@@ -46,7 +46,7 @@ def explain(
         _streams(plan, records),
         *missing(plan),
         *watermarks_section(plan.marks, graph),
-        *waiting_section(graph, Batch("this batch", plan.marks)),
+        *waiting_section(graph, MarkedBatch("this batch", plan.marks)),
         *surprises_section(plan, last, shown),
         *_exchanges(plan),
         *(_stage(plan, stage, groups) for stage in plan.stages[:MOST_ROWS]),

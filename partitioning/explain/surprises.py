@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import assert_never
 
 from partitioning.commands import BackfillAsking, Shown, Then, backfill_of
-from partitioning.model.engine import Differs, OtherAnswer
+from partitioning.model.engine_version import Differs, OtherAnswer
 from partitioning.model.graph import Op, Step, waiting
 from partitioning.model.plan import Plan
 from partitioning.model.reasons import OwnTasks

@@ -41,7 +41,7 @@ class Period(Value, frozen=True):
         return f"{event_time(self.start)} to {event_time(self.end)}"
 
 
-class Batch(Value, frozen=True):
+class MarkedBatch(Value, frozen=True):
     """What a batch is called, and the watermarks by which it goes."""
 
     name: str
@@ -59,7 +59,7 @@ def watermarks_section(marks: Sequence[Watermark], graph: Graph) -> Iterator[Sec
         yield section("Watermarks", COLUMNS, rows, notes, optional=OPTIONAL)
 
 
-def waiting_section(graph: Graph, batch: Batch) -> Iterator[Section]:
+def waiting_section(graph: Graph, batch: MarkedBatch) -> Iterator[Section]:
     """The steps that give what is over, if there are any: up to which time that was given, and is in a batch; and up to
     which time all their rows are there then, as the sum of what holds them back."""
     given = list(FlowTimes(graph, batch.marks).given())
@@ -104,7 +104,7 @@ class Coming(Value, frozen=True):
     needs: tuple[Need, ...] = ()
 
 
-def coming(graph: Graph, period: Period, published: Batch | None, batch: Batch) -> Iterator[Coming]:
+def coming(graph: Graph, period: Period, published: MarkedBatch | None, batch: MarkedBatch) -> Iterator[Coming]:
     """When all rows of a period come, of each step that gives what is over, as planning decides it."""
     came = FlowTimes(graph, published.marks if published else ())
     for each in FlowTimes(graph, batch.marks).given():
@@ -112,7 +112,7 @@ def coming(graph: Graph, period: Period, published: Batch | None, batch: Batch) 
         yield Coming(each.step, was, comes, () if comes else tuple(_needs(graph, each.step, period, batch.marks)))
 
 
-def when_section(period: Period, found: Sequence[Coming], published: Batch | None, batch: Batch) -> Section:
+def when_section(period: Period, found: Sequence[Coming], published: MarkedBatch | None, batch: MarkedBatch) -> Section:
     """The same for people."""
     rows = list[tuple[str, ...]]()
     for each in found:

@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType, field
 
 from partitioning.imports import is_import_path
 from partitioning.model.allowance import Allowance
-from partitioning.model.engine import UNNAMED, Engine
+from partitioning.model.engine_version import UNNAMED, Engine
 from partitioning.model.gaps import Gap
 from partitioning.model.graph import Step, Write
 from partitioning.model.offsets import OffsetRange, StreamPartition

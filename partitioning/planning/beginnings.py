@@ -13,7 +13,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.commands import BackfillAsking, Command, PlanAsking, backfill_of
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.engine import Engine, OtherAnswer
+from partitioning.model.engine_version import Engine, OtherAnswer
 from partitioning.model.graph import Graph, Mode, Op, Step, Write
 from partitioning.model.plan import Plan
 from partitioning.model.planned_streams import PlannedStream

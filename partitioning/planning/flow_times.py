@@ -71,7 +71,7 @@ class FlowTime(Value, frozen=True):
         return FlowTime(time, self.stream, less)
 
 
-class Given(Value, frozen=True):
+class GivenTimes(Value, frozen=True):
     """What a step gives in a batch: what happened before one time was over `before` it, and before another it is `now`.
 
     That is so many microseconds after the watermark, and is `kept` for longer. All rows are `there` up to a time then.
@@ -106,7 +106,7 @@ class FlowTimes:
         """That of a stream or step; None if one of its streams says no times, or it has only tables."""
         return self._known(name, "") if self._says([name]) else None
 
-    def given(self) -> Iterator[Given]:
+    def given(self) -> Iterator[GivenTimes]:
         """What the steps give that wait, if the graph says by which watermarks they go."""
         for step in self._steps.values():
             # Both sides of a join that wait do so alike.
@@ -118,7 +118,7 @@ class FlowTimes:
                     None if time is None else time - shortest
                     for time in ((passed.before, passed.now) if passed else (None, None))
                 )
-                yield Given(self._shown(step), shortest, longer, before, now, there, side.state.of_lives)
+                yield GivenTimes(self._shown(step), shortest, longer, before, now, there, side.state.of_lives)
 
     def before(self, step: Step) -> FlowTime | None:
         """That by which a step goes that keeps rows for a time. A record waits for versions only, and for both flows of

@@ -12,7 +12,7 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.allowance import Allowance
-from partitioning.model.engine import Engine
+from partitioning.model.engine_version import Engine
 from partitioning.model.gaps import Explained
 from partitioning.model.graph import Graph, gives_what_is_over
 from partitioning.model.locality import Locality

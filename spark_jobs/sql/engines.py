@@ -17,7 +17,7 @@ import msgspec
 from packaging.version import Version
 
 from coset.sources.databases import connect_to_ask
-from partitioning.model.engine import Differs, Engine, OtherAnswer
+from partitioning.model.engine_version import Differs, Engine, OtherAnswer
 from partitioning.model.graph import Graph
 from partitioning.model.plan import Plan
 from partitioning.model.streams import Column

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import psutil
 from packaging.version import Version
 
-from partitioning.model.engine import Differs
+from partitioning.model.engine_version import Differs
 from spark_jobs.sql.engines import RARE
 from tests.engines.calls import Calls, calls
 

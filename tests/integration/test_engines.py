@@ -16,7 +16,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.engine import Differs, Engine
+from partitioning.model.engine_version import Differs, Engine
 from spark_jobs.sql import engines
 from tests.backfilled import Batches, counted
 from tests.histories import Click

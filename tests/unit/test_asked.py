@@ -25,7 +25,7 @@ ONCE = {
     "accept-changes": {"--up-to"},
     "backfill": {"--from", "--to", "--cascade", "--pause", "--resume", "--cancel", "--preview"},
     "clean": {"--dry-run"},
-    "explain": {"--batch", "--svg", "--mermaid"},
+    "explain": {"--batch", "--when", "--svg", "--mermaid"},
     "forget": {"--partition", "--keep-offsets"},
     "hand-over": {"--from", "--to"},
     "records": {
@@ -41,6 +41,7 @@ ONCE = {
     "report": {"--batch", "--since", "--html"},
     "schemes": {"--scheme", "--write"},
     "state": {"--batch", "--key", "--parquet"},
+    "status": {"--when"},
     "swap": {"--approve"},
 }
 FORM = {"--yes", "--json", "--wide"}

@@ -18,7 +18,7 @@ from partitioning.documents.document import decode, encode
 from partitioning.errors import Refused
 from partitioning.explain.explain import explain
 from partitioning.kinds import Kind
-from partitioning.model.engine import Differs, Engine, OtherAnswer
+from partitioning.model.engine_version import Differs, Engine, OtherAnswer
 from partitioning.model.graph import Step
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
@@ -500,7 +500,10 @@ def test_a_step_does_not_go_on_unasked_from_rows_that_another_engine_made_otherw
     assert "install DuckDB 1.5.5 again; if what it kept is still right, ask for that by name: " in finding
     assert "`coset plan p --go-on totals`; if not, make it anew by a backfill of all batches: " in finding
     assert "`coset backfill p --from 0 --cascade`; or for a new beginning" in finding
-    on, anew = (next_batch(plain, engine=engine, **{asked: ("totals",)}) for asked in ("go_on", "begin_anew"))
+    on, anew = (
+        next_batch(plain, engine=engine, go_on=("totals",)),
+        next_batch(plain, engine=engine, begin_anew=("totals",)),
+    )
     assert (on.on, anew.anew) == (("totals",), ("totals",))
     (state,) = diff(planned(plain, 10), on).states
     assert (state.outcome, state.why[-1]) == ("goes on from what it kept", "as asked for by its name")

@@ -8,7 +8,7 @@ import pytest
 from packaging.version import Version
 
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.model.engine import Differs, Engine
+from partitioning.model.engine_version import Differs, Engine
 from partitioning.model.plan import Plan
 from partitioning.values import replace
 from spark_jobs.sql import engines

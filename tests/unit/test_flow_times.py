@@ -126,7 +126,7 @@ def test_what_is_said_to_be_needed_is_enough_and_no_less_is(made: Made, streams:
         return found is not None and found.time is not None and found.time >= time
 
     assert come(need)
-    assert not any(come(need | {name: need[name] - 1}) for name in streams)
+    assert not any(come({**need, name: need[name] - 1}) for name in streams)
 
 
 def test_a_stream_that_is_idle_is_not_needed() -> None:
