@@ -111,7 +111,8 @@ def _malformed(number: int, share: Share, where: str) -> list[Finding]:
     findings = []
     if not share.residues:
         what = f"share {number} is empty"
-        findings.append(Finding.of(Kind.PARTITIONER, what, where, "leave it out, or give it residues", number=number))
+        then = "leave it out, or give it residues"
+        findings.append(Finding.of(Kind.PARTITIONER, what, where, then, number=number, wrong="empty"))
     if strange := [residue for residue in share.residues if not 0 <= residue < share.modulus]:
         what = f"share {number} has residues that modulus {share.modulus} does not have: {_listed(strange)}"
         then = f"use 0 to {share.modulus - 1}"
@@ -120,7 +121,8 @@ def _malformed(number: int, share: Share, where: str) -> list[Finding]:
         )
     if len(set(share.residues)) < len(share.residues):
         what = f"share {number} names a residue twice"
-        findings.append(Finding.of(Kind.PARTITIONER, what, where, "name each residue once", number=number))
+        then = "name each residue once"
+        findings.append(Finding.of(Kind.PARTITIONER, what, where, then, number=number, wrong="twice"))
     return findings
 
 
