@@ -39,6 +39,7 @@ from partitioning.model.backfill import Swap
 from partitioning.model.journal import JournalEntry, Lag, Part
 from partitioning.model.plan import Plan, PlannedWrite, Stage
 from partitioning.model.reasons import BeforeMoving, HotRanges, Unifying
+from partitioning.model.root_names import taken_from_pipelines
 from partitioning.model.streams import Column, Discovered
 from partitioning.model.tables_at import TABLES
 from partitioning.planning.partitioners.partitioners import notify
@@ -131,6 +132,8 @@ def _open(standing: Standing, asked: Settings) -> NextBatch | None:
 def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Settings, logs: Logs) -> NextBatch:
     """Plan the batch after the last one."""
     pipeline = pipeline.expecting(settings.expectations)
+    if standing.plan is None and (taken := taken_from_pipelines(pipeline.name)):
+        raise Refused(taken)
     ledger = Ledger(store, pipeline.name)
     published, decided = standing.published, tuple(swaps(store, pipeline.name))
     if published is not None:

@@ -39,6 +39,7 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Finding
 from partitioning.imports import ALLOWED
+from partitioning.model.root_names import DOCS
 from partitioning.model.tables_at import TABLES, usual
 from partitioning.sections import duration, many, size
 from partitioning.version import VERSION
@@ -234,7 +235,7 @@ def _enough(what: str, there: int, wanted: int, text: Callable[[int], str], how:
 
 def _store(root: str) -> Iterator[Check]:
     """What Coset needs of a store: to be read, written, listed and deleted from, and that one of several wins."""
-    key = f"docs/doctor-{uuid4().hex}"
+    key = f"{DOCS}doctor-{uuid4().hex}"
     try:
         store = store_at(root)
         before = datetime.now(UTC)

@@ -16,10 +16,11 @@ from partitioning.documents.document import canonical
 from partitioning.documents.store import Store, at_once
 from partitioning.model.occasion import as_time
 from partitioning.model.outcome import Outcome
+from partitioning.model.root_names import DOCS, INDEX
 from partitioning.model.usual import usual_from
 from partitioning.sections import duration
 
-_PREFIX = "docs/pipelines/"
+_PREFIX = f"{DOCS}pipelines/"
 # From so many intervals between publications on, what is usual is known.
 _FEWEST = 3
 
@@ -48,10 +49,10 @@ def put_overview(site: Site, pipeline: str, news: Row) -> None:
     mine = note(site.store, pipeline, news)
     others = [name for name in reported(site.store) if name != pipeline]
     rows = _sorted([mine, *_known(site.store, others)])
-    site.store.put("docs/index.html", _page(site.store, rows, _in_store).encode())
+    site.store.put(f"{DOCS}{INDEX}", _page(site.store, rows, _in_store).encode())
     here = {row["pipeline"]: "index.html" for row in rows if site.has(row["pipeline"], "index.html")}
     in_folder = {name: f"{name}/{page}" for name, page in here.items()}
-    site.write(".", "index.html", _page(site.store, rows, in_folder.get))
+    site.write(".", INDEX, _page(site.store, rows, in_folder.get))
 
 
 def note(store: Store, pipeline: str, news: Row) -> Row:

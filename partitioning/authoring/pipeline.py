@@ -16,11 +16,11 @@ from partitioning.authoring.step_output import StepOutput
 from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
-from partitioning.model.backfill import pipeline_of
 from partitioning.model.graph import ColumnComment, Graph, Mode, Step, Write
 from partitioning.model.measures import as_text, merged
 from partitioning.model.offsets import check_name
 from partitioning.model.private import private_names
+from partitioning.model.root_names import is_others
 from partitioning.model.schemes import Scheme
 from partitioning.model.sources import address_of
 from partitioning.model.streams import Stream
@@ -62,14 +62,7 @@ class Pipeline:
         A batch's settings override them. `owner` is whom messages name if the pipeline fails; plans do not.
         Raises Refused, with all findings.
         """
-        findings: list[Finding] = []
-        if name == "tables":
-            then = "result tables lie there; rename it"
-            findings.append(Finding.of(Kind.NAME, "a pipeline cannot be named 'tables'", "pipeline", then, name=name))
-        if pipeline_of(name):
-            what = f"a pipeline cannot be named {name!r}"
-            then = f"a backfill of {pipeline_of(name)} lies there; rename it"
-            findings.append(Finding.of(Kind.NAME, what, "pipeline", then, name=name))
+        findings = [finding] if (finding := is_others(name)) else []
         self.name = _read(findings, check_name, name, "pipeline")
         self.owner = owner
         self.source = address_of(fspath(source))

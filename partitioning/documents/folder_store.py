@@ -16,10 +16,9 @@ from pathlib import Path
 from partitioning.documents.store import PAGE_KEYS, Entry, Found, KeyPage
 from partitioning.errors import CosetError, Refused, Unreachable
 from partitioning.kinds import Kind
+from partitioning.model.root_names import UNFINISHED
 from partitioning.model.sources import FOLDER
 
-# Files that are being written. No listing shows them.
-_UNFINISHED = ".unfinished-"
 _ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 # Errors that waiting does not mend: links in a circle, names that no file can have.
 _NEVER = {errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}
@@ -122,7 +121,7 @@ class FolderStore:
     @contextmanager
     def _written(self, path: Path, data: bytes) -> Iterator[Path]:
         """A file beside `path` that holds `data` and is safe on the disk. It is removed if it still has that name."""
-        unfinished = path.with_name(f"{_UNFINISHED}{os.getpid()}-{secrets.token_hex(4)}")
+        unfinished = path.with_name(f"{UNFINISHED}{os.getpid()}-{secrets.token_hex(4)}")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with unfinished.open("wb") as file:
@@ -147,8 +146,10 @@ class FolderStore:
             what = f"access is denied: {error}"
             then = f"give user {os.getuid()} the right to read and write the folder {self._folder}"
             raise Refused.of(Kind.STORE_DENIED, what, self.uri(key), then, key=key) from error
-        except (NotADirectoryError, FileExistsError) as error:
-            what, then = f"a file stands where a folder is needed: {error}", "name another folder as the store"
+        except (NotADirectoryError, FileExistsError, IsADirectoryError) as error:
+            there, needed = ("folder", "file") if isinstance(error, IsADirectoryError) else ("file", "folder")
+            what = f"a {there} stands where a {needed} is needed: {error}"
+            then = "move it elsewhere, or name another folder as the store"
             raise Refused.of(Kind.STORE_ADDRESS, what, self.uri(key), then, key=key) from error
         except OSError as error:
             what, then = f"the folder cannot be read or written: {error}", "free its disk, or mount it again"
@@ -197,7 +198,7 @@ def _keys(folder: Path, under: str, prefix: str, after: str) -> Iterator[str]:
             names = sorted(
                 f"{entry.name}/" if entry.is_dir() else entry.name
                 for entry in entries
-                if not entry.name.startswith(_UNFINISHED)
+                if not entry.name.startswith(UNFINISHED)
             )
     except _ABSENT:
         return

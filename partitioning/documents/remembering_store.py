@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 
 from partitioning.documents.store import Entry, KeyPage, Store
+from partitioning.model.root_names import STORE_ID
 
 # Documents that are put if absent, and neither changed nor removed: whoever has one has what counts.
 _STAYS = re.compile(
-    r"store-id|[^/]+/(?:plans|receipts|verdicts|commits|journal|forgets|swaps|swapped)/[0-9]+[./].*|[^/]+/backfill\.json"
+    rf"{STORE_ID}|[^/]+/(?:plans|receipts|verdicts|commits|journal|forgets|swaps|swapped)/[0-9]+[./].*|[^/]+/backfill\.json"
 )
 # What the process that works on an attempt writes of it; any other would write the same.
 _OWN = re.compile(

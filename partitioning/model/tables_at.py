@@ -8,6 +8,8 @@ from partitioning.values import Document
 
 # What the keys of a store's result tables begin with, wherever they lie.
 TABLES = "tables/"
+# The keys of the documents that say where they lie, by number.
+AT = "tables-at-{}.json"
 
 
 class TablesAt(Document, frozen=True):
@@ -24,7 +26,7 @@ class TablesAt(Document, frozen=True):
 
 def key_of(number: int) -> str:
     """The key of the document with this number in a store."""
-    return f"tables-at-{number}.json"
+    return AT.format(number)
 
 
 def usual(root: str) -> str:

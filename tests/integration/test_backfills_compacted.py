@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from deltalake import DeltaTable
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.tables.compaction import compact
+from coset.batches.tables.others import accept
 from coset.sources.s3 import storage_options
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
@@ -71,15 +73,49 @@ def test_rows_that_others_put_together_are_told_before_anything_runs(store: Stor
     history = two_batches(store, tmp_path)
     before = history.seen()
     optimized_by_others(store)
-    refused_before_anything_runs(history, "it was compacted with others", "into another table")
+    refused_before_anything_runs(history, "took it out: OPTIMIZE, at ", "into another table")
     assert history.seen() == before
+
+
+def updated(log: DeltaTable) -> object:
+    return log.update({"n": "n"}, "true")
+
+
+CHANGES: dict[str, tuple[str, Callable[[DeltaTable], object]]] = {
+    "a deletion": ("version 3 took it out: DELETE, at ", lambda log: log.delete("true")),
+    "an update": ("version 3 took it out: UPDATE, at ", updated),
+    "a table as it was": ("version 3 took it out: RESTORE, at ", lambda log: log.restore(0)),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_what_others_did_to_rows_is_told_as_the_log_has_it_and_may_be_taken_back(
+    case: str, store: Store, tmp_path: Path
+) -> None:
+    history = two_batches(store, tmp_path)
+    before, (says, change) = history.seen(), CHANGES[case]
+    change(table(store))
+    refused_before_anything_runs(history, says, "take it back: `DeltaTable(", ".restore(2)`; or else run the pipeline")
+    accept(store, "counts", 3, who="me", why="it is to stay")
+    refused_before_anything_runs(history, says, ".restore(2)`")
+    table(store).restore(2)
+    assert history.seen() == before
+    history.backfilled(Asked(0, 1, Settings()), threshold=5)
+
+
+def test_a_file_is_not_explained_by_what_the_log_has_lost(store: Store, tmp_path: Path) -> None:
+    history = two_batches(store, tmp_path)
+    table(store).delete("true")
+    table(store).create_checkpoint()
+    store.delete("tables/counts/_delta_log/00000000000000000003.json")
+    refused_before_anything_runs(history, "its log does not say any more what took it out")
 
 
 def test_rows_that_were_put_together_meanwhile_are_told(store: Store, tmp_path: Path) -> None:
     history = two_batches(store, tmp_path)
     backfill = history.backfilled(Asked(0, 1, Settings()), threshold=5)
     optimized_by_others(store)
-    with pytest.raises(Refused, match="it was compacted with others"):
+    with pytest.raises(Refused, match="took it out: OPTIMIZE"):
         actions.comparison(store, backfill)
 
 

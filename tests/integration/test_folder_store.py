@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from partitioning.kinds import Kind
+from partitioning.model.root_names import taken_from_pipelines
 from tests import forked
 from tests.commands import coset
 from tests.followed import done, told
@@ -72,6 +73,11 @@ def test_a_laptop_needs_no_server_and_state_goes_on(file: Path) -> None:
     assert "Nothing to remove" in done("clean", str(file))
     done("compact", str(file))
     assert totals(store) == wanted(200)
+    done("doctor", str(file))
+    # What the store has of its own, beside the pipeline's folder, is no name for a pipeline.
+    own = {each.name for folder in (store, file.parent / ".coset" / "docs") for each in folder.iterdir()} - {"views"}
+    assert own >= {"tables", "docs", "store-id", "index.html"}
+    assert [name for name in own if not taken_from_pipelines(name)] == []
 
 
 def test_in_a_terminal_upkeep_says_how_far_it_is(file: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from coset.batches import steps
+from coset.batches import planning, steps
 from coset.batches.ref import BatchRef
 from coset.sources.landed import discover
 from partitioning.authoring.pipeline import Pipeline
@@ -17,6 +17,7 @@ from partitioning.documents.split_store import SplitStore
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
 from partitioning.model.placement import KeyFormat
 from tests.landed import land_file, land_table
@@ -145,3 +146,42 @@ def test_a_column_of_a_type_that_duckdb_does_not_have_is_named(store: Store) -> 
     assert finding.what == (
         "views: column 'score' is halffloat, column 'rank' is halffloat, a type that DuckDB does not have"
     )
+
+
+OWN = ("store-id", "Store-ID", "docs", "DOCS", "tables-at-7.json", "index.html", ".unfinished-1", "Tables")
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_no_pipeline_begins_where_the_store_has_something_of_its_own(
+    name: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made() -> Pipeline:
+        pipeline = Pipeline(name, source=f"{store.root}/topics")
+        pipeline.stream("views", key="user", partitions=2).aggregate("count(*) AS views").write("counts")
+        return pipeline
+
+    land_table(pa.table({"user": ["a", "b", "c"]}), "views", f"{store.root}/topics", key="user", partitions=2)
+    before = [entry.key for entry in store.list("")]
+    with pytest.raises(Refused) as caught:
+        planned(made(), store)
+    (finding,) = caught.value.findings
+    assert (finding.kind, finding.what) == (Kind.NAME, f"a pipeline cannot be named {name!r}")
+    assert finding.then.endswith("; rename it")
+    assert [entry.key for entry in store.list("")] == before
+    if name != "docs":
+        return
+    # One that an earlier version let begin goes on.
+    with monkeypatch.context() as earlier:
+        earlier.setattr(planning, "taken_from_pipelines", lambda _: None)
+        run_and_publish(planned(made(), store), tmp_path)
+    land_table(pa.table({"user": ["d"]}), "views", f"{store.root}/topics", key="user", partitions=2)
+    run_and_publish(planned(made(), store), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["store-id", "STORE-ID", ".unfinished-x"])
+def test_no_table_is_made_where_the_store_has_something_of_its_own(name: str, store: Store) -> None:
+    pipeline = Pipeline("counts", source=f"{store.root}/topics")
+    pipeline.stream("views", key="user", partitions=2).aggregate("count(*) AS views").write(name)
+    land_table(pa.table({"user": ["a", "b", "c"]}), "views", f"{store.root}/topics", key="user", partitions=2)
+    with pytest.raises(Refused, match=f"a table cannot be named {name!r}"):
+        planned(pipeline, store)

@@ -16,6 +16,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
+from partitioning.model.root_names import taken_from_pipelines, taken_from_tables
 from tests.batches import rows
 from tests.commands import coset, refused
 from tests.swapped import NEWEST, chosen, land
@@ -110,6 +111,13 @@ def test_another_address_is_refused_until_the_tables_are_copied_and_moved_by_nam
     shutil.rmtree(tmp_path / "lake")
     assert seen(store) == before
     assert "already" in done("move-tables", new, "--why", "a bucket of its own").stdout
+    # What is there beside pipelines and tables is no name for one.
+    own = {each.name for each in (tmp_path / "store").iterdir()} - {"newest", "topics"}
+    assert own >= {"docs", "store-id", "tables-at-0.json", "tables-at-1.json"}
+    assert [name for name in own if not taken_from_pipelines(name)] == []
+    there = {each.name for each in (tmp_path / "bucket").iterdir()} - {"newest", "counts"}
+    assert [name for name in there if not taken_from_tables(name)] == []
+    assert there == {"store-id"}
     # What was published before lies there too: it is run again, and put in place.
     done("run", NEWEST, "--runner", "local")
     done("backfill", NEWEST, "--from", "0", "--scheme", "tasks(3)", "--cascade", "--runner", "local")

@@ -105,6 +105,13 @@ def test_a_file_where_a_folder_is_needed_is_refused(tmp_path: Path) -> None:
         store.put_new("a/b", b"1")
 
 
+def test_a_folder_where_a_file_is_needed_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "store-id").mkdir()
+    for put in (store_at(str(tmp_path)).put, store_at(str(tmp_path)).put_new):
+        with pytest.raises(Refused, match="a folder stands where a file is needed"):
+            put("store-id", b"1")
+
+
 def test_names_and_links_that_no_waiting_mends_are_refused(tmp_path: Path) -> None:
     store = store_at(str(tmp_path))
     with pytest.raises(Refused, match="correct the name or the link"):

@@ -62,7 +62,7 @@ def exchange(store: Store, swap: Swap, change: Exchange) -> int:
             if newest not in change.come:
                 return Change([], "append")
             return Change([added(file, write) for file in change.come[newest] if file.records], "overwrite", takes=True)
-        gone = [taken(*file, changes=True) for file in _gone(store, log, change)]
+        gone = [taken(*file, changes=True) for file in _gone(log, change)]
         come = [added(file, write) for files in change.come.values() for file in files if file.records]
         return Change([*gone, *come], "append", takes=bool(gone))
 
@@ -76,7 +76,7 @@ def check_held(store: Store, change: Exchange) -> None:
     where = folder(store, change.write.declared.table)
     with opened(where) as log:
         if log is not None:
-            _gone(store, log, change)
+            _gone(log, change)
         elif any(file.records for _, files in change.gone.values() for file in files):
             raise Refused(deleted(where))
 
@@ -178,7 +178,7 @@ def _swaps_of(swap: Swap, table: str) -> str:
     return application(swap.pipeline, f"{table}:swaps")
 
 
-def _gone(store: Store, log: TableLog, change: Exchange) -> list[tuple[str, int]]:
+def _gone(log: TableLog, change: Exchange) -> list[tuple[str, int]]:
     """The files that go. Raises Refused if the table has neither them nor what they were compacted to."""
-    where, held = folder(store, change.write.declared.table), held_in(log)
-    return [file for batch, left in change.gone.items() for file in files_held(where, held, batch, *left)]
+    held = held_in(log)
+    return [file for batch, left in change.gone.items() for file in files_held(log, held, batch, *left)]

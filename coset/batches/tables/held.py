@@ -12,12 +12,15 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from coset.batches.tables.delta import newest_in, path_in
+from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import Logs, opened
+from coset.batches.tables.others import taken_out
 from coset.sources.files import Files
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
+from partitioning.model.backfill import pipeline_of
 from partitioning.model.graph import Mode, Write
 from spark_jobs.tables.table_schema import folder
 
@@ -35,28 +38,28 @@ def held_in(log: DeltaTable) -> dict[str, int]:
 
 
 def files_held(
-    where: str, held: Mapping[str, int], batch: int, name: str, files: Sequence[Artefact]
+    log: TableLog, held: Mapping[str, int], batch: int, name: str, files: Sequence[Artefact]
 ) -> list[tuple[str, int]]:
     """The files of a table with the rows of a batch, and their sizes: those that it wrote, or their compacted file.
 
-    `held` are all files of the table. Raises Refused with all findings if it has neither.
+    `held` are all files of the table. Raises Refused if it has neither, with all findings: each says by the table's log
+    who took a file out.
     """
     if together := [(path, size) for path, size in held.items() if path.startswith(compacted_in(batch, name))]:
         return together
-    findings = [
-        Finding.of(
-            Kind.BACKFILL_TABLE,
-            "the table does not have this file any more: it was compacted with others",
-            f"{where}/{path_in(file)}",
-            "the rows of its batch cannot be exchanged: run the pipeline under another name, into another table",
-            file=path_in(file),
-        )
-        for file in files
-        if file.records and path_in(file) not in held
-    ]
-    if findings:
-        raise Refused(*findings)
+    if gone := [path_in(file) for file in files if file.records and path_in(file) not in held]:
+        raise Refused(*_gone(log, gone, pipeline_of(name) or name))
     return [(path_in(file), file.size) for file in files if file.records]
+
+
+def _gone(log: TableLog, paths: Sequence[str], pipeline: str) -> Iterator[Finding]:
+    """Findings for files that a table does not have any more."""
+    found = taken_out(log, paths, pipeline)
+    for path in paths:
+        why, back = found.get(path, ("its log does not say any more what took it out", ""))
+        what = f"the table does not have this file any more: {why}"
+        then = (back, "run the pipeline under another name, into another table: this batch's rows cannot be exchanged")
+        yield Finding.of(Kind.BACKFILL_TABLE, what, f"{log.table_uri.rstrip('/')}/{path}", then, file=path)
 
 
 def uris_of(ledger: Ledger, batch: int, write: Write, files: Sequence[Artefact]) -> list[str] | None:
@@ -77,7 +80,7 @@ def uris_of(ledger: Ledger, batch: int, write: Write, files: Sequence[Artefact])
                 return None
             paths = list(held_in(log))
         else:
-            paths = [path for path, _ in files_held(where, held_in(log), batch, ledger.pipeline, files)]
+            paths = [path for path, _ in files_held(log, held_in(log), batch, ledger.pipeline, files)]
     there = [f"{where}/{path}" for path in paths]
     if gone := Files().missing(there):
         raise Refused(*(Finding.of(Kind.FILE_GONE, "the file is missing", uri, _RESTORE, file=uri) for uri in gone))
@@ -105,7 +108,7 @@ def _check(logs: Logs, ledger: Ledger, batch: int, write: Write, files: Sequence
         if log is None:
             raise Refused(deleted(where))
         if write.mode is Mode.APPEND:
-            files_held(where, held_in(log), batch, ledger.pipeline, files)
+            files_held(log, held_in(log), batch, ledger.pipeline, files)
     if write.mode is not Mode.UPSERT:
         uris_of(ledger, batch, write, files)
 

@@ -21,6 +21,7 @@ from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import Mode, quote
 from partitioning.model.plan import PlannedWrite
+from partitioning.model.root_names import taken_from_tables
 from spark_jobs.tables.table_schema import RESIDUE, columns_of, folder, table_schema
 
 # A log is read from its newest checkpoint on, with a request for each commit since.
@@ -278,10 +279,14 @@ def check_table(store: Store, write: PlannedWrite, owner: Owner, logs: Logs | No
     """Raise Refused with all findings if a table belongs to another pipeline, has other columns, or has rules that a
     batch would break.
 
-    A table that does not exist passes. This is checked before a batch runs, which would be in vain otherwise.
+    A table that does not exist passes, unless the store has something of its own there. This is checked before a batch
+    runs, which would be in vain otherwise.
     """
     with opened(folder(store, write.declared.table), logs) as table:
-        if table is not None:
+        if table is None:
+            if taken := taken_from_tables(write.declared.table):
+                raise Refused(taken)
+        else:
             check_owner(table, write.declared.table, owner)
             check_rules(table, takes=write.declared.mode is not Mode.APPEND)
             check_held_columns(table, write)

@@ -7,7 +7,7 @@ setting properties change no rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -88,6 +88,32 @@ def accept(store: Store, name: str, version: int, *, who: str, why: str) -> None
         )
 
 
+def taken_out(table: TableLog, paths: Collection[str], pipeline: str) -> Mapping[str, tuple[str, Then]]:
+    """What took each of these files out of a table, as far back as its log goes, in words, and how it is taken back; if
+    a batch of the pipeline came after it, that cannot be."""
+    left, found, since = set(paths), dict[str, tuple[str, Then]](), False
+    for version in range(table.version(), -1, -1):
+        if not left or (data := table.commit(version)) is None:
+            break
+        entry = _entry(version, data)
+        back: Then = f"take it back: {_restoring(table, version - 1)}; or else " if version and not since else ""
+        said = f"version {version} took it out: {_told(entry)}"
+        found |= dict.fromkeys(left & _removed(data), (said, back))
+        left -= found.keys()
+        since = since or entry.is_batch(pipeline)
+    return found
+
+
+def _removed(data: bytes) -> set[str]:
+    """The files that a version removed, also those whose rows it only moved."""
+    actions = (json.loads(line) for line in data.splitlines() if line.strip())
+    return {action["remove"]["path"] for action in actions if "remove" in action}
+
+
+def _restoring(table: TableLog, version: int) -> str:
+    return f'`DeltaTable("{table.table_uri.rstrip("/")}", storage_options=…).restore({version})`'
+
+
 def _changes(table: TableLog, write: Write, pipeline: str) -> Iterator[Finding]:
     entries, lost = _entries(table, write, pipeline)
     name, where, newest = write.table, table.table_uri.rstrip("/"), table.version()
@@ -99,8 +125,7 @@ def _changes(table: TableLog, write: Write, pipeline: str) -> Iterator[Finding]:
         # Restoring also restores the owner, so a version that hands the table over is passed.
         handed = {entry.version for entry in entries if entry.is_handed_over}
         before = next(version for version in range(others[0].version - 1, -1, -1) if version not in handed)
-        restore = f'`DeltaTable("{where}", storage_options=…).restore({before})`'
-        then = (f"take it back: {restore}; or, if it is to stay, ", accepted)
+        then = (f"take it back: {_restoring(table, before)}; or, if it is to stay, ", accepted)
     for entry in others:
         what = f"version {entry.version} of the table is not by pipeline {pipeline!r}: {_told(entry)}"
         yield Finding.of(Kind.TABLE_CHANGED, what, where, then, table=name, version=entry.version)
@@ -186,7 +211,9 @@ def _told(entry: _Entry) -> str:
         said.append(f"at {datetime.fromtimestamp(stamp / 1000, UTC):%Y-%m-%d %H:%M} UTC")
     if by := info.get("userName") or info.get("engineInfo"):
         said.append(f"by {by}")
-    return f"{', '.join(said)}; {_files(entry.added)} added, {_files(entry.removed)} removed"
+    # What moves rows changes none.
+    rows = f"; {_files(entry.added)} added, {_files(entry.removed)} removed" if entry.added or entry.removed else ""
+    return f"{', '.join(said)}{rows}"
 
 
 def _files(files: Mapping[str, Mapping[str, Any]]) -> str:

@@ -15,11 +15,11 @@ from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.backfill import pipeline_of
+from partitioning.model.root_names import STORE_ID
 from partitioning.values import Value
 
 # The names of the properties.
 PIPELINE, STORE = "coset.pipeline", "coset.store"
-_ID = "store-id"
 
 
 class Owner(Value, frozen=True):
@@ -31,7 +31,7 @@ class Owner(Value, frozen=True):
     @classmethod
     def here(cls, store: Store, pipeline: str) -> Owner:
         """A pipeline of this store as an owner. A backfill's owner is its pipeline. Stores nothing."""
-        return cls(pipeline_of(pipeline) or pipeline, (store.get(_ID) or b"").decode())
+        return cls(pipeline_of(pipeline) or pipeline, (store.get(STORE_ID) or b"").decode())
 
     @classmethod
     def of(cls, store: Store, pipeline: str) -> Owner:
@@ -46,8 +46,8 @@ class Owner(Value, frozen=True):
 
 def store_id(store: Store) -> str:
     """The id of a store, which gets one if it has none."""
-    found = store.get(_ID)
-    return (store.put_new(_ID, secrets.token_hex(16).encode()) if found is None else found).decode()
+    found = store.get(STORE_ID)
+    return (store.put_new(STORE_ID, secrets.token_hex(16).encode()) if found is None else found).decode()
 
 
 def application(pipeline: str, table: str) -> str:

@@ -23,6 +23,7 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import pipeline_of
+from partitioning.model.root_names import STORE_ID
 from partitioning.model.tables_at import TABLES, TablesAt, key_of, usual
 from spark_jobs.engine.occasions import clock_time
 from spark_jobs.tables.table_schema import folder
@@ -88,7 +89,7 @@ def _put(store: SplitStore, address: str, why: str) -> SplitStore:
     """Note the address, which becomes this store's own. Raises Refused if it is another store's."""
     if address != usual(store.root):
         mine = store_id(store)
-        theirs = store_at(address).put_new("store-id", mine.encode()).decode()
+        theirs = store_at(address).put_new(STORE_ID, mine.encode()).decode()
         if theirs != mine:
             what, then = f"{address} has the tables of another store", "name an address that only this store has"
             raise Refused.of(Kind.TABLE_PLACE, what, store.root, then, tables=store.tables, asked=address)

@@ -1,0 +1,60 @@
+"""Root names: what a store has at its root, or where its tables lie, so that no pipeline or table can be named so.
+
+Who writes something there takes its name from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+
+from partitioning.errors import Finding
+from partitioning.kinds import Kind
+from partitioning.model.backfill import pipeline_of
+from partitioning.model.tables_at import AT, TABLES
+
+# The id of the store, also where its tables lie if that is an address of their own.
+STORE_ID = "store-id"
+# The pages about all pipelines, and the page in the folder of the Data Docs.
+DOCS, INDEX = "docs/", "index.html"
+# What the name of a file begins with while it is written: no listing of a folder shows it.
+UNFINISHED = ".unfinished-"
+
+# What lies under these names.
+_OF_TABLES = {STORE_ID: "the store's id lies there", f"{UNFINISHED}*": "files are named so while they are written"}
+_OF_PIPELINES = {
+    **_OF_TABLES,
+    TABLES.rstrip("/"): "result tables lie there",
+    AT.format("*"): "a document there says where the tables lie",
+    DOCS.rstrip("/"): "the pages about all pipelines lie there",
+    INDEX: "the page about all pipelines lies there in the folder of the Data Docs",
+}
+
+
+def is_others(name: str) -> Finding | None:
+    """The finding that what a pipeline of this name did would be done to result tables or to a backfill."""
+    if again := pipeline_of(name):
+        return _finding(name, "pipeline", f"a backfill of {again} lies there")
+    return _finding(name, "pipeline", _OF_PIPELINES[name]) if name == TABLES.rstrip("/") else None
+
+
+def taken_from_pipelines(name: str) -> Finding | None:
+    """The finding that a new pipeline would lie where the store has something of its own. One that has begun under an
+    earlier version of Coset goes on."""
+    return _taken(name, "pipeline", _OF_PIPELINES)
+
+
+def taken_from_tables(name: str) -> Finding | None:
+    """The finding that a new table would lie where the store has something of its own."""
+    return _taken(name, "table", _OF_TABLES)
+
+
+def _taken(name: str, noun: str, names: Mapping[str, str]) -> Finding | None:
+    # Some file systems do not tell capitals from small letters.
+    lies = next((lies for pattern, lies in names.items() if fnmatchcase(name.lower(), pattern)), None)
+    return lies and _finding(name, noun, lies)
+
+
+def _finding(name: str, noun: str, lies: str) -> Finding:
+    what = f"a {noun} cannot be named {name!r}"
+    return Finding.of(Kind.NAME, what, f"{noun} {name!r}", f"{lies}; rename it", name=name)
