@@ -18,6 +18,12 @@ def doubled(table: pa.Table) -> pa.Table:
     return table.append_column("twice", pc.multiply(table["v"], 2))
 
 
+def odd_doubles(table: pa.Table) -> pa.Table:
+    """NaN, a negative zero and -1 in turn, by `v`."""
+    values = [(float("nan"), -0.0, -1.0)[v % 3] for v in table["v"].to_pylist()]
+    return table.append_column("d", pa.array(values, pa.float64()))
+
+
 def spread(table: pa.Table) -> pa.Table:
     """Another key, and two rows for each that has one."""
     pages = table["page"]

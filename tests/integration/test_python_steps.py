@@ -56,6 +56,14 @@ PIPELINES: dict[str, tuple[Callable[[Flow], Flow], str]] = {
         ) GROUP BY k
         """,
     ),
+    "NaN and a negative zero, which PyArrow compares otherwise": (
+        lambda views: (
+            views.process(functions.odd_doubles, {"k": "VARCHAR", "d": "DOUBLE"})
+            .filter("d > 3 OR d IN (0.0, 9.0)")
+            .select("d::VARCHAR AS d")
+        ),
+        "SELECT k, CASE v % 3 WHEN 0 THEN 'nan' ELSE '-0.0' END FROM views WHERE v % 3 < 2",
+    ),
     "another key, then moved": (
         lambda views: views.process(
             functions.spread, {"page": "VARCHAR", "v": "BIGINT", "side": "VARCHAR"}, key="page", name="spread"
