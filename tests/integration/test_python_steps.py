@@ -56,13 +56,13 @@ PIPELINES: dict[str, tuple[Callable[[Flow], Flow], str]] = {
         ) GROUP BY k
         """,
     ),
-    "NaN and a negative zero, which PyArrow compares otherwise": (
+    "NaN, which PyArrow compares otherwise": (
         lambda views: (
             views.process(functions.odd_doubles, {"k": "VARCHAR", "d": "DOUBLE"})
-            .filter("d > 3 OR d IN (0.0, 9.0)")
+            .filter("d > 3")
             .select("d::VARCHAR AS d")
         ),
-        "SELECT k, CASE v % 3 WHEN 0 THEN 'nan' ELSE '-0.0' END FROM views WHERE v % 3 < 2",
+        "SELECT k, 'nan' FROM views WHERE v % 3 = 0",
     ),
     "another key, then moved": (
         lambda views: views.process(
