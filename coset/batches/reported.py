@@ -15,9 +15,12 @@ from partitioning.model.journal import JournalEntry, Part
 from partitioning.model.occasion import as_time
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Commit
+from partitioning.planning.flow_times import FlowTimes
+from partitioning.planning.origins import graph_of
 from spark_jobs.engine.occasions import now, occasion
 
 if TYPE_CHECKING:
+    from coset.batches.tables.logs import Logs
     from coset.reports.timeliness import ScheduledRun
 
 _NONE_OPEN = {"open": None}
@@ -72,8 +75,11 @@ def closed(ledger: Ledger, folder: Path | None) -> None:
     put_overview(Site.shown(folder, ledger.store, ledger.pipeline), ledger.pipeline, _NONE_OPEN)
 
 
-def published(ledger: Ledger, planned: Plan, commit: Commit, began: int, folder: Path | None) -> None:
-    """Note what was published, and when; and say it in the Data Docs if there is a folder of them."""
+def published(
+    ledger: Ledger, planned: Plan, commit: Commit, began: int, folder: Path | None, logs: Logs | None = None
+) -> None:
+    """Note what was published, and when; and say it in the Data Docs if there is a folder of them, with how many rows
+    tables have then and up to when all are there. Tables are as in the `logs`, if the publication has read them."""
     from coset.reports import batch_index  # noqa: PLC0415
     from coset.reports.overview import note  # noqa: PLC0415
     from coset.reports.parts import of_parts  # noqa: PLC0415
@@ -87,7 +93,22 @@ def published(ledger: Ledger, planned: Plan, commit: Commit, began: int, folder:
         note(ledger.store, ledger.pipeline, _NONE_OPEN)
         return
     more = {**of_parts(parts(ledger, planned, verdict.attempt)), "published": made.at.ended}
+    if ledger.original is None:
+        more["stands"] = _stands(ledger, planned, logs)
     batch_index.published(Site(folder, ledger.store), ledger.pipeline, verdict.attempt, commit, more, _NONE_OPEN)
+
+
+def _stands(ledger: Ledger, planned: Plan, logs: Logs | None) -> dict[str, Any]:
+    """How many rows result tables have, and up to which time all rows are there, by what the plan goes by."""
+    from coset.batches.tables.table_rows import rows_held  # noqa: PLC0415
+
+    writes = [write.declared for write in planned.writes()]
+    held, times = rows_held(ledger.store, writes, logs), FlowTimes(graph_of(planned), planned.marks)
+    there = {write.table: times.of(write.step) for write in writes}
+    return {
+        "tables": {table: {"rows": held.get(table), "before": flow and flow.time} for table, flow in there.items()},
+        "watermarks": {mark.stream: mark.time for mark in planned.marks},
+    }
 
 
 def _open(ledger: Ledger, planned: Plan, why: str = "") -> Mapping[str, Any]:

@@ -245,7 +245,7 @@ def publish(batch: BatchRef, docs_folder: Path | None = None) -> str:
     ledger, planned = batch.load()
     batch.handed.decided = whole(ledger.store, planned.pipeline)
     commit = publication.publish(ledger, planned, batch.handed.checked, batch.handed.logs)
-    reported.published(ledger, planned, commit, began, docs_folder)
+    reported.published(ledger, planned, commit, began, docs_folder, batch.handed.logs)
     emitting.tell_published(ledger, planned)
     return f"{_published(commit)}{mirror(ledger, planned)}{settled(ledger, planned.batch)}"
 
@@ -279,9 +279,10 @@ def report(batch: BatchRef, docs_folder: Path | None, shown: Shown | None = None
     found = warned(ledger, planned.batch, attempt.number)
     told = [f"Warning: {' '.join(warning.what.split())}" for warning in found]
     pages = () if docs_folder is None else (docs_folder / planned.pipeline / "index.html",)
+    became = outcome(ledger, planned, batch.handed.decided).of(len(found))
     return "\n".join(
         [
-            f"## {planned.pipeline}, batch {planned.batch}: {outcome(ledger, planned, batch.handed.decided).shown}",
+            f"## {planned.pipeline}, batch {planned.batch}: {became}",
             "",
             *((markdown(sections),) if sections else ()),
             *((f"- Its task groups ran {attempt.effort}",) if attempt.effort else ()),

@@ -11,7 +11,7 @@ from msgspec import to_builtins
 from coset.cli import pipelines
 from coset.cli.output import Answer, Table
 from coset.reports.overview import reported, rows_of
-from coset.reports.site import outcome
+from coset.reports.site import state
 from coset.reports.timeliness import timeliness
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
@@ -51,7 +51,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     newest, proved, behind, waiting = row["newest"], row["proved"], row.get("lag"), row.get("open")
     return (
         row["pipeline"],
-        outcome(newest).shown if newest else "never run",
+        state(newest) if newest else "never run",
         str(newest["batch"]) if newest else "",
         (newest.get("began") if newest else "") or "",
         f"batch {proved['batch']}, {proved.get('began') or '–'}" if proved else "",

@@ -13,7 +13,7 @@ from coset.cli.local_files import writing
 from coset.cli.output import Answer, Table
 from coset.reports.batch_index import page_of, rows_since
 from coset.reports.figure_list import FIGURES
-from coset.reports.site import outcome
+from coset.reports.site import state
 from partitioning.commands import Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
@@ -62,7 +62,7 @@ def _page(ledger: Ledger, plan: Plan) -> bytes | None:
 
 
 def _cells(row: dict[str, Any], figures: list[str]) -> list[str]:
-    return [str(row["batch"]), str(row["attempt"]), row.get("began") or "–", outcome(row).shown, *figures]
+    return [str(row["batch"]), str(row["attempt"]), row.get("began") or "–", state(row), *figures]
 
 
 def _when(ago: str) -> str:

@@ -15,13 +15,13 @@ from coset.batches.ends import known_after
 from coset.batches.history import expired
 from coset.batches.kept_aside import count_aside
 from coset.batches.progress import progress
-from coset.batches.waiting import waits_for
+from coset.batches.waiting import waits_for, warned
 from coset.batches.watermarks import reached
 from coset.cli import pipelines
 from coset.cli.ends import not_read, told
 from coset.cli.output import Answer, Block, Table
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.commands import Records, Replan, Run
+from partitioning.commands import Records, Replan, Report, Run
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
@@ -35,7 +35,9 @@ from partitioning.explain.watermarks import (
     when_section,
 )
 from partitioning.model.graph import Graph
+from partitioning.model.outcome import Outcome
 from partitioning.model.plan import Plan
+from partitioning.model.verdict import Verdict
 from partitioning.planning.flow_times import FlowTimes
 from partitioning.planning.origins import graph_of
 from partitioning.planning.watermarks import with_watermarks
@@ -144,8 +146,10 @@ def _newest(ledger: Ledger, standing: Standing) -> tuple[str, list[str], str | N
     plan = standing.plan
     if plan is None:
         return "No batch was planned yet.", [], f"Next: {pipelines.shown().line(Run(ledger.pipeline))}"
+    if not standing.open and standing.commit and standing.verdict:
+        return f"Batch {plan.batch} is published{_warned(ledger, plan, standing.verdict)}.", [], None
     if not standing.open:
-        return f"Batch {plan.batch} {'is published' if standing.commit else 'was given up'}.", [], None
+        return f"Batch {plan.batch} was given up.", [], None
     if standing.verdict is None and (wrong := waits_for(ledger, plan.batch)):
         needs = [
             "It waits: the checks of its last two attempts failed in the same way.",
@@ -161,6 +165,13 @@ def _newest(ledger: Ledger, standing: Standing) -> tuple[str, list[str], str | N
         list(_needs(ledger, standing, plan)),
         f"Next: {pipelines.shown().line(Run(ledger.pipeline))}",
     )
+
+
+def _warned(ledger: Ledger, plan: Plan, verdict: Verdict) -> str:
+    """That a published batch has warnings, in the words of its pages."""
+    if not (warnings := len(warned(ledger, plan.batch, verdict.attempt))):
+        return ""
+    return f": {Outcome.PROVED.of(warnings)}, see {pipelines.shown().line(Report(ledger.pipeline, plan.batch))}"
 
 
 def _needs(ledger: Ledger, standing: Standing, plan: Plan) -> Iterator[str]:

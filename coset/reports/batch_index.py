@@ -12,21 +12,22 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from coset.reports.marks import cells, marks
 from coset.reports.next_steps import shown
 from coset.reports.overview import note, of_rows, put_overview
 from coset.reports.plots import DRAWN, HEIGHT, WIDTH, plots, unusual
-from coset.reports.site import AIRFLOW, Row, Site, listed, outcome
+from coset.reports.site import AIRFLOW, Row, Site, listed, outcome, state, style
 from coset.reports.templates import template
 from partitioning.commands import Run, Undo
 from partitioning.documents.document import canonical
 from partitioning.documents.store import Store
+from partitioning.explain.watermarks import event_time
 from partitioning.model.backfill import pipeline_of
 from partitioning.model.occasion import as_time
-from partitioning.model.outcome import Outcome
+from partitioning.model.outcome import WARNED, Outcome
 from partitioning.model.usual import BEFORE
 from partitioning.model.verdict import Commit
 
@@ -139,7 +140,15 @@ def made_anew(row: Row, pipeline: str) -> dict[str, str]:
     """The sections of an attempt's page that are made anew: what became of it and what to do, `now`, and when and where
     that was, `facts`. The run of Airflow's is a link if the environment says where Airflow is."""
     base_url = os.environ.get(AIRFLOW, "").rstrip("/")
-    facts = {"row": row, "pipeline": pipeline, "outcome": outcome(row), "base_url": base_url, "as_time": as_time}
+    facts = {
+        "row": row,
+        "pipeline": pipeline,
+        "outcome": outcome(row),
+        "state": state(row),
+        "style": style(row),
+        "base_url": base_url,
+        "as_time": as_time,
+    }
     steps = {"says": shown().says, "run": Run(pipeline), "undo": Undo}
     return {name: template(f"{name}.html").render(facts, **steps) for name in _ANEW}
 
@@ -220,15 +229,19 @@ class _Page:
     """The page of a list, whose plots are made once."""
 
     def __init__(self, store: Store, pipeline: str, shown: Row) -> None:
-        counts = Counter(map(outcome, shown["rows"]))
+        foremost, others = plots(shown["rows"])
         self._shown = {
             **shown,
-            "plots": plots(shown["rows"]),
+            "foremost": foremost,
+            "others_drawn": others,
+            "stands": _stands(shown["rows"]),
             "size": (WIDTH, HEIGHT),
-            "counts": [(each, counts[each]) for each in Outcome if counts[each]],
+            "counts": list(_counts(shown["rows"])),
             "pipeline": pipeline,
             "address": f"{store.root}/{pipeline}/docs",
-            "outcome": outcome,
+            "state": state,
+            "style": style,
+            "event_time": event_time,
             "marks": marks,
             "cells": cells,
         }
@@ -241,6 +254,29 @@ class _Page:
             self._made[known] = template("index.html").render(**self._shown, here=here)
         nav = f'<nav><a href="{up}">All pipelines</a></nav>' if up else ""
         return self._made[known].replace(_NAV, nav, 1)
+
+
+def _counts(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
+    """How many attempts became what, for people, each with the name of its colour; those with warnings apart."""
+    counts = Counter((outcome(row), style(row)) for row in rows)
+    for each in Outcome:
+        for (became, name), count in counts.items():
+            if became is each:
+                is_warned = name == "warned"
+                yield (
+                    name,
+                    f"{WARNED if is_warned else each.sign} {count:,} {each}{' with warnings' if is_warned else ''}",
+                )
+
+
+def _stands(rows: Sequence[Row]) -> dict[str, Any] | None:
+    """Where a pipeline stands after the newest batch that is published: the rows of its tables, how far they are there,
+    and what was set aside; None if rows do not say that."""
+    newest = next((row for row in rows if "stands" in row), None)
+    if newest is None:
+        return None
+    aside = [row.get("set_aside") or 0 for row in rows if row["success"]]
+    return {**newest["stands"], "row": newest, "aside": newest.get("set_aside") or 0, "all_aside": sum(aside)}
 
 
 def _older(hundred: int) -> str:

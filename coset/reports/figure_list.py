@@ -84,6 +84,8 @@ FIGURES = (
     Figure("state", "Rows of state left", _COUNT, FigureTopic.RESULTS),
     Figure("warnings", "Warnings", _COUNT, FigureTopic.RESULTS),
 )
+# What is asked first: how far behind a batch was, what it read and wrote, how long it ran, and what is amiss in it.
+FOREMOST = ("lag_seconds", "records", "rows", "seconds", "set_aside", "warnings")
 _OF_TABLES = {"rows": "rows", "row_bytes": "bytes"}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from coset.reports.site import Row, Site, outcome
+from coset.reports.site import Row, Site, outcome, state, style
 from coset.reports.templates import template
 from coset.reports.timeliness import ScheduledRun, after_run, timeliness
 from partitioning.documents.document import canonical
@@ -116,7 +116,14 @@ def _page(store: Store, rows: list[dict[str, Any]], link: Callable[[str], str | 
     now = time.time_ns() // 1_000_000
     shown = [row | _published(row, now) for row in rows]
     return template("overview.html").render(
-        rows=shown, address=store.root, outcome=outcome, link=link, written=as_time(now), duration=duration
+        rows=shown,
+        address=store.root,
+        outcome=outcome,
+        state=state,
+        style=style,
+        link=link,
+        written=as_time(now),
+        duration=duration,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from coset.reports.figure_list import Figure, FigureTopic, figures_of
+from coset.reports.figure_list import FOREMOST, Figure, FigureTopic, figures_of
 from coset.reports.site import Row
 from partitioning.model.usual import usual_from
 
@@ -117,14 +117,16 @@ def _kind(figure: Figure, row: Row) -> str:
     return row.get("shape") or "" if figure.goes_by_tasks else ""
 
 
-def plots(rows: Sequence[Row]) -> dict[FigureTopic, list[Plot]]:
-    """The plots of an index whose rows come newest first, by what they are about."""
-    oldest_first = list(reversed(rows))
-    found: dict[FigureTopic, list[Plot]] = {}
+def plots(rows: Sequence[Row]) -> tuple[list[Plot], dict[FigureTopic, list[Plot]]]:
+    """The plots of an index whose rows come newest first: those that matter first, as their figure does or its newest
+    value is unusual, and the others by what they are about."""
+    oldest_first, foremost = list(reversed(rows)), list[Plot]()
+    others: dict[FigureTopic, list[Plot]] = {topic: [] for topic in FigureTopic}
     for figure in figures_of(rows):
         if (plot := Plot.of(figure, oldest_first)) is not None:
-            found.setdefault(figure.topic, []).append(plot)
-    return {topic: found[topic] for topic in FigureTopic if topic in found}
+            is_first = figure.name in FOREMOST or plot.points[-1].unusual
+            (foremost if is_first else others[figure.topic]).append(plot)
+    return foremost, {topic: drawn for topic, drawn in others.items() if drawn}
 
 
 def unusual(before: Sequence[Row], row: Row) -> Iterator[str]:

@@ -53,6 +53,17 @@ def outcome(row: Row) -> Outcome:
     return Outcome(row["outcome"]) if "outcome" in row else Outcome.PROVED if row["success"] else Outcome.FAILED
 
 
+def state(row: Row) -> str:
+    """The outcome of a row's attempt, for people, with how many warnings it has."""
+    return outcome(row).of(row.get("warnings") or 0)
+
+
+def style(row: Row) -> str:
+    """The name by which a page colours the outcome of a row's attempt."""
+    warned = outcome(row) is Outcome.PROVED and outcome(row).is_warned(row.get("warnings") or 0)
+    return "warned" if warned else outcome(row).name.lower()
+
+
 def listed(store: Store, pipeline: str, name: str) -> list[dict[str, Any]]:
     """The stored rows of a list of a pipeline's pages."""
     rows: list[dict[str, Any]] = json.loads(store.get(f"{pipeline}/docs/{name}.json") or b"[]")

@@ -9,6 +9,10 @@ from typing import NamedTuple
 from partitioning.errors import Finding, Refused, Unjudged
 from partitioning.kinds import Kind
 from partitioning.model.verdict import Decision, Verdict
+from partitioning.sections import many
+
+# The sign of what was proved with warnings.
+WARNED = "!"
 
 
 class Outcome(StrEnum):
@@ -41,6 +45,20 @@ class Outcome(StrEnum):
     def shown(self) -> str:
         """Sign and words."""
         return f"{self.sign} {self}"
+
+    def of(self, warnings: int) -> str:
+        """Sign and words of an attempt with so many warnings, which what was proved does not hide.
+
+        >>> Outcome.PROVED.of(0), Outcome.PROVED.of(2), Outcome.FAILED.of(1)
+        ('✓ proved', '! proved, 2 warnings', '✗ failed')
+        """
+        if not self.is_warned(warnings):
+            return self.shown
+        return f"{WARNED if self is Outcome.PROVED else self.sign} {self}, {many(warnings, 'warning')}"
+
+    def is_warned(self, warnings: int) -> bool:
+        """Whether rows of an attempt with so many warnings are read, or were."""
+        return warnings > 0 and self in (Outcome.PROVED, Outcome.BACKFILLED)
 
 
 class _Shown(NamedTuple):

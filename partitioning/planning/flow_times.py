@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
 
-from partitioning.model.graph import Graph, Op, Step, waiting
+from partitioning.model.graph import Graph, Op, Step, alive_of, waiting
 from partitioning.model.watermarks import Watermark
 from partitioning.planning.origins import items, near
 from partitioning.values import Value, replace
@@ -103,8 +103,18 @@ class FlowTimes:
         self._known = cache(self._found)
 
     def of(self, name: str) -> FlowTime | None:
-        """That of a stream or step; None if one of its streams says no times, or it has only tables."""
-        return self._known(name, "") if self._says([name]) else None
+        """That of a stream or step; None if one of its streams says no times, or it has only tables.
+
+        A key that lives is there with each of its records; others are once it has expired.
+        """
+        if not self._says([name]):
+            return None
+        step = self._steps.get(name)
+        while step and step.op is Op.UPSERT:
+            step = self._steps.get(step.inputs[0])
+        if step and step.name == alive_of(step.inputs[0]):
+            return self.before(self._steps[step.inputs[0]])
+        return self._known(name, "")
 
     def given(self) -> Iterator[GivenTimes]:
         """What the steps give that wait, if the graph says by which watermarks they go."""

@@ -88,6 +88,33 @@ def test_a_batch_that_was_given_up_says_why(site: Site) -> None:
     assert "given up" in (site.folder or Path()).joinpath("delays", "index.html").read_text()
 
 
+def test_the_history_says_first_where_the_pipeline_stands_and_what_was_proved_with_warnings(site: Site) -> None:
+    add(site, "delays", row(0) | {"set_aside": 4})
+    add(site, "delays", row(1) | {"set_aside": 6, "warnings": 1, "tables": {"delays": {"rows": 7}}})
+    stands = {
+        "tables": {"delays": {"rows": 1234, "before": 1_795_514_400_000_000}, "planes": {"rows": None, "before": None}},
+        "watermarks": {"flights": 1_795_518_000_000_000, "views": None},
+    }
+    tables = Commit("sha256:1", 1, "sha256:2", (TableVersion("delays", 7),))
+    published(site, "delays", 0, tables, {"published": 1_795_514_400_000, "stands": stands})
+    add(site, "delays", row(2, proved=False) | {"warnings": 2})
+    text = page(site.store, "delays/docs/index.html")
+    said = " ".join(re.sub("<[^>]*>", " ", text[: text.index("<h2>Batches")]).split())
+    for words in (
+        "✓ 1 proved , ! 1 proved with warnings , ✗ 1 failed .",
+        "Batch 1 is the newest that is published : ! proved, 1 warning .",
+        "It set 6 records aside, the batches below 10 in all.",
+        "delays 1,234 7 2026-11-24 10:00:00 planes – – –",
+        "of flights before 2026-11-24 11:00:00 , of views none is known yet",
+    ):
+        assert words in said
+    # What was proved with warnings is said by no colour alone, and not in that of what has none.
+    assert '<td class="whole warned">! proved, 1 warning</td>' in text
+    assert '<td class="whole proved">✓ proved</td>' in text
+    assert '<strong class="failed">✗ failed</strong>' in page(site.store, "docs/index.html")
+    assert "! proved, 1 warning." in "".join(made_anew(row(1) | {"warnings": 1}, "delays").values())
+
+
 def test_batches_that_a_backfill_replaced_say_so_until_it_is_taken_back(site: Site) -> None:
     seed(site, [row(number) for number in range(350)])
     add(site, "delays", row(350, proved=False))

@@ -93,7 +93,20 @@ def test_a_gap_in_what_is_known_is_no_value_and_parts_no_band_without_need() -> 
 
 
 def test_rows_of_versions_that_told_no_figures_have_no_plot() -> None:
-    assert plots([{"batch": 1, "success": True}, {"batch": 0, "success": True}]) == {}
+    assert plots([{"batch": 1, "success": True}, {"batch": 0, "success": True}]) == ([], {})
+
+
+def test_what_matters_or_is_unusual_now_is_drawn_first_and_all_else_by_what_it_is_about() -> None:
+    figures = {"records": 10, "keys": 10, "cpu_seconds": 1.0, "rows": 5, "tables": {"b": {"rows": 2}, "a": {"rows": 3}}}
+    made = [{"batch": number, "success": True, **figures} for number in range(7)]
+    for keys, first in ((10, False), (90, True)):
+        foremost, others = plots([{**made[-1], "batch": 7, "keys": keys}, *made[::-1]])
+        shown = ["Records", *["Keys compared"] * first, "Rows written", "a: Rows written", "b: Rows written"]
+        assert [plot.figure.title for plot in foremost] == shown
+        assert [plot.figure.title for drawn in others.values() for plot in drawn] == [
+            "CPU",
+            *["Keys compared"] * (not first),
+        ]
 
 
 def test_state_that_is_left_has_not_moved(tmp_path: Path) -> None:
@@ -182,7 +195,7 @@ def test_what_expectations_measured_has_plots_of_its_own_by_table_and_figure() -
         for number in range(7)
     ]
     made = [{"batch": number, "success": True, "measured": {"paid": of}} for number, of in enumerate(measured)]
-    (found,) = plots(made[::-1]).values()
+    (found,) = plots(made[::-1])[1].values()
     assert [(plot.figure.title, plot.points[-1].text, plot.bottom) for plot in found] == [
         ("paid: age of the latest seen", "5 min", "0 s"),
         ("paid: late is null", "10.0%", "0.0%"),
