@@ -239,7 +239,10 @@ _MANY = {
         *(Kind.STATE_GONE, Kind.BACKFILL_TABLE),
     ),
     "partition": (Kind.STREAM_RESET, Kind.STREAM_REPLACED, Kind.STREAM_LOST, Kind.STREAM_START, Kind.STATE_BEGINS),
-    "task": (Kind.SQL, Kind.FUNCTION, Kind.IMPORT, Kind.MEMORY, Kind.RUNNER, Kind.SPARK, Kind.NO_WORKER, Kind.WORKER),
+    "task": (
+        *(Kind.SQL, Kind.FUNCTION, Kind.IMPORT, Kind.MEMORY, Kind.ENGINE),
+        *(Kind.RUNNER, Kind.SPARK, Kind.NO_WORKER, Kind.WORKER),
+    ),
     "document": (Kind.DOCUMENT_FORMAT, Kind.DOCUMENT_DAMAGED, Kind.DOCUMENT_MISSING, Kind.DOCUMENTS_DISAGREE),
     "version": (Kind.TABLE_CHANGED,),
     "place": (

@@ -52,7 +52,7 @@ def taken_from_tables(name: str) -> Finding | None:
 def _taken(name: str, noun: str, names: Mapping[str, str]) -> Finding | None:
     # Some file systems do not tell capitals from small letters.
     lies = next((lies for pattern, lies in names.items() if fnmatchcase(name.lower(), pattern)), None)
-    return lies and _finding(name, noun, lies)
+    return _finding(name, noun, lies) if lies else None
 
 
 def _finding(name: str, noun: str, lies: str) -> Finding:

@@ -78,7 +78,7 @@ def test_rows_that_others_put_together_are_told_before_anything_runs(store: Stor
 
 
 def updated(log: DeltaTable) -> object:
-    return log.update({"n": "n"}, "true")
+    return log.update(updates={"n": "n"}, predicate="true")
 
 
 CHANGES: dict[str, tuple[str, Callable[[DeltaTable], object]]] = {

@@ -73,7 +73,7 @@ def test_a_laptop_needs_no_server_and_state_goes_on(file: Path) -> None:
     assert "Nothing to remove" in done("clean", str(file))
     done("compact", str(file))
     assert totals(store) == wanted(200)
-    done("doctor", str(file))
+    forked.coset("doctor", str(file))
     # What the store has of its own, beside the pipeline's folder, is no name for a pipeline.
     own = {each.name for folder in (store, file.parent / ".coset" / "docs") for each in folder.iterdir()} - {"views"}
     assert own >= {"tables", "docs", "store-id", "index.html"}

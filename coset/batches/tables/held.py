@@ -58,7 +58,7 @@ def _gone(log: TableLog, paths: Sequence[str], pipeline: str) -> Iterator[Findin
     for path in paths:
         why, back = found.get(path, ("its log does not say any more what took it out", ""))
         what = f"the table does not have this file any more: {why}"
-        then = (back, "run the pipeline under another name, into another table: this batch's rows cannot be exchanged")
+        then = f"{back}run the pipeline under another name, into another table: this batch's rows cannot be exchanged"
         yield Finding.of(Kind.BACKFILL_TABLE, what, f"{log.table_uri.rstrip('/')}/{path}", then, file=path)
 
 

@@ -88,15 +88,15 @@ def accept(store: Store, name: str, version: int, *, who: str, why: str) -> None
         )
 
 
-def taken_out(table: TableLog, paths: Collection[str], pipeline: str) -> Mapping[str, tuple[str, Then]]:
+def taken_out(table: TableLog, paths: Collection[str], pipeline: str) -> Mapping[str, tuple[str, str]]:
     """What took each of these files out of a table, as far back as its log goes, in words, and how it is taken back; if
     a batch of the pipeline came after it, that cannot be."""
-    left, found, since = set(paths), dict[str, tuple[str, Then]](), False
+    left, found, since = set(paths), dict[str, tuple[str, str]](), False
     for version in range(table.version(), -1, -1):
         if not left or (data := table.commit(version)) is None:
             break
         entry = _entry(version, data)
-        back: Then = f"take it back: {_restoring(table, version - 1)}; or else " if version and not since else ""
+        back = f"take it back: {_restoring(table, version - 1)}; or else " if version and not since else ""
         said = f"version {version} took it out: {_told(entry)}"
         found |= dict.fromkeys(left & _removed(data), (said, back))
         left -= found.keys()
