@@ -260,13 +260,10 @@ def _counts(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
     """How many attempts became what, for people, each with the name of its colour; those with warnings apart."""
     counts = Counter((outcome(row), style(row)) for row in rows)
     for each in Outcome:
-        for (became, name), count in counts.items():
-            if became is each:
-                is_warned = name == "warned"
-                yield (
-                    name,
-                    f"{WARNED if is_warned else each.sign} {count:,} {each}{' with warnings' if is_warned else ''}",
-                )
+        if count := counts[each, each.name.lower()]:
+            yield each.name.lower(), f"{each.sign} {count:,} {each}"
+        if count := counts[each, "warned"]:
+            yield "warned", f"{WARNED} {count:,} {each} with warnings"
 
 
 def _stands(rows: Sequence[Row]) -> dict[str, Any] | None:

@@ -41,6 +41,11 @@ class Figure:
         what is usual."""
         return self.topic in (FigureTopic.TIME, FigureTopic.TASKS) or self.name in _BY_TASKS
 
+    @property
+    def weight(self) -> int:
+        """Where it comes among those that are asked for first; after all of them if it is none."""
+        return _FOREMOST.index(self.name) if self.name in _FOREMOST and not self.table else OTHER
+
     def value(self, row: Mapping[str, Any]) -> float | None:
         """A row's value; None if it is not known."""
         held: Mapping[str, Any] = row.get(self.listed, {}).get(self.table, {}) if self.table else row
@@ -52,7 +57,11 @@ class Figure:
         return "–" if value is None else self.form(value)
 
 
+# What is asked first: how far behind a batch was, what it read and wrote, what is amiss in it, and how long it ran.
+_FOREMOST = ("lag_seconds", "records", "rows", "set_aside", "warnings", "seconds")
 _BY_TASKS = ("moved", "spared", "row_bytes")
+# The weight of all other figures.
+OTHER = len(_FOREMOST)
 _COUNT, _SECONDS, _TIMES, _SHARE = "{:,}".format, "{:,.1f} s".format, "{:.2f}".format, "{:.1%}".format
 
 FIGURES = (
@@ -84,8 +93,6 @@ FIGURES = (
     Figure("state", "Rows of state left", _COUNT, FigureTopic.RESULTS),
     Figure("warnings", "Warnings", _COUNT, FigureTopic.RESULTS),
 )
-# What is asked first: how far behind a batch was, what it read and wrote, how long it ran, and what is amiss in it.
-FOREMOST = ("lag_seconds", "records", "rows", "seconds", "set_aside", "warnings")
 _OF_TABLES = {"rows": "rows", "row_bytes": "bytes"}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from coset.reports.figure_list import FOREMOST, Figure, FigureTopic, figures_of
+from coset.reports.figure_list import OTHER, Figure, FigureTopic, figures_of
 from coset.reports.site import Row
 from partitioning.model.usual import usual_from
 
@@ -124,8 +124,9 @@ def plots(rows: Sequence[Row]) -> tuple[list[Plot], dict[FigureTopic, list[Plot]
     others: dict[FigureTopic, list[Plot]] = {topic: [] for topic in FigureTopic}
     for figure in figures_of(rows):
         if (plot := Plot.of(figure, oldest_first)) is not None:
-            is_first = figure.name in FOREMOST or plot.points[-1].unusual
+            is_first = figure.weight < OTHER or plot.points[-1].unusual
             (foremost if is_first else others[figure.topic]).append(plot)
+    foremost.sort(key=lambda plot: plot.figure.weight)
     return foremost, {topic: drawn for topic, drawn in others.items() if drawn}
 
 

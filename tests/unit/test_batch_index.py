@@ -99,13 +99,14 @@ def test_the_history_says_first_where_the_pipeline_stands_and_what_was_proved_wi
     published(site, "delays", 0, tables, {"published": 1_795_514_400_000, "stands": stands})
     add(site, "delays", row(2, proved=False) | {"warnings": 2})
     text = page(site.store, "delays/docs/index.html")
-    said = " ".join(re.sub("<[^>]*>", " ", text[: text.index("<h2>Batches")]).split())
+    top = text[text.index("<h1>") : text.index("<h2>Batch by batch")]
+    said = " ".join(re.sub("<[^>]*>", " ", top).split())
     for words in (
         "✓ 1 proved , ! 1 proved with warnings , ✗ 1 failed .",
-        "Batch 1 is the newest that is published : ! proved, 1 warning .",
+        "Batch 1 is the newest that is published: ! proved, 1 warning .",
         "It set 6 records aside, the batches below 10 in all.",
         "delays 1,234 7 2026-11-24 10:00:00 planes – – –",
-        "of flights before 2026-11-24 11:00:00 , of views none is known yet",
+        "of flights before 2026-11-24 11:00:00, of views none is known yet",
     ):
         assert words in said
     # What was proved with warnings is said by no colour alone, and not in that of what has none.

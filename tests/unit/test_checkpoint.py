@@ -179,7 +179,8 @@ def test_a_warning_keeps_no_batch_from_being_published_and_stands_on_its_page(tm
     assert warning.what.startswith("Result table delays, not met: seats values must be less than or equal to 3.")
     assert judgement.why.met == judgement.why.expectations - 1
     page = Path(judgement.page or "").read_text()
-    assert "✓ proved." in page
+    assert "! proved, 1 warning." in page
+    assert "✓ proved" not in page
     assert "Warning; it does not keep the batch from being published." in page
     plan, seen = batch(rule)
     failed = judged(plan, seen, outputs)
