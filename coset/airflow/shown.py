@@ -8,7 +8,6 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from coset.airflow.deployment import store_root
 from coset.project.here import last
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Option, Shown
@@ -38,6 +37,8 @@ class _Given(Mapping[str, tuple[Option, ...]]):
 
     @cached_property
     def _by_verb(self) -> Mapping[str, tuple[Option, ...]]:
+        # Airflow is not in every process that shows findings in its words.
+        from coset.airflow.deployment import store_root  # noqa: PLC0415
         from coset.cli.asked import Asked  # noqa: PLC0415
         from coset.cli.commands import backfills, batches, upkeep  # noqa: F401, PLC0415  they declare options
 

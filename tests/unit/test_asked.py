@@ -62,7 +62,7 @@ def asked(verb: str, *words: str) -> Asked:
     """What a command is asked by these words, and by others that it cannot do without."""
     required = (each for each in GROUP.commands[verb].params if each.required and each.opts[0] not in words)
     needed = [word for each in required for word in ((each.opts[0], "3") if each.opts[0].startswith("--") else ("3",))]
-    with GROUP.commands[verb].make_context(verb, [*needed, *words]) as context:
+    with GROUP.commands[verb].make_context(verb, [*needed, *words], **GROUP.context_settings) as context:
         return Asked.of(verb, context, {})
 
 
@@ -133,7 +133,7 @@ def test_each_command_that_is_named_can_be_told_where_to_act(command: Command) -
         assert command == Repeat()
         return
     _, verb, *words = shlex.split(line.replace("--from N", "--from 1"))
-    with GROUP.commands[verb].make_context(verb, words) as context:
+    with GROUP.commands[verb].make_context(verb, words, **GROUP.context_settings) as context:
         assert isinstance(command, Land) or context.params["store"] == "s3://lake/coset"
 
 
