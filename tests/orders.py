@@ -39,5 +39,6 @@ def order(
     placement = Placement(declared.key, declared.key_format, declared.hash, lie_by or declared.partitions)
     read = StreamInput(declared.name, placement, declared.partitions, declared.null_keys, only)
     numbers = task.reads.get(declared.name, ())
-    ordered = OrderedStream(read, declared, COLUMNS, tuple(partitions[number] for number in numbers))
+    key = Column("k", declared.key_format.column_types[0])
+    ordered = OrderedStream(read, declared, (key, *COLUMNS[1:]), tuple(partitions[number] for number in numbers))
     return Order("sha256:0", "p", 0, 0, "s3://test", "views", cosets, task, (ordered,), (), (ROWS,), (), sample)

@@ -150,15 +150,17 @@ def _not_landed(begun: Sequence[Start], held: Sequence[Offsets]) -> Iterator[Fin
     for start, landed in zip(begun, held, strict=True):
         if landed.end is None or landed.beginning <= start.offset <= landed.end:
             continue
-        then = "land the topic up to there"
+        then, wrong = "land the topic up to there", "not landed yet"
         if start.offset < landed.beginning:
             then = f"land what is missing, or go on without it: {key(str(start.partition))} = {landed.beginning}"
+            wrong = "not landed any more"
         what = f"{start.partition} has to start at {start.offset}, but [{landed.beginning},{landed.end}) has landed"
         yield Finding.of(
             Kind.CHECKPOINTS,
             what,
             "checkpoints",
             then,
+            wrong=wrong,
             partition=start.partition,
             offset=start.offset,
             beginning=landed.beginning,

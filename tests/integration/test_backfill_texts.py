@@ -30,6 +30,7 @@ def read(text: str) -> str:
     text = re.sub(r"sha256:[0-9a-f]{64}", "sha256:…", text.replace(NEWEST, "newest.py"))
     text = re.sub(r"Expected: \d+ s", "Expected: … s", text)
     text = re.sub(r"\d+\.\d kB", "… kB", text)
+    text = re.sub(r"--(store|docs) [^\s`]+", r"--\1 …", text)
     # As long as the longest line, with the path that the checkout has.
     text = re.sub(r"─{20,}", "─" * 20, text)
     text = re.sub(r"Asked by \S+ at \S+:", "Asked by ann at …:", text)

@@ -114,8 +114,9 @@ def test_what_others_did_is_accepted_by_name(operation: str, two: Store) -> None
 def test_all_changes_are_told(two: Store) -> None:
     one_row(two, "append")
     delta(two).delete("tailnum = 'N1-1'")
-    assert [finding.what.partition(" of")[0] for finding in refused(two)] == ["version 3", "version 4"]
-    accepted(two, refused(two)[-1])
+    (finding,) = refused(two)
+    assert [place.what.partition(" of")[0] for place in finding.places] == ["version 3", "version 4"]
+    accepted(two, finding)
     published(two)
 
 

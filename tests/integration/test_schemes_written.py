@@ -45,7 +45,8 @@ def test_what_is_proposed_is_planned_by_the_file_that_is_written(landed: Store, 
     (proposed,) = json.loads(coset(*words, "--json").stdout)["stages"]
     assert proposed["tasks"] > 2
     said = coset(*words).stdout
-    assert f"Written to {file}: `coset run {PIPELINE} --settings {file}` plans by what is proposed" in said
+    again = f"coset run {PIPELINE} --settings {file} --store {landed.root.removeprefix('file://')}"
+    assert f"Written to {file}: `{again}` plans by what is proposed" in said
     plan = json.loads(coset("plan", PIPELINE, "--settings", file, "--json").stdout)["plan"]
     (stage,) = plan["stages"]
     assert (stage["name"], stage["cosets"], stage["given"]) == (STAGE, proposed["tasks"], True)

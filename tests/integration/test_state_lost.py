@@ -172,11 +172,12 @@ def test_are_refused_wherever_they_are_read(three_batches: Store, monkeypatch: p
     for state in kept_states(ledger):
         for file in (file for run in state.runs for file in run):
             three_batches.delete(file.path)
-    refused(coset("state", NEWEST, "newest"), f"`coset restore {NEWEST}`")
+    again = f"`coset restore {NEWEST} --store {three_batches.root.removeprefix('file://')}"
+    refused(coset("state", NEWEST, "newest"), f"{again}`")
     words = ("backfill", NEWEST, "--from", "2", "--scheme", "tasks(2)", "--runner", "local")
     result = coset(*words)
     assert result.exit_code == 3, result.output
-    assert f"`coset restore {NEWEST}`" in result.stderr
+    assert f"{again} --runner local`" in result.stderr
     done = coset("restore", NEWEST, "--runner", "local")
     assert done.exit_code == 0, done.output
     assert re.search(r"Made anew: \d+ objects? of state", done.stdout)

@@ -83,10 +83,11 @@ def test_what_does_not_fit_into_memory_goes_to_a_temporary_folder(
 
 
 def test_a_database_starts_no_thread_beside_that_of_its_query(tmp_path: Path) -> None:
-    before = len(os.listdir("/proc/self/task"))
+    before = set(os.listdir("/proc/self/task"))
     with new_database("60MB", tmp_path) as database:
         assert database.execute(LARGE).fetchall() == [(2_000_000,)]
-        assert len(os.listdir("/proc/self/task")) == before
+        # Others of the process may end meanwhile.
+        assert set(os.listdir("/proc/self/task")) <= before
 
 
 def test_a_database_that_does_not_answer_or_has_lost_its_folder_is_made_anew(
