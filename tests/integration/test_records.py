@@ -256,7 +256,7 @@ def test_the_next_step_of_a_failed_expectation_leads_to_its_records(landed: Stor
     ref = ran(landed, delays(landed, null_keys=NullKeys.REFUSE))
     refusal(ref, tmp_path)
     answer = coset("report", PIPELINE, "--batch", "0")
-    (command,) = re.findall(r"`coset (records \S+ --batch 0 --offenders --store \S+)` the records", answer.stdout)
+    (command,) = set(re.findall(r"`coset (records \S+ --batch 0 --offenders --store \S+)` the records", answer.stdout))
     answer = coset(*command.split())
     assert answer.exit_code == 0
     assert "flights: 1 record, looked at 1 record\n" in answer.stdout

@@ -45,7 +45,7 @@ def test_what_is_proposed_is_planned_by_the_file_that_is_written(landed: Store, 
     (proposed,) = json.loads(coset(*words, "--json").stdout)["stages"]
     assert proposed["tasks"] > 2
     said = coset(*words).stdout
-    again = f"coset run {PIPELINE} --settings {file} --store {landed.root.removeprefix('file://')}"
+    again = f"coset run {PIPELINE} --settings {file} --store {landed.root}"
     assert f"Written to {file}: `{again}` plans by what is proposed" in said
     plan = json.loads(coset("plan", PIPELINE, "--settings", file, "--json").stdout)["plan"]
     (stage,) = plan["stages"]

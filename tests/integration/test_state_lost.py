@@ -172,7 +172,7 @@ def test_are_refused_wherever_they_are_read(three_batches: Store, monkeypatch: p
     for state in kept_states(ledger):
         for file in (file for run in state.runs for file in run):
             three_batches.delete(file.path)
-    again = f"`coset restore {NEWEST} --store {three_batches.root.removeprefix('file://')}"
+    again = f"`coset restore {NEWEST} --store {three_batches.root}"
     refused(coset("state", NEWEST, "newest"), f"{again}`")
     words = ("backfill", NEWEST, "--from", "2", "--scheme", "tasks(2)", "--runner", "local")
     result = coset(*words)
