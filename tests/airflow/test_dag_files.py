@@ -291,7 +291,7 @@ def test_a_plan_of_more_waves_than_the_dag_has_is_refused_before_it_runs(airflow
         check_waves(batch, 4, [{"group": 9}], Run("p"))
     (finding,) = refused.value.findings
     assert finding.where == batch.plan_uri
-    assert "run it with `coset run p`" in finding.then
+    assert "run it with `coset run p --docs " in finding.then
 
 
 def test_the_programs_on_the_page_of_airflow_run_one_after_the_other(bag):

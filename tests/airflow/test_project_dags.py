@@ -61,7 +61,7 @@ def test_a_project_has_the_dags_of_all_its_pipelines(dag_file: Path) -> None:
     assert set(dags) == {f"{name}{kind}" for name in ("spent", "visits") for kind in ("", "_backfill", "_undo")}
     assert (dags["spent"].schedule, dags["visits"].schedule) == ("@hourly", "@daily")
     assert store_root() == "s3://lake/coset"
-    assert shown().line(Run("spent")) == "coset run spent --env prod"
+    assert shown().line(Run("spent")) == "coset run spent --store s3://lake/coset --env prod"
 
 
 @given(
