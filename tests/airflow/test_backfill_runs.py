@@ -247,7 +247,7 @@ def test_nobody_is_asked_to_approve_what_would_be_refused(parsed, store_root, tm
         compare.python_callable(0)
     page = capsys.readouterr().out
     assert "It cannot be put in place" in page
-    assert "run them too: `coset backfill kept --from 0 --cascade`" in page
+    assert "run them too: `coset backfill kept --from 0 --cascade --store " in page
     assert "It cannot be put in place" in (tmp_path / "docs" / "kept" / "backfill-0.html").read_text()
 
 

@@ -96,7 +96,7 @@ def test_a_comparison_with_the_next_plan_may_take_away_what_is_named(shop: Shop)
 def test_a_filter_that_is_corrected_is_seen_and_gone_on_with_by_name(shop: Shop) -> None:
     refused = plain(shop.typed("run", condition="amount >= 0"))
     assert "changed from filter amount > 0 to filter amount >= 0" in refused
-    assert "worth.py --go-on totals`" in refused
+    assert "worth.py --go-on totals --store " in refused
     ran = shop.typed("run", "--go-on", "totals", condition="amount >= 0")
     assert ran.exit_code == 0, ran.output
     assert shop.worth() == {f"c{number}": 20 if number == 1 else 10 for number in range(40)}

@@ -136,16 +136,16 @@ def test_a_batch_that_fails_twice_waits_is_planned_anew_and_what_it_left_is_remo
     land_table(keyless, "flights", f"{landed.root}/topics", key="tailnum", partitions=4)
     words = ("run", PIPELINE, "--runner", "local", "--docs", str(tmp_path))
     for _ in range(2):
-        refused(coset(*words), "refuses records without one", f"`coset replan {PIPELINE} --why '…'`")
+        refused(coset(*words), "refuses records without one", f"`coset replan {PIPELINE} --why '…' --")
     refused(
-        coset(*words), "the batch waits, its checks failed twice in the same way", f"`coset run {PIPELINE} --again`"
+        coset(*words), "the batch waits, its checks failed twice in the same way", f"`coset run {PIPELINE} --again --"
     )
     assert coset("report", PIPELINE).stdout.startswith("## delays, batch 0: ✗ failed\n")
     second = (tmp_path / "delays" / "batch-0-attempt-1.html").read_text()
     assert "This is failure 2 in a row; the first attempt began 20" in second
     status = coset("status", PIPELINE).stdout
     assert "It waits: the checks of its last two attempts failed in the same way." in status
-    assert f"Next: correct it, then `coset replan {PIPELINE} --why '…'`" in status
+    assert f"Next: correct it, then `coset replan {PIPELINE} --why '…' --store " in status
     refused(coset(*words, "--again"), "refuses records without one")
     assert Ledger(landed, "delays").attempt(0) == 3
     nothing = coset("clean", PIPELINE)
