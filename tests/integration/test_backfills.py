@@ -420,7 +420,10 @@ def test_compacted_batches_are_exchanged_unless_they_were_put_together(store: St
     last = history.backfilled(Asked(1, 1, Settings()), threshold=13)
     assert compact(pipeline, store, week, across=True)[0].made == 1
     assert history.seen() == before
-    with pytest.raises(Refused, match="the table does not have this file any more: version 9 took it out: OPTIMIZE"):
+    entries = DeltaTable(f"{store.root}/tables/counts", storage_options=storage_options()).history()
+    newest = max(entry["version"] for entry in entries if entry["operation"] == "OPTIMIZE")
+    why = f"the table does not have this file any more: version {newest} took it out: OPTIMIZE"
+    with pytest.raises(Refused, match=why):
         actions.swap(store, last, digest(actions.comparison(store, last)), "")
     assert history.seen() == before
     # It was not decided either: nobody has to finish what cannot be done.
