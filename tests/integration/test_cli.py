@@ -156,7 +156,7 @@ def test_a_batch_that_fails_twice_waits_is_planned_anew_and_what_it_left_is_remo
     abandoned, sentence, then = replanned.stdout.splitlines()
     assert abandoned == "Batch 0 is abandoned (a flight has no plane)"
     assert sentence == "Batch 1 is planned: 121 records in 2 task groups"
-    assert then == f"Next: coset run {PIPELINE}"
+    assert then == f"Next: coset run {PIPELINE} --store {landed.root}"
     there = json.loads(coset("clean", PIPELINE, "--dry-run", "--json").stdout)
     assert not there["removed"]
     removed = json.loads(coset("clean", PIPELINE, "--json").stdout)
