@@ -96,7 +96,7 @@ def _selected(node: Mapping[str, Any], relations: Mapping[str, Relation]) -> Map
                 made.update(_starred(item, scope) if item["class"] == "STAR" else _named(item, scope, made))
             return made
         case "SET_OPERATION_NODE" if node["setop_type"] == "UNION_BY_NAME":
-            sides = [_selected(side, relations) for side in node.get("children") or (node["left"], node["right"])]
+            sides = [_selected(side, relations) for side in node["children"]]
             return {name: _all(side.get(name, _NONE) for side in sides) for side in sides for name in side}
         case _:
             raise _Unread

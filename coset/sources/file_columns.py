@@ -43,11 +43,8 @@ def columns_of(schema: pa.Schema) -> FileColumns:
         except duckdb.Error as error:
             raise UnknownType([field for field in schema if not _is_known(connection, field)]) from error
         # DuckDB would rename one of two names that differ by case only.
-        columns = [
-            Column(field.name, _untyped(connection, field.type) if _has_nulls(field.type) else str(kind))
-            for field, kind in zip(plain, relation.types, strict=True)
-        ]
-        return FileColumns(tuple(columns), required)
+        types = zip(schema.names, relation.types, strict=True)
+        return FileColumns(tuple(Column(name, str(kind)) for name, kind in types), required)
 
 
 @lru_cache(maxsize=64)
@@ -58,18 +55,6 @@ def type_named(text: str) -> str | None:
             return str(connection.sql(f"SELECT NULL::{text} AS value").types[0])
         except duckdb.Error:
             return None
-
-
-def _has_nulls(kind: pa.DataType) -> bool:
-    """Whether a type has a part that is null in all values, and so of no type."""
-    return pa.types.is_null(kind) or any(_has_nulls(kind.field(place).type) for place in range(kind.num_fields))
-
-
-def _untyped(connection: duckdb.DuckDBPyConnection, kind: pa.DataType) -> str:
-    """The type of such values, which DuckDB 1 calls INTEGER in its results."""
-    connection.register("nulls", pa.table({"it": pa.nulls(1, kind)}))
-    ((name,),) = connection.execute("SELECT typeof(it) FROM nulls").fetchall()
-    return str(name)
 
 
 def _is_known(connection: duckdb.DuckDBPyConnection, field: pa.Field) -> bool:

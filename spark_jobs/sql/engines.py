@@ -156,8 +156,7 @@ def _name(node: Mapping[str, Any]) -> str:
         case "FUNCTION" | "WINDOW":
             return str(node["function_name"]).lower()
         case "CAST":
-            kind = node["type_expr"]["type_name"] if "type_expr" in node else node["cast_type"]["id"]
-            return f"::{kind.upper()}"
+            return f"::{node['type_expr']['type_name'].upper()}"
         case "COLLATE":
             return f"COLLATE {node['collation']}"
         case _:

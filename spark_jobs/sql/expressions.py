@@ -40,14 +40,12 @@ _PARTS = {
 _OF_THE_MACHINE = {"current_setting", "getvariable", "pg_backend_pid", "getenv", "vector_type", "version"}
 # DuckDB says that this one may change with its versions: state by such a key would be lost, and another run differ.
 _OF_THE_VERSION = {"hash"}
-# Clocks that DuckDB 1.5 lists as functions of their arguments alone.
-_CLOCKS_OF_DUCKDB = {"current_localtime", "current_localtimestamp"}
 # How a parse tree names the type whose offset in another zone is that of today; Arrow has no such type either.
 _ZONED_TIME = re.compile('"(TIMETZ|TIME WITH TIME ZONE)"', re.IGNORECASE)
 # DuckDB reads these names as clocks if there is no such column.
 _CLOCKS = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
 # DuckDB 2 says of two kinds of functions that they are the same within a query only: clocks, and those of a time with a
-# zone, which go by the zone that is set, UTC everywhere. DuckDB 1.5 lists window functions as aggregates.
+# zone, which go by the zone that is set, UTC everywhere.
 _FUNCTIONS = """
     SELECT lower(function_name), replace(function_type, 'window', 'aggregate'), macro_definition FROM duckdb_functions()
     WHERE function_type IN ('aggregate', 'window', 'macro') OR stability = 'VOLATILE'
@@ -189,13 +187,13 @@ class Rules:
             yield f"{kind} is not known to be the same in each task", "write it otherwise"
         elif name in self._aggregates and not aggregates:
             yield f"{name} would see the records of one task only", "use it in aggregate, by key"
-        elif name in self._unsteady or name in _OF_THE_MACHINE or name in _CLOCKS_OF_DUCKDB:
+        elif name in self._unsteady or name in _OF_THE_MACHINE:
             yield _unsteady(name)
         elif name in _OF_THE_VERSION:
             yield f"{name} may give another result in the next version of DuckDB", "use md5_number or sha256 of a text"
-        elif name == "age" and len(node.get("children", node.get("arguments"))) < 2:  # of `a.age()` none is listed
+        elif name == "age" and len(node["arguments"]) < 2:  # of `a.age()` none is listed
             yield "age of one time goes by today's date", "give it both times: age(later, earlier)"
-        elif kind == "CAST" and _ZONED_TIME.search(json.dumps(node.get("type_expr", node.get("cast_type")))):
+        elif kind == "CAST" and _ZONED_TIME.search(json.dumps(node["type_expr"])):
             yield "TIME WITH TIME ZONE goes by today's date in another zone", "use TIME, or TIMESTAMP WITH TIME ZONE"
 
     def _looked_into(self, tree: Any, opened: frozenset[str] = frozenset()) -> Iterator[Mapping[str, Any]]:
