@@ -4,6 +4,10 @@ BIN := .venv/bin
 READY := .venv/.ready
 # How long `make explore` looks, and `make test-rest` goes on.
 MINUTES ?= 10
+# How many days ahead `make test-ahead` is, and what it runs.
+AHEAD ?= 400
+KNOW_TIME := tests/airflow/test_dag_files.py tests/unit/test_hours.py tests/unit/test_plots.py $(addprefix \
+	tests/integration/test_,expiry.py incidents.py journal.py sparse.py watermarks.py)
 # Where `make docs` writes.
 SITE ?= .coset/site
 
@@ -11,7 +15,7 @@ SITE ?= .coset/site
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka kafka serve test test-all test-rest test-failed durations explore check format engines bench bench-latency bench-plan compose-test kubernetes-test airflow docs requirements clean
+.PHONY: help setup demo demo-kafka kafka serve test test-all test-rest test-ahead test-failed durations explore check format engines bench bench-latency bench-plan compose-test kubernetes-test airflow docs requirements clean
 
 help: ## Show these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +45,9 @@ test-all: $(READY) ## Run every test, with all examples
 
 test-rest: $(READY) ## Run for MINUTES=10 what make test leaves out: what the last commits touch, and the others in turn
 	@$(BIN)/python -m pytest --numprocesses 5 --hypothesis-profile thorough --rest $(MINUTES)
+
+test-ahead: $(READY) ## Run tests that know the time as in AHEAD=400 days
+	@$(BIN)/python -m pytest --numprocesses 5 --ahead $(AHEAD) -m "not long" $(KNOW_TIME)
 
 test-failed: $(READY) ## Run again what failed last, one test after the other; it fails if nothing is known to have failed
 	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --hypothesis-profile thorough
