@@ -16,7 +16,7 @@ from pathlib import Path
 
 import duckdb
 
-_FUNCTIONS = """
+FUNCTIONS = """
     SELECT function_name, function_type, parameter_types, parameters, varargs, alias_of FROM duckdb_functions()
     WHERE function_type IN ('scalar', 'aggregate', 'macro') AND database_name = 'system' ORDER BY ALL
 """
@@ -72,7 +72,7 @@ def main() -> None:
     # Beside the addresses that DuckDB reserves, of which it uses little.
     most = _MEMORY + resource.getpagesize() * int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    print(json.dumps([duckdb.__version__, database.execute(_FUNCTIONS).fetchall()]), flush=True)
+    print(json.dumps([duckdb.__version__, database.execute(FUNCTIONS).fetchall()]), flush=True)
     for line in sys.stdin:
         sql, each = json.loads(line)
         answers = together(database, sql) if sql else None

@@ -148,6 +148,7 @@ BY_NAME: Mapping[str, Sequence[str]] = {
     "options": ("''", "'i'", "'g'", "'gi'"),
     "sort_order": ("'ASC'", "'desc'", "'x'"),
     "null_order": ("'NULLS FIRST'", "'nulls last'"),
+    "collator": ("'de'", "'sv'", "'en_US'"),
     "separator": ("''", "','", "'é'", "', '"),
     "timezone": ("'UTC'", "'Europe/Berlin'", "'America/New_York'"),
 }
