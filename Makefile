@@ -38,22 +38,22 @@ airflow: $(READY) ## Keep both servers, Airflow's scheduler and its web page run
 	@$(BIN)/coset serve --airflow
 
 test: $(READY) ## Run the tests, several files at once, without what takes long by nature
-	@$(BIN)/python -m pytest --numprocesses 5 -m "not long"
+	@$(BIN)/python -m pytest --processes 5 -m "not long"
 
 test-all: $(READY) ## Run every test, with all examples
-	@$(BIN)/python -m pytest --numprocesses 5 --hypothesis-profile thorough
+	@$(BIN)/python -m pytest --processes 5 --hypothesis-profile thorough
 
 test-rest: $(READY) ## Run for MINUTES=10 what make test leaves out: what the last commits touch, and the others in turn
-	@$(BIN)/python -m pytest --numprocesses 5 --hypothesis-profile thorough --rest $(MINUTES)
+	@$(BIN)/python -m pytest --processes 5 --hypothesis-profile thorough --rest $(MINUTES)
 
 test-ahead: $(READY) ## Run tests that know the time as in AHEAD=400 days
-	@$(BIN)/python -m pytest --numprocesses 5 --ahead $(AHEAD) -m "not long" $(KNOW_TIME)
+	@$(BIN)/python -m pytest --processes 5 --ahead $(AHEAD) -m "not long" $(KNOW_TIME)
 
 test-failed: $(READY) ## Run again what failed last, one test after the other; it fails if nothing is known to have failed
 	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --hypothesis-profile thorough
 
 durations: $(READY) ## Run every test, and write down how long each file takes: the longest begin first
-	@$(BIN)/python -m pytest --numprocesses 5 --hypothesis-profile thorough --record-durations
+	@$(BIN)/python -m pytest --processes 5 --hypothesis-profile thorough --record-durations
 
 explore: $(READY) ## Look for new counterexamples with fresh seeds, for MINUTES=10
 	@$(BIN)/python -m tests.explore $(MINUTES)

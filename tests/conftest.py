@@ -10,6 +10,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,6 @@ import pytest
 from hypothesis import settings
 from pytest_timeout import Settings
 from typer.main import get_command
-from xdist.remote import Producer
-from xdist.scheduler import LoadFileScheduling
-from xdist.workermanage import WorkerController
 
 from coset.batches.runners.spark_server import SparkServer, start_spark
 from demo.kafka_server import KafkaServer, start_kafka
@@ -30,7 +28,6 @@ from partitioning.errors import CosetError, Finding
 from partitioning.model import failure
 from tests import forked
 from tests.begun import Begun
-from tests.durations import chain, together
 from tests.examples import ALL, FIFTH
 from tests.faults import FaultProxy
 
@@ -129,12 +126,11 @@ def spark_server(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+def wheel(folder_of_run: Path) -> Path:
     """The wheel of the clone, made once for all processes of a run."""
     from tests.wheels import made_in
 
-    own = tmp_path_factory.getbasetemp()
-    folder = (own if worker_id == "master" else own.parent) / "wheel"
+    folder = folder_of_run / "wheel"
     folder.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -207,33 +203,11 @@ def pytest_timeout_cancel_timer() -> None:
     faulthandler.cancel_dump_traceback_later()
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """What was imported stays: the collector of garbage need not look at it, again and again, nor as often."""
+    if session.config.option.processes > 1:
+        # Batches are checked in the processes of tests, and commands are forked from one process for all of them.
+        import_module("tests.preloaded")
+        forked.serve()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    return _ByChain(config, log)
-
-
-class _ByChain(LoadFileScheduling):
-    def _split_scope(self, nodeid: str) -> str:
-        return chain(together(nodeid))
-
-    def remove_node(self, node: WorkerController) -> str | None:
-        """A test in which its process ended has failed, and is not tried again: it would end each process in turn."""
-        units = self.assigned_work[node].values()
-        left = ((unit, test) for unit in units for test, is_done in unit.items() if not is_done)
-        if (begun := next(left, None)) is None:
-            return super().remove_node(node)
-        unit, test = begun
-        unit[test] = True
-        super().remove_node(node)
-        return test
-
-    def _reschedule(self, node: WorkerController) -> None:
-        """A process begins a test when it knows the next, or that there is none: one would wait for ever."""
-        super()._reschedule(node)
-        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
-            super()._reschedule(node)

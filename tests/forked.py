@@ -33,6 +33,12 @@ _forked = multiprocessing.get_context("forkserver")
 _server = forkserver._forkserver
 
 
+def serve() -> None:
+    """Start the process that commands are forked from, for all processes that are forked from this one."""
+    _server.ensure_running()
+    _server.ensure_running = resource_tracker.ensure_running  # type: ignore[method-assign]
+
+
 def preload() -> None:
     """Have all imported by the process that others are forked from; to be called before there is one."""
     _forked.set_forkserver_preload(["tests.preloaded"])

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import is_hypothesis_test
-from xdist.workermanage import WorkerController
 
 from tests.durations import chain, recorded, together
 
@@ -37,13 +36,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.rest is None:
         return
-    if hasattr(config, "workerinput"):
-        known = config.workerinput["rest"]
-    else:
-        changed = _git("log", f"-{COMMITS}", "--format=", "--name-only")
-        until, turn = time.time() + 60 * config.option.rest, len(_git("rev-list", "HEAD"))
-        known = (until, turn, nearest(changed, _imports()))
-    config.pluginmanager.register(_Rest(*known), "the rest")
+    changed = _git("log", f"-{COMMITS}", "--format=", "--name-only")
+    until, turn = time.time() + 60 * config.option.rest, len(_git("rev-list", "HEAD"))
+    config.pluginmanager.register(_Rest(until, turn, nearest(changed, imports())), "the rest")
 
 
 def nearest(changed: Iterable[str], imports: Mapping[str, Collection[str]]) -> list[str]:
@@ -94,10 +89,6 @@ class _Rest:
         self._near = {file: place for place, file in enumerate(nearest)}
         self._not_run = Counter[str]()
 
-    def pytest_configure_node(self, node: WorkerController) -> None:
-        """All processes have one time and one order."""
-        node.workerinput["rest"] = (self._until, self._turn, list(self._near))
-
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         config.hook.pytest_deselected(items=[item for item in items if not _is_left_out(item)])
@@ -142,7 +133,7 @@ def _is_left_out(item: pytest.Item) -> bool:
     return item.get_closest_marker("long") is not None or is_hypothesis_test(getattr(item, "obj", None))
 
 
-def _imports() -> dict[str, set[str]]:
+def imports() -> dict[str, set[str]]:
     """The files that each file imports, anywhere in it."""
     files = _git("ls-files", "*.py")
     modules = {file.removesuffix(".py").removesuffix("/__init__").replace("/", "."): file for file in files}

@@ -71,10 +71,10 @@ def test_within_five_runs_each_file_begins_in_the_first_half_of_the_time_whateve
     assert early == took.keys()
 
 
-def test_a_change_is_followed_through_the_imports_of_the_clone() -> None:
-    from tests.rest import _imports
+def test_a_change_is_followed_through_theimports_of_the_clone() -> None:
+    from tests.rest import imports
 
-    files = nearest(["partitioning/planning/watermarks.py"], _imports())
+    files = nearest(["partitioning/planning/watermarks.py"], imports())
     tests = [file for file in files if file.startswith("tests/integration/test_")]
     assert tests[0] == "tests/integration/test_watermarks.py"
     assert "tests/integration/test_windows.py" in tests
@@ -82,7 +82,10 @@ def test_a_change_is_followed_through_the_imports_of_the_clone() -> None:
 
 @pytest.mark.parametrize(
     ("minutes", "processes", "told"),
-    [(5, (), ["5 passed, 1 deselected"]), (0, ("-n", "1"), ["2 tests  test_a.py", "3 tests  test_b.py", "5 not run"])],
+    [
+        (5, (), ["5 passed, 1 deselected"]),
+        (0, ("--processes", "2"), ["2 tests  test_a.py", "3 tests  test_b.py", "5 not run"]),
+    ],
 )
 def test_a_run_ends_when_its_time_is_over_and_tells_what_it_did_not_run(
     minutes: int, processes: tuple[str, ...], told: list[str], tmp_path: Path
@@ -90,7 +93,7 @@ def test_a_run_ends_when_its_time_is_over_and_tells_what_it_did_not_run(
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = long: what takes long\n")
     (tmp_path / "test_a.py").write_text(A)
     (tmp_path / "test_b.py").write_text(B)
-    plugins = ("no:cacheprovider", "xdist", "tests.rest")
+    plugins = ("no:cacheprovider", "tests.processes", "tests.rest")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *(f"-p{name}" for name in plugins), *processes, f"--rest={minutes}"],
         capture_output=True,
