@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _MANY = 20_000
 # The default store.
 USUAL_STORE = ".coset/store"
+# The default master.
+USUAL_MASTER = "local[*]"
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -137,7 +140,7 @@ RunnerOption = Annotated[
         "--runner",
         envvar="COSET_RUNNER",
         help="spark: one application for the run; spark-submit: one for each task group; connect: a running Spark "
-        "server; local: processes without Spark. By default --master decides.",
+        "server; local: processes without Spark. By default --master decides, or that PySpark is not installed.",
     ),
 ]
 Master = Annotated[
@@ -168,7 +171,17 @@ def runner_of(kind: RunnerKind | None, master: str, memory: str, conf: list[str]
     def tell(group: int, sentence: str) -> None:
         progress(f"run group {group}", sentence)
 
-    return runner(kind or RunnerKind.at(master), master, memory, parsed(conf or (), "--conf"), tell)
+    return runner(kind or _usual(master), master, memory, parsed(conf or (), "--conf"), tell)
+
+
+def _usual(master: str) -> RunnerKind:
+    """The runner where none is named: Spark's, or where neither a master is named nor PySpark is installed, the one
+    that needs none, which is announced."""
+    if master == USUAL_MASTER and find_spec("pyspark") is None:
+        told = f"PySpark is not installed, and no --runner or --master is given: the runner is {RunnerKind.LOCAL}"
+        say(console(stderr=True), told)
+        return RunnerKind.LOCAL
+    return RunnerKind.at(master)
 
 
 def one_of(named: str | None, *, every: bool) -> str | None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from coset.cli.app import (
+    USUAL_MASTER,
     BeginAnew,
     Docs,
     GoOn,
@@ -85,7 +86,7 @@ def backfill(
     ] = None,
     preview: Annotated[bool, typer.Option("--preview", help="Only show what would run. Stores nothing."), ONCE] = False,
     kind: RunnerOption = None,
-    master: Master = "local[*]",
+    master: Master = USUAL_MASTER,
     memory: Memory = "1GB",
     conf: SparkConf = None,
     docs: Docs = Path(".coset/docs"),

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from coset.cli.app import (
+    USUAL_MASTER,
     AcceptLoss,
     BatchNumber,
     BeginAnew,
@@ -141,7 +142,7 @@ def run(
     begin_anew: BeginAnew = None,
     go_on: GoOn = None,
     kind: RunnerOption = None,
-    master: Master = "local[*]",
+    master: Master = USUAL_MASTER,
     memory: Memory = "1GB",
     conf: SparkConf = None,
     docs: Docs = Path(".coset/docs"),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coset.cli.app import Master, Memory, Named, RunnerOption, SparkConf, StoreRoot, root_of, runner_of
+from coset.cli.app import USUAL_MASTER, Master, Memory, Named, RunnerOption, SparkConf, StoreRoot, root_of, runner_of
 from coset.cli.asked import ONCE, OWN
 from coset.cli.command import Panel, always, command
 from coset.cli.output import Answer
@@ -57,7 +57,7 @@ def restore(
     pipeline: Named,
     store: StoreRoot = None,
     kind: RunnerOption = None,
-    master: Master = "local[*]",
+    master: Master = USUAL_MASTER,
     memory: Memory = "1GB",
     conf: SparkConf = None,
 ) -> Answer:
