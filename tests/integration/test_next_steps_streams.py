@@ -308,7 +308,7 @@ def test_records_from_before_a_topic_grew_are_moved_as_it_is_said_and_the_next_b
         return str(views.file)
 
     found = told(Kind.PROOF, "run", written(), *LOCAL)
-    assert "so do records from before the topic grew from 2 to 6, if no batch had read it then" in found.next
+    assert "if the topic has 2, declare partitions=2; if it has 6, so do records from before it grew" in found.next
     ((declared, moved),) = set(re.findall(r'declare (hash="\w+") and move them, (views\.repartition\(\))', found.next))
     written(f", {declared}", moved)
     (anew,) = (words for words in found.commands if words[0] == "replan")
