@@ -40,8 +40,9 @@ def _remedies(streams: list[Stream], fits: Mapping[str, str | int]) -> Iterator[
         if isinstance(before := fits.get(name), int):
             yield (
                 f"the keys of {name} that lie elsewhere lie by {many(before, 'partition')}: if the topic has {before}, "
-                f"declare partitions={before}; if it has {partitions}, so do records from before it grew, if no batch had "
-                f'read it then; to take them from where they lie, declare hash="{OPAQUE}" and move them, {name}.repartition(); once a batch has read them '
+                f"declare partitions={before}; if it has {partitions}, so do records from before it grew, if no batch "
+                f'had read it then; to take them from where they lie, declare hash="{OPAQUE}" and move them, '
+                f"{name}.repartition(); once a batch has read them "
                 "all, what is declared now is right, and steps that keep something go on under the same name="
             )
         elif before:
