@@ -11,6 +11,7 @@ import multiprocessing
 import traceback
 from collections.abc import Iterator
 from itertools import groupby
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,9 @@ class _Run:
 def _work(session: pytest.Session, number: int, connection: Connection, parents: Connection) -> None:
     """What a process does: chains as long as there are, and the end of what they shared."""
     parents.close()
+    # Of semaphores that killed processes leave it would be told at the end of the run.
+    tracker: Any = resource_tracker._resource_tracker  # type: ignore[attr-defined]
+    tracker._fd = tracker._pid = None
     config = session.config
     capture = config.pluginmanager.getplugin("capturemanager")
     # As it was, the output of all processes would be in one file.
