@@ -138,7 +138,7 @@ def _work(session: pytest.Session, number: int, connection: Connection, parents:
     """What a process does: chains as long as there are, and the end of what they shared."""
     parents.close()
     # Of semaphores that killed processes leave it would be told at the end of the run.
-    tracker: Any = resource_tracker._resource_tracker  # type: ignore[attr-defined]
+    tracker: Any = resource_tracker._resource_tracker
     tracker._fd = tracker._pid = None
     config = session.config
     capture = config.pluginmanager.getplugin("capturemanager")
