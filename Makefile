@@ -15,7 +15,7 @@ SITE ?= .coset/site
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka kafka serve test test-all test-rest test-ahead test-failed durations explore check format engines bench bench-latency bench-plan compose-test kubernetes-test airflow docs requirements clean
+.PHONY: help setup demo demo-kafka kafka serve test test-all test-rest test-ahead test-failed durations explore seeded check format engines bench bench-latency bench-plan compose-test kubernetes-test airflow docs requirements clean
 
 help: ## Show these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ durations: $(READY) ## Run every test, and write down how long each file takes: 
 
 explore: $(READY) ## Look for new counterexamples with fresh seeds, for MINUTES=10
 	@$(BIN)/python -m tests.explore $(MINUTES)
+
+seeded: $(READY) ## Look which test finds each of the faults in tests/seeded first, or FAULTS="one another"
+	@$(BIN)/python -m tests.seeded $(FAULTS)
 
 compose-test: ## Bring docker-compose.yml up, publish two batches with it, and take it down again
 	@$(PYTHON) -m tests.compose.run

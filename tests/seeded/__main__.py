@@ -1,0 +1,122 @@
+"""`make seeded` puts each fault of `faults.toml` alone into a clone, and tells which test of `make test` finds it first.
+
+Tests next to the fault, by imports, run before others, and quick ones before slow ones: a fault that is found takes
+seconds, one that is not takes all of `make test`. It ends with the faults that nothing found, and non-zero if there are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.durations import recorded
+from tests.rest import imports, nearest
+
+ROOT = Path(__file__).parents[2]
+FAULTS = Path(__file__).with_name("faults.toml")
+# Faults that are tried at once.
+_AT_ONCE = 2
+# How many seconds of tests, as they were recorded, run before the next are looked at.
+_STEPS = (20.0, 120.0, 400.0)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", re.M)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault: what is `wrong` for a user if this text of a file is the other."""
+
+    name: str
+    room: str
+    wrong: str
+    file: str
+    before: str
+    after: str
+
+    def put_into(self, clone: Path) -> None:
+        text = (clone / self.file).read_text()
+        assert text.count(self.before) == 1, f"{self.name}: what it changes is not in {self.file} once"
+        (clone / self.file).write_text(text.replace(self.before, self.after))
+
+
+def faults() -> list[Fault]:
+    return [Fault(**each) for each in tomllib.loads(FAULTS.read_text())["fault"]]
+
+
+def steps(fault: Fault, took: Mapping[str, float], importing: Mapping[str, Collection[str]]) -> Iterator[list[str]]:
+    """Files of tests in the order in which they are to look for a fault, the nearest and quickest first.
+
+    >>> at = Fault("name", "room", "wrong", "a.py", "x", "y")
+    >>> list(steps(at, {"tests/b.py": 1, "tests/c.py": 500, "tests/d.py": 1}, {"tests/b.py": ["a.py"]}))
+    [['a.py', 'tests/b.py'], ['tests/c.py', 'tests/d.py']]
+    """
+    near = nearest([fault.file], importing)
+    # What imports most of Coset says little by that.
+    place = {file: number // 50 for number, file in enumerate(near)}
+    left = sorted((file for file in took if file in place), key=lambda file: (place[file], took[file], file))
+    asked = [fault.file]
+    for most in _STEPS:
+        while left and (not asked or sum(took.get(file, 0) for file in [*asked, left[0]]) <= most):
+            asked.append(left.pop(0))
+        if asked:
+            yield asked
+        asked = []
+    yield [*left, *sorted(set(took) - set(place))]
+
+
+def found(clone: Path, asked: Sequence[str]) -> str:
+    """The first of these tests that fails."""
+    several = ["--processes", "3"] if len(asked) > 50 else []
+    words = ["-x", "-m", "not long", "-p", "no:cacheprovider", "--deselect", "tests/unit/test_seeded.py", *several]
+    command = [sys.executable, "-m", "pytest", *words, *asked]
+    done = subprocess.run(
+        command, cwd=clone, env={**os.environ, "PYTHONPATH": str(clone)}, capture_output=True, text=True, check=False
+    )
+    # 5: all tests of these files are long.
+    if done.returncode in (0, 5):
+        return ""
+    failed = _FAILED.search(done.stdout)
+    return failed[1] if failed else f"pytest itself: {(done.stdout + done.stderr).strip()[-200:]}"
+
+
+def look(fault: Fault, took: Mapping[str, float], importing: Mapping[str, Collection[str]]) -> tuple[Fault, str, float]:
+    """A fault with the test that finds it, and after how many seconds."""
+    with TemporaryDirectory() as folder:
+        clone = Path(folder) / "coset"
+        subprocess.run(["git", "clone", "--quiet", "--shared", ROOT, clone], check=True)
+        (clone / ".venv").symlink_to(ROOT / ".venv")
+        fault.put_into(clone)
+        began = time.monotonic()
+        test = next(filter(None, (found(clone, asked) for asked in steps(fault, took, importing) if asked)), "")
+        return fault, test, time.monotonic() - began
+
+
+def main(names: Collection[str]) -> int:
+    """Look for the faults of these names, or for all."""
+    importing, took = imports(), dict[str, float]()
+    for name, seconds in recorded().items():
+        file = name.partition(",")[0]
+        took[file] = took.get(file, 0) + seconds
+    took = {file: took.get(file, 60) for file in importing if "/test_" in file}
+    asked = [fault for fault in faults() if not names or fault.name in names]
+    missed = 0
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for fault, test, seconds in pool.map(lambda fault: look(fault, took, importing), asked):
+            print(
+                f"{fault.room:12} {fault.name:40} {seconds:6.0f} s  {test or 'NOT FOUND: ' + fault.wrong}", flush=True
+            )
+            missed += not test
+    print(f"{len(asked) - missed} of {len(asked)} faults are found")
+    return min(missed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
