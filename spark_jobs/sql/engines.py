@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import msgspec
@@ -32,7 +33,7 @@ RARE = {
     "BIT": r"bit\w*",
     "GEOMETRY": r"geometry|st_\w+",
     "TIME WITH TIME ZONE": r"time with time zone|timetz\w*",
-    "TIMESTAMP": r"\w*timestamp\w*|\w*strptime|time_bucket|date_trunc",
+    "TIMESTAMP": r"\w*timestamp\w*|\w*strptime|time_bucket|date_trunc|datetime|date|interval",
     "TIMESTAMP WITH TIME ZONE": r"timestamp\w* with time zone|timestamptz\w*|time zone|to_timestamp|timezone",
     "TIMESTAMP_MS": "timestamp_ms",
     "TIMESTAMP_NS": r"\w+_ns|\w*strptime",
@@ -60,6 +61,16 @@ _OPERATORS = {
     "ARRAY_SLICE": "array_slice",
     "STRUCT_EXTRACT": "struct_extract",
 }
+# Functions that call an aggregate that a text names.
+_NAME_OTHERS = {"list_aggregate", "list_aggr", "aggregate", "array_aggregate", "array_aggr"}
+
+
+class _Use(NamedTuple):
+    """That a stream or step, the `user`, calls a function or other syntax; where it `may_fail`, it goes on without."""
+
+    name: str
+    user: str
+    may_fail: bool
 
 
 class _Change(Value, frozen=True):
@@ -101,9 +112,7 @@ def engine(graph: Graph, columns: Iterable[Column], published: Plan | None) -> E
         return Engine(now, was, None)
     used, back, rare = _used(graph), Version(now) < Version(was), _rare(graph, columns)
     changes = [each for each in changes if not each.rare or rare.intersection(each.rare)]
-    found = ((change, [user for name in change.names for user in used.get(name, ())]) for change in changes)
-    answers = (_answer(change, tuple(dict.fromkeys(users)), back=back) for change, users in found if users)
-    return Engine(now, was, tuple(answers))
+    return Engine(now, was, tuple(answer for change in changes for answer in _answers(change, used, back=back)))
 
 
 def _between(first: Version, last: Version) -> list[_Change] | None:
@@ -116,9 +125,16 @@ def _between(first: Version, last: Version) -> list[_Change] | None:
     return [each for each in _changes().changes if below[-1] < Version(each.since) <= above[0]]
 
 
-def _answer(change: _Change, users: tuple[str, ...], *, back: bool) -> OtherAnswer:
+def _answers(change: _Change, used: Sequence[_Use], *, back: bool) -> Iterator[OtherAnswer]:
+    """What a change does to those who use it: a call that may fail has a value in both versions."""
     how, was, now = (change.how.back, change.now, change.was) if back else (change.how, change.was, change.now)
-    return OtherAnswer(change.names[0], how, users, change.example, was, now)
+    users: dict[Differs, dict[str, None]] = {}
+    for use in used:
+        if use.name in change.names:
+            valued = use.may_fail and how is not Differs.TYPE
+            users.setdefault(Differs.VALUE if valued else how, {})[use.user] = None
+    for answered, by in users.items():
+        yield OtherAnswer(change.names[0], answered, tuple(by), change.example, was, now)
 
 
 def _rare(graph: Graph, columns: Iterable[Column]) -> set[str]:
@@ -127,17 +143,28 @@ def _rare(graph: Graph, columns: Iterable[Column]) -> set[str]:
     return {kind for kind, words in RARE.items() if re.search(rf"\b({words})\b", text, re.IGNORECASE)}
 
 
-def _used(graph: Graph) -> Mapping[str, list[str]]:
-    """The functions and other syntax of a pipeline's SQL, by name, with the streams and steps that use them."""
-    found = dict[str, list[str]]()
+def _used(graph: Graph) -> list[_Use]:
+    """The functions and other syntax of a pipeline's SQL, with the streams and steps that use them."""
+    found = list[_Use]()
+    # A record that fails is set aside, and counts in the other version.
+    may_fail = any(stream.sets_aside for stream in graph.streams)
     with connect_to_ask() as connection:
         for user, sql in _queries(graph):
             ((serialised,),) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
             tree = json.loads(serialised)
             assert not tree["error"], sql
+            tried = {id(node) for each in nodes(tree) if (part := _tried(each)) for node in nodes(part)}
             for node in nodes(tree):
-                found.setdefault(_name(node), []).append(user)
+                fails = may_fail or id(node) in tried
+                found += (_Use(name, user, fails) for name in _names(node, connection))
     return found
+
+
+def _tried(node: Mapping[str, Any]) -> Any:
+    """The part of an expression that gives NULL where it would fail."""
+    if node["class"] == "CAST":
+        return node["type_expr"] if node["try_cast"] else None
+    return node["children"] if node["type"] == "OPERATOR_TRY" else None
 
 
 def _queries(graph: Graph) -> Iterator[tuple[str, str]]:
@@ -150,14 +177,21 @@ def _queries(graph: Graph) -> Iterator[tuple[str, str]]:
             yield step.name, step.state.sql
 
 
-def _name(node: Mapping[str, Any]) -> str:
+def _names(node: Mapping[str, Any], connection: duckdb.DuckDBPyConnection) -> Iterator[str]:
     """What a part of a query is called in the table of what differs."""
     match node["class"]:
         case "FUNCTION" | "WINDOW":
-            return str(node["function_name"]).lower()
-        case "CAST":
-            return f"::{node['type_expr']['type_name'].upper()}"
+            yield (name := str(node["function_name"]).lower())
+            if name in _NAME_OTHERS:
+                constants = (each["literal"] for each in nodes(node["arguments"]) if each["class"] == "CONSTANT")
+                yield from (str(constant["text"]).lower() for constant in constants if constant["kind"] == "STRING")
+        case "TYPE":
+            # A cast to a type, or to a list or struct of it, by any of its names.
+            name = str(node["type_name"])
+            with suppress(duckdb.Error):
+                name = str(connection.sqltype(name)).partition("(")[0]
+            yield f"::{name.upper()}"
         case "COLLATE":
-            return f"COLLATE {node['collation']}"
+            yield f"COLLATE {node['collation']}"
         case _:
-            return _OPERATORS.get(node["type"], "")
+            yield _OPERATORS.get(node["type"], "")

@@ -1,7 +1,7 @@
-"""`make seeded` puts each fault of `faults.toml` alone into a clone, and tells which test of `make test` finds it first.
+"""`make seeded` puts each fault of `faults.toml` alone into a clone, and tells which test of `make test` finds it.
 
 Tests next to the fault, by imports, run before others, and quick ones before slow ones: a fault that is found takes
-seconds, one that is not takes all of `make test`. It ends with the faults that nothing found, and non-zero if there are.
+seconds, one that is not takes all of `make test`. It ends non-zero if there is one that nothing found.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from datetime import timedelta
 
@@ -58,6 +59,7 @@ FAKE = _Changes(
         for since, names, how in (
             ("1.5.5", ("levenshtein", "editdist3"), Differs.VALUE),
             ("1.5.5", ("jaccard",), Differs.VALUE),
+            ("2.0.1", ("sum",), Differs.TYPE),
             ("2.0.1", ("::TIMESTAMP",), Differs.REFUSED),
             ("2.0.1", ("COLLATE de",), Differs.TYPE),
             ("2.0.1", ("<",), Differs.CRASHES),
@@ -125,3 +127,40 @@ def test_what_differs_is_told_with_who_uses_it_and_turned_when_an_older_version_
     }
     assert (found["::TIMESTAMP"].how, found["abs"].how) == (Differs.ACCEPTED, Differs.REFUSED)
     assert (found["abs"].was, found["abs"].now) == ("after", "before")
+
+
+@pytest.mark.parametrize(
+    ("sql", "aside", "told"),
+    [
+        ("abs(length(page))", False, {"abs": Differs.ACCEPTED}),
+        # What fails in one version only has a value there, and NULL or no record in the other.
+        ("TRY(abs(length(page)) + 1)", False, {"abs": Differs.VALUE}),
+        ("TRY(length(page)) + abs(2)", False, {"abs": Differs.ACCEPTED}),
+        ("TRY_CAST(page AS DATETIME)", False, {"::TIMESTAMP": Differs.VALUE}),
+        ("TRY_CAST(abs(length(page)) AS VARCHAR)", False, {"abs": Differs.ACCEPTED}),
+        ("abs(length(page))", True, {"abs": Differs.VALUE}),
+        ("list_aggregate([length(page)], 'SUM')", False, {"sum": Differs.TYPE}),
+        ("TRY(list_aggr([length(page)], 'sum'))", False, {"sum": Differs.TYPE}),
+        ("[page]::DATETIME[]", False, {"::TIMESTAMP": Differs.REFUSED}),
+        ("MAP {'a': [page]}::MAP(VARCHAR, TIMESTAMP[2])", False, {"::TIMESTAMP": Differs.REFUSED}),
+        ("TRY_CAST({'a': page} AS STRUCT(a TIMESTAMP))", False, {"::TIMESTAMP": Differs.VALUE}),
+        ("list_transform([page], lambda x: x::TIMESTAMP)", False, {"::TIMESTAMP": Differs.REFUSED}),
+    ],
+)
+def test_what_a_step_calls_is_found_wherever_it_stands(
+    sql: str, aside: bool, told: dict[str, Differs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "_changes", lambda: FAKE)
+    monkeypatch.setattr(engines, "HERE", "2.0.1")
+    pipeline = Pipeline("shop", source="s3://landing/topics")
+    bad_records = "set aside" if aside else "refuse"
+    views = pipeline.stream("views", key="k", partitions=2, bad_records=bad_records)
+    views.select(f"{sql} AS found, page", name="near").write("near")
+    answers = engine(pipeline.graph, COLUMNS, made_in("1.5.5")).answers
+    assert {each.name: each.how for each in answers or ()} == told
+    assert {each.used_by for each in answers or ()} == {("near",)}
+
+
+@pytest.mark.parametrize("sql", ["epoch_ms(day + INTERVAL 1 minute)", "day::DATETIME", "'2026-11-28'::DATE + hour"])
+def test_a_time_comes_of_a_date_too(sql: str) -> None:
+    assert re.search(rf"\b({engines.RARE['TIMESTAMP']})\b", sql, re.IGNORECASE)
