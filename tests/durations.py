@@ -23,7 +23,7 @@ SHOWN = 10
 CPU = "cpu_seconds"
 _TICKS = os.sysconf("SC_CLK_TCK")
 # Files whose tests share nothing, and would wait for too long one after the other: each last parameter is as a file.
-DEALT = ("test_passing_faults",)
+DEALT = ("test_passing_faults", "test_both_ends")
 # Files that need what is there once for a process, and takes long to start: one process runs them one after the other.
 CHAINED = {
     "Airflow": ("tests/airflow/",),

@@ -17,7 +17,6 @@ _NAMES = (
     "pyarrow.csv",
     "pyarrow.dataset",
     "pyarrow.acero",
-    "typer._adapters",
     "typer.rich_utils",
     "coset.cli.assign",
     "coset.cli.batches",

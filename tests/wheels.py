@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from tests.released import shop
 ROOT = Path(__file__).parents[1]
 UV = Path(sys.executable).with_name("uv")
 # Variables that tests, and a Spark session in their process, set.
-OF_TESTS = ("AIRFLOW", "AWS_", "COSET_", "PYSPARK_", "SPARK_")
+OF_TESTS = ("AIRFLOW", "AWS_", "COSET_", "PYSPARK_", "PYTEST_", "SPARK_")
 # Names that a company's own repository has.
 OWN = ("batches", "bench", "cli", "dags", "demo", "plugins", "sources", "tests")
 PIPELINE = '''"""How often each user looked."""
@@ -118,6 +119,11 @@ def of_released(source: str) -> str:
     """The code of a pipeline with all steps that keep something, as released versions ran it."""
     head = "from datetime import timedelta\n\nfrom coset import Pipeline\n\n\n"
     return f'{head}{getsource(shop)}\n\npipeline = shop("{source}")\n'
+
+
+def pins(file: Path) -> dict[str, str]:
+    """The versions of packages in a file of requirements."""
+    return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", file.read_text(), re.M))
 
 
 def files() -> list[str]:

@@ -70,7 +70,7 @@ class DeclaredOption:
         """The option with what it was given; paths are `whole`, if it is to be used from another folder."""
         if value is True:
             return Option(self.name)
-        values = list(map(str, value if isinstance(value, list) else [value]))
+        values = list(map(str, value if isinstance(value, list | tuple) else [value]))
         if self.is_path and whole:
             values = list(map(os.path.abspath, values))
         shown = tuple(_HIDDEN if CREDENTIAL.search(each) else each for each in values)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.wheels import ROOT, company_in, files, installed_in, refused, run
+from tests.wheels import ROOT, company_in, files, installed_in, pins, refused, run
 
 BROUGHT = {"coset", "expectations", "partitioning", "spark_jobs"}
 CONSTRAINTS = sorted(path.name for path in (ROOT / "constraints").iterdir())
@@ -128,7 +128,3 @@ def test_the_extra_of_tested_versions_has_all_that_a_wheel_depends_on_and_each_r
 def test_the_constraints_of_each_python_have_the_versions_that_are_tested(file: str) -> None:
     constrained, tested = pins(ROOT / "constraints" / file), pins(ROOT / "requirements.txt")
     assert {name: version for name, version in constrained.items() if tested.get(name, version) != version} == {}
-
-
-def pins(file: Path) -> dict[str, str]:
-    return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", file.read_text(), re.M))
