@@ -145,6 +145,11 @@ class Kind(StrEnum):
     # Tables and state.
     TABLE_COLUMNS = "table.columns", "A table has other columns, or a column that it cannot hold.", "Keep them."
     TABLE_OWNER = "table.owner", "A table belongs to another pipeline, or to none.", "Name another table; hand it over."
+    TABLE_AGAIN = (
+        "table.again",
+        "A pipeline would append rows of records of which an earlier owner of the table has appended rows.",
+        "Give the table back, name another one, begin behind them, or accept it by name with `coset accept-changes`.",
+    )
     TABLE_RULE = (
         "table.rule",
         "A table has a rule of its own, such as a constraint, that Coset does not keep or that a batch would break.",

@@ -61,7 +61,7 @@ def beginnings(now: Graph, before: Graph, written: Mapping[str, int | None]) -> 
     for step in now.steps:
         if not step.state:
             continue
-        tables = tuple(write for write in now.writes if write.table in written and _comes(now, write.step, step.name))
+        tables = tuple(write for write in now.writes if write.table in written and step.name in now.above(write.step))
         if not (name := kept_before(step, kept)):
             # A step that keeps a table reads all of it first.
             if tables and step.op is not Op.TABLE:
@@ -83,10 +83,10 @@ def mixing(now: Graph, before: Graph, engine: Engine | None) -> Iterator[Beginni
     kept = {step.name: step for step in before.steps if step.state}
     for step in now.steps:
         name = kept_before(step, kept) if step.state else ""
-        other = [each for each in engine.mixing if any(_comes(now, step.name, used) for used in each.used_by)]
+        other = [each for each in engine.mixing if now.above(step.name) & set(each.used_by)]
         if name and other and not still_asked(step, kept[name]).migrates:
             change = (ENGINE, f"DuckDB {engine.was}", f"{engine}, where {told(other)}")
-            tables = tuple(write for write in now.writes if _comes(now, write.step, step.name))
+            tables = tuple(write for write in now.writes if step.name in now.above(write.step))
             yield Beginning(step.name, tables, (change,))
 
 
@@ -150,7 +150,7 @@ def settled(
         elif beginning.step in mixed or not (
             published and _is_whole_again(beginning, now, published, settings, ends, earlier)
         ):
-            findings.extend(_findings(pipeline, beginning, published, now, written))
+            findings.extend(_findings(pipeline, beginning, published, now, written, ends))
     findings.extend(_not_kept_any_more(pipeline, streams, before, settings))
     if findings:
         raise Refused(*findings)
@@ -180,11 +180,18 @@ def _unknown(now: Graph, published: Plan | None, settings: Settings) -> Iterator
 
 
 def _findings(
-    pipeline: str, beginning: Beginning, published: Plan | None, now: Graph, written: Mapping[str, int | None]
+    pipeline: str,
+    beginning: Beginning,
+    published: Plan | None,
+    now: Graph,
+    written: Mapping[str, int | None],
+    ends: Ends,
 ) -> Iterator[Finding]:
     name, last = beginning.step, f"batch {published.batch}" if published else ""
+    above = now.above(name)
+    from_start = not any(stream.name in above and ends.stream(stream.name) for stream in now.streams)
     outcomes = "; ".join(
-        _outcome(write, name, written[write.table]) for write in beginning.tables if write.table in written
+        _outcome(write, name, written[write.table], from_start) for write in beginning.tables if write.table in written
     )
     rebuilt = _rebuilt(pipeline, now, published)
     anew = ("ask for it by name: ", PlanAsking(pipeline, begin_anew=name))
@@ -243,12 +250,13 @@ def _rebuilt(pipeline: str, now: Graph, published: Plan | None) -> tuple[str | C
     return "by a backfill of all batches: ", BackfillAsking(of[0] if of else pipeline, 0, cascade=True)
 
 
-def _outcome(write: Write, step: str, rows: int | None) -> str:
-    """What happens to a table if a step before it begins with nothing."""
+def _outcome(write: Write, step: str, rows: int | None, from_start: bool) -> str:
+    """What happens to a table if a step before it begins with nothing; all its streams may be read from their start."""
     has = f"table {write.table!r} has {'rows' if rows is None else many(rows, 'row')}"
     if write.mode is Mode.UPSERT and write.step == step:
-        return f"{has} and would have only those of keys that come from now on"
-    return f"{has}, and those to come would know nothing of earlier batches"
+        come = "of what its streams still have, read from their start" if from_start else "that come from now on"
+        return f"{has} and would have only those of keys {come}"
+    return f"{has}, and those to come would know nothing of {'what it has' if from_start else 'earlier batches'}"
 
 
 def _not_kept_any_more(
@@ -273,18 +281,6 @@ def _not_kept_any_more(
                     PlanAsking(pipeline, begin_anew=step),
                 )
                 yield Finding.of(Kind.STATE_BEGINS, what, where, then, step=step, beginning=partition.beginning)
-
-
-def _comes(graph: Graph, name: str, step: str) -> bool:
-    """Whether the records of `name` come from a step."""
-    steps, todo, seen = {each.name: each for each in graph.steps}, [name], set[str]()
-    while todo:
-        if (at := todo.pop()) == step:
-            return True
-        if at in steps and at not in seen:
-            seen.add(at)
-            todo.extend(steps[at].inputs)
-    return False
 
 
 def _renamed(step: Step, now: Graph, kept: Mapping[str, Step], were: Origins, are: Origins) -> str:
