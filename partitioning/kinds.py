@@ -184,7 +184,8 @@ class Kind(StrEnum):
     STATE_BEGINS = (
         "state.begins",
         "A step would begin with nothing below a table that has rows, because it is new, renamed, or not kept.",
-        "Name it as it was, make what it keeps by `coset backfill --from 0 --cascade`, or ask for it: `--begin-anew`.",
+        "Name it as it was; make what it keeps by `coset backfill --from 0 --cascade` or, if its stream was left out, "
+        "by `coset forget`; name another table; or ask for it: `--begin-anew`.",
     )
     STATE_EXCHANGED = "state.exchanged", "A backfill exchanged what a batch goes on from.", "Plan it anew."
     STATE_NONE = "state.none", "No step of the batch keeps that.", "Name one that does."

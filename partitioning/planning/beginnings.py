@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from partitioning.authoring.settings import Settings
-from partitioning.commands import BackfillAsking, Command, PlanAsking, backfill_of
+from partitioning.commands import BackfillAsking, Command, Forget, PlanAsking, backfill_of
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.engine_version import Engine, OtherAnswer
@@ -150,7 +150,7 @@ def settled(
         elif beginning.step in mixed or not (
             published and _is_whole_again(beginning, now, published, settings, ends, earlier)
         ):
-            findings.extend(_findings(pipeline, beginning, published, now, written, ends))
+            findings.extend(_findings(pipeline, beginning, published, now, streams, written, ends))
     findings.extend(_not_kept_any_more(pipeline, streams, before, settings))
     if findings:
         raise Refused(*findings)
@@ -184,6 +184,7 @@ def _findings(
     beginning: Beginning,
     published: Plan | None,
     now: Graph,
+    streams: Sequence[PlannedStream],
     written: Mapping[str, int | None],
     ends: Ends,
 ) -> Iterator[Finding]:
@@ -206,6 +207,11 @@ def _findings(
         made: tuple[str | Command, ...] = (back,)
         if rebuilt:
             made = (f"{back}make what it would have kept {rebuilt[0]}", *rebuilt[1:], "; or for a new beginning ")
+        elif away := _away(name, now, published, ends):
+            made = (f"{back}to keep its rows as they are, write to a table of another name; or ",)
+            if _is_whole_if_read_again(away, now, published, streams, ends):
+                forgets = [part for stream in away for part in (Forget(pipeline, stream), ", and ")]
+                made = (f"{back}to have its rows whole, let the stream be read again from its start, ", *forgets)
         yield Finding.of(
             Kind.STATE_BEGINS,
             f"the step has no state yet and would begin with nothing; {outcomes}",
@@ -240,6 +246,29 @@ def _findings(
         yield Finding.of(
             Kind.STATE_CHANGED, what, f"state of {name}, left by {last}", then, noun=noun, was=was, now_is=is_now
         )
+
+
+def _away(step: str, now: Graph, published: Plan | None, ends: Ends) -> tuple[str, ...]:
+    """The streams above a step, if earlier batches read each and the last one read none."""
+    above = [stream for stream in now.streams if stream.name in now.above(step)]
+    read = {stream.name for stream in published.streams} if published else set()
+    known = all(ends.stream(stream.name) and stream.name not in read and not stream.table for stream in above)
+    return tuple(stream.name for stream in above) if known else ()
+
+
+def _is_whole_if_read_again(
+    away: Sequence[str], now: Graph, published: Plan | None, streams: Sequence[PlannedStream], ends: Ends
+) -> bool:
+    """Whether all that was read of streams is still there, and nothing that comes from them would count it twice."""
+    for stream in (stream for stream in streams if stream.name in away):
+        for part in stream.partitions:
+            known = ends.end(stream.name, part.partition)
+            if known is not None and known.beginning < part.beginning:
+                return False
+    kept = {step.name for step in graph_of(published).steps if step.state} if published else set()
+    names = [write.step for write in now.writes if write.mode is Mode.APPEND]
+    names += [step.name for step in now.steps if step.state and kept_before(step, kept)]
+    return not any(now.above(name) & set(away) for name in names)
 
 
 def _rebuilt(pipeline: str, now: Graph, published: Plan | None) -> tuple[str | Command, ...]:
