@@ -105,6 +105,7 @@ def actor(kind: Kind) -> Actor:
             | Kind.EXPECTATION_FAILS
             | Kind.TABLE_COLUMNS
             | Kind.TABLE_OWNER
+            | Kind.TABLE_AGAIN
             | Kind.TABLE_RULE
             | Kind.ROWS_TAKEN
             | Kind.TABLE_MODE

@@ -145,6 +145,11 @@ class Kind(StrEnum):
     # Tables and state.
     TABLE_COLUMNS = "table.columns", "A table has other columns, or a column that it cannot hold.", "Keep them."
     TABLE_OWNER = "table.owner", "A table belongs to another pipeline, or to none.", "Name another table; hand it over."
+    TABLE_AGAIN = (
+        "table.again",
+        "A pipeline would append rows of records of which an earlier owner of the table has appended rows.",
+        "Give the table back, name another one, begin behind them, or accept it by name with `coset accept-changes`.",
+    )
     TABLE_RULE = (
         "table.rule",
         "A table has a rule of its own, such as a constraint, that Coset does not keep or that a batch would break.",
@@ -179,7 +184,8 @@ class Kind(StrEnum):
     STATE_BEGINS = (
         "state.begins",
         "A step would begin with nothing below a table that has rows, because it is new, renamed, or not kept.",
-        "Name it as it was, make what it keeps by `coset backfill --from 0 --cascade`, or ask for it: `--begin-anew`.",
+        "Name it as it was; make what it keeps by `coset backfill --from 0 --cascade` or, if its stream was left out, "
+        "by `coset forget`; name another table; or ask for it: `--begin-anew`.",
     )
     STATE_EXCHANGED = "state.exchanged", "A backfill exchanged what a batch goes on from.", "Plan it anew."
     STATE_NONE = "state.none", "No step of the batch keeps that.", "Name one that does."

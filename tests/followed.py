@@ -49,7 +49,7 @@ FOLLOWED: dict[str, dict[str, set[Kind]]] = {
         },
         "test_batches_are_named_that_are_published": {Kind.BATCH_UNKNOWN},
         "test_a_batch_that_is_open_is_finished_first": {Kind.BATCH_OPEN},
-        "test_a_table_of_another_pipeline_is_handed_over": {Kind.TABLE_OWNER},
+        "test_a_table_of_another_pipeline_is_handed_over": {Kind.TABLE_OWNER, Kind.TABLE_AGAIN},
         "test_a_rule_of_a_table_is_dropped_as_it_is_said": {Kind.TABLE_RULE},
         "test_rows_that_may_go_are_named": {Kind.ROWS_TAKEN},
         "test_what_others_did_is_accepted_by_name": {Kind.TABLE_CHANGED},

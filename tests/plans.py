@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -52,6 +52,7 @@ def plan_of(
     ends: Ends | None = None,
     earlier: Earlier = lambda batch: None,
     engine: Engine | None = None,
+    rows: Mapping[str, int] | None = None,
 ) -> Plan:
     """The plan of a batch that has something to do."""
     plan = plan_batch(
@@ -67,6 +68,7 @@ def plan_of(
         ends=ends,
         earlier=earlier,
         engine=engine,
+        rows=rows or {},
     )
     assert plan is not None
     return plan

@@ -19,6 +19,7 @@ from coset.batches.history import statistics
 from coset.batches.measuring import check_measurable
 from coset.batches.progress import lag_of
 from coset.batches.publication import transaction_version
+from coset.batches.tables.earlier_owners import appended_again
 from coset.batches.tables.logs import Logs, check_storable, check_table
 from coset.batches.tables.others import check_untouched
 from coset.batches.tables.owners import Owner
@@ -143,10 +144,11 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     known = known_after(ledger, published, decided)
     discovered = discover(pipeline.streams, known.ends, settings.accept_loss)
     results = result_columns(pipeline, discovered, store, logs)
-    # This comes after the check of the owner: only in its own tables can a pipeline tell the changes of others.
-    check_untouched(store, pipeline.name, pipeline.writes, logs)
+    again = tuple(appended_again(store, pipeline, discovered, known.ends, settings.starts, logs))
     last = Attempt.published(ledger, published) if published else None
     try:
+        # This comes after the check of the owner: only in its own tables can a pipeline tell the changes of others.
+        check_untouched(store, pipeline.name, pipeline.writes, logs)
         plan = plan_batch(
             pipeline,
             discovered,
@@ -167,7 +169,9 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
             engine=engine(pipeline.graph, [column for each in discovered for column in each.columns], published),
         )
     except Refused as refusal:
-        raise with_swap(refusal, store, pipeline) from None
+        raise with_swap(Refused(*again, *refusal.findings), store, pipeline) from None
+    if again:
+        raise Refused(*again)
     if plan is None:
         return NextBatch(None, _nothing_to_do(standing.published, discovered))
     plan = with_code(with_columns(plan))

@@ -62,15 +62,19 @@ def results(before: Plan, now: Plan) -> Results:
         for table, write in new_tables.items()
         if table in old_tables
     }
+    back = [
+        table for table, rows in (now.held or {}).items() if rows and table in new_tables.keys() - old_tables.keys()
+    ]
     same = tuple(table for table, why in reasons.items() if not why)
     behind = {name for table in same for name in new.behind(new_tables[table].declared.step)}
     calls = {name: step.function for name, step in new.steps.items() if name in behind and step.function}
     code = {path: (before.code_noted.get(path, ""), now.code_noted.get(path, "")) for path in calls.values()}
     return Results(
         same,
-        tuple(table for table in new_tables if table not in old_tables),
+        tuple(table for table in new_tables if table not in {*old_tables, *back}),
         tuple(table for table in old_tables if table not in new_tables),
-        {table: why for table, why in reasons.items() if why},
+        {table: why for table, why in reasons.items() if why}
+        | dict.fromkeys(back, ("the batch before did not write it",)),
         tuple(name for name, path in calls.items() if not known_same(*code[path])),
         code,
         None if (were := before.planned_for.version) == (are := now.planned_for.version) else (were, are),

@@ -195,6 +195,13 @@ class Graph(Value, frozen=True):
     steps: tuple[Step, ...]
     writes: tuple[Write, ...]
 
+    def above(self, name: str) -> frozenset[str]:
+        """The names of the streams and steps that the records of a stream or step come from, with its own."""
+        names = {name}
+        for step in reversed(self.steps):
+            names.update(step.inputs if step.name in names else ())
+        return frozenset(names)
+
 
 def alive_of(step: str) -> str:
     """The name of the step that gives the keys of another which have not expired. Nothing has to follow it, if only

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from partitioning.authoring.settings import Settings
-from partitioning.commands import BackfillAsking, Command, PlanAsking, backfill_of
+from partitioning.commands import BackfillAsking, Command, Forget, PlanAsking, backfill_of
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.engine_version import Engine, OtherAnswer
@@ -61,7 +61,7 @@ def beginnings(now: Graph, before: Graph, written: Mapping[str, int | None]) -> 
     for step in now.steps:
         if not step.state:
             continue
-        tables = tuple(write for write in now.writes if write.table in written and _comes(now, write.step, step.name))
+        tables = tuple(write for write in now.writes if write.table in written and step.name in now.above(write.step))
         if not (name := kept_before(step, kept)):
             # A step that keeps a table reads all of it first.
             if tables and step.op is not Op.TABLE:
@@ -83,10 +83,10 @@ def mixing(now: Graph, before: Graph, engine: Engine | None) -> Iterator[Beginni
     kept = {step.name: step for step in before.steps if step.state}
     for step in now.steps:
         name = kept_before(step, kept) if step.state else ""
-        other = [each for each in engine.mixing if any(_comes(now, step.name, used) for used in each.used_by)]
+        other = [each for each in engine.mixing if now.above(step.name) & set(each.used_by)]
         if name and other and not still_asked(step, kept[name]).migrates:
             change = (ENGINE, f"DuckDB {engine.was}", f"{engine}, where {told(other)}")
-            tables = tuple(write for write in now.writes if _comes(now, write.step, step.name))
+            tables = tuple(write for write in now.writes if step.name in now.above(write.step))
             yield Beginning(step.name, tables, (change,))
 
 
@@ -150,7 +150,7 @@ def settled(
         elif beginning.step in mixed or not (
             published and _is_whole_again(beginning, now, published, settings, ends, earlier)
         ):
-            findings.extend(_findings(pipeline, beginning, published, now, written))
+            findings.extend(_findings(pipeline, beginning, published, now, streams, written, ends))
     findings.extend(_not_kept_any_more(pipeline, streams, before, settings))
     if findings:
         raise Refused(*findings)
@@ -180,11 +180,19 @@ def _unknown(now: Graph, published: Plan | None, settings: Settings) -> Iterator
 
 
 def _findings(
-    pipeline: str, beginning: Beginning, published: Plan | None, now: Graph, written: Mapping[str, int | None]
+    pipeline: str,
+    beginning: Beginning,
+    published: Plan | None,
+    now: Graph,
+    streams: Sequence[PlannedStream],
+    written: Mapping[str, int | None],
+    ends: Ends,
 ) -> Iterator[Finding]:
     name, last = beginning.step, f"batch {published.batch}" if published else ""
+    above = now.above(name)
+    from_start = not any(stream.name in above and ends.stream(stream.name) for stream in now.streams)
     outcomes = "; ".join(
-        _outcome(write, name, written[write.table]) for write in beginning.tables if write.table in written
+        _outcome(write, name, written[write.table], from_start) for write in beginning.tables if write.table in written
     )
     rebuilt = _rebuilt(pipeline, now, published)
     anew = ("ask for it by name: ", PlanAsking(pipeline, begin_anew=name))
@@ -199,6 +207,11 @@ def _findings(
         made: tuple[str | Command, ...] = (back,)
         if rebuilt:
             made = (f"{back}make what it would have kept {rebuilt[0]}", *rebuilt[1:], "; or for a new beginning ")
+        elif away := _away(name, now, published, ends):
+            made = (f"{back}to keep its rows as they are, write to a table of another name; or ",)
+            if _is_whole_if_read_again(away, now, published, streams, ends):
+                forgets = [part for stream in away for part in (Forget(pipeline, stream), ", and ")]
+                made = (f"{back}to have its rows whole, let the stream be read again from its start, ", *forgets)
         yield Finding.of(
             Kind.STATE_BEGINS,
             f"the step has no state yet and would begin with nothing; {outcomes}",
@@ -235,6 +248,29 @@ def _findings(
         )
 
 
+def _away(step: str, now: Graph, published: Plan | None, ends: Ends) -> tuple[str, ...]:
+    """The streams above a step, if earlier batches read each and the last one read none."""
+    above = [stream for stream in now.streams if stream.name in now.above(step)]
+    read = {stream.name for stream in published.streams} if published else set()
+    known = all(ends.stream(stream.name) and stream.name not in read and not stream.table for stream in above)
+    return tuple(stream.name for stream in above) if known else ()
+
+
+def _is_whole_if_read_again(
+    away: Sequence[str], now: Graph, published: Plan | None, streams: Sequence[PlannedStream], ends: Ends
+) -> bool:
+    """Whether all that was read of streams is still there, and nothing that comes from them would count it twice."""
+    for stream in (stream for stream in streams if stream.name in away):
+        for part in stream.partitions:
+            known = ends.end(stream.name, part.partition)
+            if known is not None and known.beginning < part.beginning:
+                return False
+    kept = {step.name for step in graph_of(published).steps if step.state} if published else set()
+    names = [write.step for write in now.writes if write.mode is Mode.APPEND]
+    names += [step.name for step in now.steps if step.state and kept_before(step, kept)]
+    return not any(now.above(name) & set(away) for name in names)
+
+
 def _rebuilt(pipeline: str, now: Graph, published: Plan | None) -> tuple[str | Command, ...]:
     """By which backfill a step gets what it would have kept. There is none if batches read other streams."""
     if published is None or {stream.name for stream in now.streams} != {each.name for each in published.streams}:
@@ -243,12 +279,13 @@ def _rebuilt(pipeline: str, now: Graph, published: Plan | None) -> tuple[str | C
     return "by a backfill of all batches: ", BackfillAsking(of[0] if of else pipeline, 0, cascade=True)
 
 
-def _outcome(write: Write, step: str, rows: int | None) -> str:
-    """What happens to a table if a step before it begins with nothing."""
+def _outcome(write: Write, step: str, rows: int | None, from_start: bool) -> str:
+    """What happens to a table if a step before it begins with nothing; all its streams may be read from their start."""
     has = f"table {write.table!r} has {'rows' if rows is None else many(rows, 'row')}"
     if write.mode is Mode.UPSERT and write.step == step:
-        return f"{has} and would have only those of keys that come from now on"
-    return f"{has}, and those to come would know nothing of earlier batches"
+        come = "of what its streams still have, read from their start" if from_start else "that come from now on"
+        return f"{has} and would have only those of keys {come}"
+    return f"{has}, and those to come would know nothing of {'what it has' if from_start else 'earlier batches'}"
 
 
 def _not_kept_any_more(
@@ -273,18 +310,6 @@ def _not_kept_any_more(
                     PlanAsking(pipeline, begin_anew=step),
                 )
                 yield Finding.of(Kind.STATE_BEGINS, what, where, then, step=step, beginning=partition.beginning)
-
-
-def _comes(graph: Graph, name: str, step: str) -> bool:
-    """Whether the records of `name` come from a step."""
-    steps, todo, seen = {each.name: each for each in graph.steps}, [name], set[str]()
-    while todo:
-        if (at := todo.pop()) == step:
-            return True
-        if at in steps and at not in seen:
-            seen.add(at)
-            todo.extend(steps[at].inputs)
-    return False
 
 
 def _renamed(step: Step, now: Graph, kept: Mapping[str, Step], were: Origins, are: Origins) -> str:

@@ -44,9 +44,7 @@ def goes_on(step: Step, now: Graph, published: Plan, earlier: Earlier, ends: End
 
 def _above(step: Step, graph: Graph) -> Graph:
     """The part of a graph that a step's rows come from, with the step at its end."""
-    names = {step.name}
-    for each in reversed(graph.steps):
-        names.update(each.inputs if each.name in names else ())
+    names = graph.above(step.name)
     streams = tuple(stream for stream in graph.streams if stream.name in names)
     return Graph(streams, tuple(each for each in graph.steps if each.name in names), ())
 

@@ -123,6 +123,13 @@ def test_a_table_of_another_pipeline_is_handed_over(shop: Shop) -> None:
     shop.arrive()
     found = told(Kind.TABLE_OWNER, "plan", shop.written(name="second"))
     found.follow()
+    # It reads what is appended already.
+    again = told(Kind.TABLE_AGAIN, *found.words)
+    assert "120 records of clicks" in again.findings[0]["what"]
+    assert "[starts] clicks-0 = " in again.next
+    again.follow()
+    told(Kind.TABLE_OWNER, *found.words).follow()
+    told(Kind.TABLE_AGAIN, *found.words).follow(which=1)
     found.again()
 
 

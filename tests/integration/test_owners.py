@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -28,12 +29,14 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.model.plan import Plan
+from partitioning.sections import many
 from spark_jobs.tables.table_schema import folder
 from tests import late
 from tests.batches import NAME, PASSED, decided, expected, pipeline, planned, rows, run
 from tests.forked import at_once
 from tests.landed import land_table
-from tests.running import run_and_publish
+from tests.running import run_and_publish, run_and_publish_unjudged
 
 FIRST_ENTRY = "tables/delays/_delta_log/00000000000000000000.json"
 
@@ -183,11 +186,89 @@ def kinds(plan: Callable[[], object]) -> set[Kind]:
     return {finding.kind for finding in caught.value.findings}
 
 
+def accepted(store: Store, table: str = "delays") -> None:
+    version = str(delta(store, table).version())
+    done = coset(store, "accept-changes", table, "--up-to", version, "--why", "twice is right")
+    assert done.exit_code == 0, done.output
+
+
+@dataclass(frozen=True)
+class Successor:
+    """A pipeline that gets the table, what it reads, how many records `before` the end of each partition it begins, and
+    how many it would append again; 0 if none."""
+
+    stream: str = "flights"
+    table: str = "delays"
+    mode: str = "append"
+    before: int | None = None
+    again: int = 0
+
+    def pipeline(self, store: Store) -> Pipeline:
+        made = Pipeline("other", source=store.root)
+        flights = made.stream(self.stream, key="tailnum", partitions=4)
+        flights.select("delay").write(self.table, mode=self.mode)
+        return made
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Successor(again=20),
+        Successor(stream="others"),
+        Successor(mode="replace"),
+        Successor(table="elsewhere"),
+        Successor(before=0),
+        Successor(before=1, again=4),
+    ],
+    ids=str,
+)
+def test_what_an_earlier_owner_appended_is_not_appended_again_unasked(store: Store, case: Successor) -> None:
+    def arrive(stream: str) -> None:
+        tails = [f"N{number}" for number in range(20)]
+        table = pa.table({"tailnum": tails, "delay": pa.array(range(20), pa.int64())})
+        land_table(table, stream, store.root, key="tailnum", partitions=4)
+
+    def publish(made: Pipeline, settings: Settings = DEFAULTS) -> Plan:
+        ref, _ = steps.plan(made, store.root, settings)
+        assert ref is not None
+        run_and_publish_unjudged(ref)
+        return ref.load()[1]
+
+    arrive("flights")
+    arrive("others")
+    ends = {part.partition: part.end for part in publish(late.pipeline(store.root)).stream("flights").partitions}
+    handed_over(store, "late", "other")
+    begun = {} if case.before is None else {f"flights-{part}": end - case.before for part, end in ends.items()}
+    settings = Settings(starts=begun)
+    plan = partial(preview, case.pipeline(store), store, settings)
+    if not case.again:
+        arrive(case.stream)
+        assert plan().plan is not None
+        return
+    with pytest.raises(Refused) as refused:
+        plan()
+    (finding,) = refused.value.findings
+    assert (finding.kind, finding.where) == (Kind.TABLE_AGAIN, folder(store, "delays"))
+    assert f"of {many(case.again, 'record')} of flights" in finding.what
+    assert f"[starts] flights-0 = {ends[0]}, flights-1 = {ends[1]}, " in finding.then
+    accepted(store)
+    assert plan().plan is not None
+    # What comes anew is nobody's, and would be of both if the first one got the table back.
+    publish(case.pipeline(store), settings)
+    arrive("flights")
+    publish(case.pipeline(store))
+    handed_over(store, "other", "late")
+    assert kinds(partial(preview, late.pipeline(store.root), store)) == {Kind.TABLE_AGAIN}
+
+
 @pytest.mark.long
 def test_a_table_that_is_handed_over_and_back_has_the_rows_of_both(store: Store) -> None:
     late.arrive(store, 0, 10)
     late.published(store)
     handed_over(store, "late", "other")
+    # It reads the same flights as `late` did.
+    assert kinds(partial(take_up, other(store), store)) == {Kind.TABLE_AGAIN}
+    accepted(store)
     ref, _ = steps.plan(other(store), store.root)
     assert ref is not None
     run_and_publish(ref)
@@ -253,7 +334,10 @@ def totals(store: Store, tmp_path: Path) -> Totals:
 def test_a_new_owner_whose_step_keeps_nothing_empties_a_table_only_if_that_is_asked_for(totals: Totals) -> None:
     (finding,) = totals.refused("two")
     assert finding.kind is Kind.STATE_BEGINS
-    assert finding.what.endswith("table 'totals' has 40 rows and would have only those of keys that come from now on")
+    assert finding.what.endswith(
+        "table 'totals' has 40 rows and would have only those of keys of what its streams still have, "
+        "read from their start"
+    )
     assert finding.where == "step 'totals', which no batch had"
     assert "--begin-anew totals`" in finding.then
     assert len(totals.rows()) == 40

@@ -57,6 +57,7 @@ def planned(
     ends: Ends | None = None,
     firsts: Mapping[str, int] = {},
     engine: Engine | None = None,
+    rows: Mapping[str, int] | None = None,
     **more: Any,
 ) -> Plan:
     pipeline = made(build)
@@ -70,6 +71,7 @@ def planned(
         ends=ends,
         earlier=lambda number: plans[number - 1] if plans and number else None,
         engine=engine,
+        rows=rows,
     )
 
 
@@ -320,6 +322,34 @@ def test_no_backfill_is_named_where_it_would_have_to_read_a_stream_that_no_batch
     (finding,) = told(other)
     assert "next:  ask for it by name: `coset plan p --begin-anew sums`" in finding
     assert "coset backfill" not in finding
+
+
+def with_users(p: Pipeline) -> None:
+    plain(p)
+    p.stream("users", key="tailnum", partitions=2).latest("at", name="newest").write("users", mode="upsert")
+
+
+def with_users_appended(p: Pipeline) -> None:
+    with_users(p)
+    p.flow("users").select("at").write("all_users")
+
+
+@pytest.mark.parametrize(
+    ("build", "first", "whole"),
+    [(with_users, 0, True), (with_users_appended, 0, False), (with_users, 3, False)],
+    ids=["whole", "appended", "gone"],
+)
+def test_a_step_that_left_with_its_stream_says_how_its_rows_stay(build: Build, first: int, whole: bool) -> None:
+    before = planned(build, 10)
+    away = planned(plain, 20, 1, before)
+    firsts, held = {"users": first}, {"users": 7}
+    with pytest.raises(Refused) as refused:
+        planned(build, 30, 2, away, [before, away], firsts=firsts, rows=held)
+    (finding,) = refused.value.findings
+    anew = "ask for it by name: `coset plan p --begin-anew newest`"
+    again = "let the stream be read again from its start, `coset forget p users --why '…'`, and "
+    elsewhere = "to keep its rows as they are, write to a table of another name; or "
+    assert finding.then == (f"to have its rows whole, {again}{anew}" if whole else f"{elsewhere}{anew}")
 
 
 def test_names_of_no_such_step_are_refused() -> None:

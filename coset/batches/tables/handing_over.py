@@ -6,7 +6,7 @@ from deltalake.exceptions import CommitFailedError
 
 from coset.batches.backfills.swap.swaps import finish
 from coset.batches.tables.logs import opened_there
-from coset.batches.tables.owners import Owner, check_owner, name_owner, owner_of
+from coset.batches.tables.owners import Owner, check_owner, name_owner, owner_of, who_wrote
 from partitioning.commands import HandOver, Repeat, Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -38,9 +38,12 @@ def hand_over(store: Store, table: str, before: str | None, to: str, *, who: str
         if before is not None and (named is None or named.store == owner.store):
             _check_at_rest(store, before, table)
             log.update_incremental()
+        earlier = (
+            who_wrote(log, table, owner) if named is None else {named.pipeline} if named.store == owner.store else ()
+        )
         metadata = {"coset.from": before or "", "coset.to": to, "coset.who": who, "coset.why": why}
         try:
-            name_owner(log, owner, metadata)
+            name_owner(log, owner, metadata, earlier)
         except CommitFailedError as error:
             what = "somebody else committed to the table at the same time"
             raise Conflict.of(Kind.TABLE_OWNER, what, where, Repeat(), table=table) from error

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from deltalake import CommitProperties, Transaction
+from deltalake import CommitProperties, DeltaTable, Transaction
 
 from coset.batches.tables.delta import newest_in
 from coset.batches.tables.log_copy import TableLog
@@ -83,9 +83,19 @@ def accept(store: Store, name: str, version: int, *, who: str, why: str) -> None
             partition_by=table.metadata().partition_columns,
             commit_properties=CommitProperties(
                 custom_metadata={_ACCEPTED: str(version), "coset.who": who, "coset.why": why},
-                app_transactions=[Transaction(f"{name}:accepted", version)],
+                app_transactions=[Transaction(_acceptance(name), version)],
             ),
         )
+
+
+def accepted_up_to(table: DeltaTable, name: str) -> int:
+    """The version up to which somebody accepted what others did last. -1 if nobody did."""
+    version: int | None = table.transaction_version(_acceptance(name))
+    return -1 if version is None else version
+
+
+def _acceptance(name: str) -> str:
+    return f"{name}:accepted"
 
 
 def taken_out(table: TableLog, paths: Collection[str], pipeline: str) -> Mapping[str, tuple[str, str]]:

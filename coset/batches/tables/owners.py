@@ -6,7 +6,9 @@ of the same name there.
 
 from __future__ import annotations
 
+import json
 import secrets
+from collections.abc import Iterable, Mapping
 
 from deltalake import CommitProperties, DeltaTable
 
@@ -19,7 +21,7 @@ from partitioning.model.root_names import STORE_ID
 from partitioning.values import Value
 
 # The names of the properties.
-PIPELINE, STORE = "coset.pipeline", "coset.store"
+PIPELINE, STORE, _EARLIER = "coset.pipeline", "coset.store", "coset.earlier"
 
 
 class Owner(Value, frozen=True):
@@ -61,6 +63,12 @@ def owner_of(table: DeltaTable) -> Owner | None:
     return Owner(properties[PIPELINE], properties.get(STORE, "")) if PIPELINE in properties else None
 
 
+def earlier_owners(table: DeltaTable) -> Mapping[str, int]:
+    """The pipelines of its store that a table belonged to before, each with the version up to which it did."""
+    found: dict[str, int] = json.loads(table.metadata().configuration.get(_EARLIER, "{}"))
+    return found
+
+
 def check_owner(table: DeltaTable, name: str, owner: Owner) -> None:
     """Raise Refused if a table does not belong to `owner`.
 
@@ -73,7 +81,7 @@ def check_owner(table: DeltaTable, name: str, owner: Owner) -> None:
     if named is not None:
         whose = " of another store" if named.pipeline == owner.pipeline else f", not to {owner.pipeline!r}"
         raise _refused(table, f"the table belongs to pipeline {named.pipeline!r}{whose}", name, named.pipeline, owner)
-    wrote = sorted(_wrote(table, name, owner))
+    wrote = sorted(who_wrote(table, name, owner))
     if len(wrote) > 1:
         listed = " and ".join(map(repr, wrote))
         raise _refused(table, f"the pipelines {listed} wrote to the table, and it names no owner", name, None, owner)
@@ -92,18 +100,18 @@ def adopt(table: DeltaTable, owner: Owner) -> bool:
     return True
 
 
-def name_owner(table: DeltaTable, owner: Owner, metadata: dict[str, str]) -> None:
-    """Make a table name an owner, in a commit with this metadata. Raises delta-rs's errors, also if anybody has
-    committed
-    to the table since it was read."""
+def name_owner(table: DeltaTable, owner: Owner, metadata: dict[str, str], earlier: Iterable[str] = ()) -> None:
+    """Make a table name an owner, and these as `earlier` owners up to now, in a commit with this metadata. Raises
+    delta-rs's errors, also if anybody has committed to the table since it was read."""
+    owners = {**earlier_owners(table), **dict.fromkeys(earlier, table.version())}
     table.alter.set_table_properties(
-        owner.properties,
+        owner.properties | ({_EARLIER: json.dumps(owners, sort_keys=True)} if earlier else {}),
         raise_if_not_exists=False,
         commit_properties=CommitProperties(max_commit_retries=0, custom_metadata=metadata),
     )
 
 
-def _wrote(table: DeltaTable, name: str, owner: Owner) -> set[str]:
+def who_wrote(table: DeltaTable, name: str, owner: Owner) -> set[str]:
     """The pipelines whose batches or swaps a log has. Coset 0.1.0 named the pipeline only in its transactions."""
     known = table.transaction_version(application(owner.pipeline, name)) is not None
     return ({owner.pipeline} if known else set()) | {
