@@ -13,7 +13,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -109,7 +109,8 @@ def main(names: Collection[str]) -> int:
     asked = [fault for fault in faults() if not names or fault.name in names]
     missed = 0
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for fault, test, seconds in pool.map(lambda fault: look(fault, took, importing), asked):
+        for looked in as_completed(pool.submit(look, fault, took, importing) for fault in asked):
+            fault, test, seconds = looked.result()
             print(
                 f"{fault.room:12} {fault.name:40} {seconds:6.0f} s  {test or 'NOT FOUND: ' + fault.wrong}", flush=True
             )
