@@ -164,6 +164,9 @@ def _of_file(path: Path, project: Project) -> ModuleType:
         if parts and all(map(str.isidentifier, parts)):
             _refuse_if_hidden(parts[0], folder)
             return import_module(".".join(parts))
+    if ".." in path.parts:
+        # Else `__file__` has it too, and so has a source that is named by it. The file's own link stays.
+        path = path.parent.resolve() / path.name
     name = f"{ALONE}{path.stem}"
     loader = _AsWritten(name, str(path))
     spec = spec_from_file_location(name, path, loader=loader)
