@@ -86,7 +86,7 @@ def find(project: Project, named: str) -> str:
         except Refused as refusal:
             failing += refusal.findings
     listed = f"name one of {', '.join(sorted(by_file))}, or a file" if by_file else "name a Python file"
-    where = ", ".join([named, *(f"{place}/{named}.py" for place in project.pipelines)])
+    where = ", ".join([named, *(f"{place}/{named.removesuffix('.py')}.py" for place in project.pipelines)])
     unknown = Finding.of(Kind.PIPELINE_UNKNOWN, f"there is no pipeline {named!r}", where, listed, named=named)
     raise Refused(unknown, *failing)
 

@@ -254,6 +254,9 @@ def test_a_pipeline_is_found_by_its_file_and_by_its_own_name(tmp_path: Path) -> 
     with pytest.raises(Refused, match="there is no pipeline 'nothing'") as caught:
         find(project, "nothing")
     assert caught.value.findings[1].where == f"{tmp_path}/shop/broken.py:1"
+    with pytest.raises(Refused) as caught:
+        find(project, "late.py")
+    assert caught.value.findings[0].where == "late.py, shop/late.py"
 
 
 def test_a_shell_completes_no_file_that_has_no_pipeline(tmp_path: Path) -> None:
