@@ -290,13 +290,18 @@ def result_columns(
 
 def _taken_up_again(plan: Plan, standing: Standing, asked: Settings) -> str:
     if standing.verdict is not None:
-        return f"Batch {plan.batch} is decided but not yet published: its publication continues"
+        sentence = f"Batch {plan.batch} is decided but not yet published: its publication continues"
+        return sentence + ignored(plan, asked)
     sentence = f"Batch {plan.batch} is open: it continues as it was planned"
     if changed := changed_code(plan):
         sentence = f"{sentence}, with other code of {' and '.join(changed)} than when it was planned"
-    differing = _differing(plan, asked)
-    requested = " and ".join(differing)
-    return f"{sentence}; the stored plan is used, the requested {requested} ignored" if differing else sentence
+    return sentence + ignored(plan, asked)
+
+
+def ignored(plan: Plan, asked: Settings) -> str:
+    """The end of a sentence on a stored plan: which settings are requested and ignored, as it has others."""
+    requested = " and ".join(_differing(plan, asked))
+    return f"; the stored plan is used, the requested {requested} ignored" if requested else ""
 
 
 def _differing(plan: Plan, asked: Settings) -> list[str]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from threading import Thread
 
@@ -19,6 +18,7 @@ from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
 from partitioning.model.sources import FOLDER
 
+NEW = Option("--new-store")
 _STORE = "COSET_STORE"
 # A store that does not answer within these seconds keeps nobody from a first batch.
 _WITHIN = 3.0
@@ -49,9 +49,14 @@ def check_meant(pipeline: str, root: str, command: Command, *, new: bool) -> Non
         return
     shown = pipelines.shown()
     there = [f"to go on in {each.root}: `{shown.line(command, *each.options)}`" for each in others]
-    then = "; ".join([*there, f"if a new store is meant: `{shown.line(command, Option('--new-store'))}`"])
+    then = "; ".join([*there, f"if a new store is meant: `{shown.line(command, NEW)}`"])
     roots = [each.root for each in others]
     raise Refused.of(Kind.STORE_NEW, _sentence(pipeline, others), root, then, pipeline=pipeline, others=roots)
+
+
+def to_begin(pipeline: str, root: str) -> list[Option]:
+    """The options that a command needs to begin in the store at `root`: what keeps `check_meant` from asking."""
+    return [NEW] if knowing(pipeline, root) else []
 
 
 def elsewhere(pipeline: str, root: str) -> str:
@@ -66,24 +71,28 @@ def knowing(pipeline: str, root: str) -> list[Other]:
     others = {each.root: each for each in _named() if each.root != root}
     if not others or _knows(root, pipeline):
         return []
-    known = dict[str, bool]()
+    known, failed = dict[str, bool](), dict[str, str]()
 
     def ask() -> None:
         for other in others:
-            with suppress(CosetError):
+            try:
                 known[other] = _knows(other, pipeline)
+            except CosetError as error:
+                failed[other] = error.findings[0].what
 
     # Nobody waits for it at the end of the process either.
     asking = Thread(target=ask, daemon=True)
     asking.start()
     asking.join(_WITHIN)
     for other in others.keys() - known.keys():
-        say(console(stderr=True), f"Whether {other} has batches of {pipeline} is not known: it does not answer")
+        why = failed.get(other, "it does not answer")
+        say(console(stderr=True), f"Whether {other} has batches of {pipeline} is not known: {why}")
     return [each for root, each in others.items() if known.get(root)]
 
 
 def _sentence(pipeline: str, others: list[Other]) -> str:
-    return f"no batch of {pipeline} was ever planned in this store, and {' and '.join(map(str, others))} has some"
+    have = "has" if len(others) == 1 else "have"
+    return f"no batch of {pipeline} was ever planned in this store, and {' and '.join(map(str, others))} {have} some"
 
 
 def _knows(root: str, pipeline: str) -> bool:

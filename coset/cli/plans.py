@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,13 +10,13 @@ from pathlib import Path
 from coset.batches import steps
 from coset.batches.attempt import Attempt
 from coset.batches.history import statistics
-from coset.batches.planning import preview
+from coset.batches.planning import ignored, preview
 from coset.cli import pipelines
 from coset.cli.local_files import writing
-from coset.cli.other_stores import check_meant, elsewhere
+from coset.cli.other_stores import NEW, check_meant, elsewhere
 from coset.cli.output import Answer, Block
 from partitioning.authoring.settings import Settings
-from partitioning.commands import PlanAsking, Run, Status, Then
+from partitioning.commands import Option, PlanAsking, Run, Status
 from partitioning.documents.document import digest, plain
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
@@ -62,12 +63,14 @@ def explain_next(named: str, root: str, settings: Settings, form: Form) -> Answe
         last = ledger.standing().plan
         if last is None:
             return _none(taken.sentence)
-        return _shown(ledger, last, f"{taken.sentence}; batch {last.batch} is shown, the last", form, stored=True)
+        sentence = f"{taken.sentence}; batch {last.batch} is shown, the last{ignored(last, settings)}"
+        return _shown(ledger, last, sentence, form, stored=True)
     stored = ledger.plan(taken.plan.batch) is not None
     sentence = taken.sentence if stored else taken.sentence.replace("is planned", "would be planned")
-    if taken.plan.batch == 0 and (others := elsewhere(pipeline.name, root)):
+    others = "" if taken.plan.batch else elsewhere(pipeline.name, root)
+    if others:
         sentence = f"{sentence}. But {others}"
-    return _shown(ledger, taken.plan, sentence, form, stored=stored)
+    return _shown(ledger, taken.plan, sentence, form, stored=stored, to_begin=[NEW] if others else [])
 
 
 def explain_batch(named: str, root: str, number: int, form: Form) -> Answer:
@@ -101,7 +104,9 @@ def of_batch(ledger: Ledger, number: int | None) -> Plan:
     return plan
 
 
-def _shown(ledger: Ledger, plan: Plan, sentence: str, form: Form, *, stored: bool) -> Answer:
+def _shown(
+    ledger: Ledger, plan: Plan, sentence: str, form: Form, *, stored: bool, to_begin: Sequence[Option] = ()
+) -> Answer:
     if form.svg:
         with writing(form.svg, "the picture"):
             form.svg.write_text(svg(drawing(plan)), encoding="utf-8")
@@ -120,14 +125,15 @@ def _shown(ledger: Ledger, plan: Plan, sentence: str, form: Form, *, stored: boo
         *([f"{sentence}.", ""] if sentence else []),
         *sections,
         *([f"Drawn as {form.svg}"] if form.svg else []),
-        f"Stored as {uri}" if uri else pipelines.shown().says(_stored_by(plan.pipeline)),
+        f"Stored as {uri}" if uri else _stored_by(plan.pipeline, to_begin),
     )
     value = {"sentence": sentence, "uri": uri, "digest": digest(plan), "plan": partial(plain, plan)}
     return Answer(value | {"surprises": surprises(plan, last), "sections": sections}, text)
 
 
-def _stored_by(pipeline: str) -> Then:
-    return "Nothing is stored: ", PlanAsking(pipeline), " stores the plan, ", Run(pipeline), " also runs it"
+def _stored_by(pipeline: str, to_begin: Sequence[Option]) -> str:
+    plan, run = (pipelines.shown().line(each(pipeline), *to_begin) for each in (PlanAsking, Run))
+    return f"Nothing is stored: `{plan}` stores the plan, `{run}` also runs it"
 
 
 def _none(sentence: str) -> Answer:

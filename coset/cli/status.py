@@ -19,6 +19,7 @@ from coset.batches.waiting import waits_for, warned
 from coset.batches.watermarks import reached
 from coset.cli import pipelines
 from coset.cli.ends import not_read, told
+from coset.cli.other_stores import to_begin
 from coset.cli.output import Answer, Block, Table
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Records, Replan, Report, Run
@@ -145,7 +146,8 @@ def _newest(ledger: Ledger, standing: Standing) -> tuple[str, list[str], str | N
     """The newest batch in a sentence, what it still needs, and the next command if it needs something."""
     plan = standing.plan
     if plan is None:
-        return "No batch was planned yet.", [], f"Next: {pipelines.shown().line(Run(ledger.pipeline))}"
+        new = to_begin(ledger.pipeline, ledger.store.root)
+        return "No batch was planned yet.", [], f"Next: {pipelines.shown().line(Run(ledger.pipeline), *new)}"
     if not standing.open and standing.commit and standing.verdict:
         return f"Batch {plan.batch} is published{_warned(ledger, plan, standing.verdict)}.", [], None
     if not standing.open:

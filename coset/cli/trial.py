@@ -9,6 +9,7 @@ from pathlib import Path
 from coset.batches.step_rows import Sample, step_rows
 from coset.batches.tables.first_rows import FirstRows, first_rows
 from coset.cli import pipelines
+from coset.cli.other_stores import to_begin
 from coset.cli.output import Answer, Block, Table, tracked
 from coset.sources import landing
 from partitioning.authoring.pipeline import Pipeline
@@ -35,7 +36,7 @@ def rows(named: str, root: str, table: str | None, most: int) -> Answer:
     store = store_at(root)
     found = [(name, first_rows(store, name, most, private)) for name in _tables(named, table)]
     value = ({"table": name} | _plain(each) for name, each in found)
-    return Answer(value, (block for name, each in found for block in _shown(named, name, each, most)))
+    return Answer(value, (block for name, each in found for block in _shown(root, named, name, each, most)))
 
 
 def step(named: str, name: str | None, sample: Sample, most: int) -> Answer:
@@ -63,10 +64,11 @@ def _last(pipeline: Pipeline) -> str:
     return pipeline.writes[-1].step
 
 
-def _shown(named: str, name: str, found: FirstRows | None, most: int) -> Iterator[Block]:
+def _shown(root: str, named: str, name: str, found: FirstRows | None, most: int) -> Iterator[Block]:
     if found is None:
         yield f"Table {name}: nothing is published to it yet"
-        yield f"Next: {pipelines.shown().line(Run(pipelines.load(named).name))}"
+        pipeline = pipelines.load(named).name
+        yield f"Next: {pipelines.shown().line(Run(pipeline), *to_begin(pipeline, root))}"
     else:
         left_out = f", the first {most:,}" if found.of > most else ""
         title = f"Table {name}, version {found.version}: {many(found.of, 'row')}{left_out}"

@@ -86,7 +86,7 @@ def find(project: Project, named: str) -> str:
         except Refused as refusal:
             failing += refusal.findings
     listed = f"name one of {', '.join(sorted(by_file))}, or a file" if by_file else "name a Python file"
-    where = ", ".join([named, *(f"{place}/{named}.py" for place in project.pipelines)])
+    where = ", ".join([named, *(f"{place}/{named.removesuffix('.py')}.py" for place in project.pipelines)])
     unknown = Finding.of(Kind.PIPELINE_UNKNOWN, f"there is no pipeline {named!r}", where, listed, named=named)
     raise Refused(unknown, *failing)
 
@@ -164,6 +164,9 @@ def _of_file(path: Path, project: Project) -> ModuleType:
         if parts and all(map(str.isidentifier, parts)):
             _refuse_if_hidden(parts[0], folder)
             return import_module(".".join(parts))
+    if ".." in path.parts:
+        # Else `__file__` has it too, and so has a source that is named by it. The file's own link stays.
+        path = path.parent.resolve() / path.name
     name = f"{ALONE}{path.stem}"
     loader = _AsWritten(name, str(path))
     spec = spec_from_file_location(name, path, loader=loader)

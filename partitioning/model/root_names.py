@@ -19,11 +19,18 @@ STORE_ID = "store-id"
 DOCS, INDEX = "docs/", "index.html"
 # What the name of a file begins with while it is written: no listing of a folder shows it.
 UNFINISHED = ".unfinished-"
+# The folder of a table's log: one of this name among the tables would be read as the log of a table around them.
+LOG = "_delta_log/"
 
 # What lies under these names.
-_OF_TABLES = {STORE_ID: "the store's id lies there", f"{UNFINISHED}*": "files are named so while they are written"}
+_OF_BOTH = {STORE_ID: "the store's id lies there", f"{UNFINISHED}*": "files are named so while they are written"}
+_OF_TABLES = {
+    **_OF_BOTH,
+    LOG.rstrip("/"): "Delta names the folder of a table's log so, and reads no table of that name",
+    "_change_data": "Delta names the folder of a table's changes so",
+}
 _OF_PIPELINES = {
-    **_OF_TABLES,
+    **_OF_BOTH,
     TABLES.rstrip("/"): "result tables lie there",
     AT.format("*"): "a document there says where the tables lie",
     DOCS.rstrip("/"): "the pages about all pipelines lie there",

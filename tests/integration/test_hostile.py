@@ -178,7 +178,7 @@ def test_no_pipeline_begins_where_the_store_has_something_of_its_own(
     run_and_publish(planned(made(), store), tmp_path)
 
 
-@pytest.mark.parametrize("name", ["store-id", "STORE-ID", ".unfinished-x"])
+@pytest.mark.parametrize("name", ["store-id", "STORE-ID", ".unfinished-x", "_delta_log", "_Delta_Log", "_change_data"])
 def test_no_table_is_made_where_the_store_has_something_of_its_own(name: str, store: Store) -> None:
     pipeline = Pipeline("counts", source=f"{store.root}/topics")
     pipeline.stream("views", key="user", partitions=2).aggregate("count(*) AS views").write(name)

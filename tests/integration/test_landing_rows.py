@@ -328,6 +328,9 @@ def test_of_many_rows_the_first_are_shown(tmp_path: Path) -> None:
     Path("a.csv").write_text("customer,n\n" + "".join(f"user-{n:03},{n}\n" for n in range(100)))
     done("land", file, "orders", "a.csv")
     done("run", file, *LOCAL)
+    assert "batch 0 is shown, the last." in done("explain", file)
+    asked = done("explain", file, "--scheme", "tasks(2)")
+    assert "the last; the stored plan is used, the requested scheme ignored." in " ".join(asked.split())
     shown = done("rows", file, "--limit", "3")
     assert "100 rows, the first 3" in shown
     assert [line.split()[0] for line in shown.splitlines() if line.startswith("user-")] == [
@@ -336,6 +339,20 @@ def test_of_many_rows_the_first_are_shown(tmp_path: Path) -> None:
         "user-002",
     ]
     assert told(Kind.TABLE_UNKNOWN, "rows", file, "nothing").next == "name one of all_of_them"
+
+
+@pytest.mark.parametrize("command", ["rows", "compact"])
+def test_files_that_are_gone_from_a_table_are_named(command: str, tmp_path: Path) -> None:
+    file = pipeline(f"{tmp_path}/landing")
+    Path("a.csv").write_text("customer,n\n" + "".join(f"user-{n:03},{n}\n" for n in range(100)))
+    done("land", file, "orders", "a.csv")
+    done("run", file, *LOCAL)
+    first, *_, last = sorted(Path(".coset/store/tables/all_of_them/data").rglob("*.parquet"))
+    first.unlink()
+    last.unlink()
+    (gone,) = told(Kind.FILE_GONE, command, file).findings
+    assert gone["where"].removesuffix(", and 1 more file") in {f"file://{tmp_path / path}" for path in (first, last)}
+    assert (gone["what"], gone["next"]) == ("the file is missing", "restore it from a backup")
 
 
 def test_a_table_without_a_batch_says_what_to_run(tmp_path: Path) -> None:

@@ -215,6 +215,10 @@ def test_a_store_that_does_not_know_the_pipeline_is_asked_about(
     ]
     explained = done("explain", "q.py", "--store", "trial", folder=desk.folder)
     assert "no batch of totalled was ever planned in this store" in explained
+    assert set(commands(explained)) == {(verb, "q.py", "--new-store", "--store", "trial") for verb in ("plan", "run")}
+    for verb in ("status", "rows"):
+        said = done(verb, "q.py", "--store", "trial", folder=desk.folder)
+        assert "Next: coset run q.py --new-store --store trial\n" in said
     # Both ways can be gone, and then there is nothing to ask.
     for command, store in zip(found.commands, (desk.production, desk.trial), strict=True):
         before = desk.batches(store)
@@ -227,6 +231,8 @@ def test_a_store_that_does_not_know_the_pipeline_is_asked_about(
 def test_a_store_that_does_not_answer_keeps_nobody_from_a_first_batch(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "it")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "is not asked for")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
         monkeypatch.setenv("COSET_STORE", "s3://lake/coset")
@@ -235,3 +241,16 @@ def test_a_store_that_does_not_answer_keeps_nobody_from_a_first_batch(
     assert planned.returncode == 0, forked.how(planned)
     assert time.monotonic() - began < 60
     assert "Whether s3://lake/coset has batches of totalled is not known: it does not answer" in planned.stderr
+
+
+def test_a_store_that_nobody_may_ask_is_not_said_to_be_silent(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(desk.folder / "none"))
+    monkeypatch.setenv("COSET_STORE", "s3://lake/coset")
+    planned = forked.coset("plan", "q.py", "--store", "trial", folder=desk.folder)
+    assert planned.returncode == 0, forked.how(planned)
+    (said,) = (line for line in planned.stderr.splitlines() if line.startswith("Whether s3://lake/coset"))
+    assert "credentials" in said
+    assert "does not answer" not in said

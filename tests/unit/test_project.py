@@ -228,6 +228,20 @@ def test_a_file_that_was_just_changed_is_read_as_it_is_now(tmp_path: Path, monke
         assert load(here, str(file)).name == named
 
 
+@pytest.mark.parametrize("named", ["../p.py", "./p/../../p.py", "{}/work/p/../../p.py"])
+def test_a_file_is_loaded_by_a_path_that_its_source_can_be_named_by(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work" / "p").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work")
+    code = f"from pathlib import Path\n{PIPELINE.format(name='p')}".replace(
+        '"s3://landing/topics"', 'Path(__file__).parent / "in"'
+    )
+    (tmp_path / "p.py").write_text(f'{code}pipeline.stream("s", key="k", partitions=1).write("t")\n')
+    loaded = load(Here(Project(folder=tmp_path), None), named.format(tmp_path))
+    assert [stream.source for stream in loaded.streams] == [f"file://{tmp_path}/in"]
+
+
 def test_a_pipeline_is_found_by_its_file_and_by_its_own_name(tmp_path: Path) -> None:
     written(tmp_path, TWO)
     (tmp_path / "shop").mkdir()
@@ -240,6 +254,9 @@ def test_a_pipeline_is_found_by_its_file_and_by_its_own_name(tmp_path: Path) -> 
     with pytest.raises(Refused, match="there is no pipeline 'nothing'") as caught:
         find(project, "nothing")
     assert caught.value.findings[1].where == f"{tmp_path}/shop/broken.py:1"
+    with pytest.raises(Refused) as caught:
+        find(project, "late.py")
+    assert caught.value.findings[0].where == "late.py, shop/late.py"
 
 
 def test_a_shell_completes_no_file_that_has_no_pipeline(tmp_path: Path) -> None:

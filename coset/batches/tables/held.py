@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from coset.batches.tables.delta import newest_in, path_in
 from coset.batches.tables.log_copy import TableLog
-from coset.batches.tables.logs import Logs, opened
+from coset.batches.tables.logs import RESTORE, Logs, missing, opened
 from coset.batches.tables.others import taken_out
 from coset.sources.files import Files
 from partitioning.documents.ledger import Ledger
@@ -23,8 +23,6 @@ from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import pipeline_of
 from partitioning.model.graph import Mode, Write
 from spark_jobs.tables.table_schema import folder
-
-_RESTORE = "restore it from a backup"
 
 
 def compacted_in(batch: int, name: str) -> str:
@@ -82,8 +80,8 @@ def uris_of(ledger: Ledger, batch: int, write: Write, files: Sequence[Artefact])
         else:
             paths = [path for path, _ in files_held(log, held_in(log), batch, ledger.pipeline, files)]
     there = [f"{where}/{path}" for path in paths]
-    if gone := Files().missing(there):
-        raise Refused(*(Finding.of(Kind.FILE_GONE, "the file is missing", uri, _RESTORE, file=uri) for uri in gone))
+    if gone := missing(there):
+        raise Refused(*gone)
     return there
 
 
@@ -121,4 +119,4 @@ def _is_newest(log: DeltaTable, ledger: Ledger, batch: int, write: Write) -> boo
 
 def deleted(where: str) -> Finding:
     """The finding on a table that is gone."""
-    return Finding.of(Kind.TABLE_BEHIND, "the table is gone", where, _RESTORE, table=where)
+    return Finding.of(Kind.TABLE_BEHIND, "the table is gone", where, RESTORE, table=where)

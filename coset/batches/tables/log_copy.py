@@ -19,12 +19,13 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from partitioning.documents.store import Store, at_once
 from partitioning.documents.stores import store_at
+from partitioning.model.root_names import LOG
 from spark_jobs.engine.task_folder import KeptFolder
 
-_LOG, _HINT = "_delta_log/", "_delta_log/_last_checkpoint"
-_COMMIT = re.compile(r"_delta_log/[0-9]{20}\.json")
-_CHECKPOINT = re.compile(r"_delta_log/([0-9]{20})\.checkpoint(?:\..+)?\.(?:parquet|json)")
-_WHOLE_CHECKPOINT = re.compile(r"_delta_log/([0-9]{20})\.checkpoint\.parquet")
+_HINT = f"{LOG}_last_checkpoint"
+_COMMIT = re.compile(LOG + r"[0-9]{20}\.json")
+_CHECKPOINT = re.compile(LOG + r"([0-9]{20})\.checkpoint(?:\..+)?\.(?:parquet|json)")
+_WHOLE_CHECKPOINT = re.compile(LOG + r"([0-9]{20})\.checkpoint\.parquet")
 
 
 class TableLog(DeltaTable):
@@ -111,7 +112,7 @@ class LogCopy:
 
     def forget(self) -> None:
         """Copy the log anew the next time."""
-        shutil.rmtree(self._path(_LOG), ignore_errors=True)
+        shutil.rmtree(self._path(LOG), ignore_errors=True)
         self._etags, self._begins, self._table = {}, "", None
 
     def commit(self, version: int) -> bytes | None:
@@ -129,8 +130,8 @@ class LogCopy:
             self.forget()
             listed = self._listed(store)
         begins = max((match[1] for match in map(_WHOLE_CHECKPOINT.fullmatch, listed) if match), default="")
-        if begins > self._begins[len(_LOG) :]:
-            self._begin_at(_LOG + begins)
+        if begins > self._begins[len(LOG) :]:
+            self._begin_at(LOG + begins)
             listed = {key: etag for key, etag in listed.items() if key >= self._begins}
         new = [key for key in listed if key not in self._etags]
         for key, data in zip(new, at_once(store.get, new), strict=True):
@@ -177,16 +178,16 @@ class LogCopy:
 
     def _unknown(self) -> Iterator[str]:
         """The objects that only the copy has."""
-        folder = self._path(_LOG)
+        folder = self._path(LOG)
         names = sorted(path.name for path in folder.iterdir() if path.is_file()) if folder.exists() else []
-        return (key for key in (f"{_LOG}{name}" for name in names) if key not in self._etags and key != _HINT)
+        return (key for key in (f"{LOG}{name}" for name in names) if key not in self._etags and key != _HINT)
 
 
 def _all(store: Store, after: str) -> dict[str, str]:
     """The etags of the log's objects behind a key, but for the hint, which those who read the store need."""
     etags, more = dict[str, str](), True
     while more:
-        page = store.page(_LOG, after)
+        page = store.page(LOG, after)
         etags |= {found.entry.key: found.entry.etag for found in page.objects}
         after, more = max(etags, default=""), page.more
     etags.pop(_HINT, None)
@@ -194,13 +195,13 @@ def _all(store: Store, after: str) -> dict[str, str]:
 
 
 def _commit_key(version: int) -> str:
-    return f"{_LOG}{version:020}.json"
+    return f"{LOG}{version:020}.json"
 
 
 def _named_in(hint: bytes) -> str:
     """Where the checkpoint begins that a hint names. Empty if it names none: a hint may be damaged."""
     try:
-        return f"{_LOG}{int(json.loads(hint)['version']):020}"
+        return f"{LOG}{int(json.loads(hint)['version']):020}"
     except (ValueError, KeyError, TypeError):
         return ""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from threading import local
 
+import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -15,6 +16,7 @@ from coset.batches.tables.log_copy import LogCopy, TableLog
 from coset.batches.tables.owners import Owner, check_owner
 from coset.batches.tables.table_rules import check_rules
 from coset.sources.file_columns import columns_of as types_of
+from coset.sources.files import Files
 from coset.sources.s3 import storage_options, store_error
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, Refused
@@ -29,6 +31,7 @@ CHECKPOINT_EVERY = 20
 # A thread keeps so many copies of logs.
 _MOST_COPIES = 64
 
+RESTORE = "restore it from a backup"
 _LOOK = "run the same command again; if it fails again, restore the table's _delta_log/ as it was"
 
 
@@ -112,16 +115,35 @@ def opened(where: str, logs: Logs | None = None) -> Iterator[TableLog | None]:
 def opened_whole(where: str) -> Iterator[DeltaTable | None]:
     """The table as it is now, to read its rows or to commit to it by delta-rs alone. None if there is none.
 
-    Errors inside the block are raised as Coset's.
+    Errors inside the block, DuckDB's too, are raised as Coset's: Refused with all files that are missing, if any are.
+    """
+    table = None
+    try:
+        with suppress(TableNotFoundError):
+            table = DeltaTable(where, storage_options=storage_options())
+        yield table
+    except (DeltaError, OSError, duckdb.Error) as error:
+        if table is not None and (gone := missing_of(table, where)):
+            raise Refused(*gone) from error
+        raise log_error(error, where) from error
+
+
+def missing_of(table: DeltaTable, where: str) -> list[Finding]:
+    """Findings on files that the newest version of a table has and that do not exist.
+
+    Raises Coset's errors if that cannot be found out.
     """
     try:
-        try:
-            table = DeltaTable(where, storage_options=storage_options())
-        except TableNotFoundError:
-            table = None
-        yield table
+        # Somebody may have compacted it meanwhile.
+        table.update_incremental()
+        return missing([f"{where}/{path}" for path in pa.table(table.get_add_actions())["path"].to_pylist()])
     except (DeltaError, OSError) as error:
         raise log_error(error, where) from error
+
+
+def missing(uris: Sequence[str]) -> list[Finding]:
+    """Findings on those of these files of a table that do not exist."""
+    return [Finding.of(Kind.FILE_GONE, "the file is missing", uri, RESTORE, file=uri) for uri in Files().missing(uris)]
 
 
 def try_log(where: str) -> None:
