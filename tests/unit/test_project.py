@@ -238,7 +238,7 @@ def test_a_file_is_loaded_by_a_path_that_its_source_can_be_named_by(
         '"s3://landing/topics"', 'Path(__file__).parent / "in"'
     )
     (tmp_path / "p.py").write_text(f'{code}pipeline.stream("s", key="k", partitions=1).write("t")\n')
-    loaded = load(Here(Project(folder=tmp_path), None), named.format(tmp_path))
+    loaded = load(Here(Project(folder=tmp_path)), named.format(tmp_path))
     assert [stream.source for stream in loaded.streams] == [f"file://{tmp_path}/in"]
 
 

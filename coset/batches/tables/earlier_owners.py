@@ -43,8 +43,7 @@ def appended_again(
     """
     for table in [write.table for write in pipeline.writes if write.mode is Mode.APPEND]:
         with opened(folder(store, table), logs) as log:
-            earlier = earlier_owners(log) if log is not None and log.get_add_actions().num_rows else {}
-            if log is None or not earlier:
+            if log is None or not (earlier := earlier_owners(log)) or not log.get_add_actions().num_rows:
                 continue
             unread = _unread(_appended(pipeline.graph, table), discovered, ends, starts)
             accepted, newest = accepted_up_to(log, table), log.version()

@@ -115,7 +115,8 @@ def opened(where: str, logs: Logs | None = None) -> Iterator[TableLog | None]:
 def opened_whole(where: str) -> Iterator[DeltaTable | None]:
     """The table as it is now, to read its rows or to commit to it by delta-rs alone. None if there is none.
 
-    Errors inside the block, DuckDB's too, are raised as Coset's: Refused with all files that are missing, if any are.
+    Errors inside the block are raised as Coset's: Refused with all files that are missing, if any are. One of DuckDB's
+    about anything else is left as it is.
     """
     table = None
     try:
@@ -125,6 +126,8 @@ def opened_whole(where: str) -> Iterator[DeltaTable | None]:
     except (DeltaError, OSError, duckdb.Error) as error:
         if table is not None and (gone := missing_of(table, where)):
             raise Refused(*gone) from error
+        if isinstance(error, duckdb.Error):
+            raise
         raise log_error(error, where) from error
 
 
