@@ -64,8 +64,11 @@ def rows_in(file: Path, stream: Stream, landed: Kinds) -> pa.Table:
                     return checked(read_parquet(source), str(file))
             case _:
                 raise unreadable(str(file), f"its name ends in {file.suffix or 'nothing'}")
-    except (OSError, pa.ArrowException, Unreadable) as error:
-        raise unreadable(str(file), str(error).splitlines()[0]) from error
+    except OSError as error:
+        raise unreadable(str(file), str(error), "name a file that is there, and that you may read") from error
+    except (pa.ArrowException, Unreadable) as error:
+        then = f"correct or write anew what is wrong in the file, or name another, of {_READ}"
+        raise unreadable(str(file), str(error).splitlines()[0], then) from error
 
 
 def checked(rows: pa.Table, named: str) -> pa.Table:

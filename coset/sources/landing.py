@@ -135,30 +135,36 @@ def partitions_of(keys: pa.ChunkedArray, count: int, key_format: str = "string",
 
 def _with_key(rows: pa.Table, stream: Stream, named: str) -> pa.Table:
     """The rows, with the key in the type that the stream's keys have."""
-    if why := _why_not(rows.column_names, stream):
-        raise unreadable(named, why)
+    if wrong := _why_not(rows.column_names, stream):
+        raise unreadable(named, *wrong)
     if key_parts(stream.key):
         return rows
     try:
         key = rows[stream.key].cast(KEY_TYPES[stream.key_format])
     except pa.ArrowException as error:
-        raise unreadable(named, str(error).splitlines()[0]) from error
+        then = f'correct it in the file, or declare another key_format= than "{stream.key_format}"'
+        raise unreadable(named, f"key {stream.key!r}: {str(error).splitlines()[0]}", then) from error
     return rows.set_column(rows.column_names.index(stream.key), stream.key, key)
 
 
-def _why_not(names: Sequence[str], stream: Stream) -> str | None:
-    """Why these columns are not those of the stream's records. None if they are."""
-    folded = [name.lower() for name in names]
+def _why_not(names: Sequence[str], stream: Stream) -> tuple[str, str] | None:
+    """Why these columns are not those of the stream's records, and what to do. None if they are."""
+    folded, rename = [name.lower() for name in names], "give it another name in the file"
     if stream.offset.lower() in folded:
-        return f"it has a column {stream.offset!r}, where offsets are to be written"
+        return f"it has a column {stream.offset!r}, where offsets are to be written", rename
     if _TAKEN in folded:
-        return f"it has a column {_TAKEN!r}, which Coset adds"
+        return f"it has a column {_TAKEN!r}, which Coset adds", rename
     if "" in names:
-        return "one of its columns has no name"
+        return "one of its columns has no name", "name it in the file"
     if missing := next((name for name in key_columns(stream.key) if name not in names), None):
-        return f"it has no column {missing!r}, the key of stream {stream.name!r}"
-    twice = next((name for name in names if folded.count(name.lower()) > 1), None)
-    return None if twice is None else f"two of its columns are named {twice!r}"
+        then = "call the key so in the file, or declare key= as it is called there: it has " + ", ".join(
+            map(repr, names)
+        )
+        return f"it has no column {missing!r}, the key of stream {stream.name!r}", then
+    if twice := next((name for name in names if folded.count(name.lower()) > 1), None):
+        then = "give one of them another name in the file: capitals tell no columns apart"
+        return f"two of its columns are named {twice!r}", then
+    return None
 
 
 @dataclass(frozen=True, slots=True)

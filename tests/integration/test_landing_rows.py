@@ -101,26 +101,28 @@ def test_keys_lie_where_the_stream_declares_them(tmp_path: Path, declared: str, 
 
 
 @pytest.mark.parametrize(
-    ("rows", "says"),
+    ("rows", "says", "then"),
     [
-        ("client,n\nann,1\n", "no column 'customer'"),
-        ("customer,_offset\nann,1\n", "where offsets are to be written"),
-        ('customer,n\n"ann,1\n', "cannot be read"),
-        ("customer,customer\nann,1\n", "two of its columns are named 'customer'"),
-        ("customer,n,N\nann,1,2\n", "two of its columns are named 'n'"),
-        ("customer,n,\nann,1,2\n", "one of its columns has no name"),
-        ("customer,_partition\nann,1\n", "'_partition', which Coset adds"),
-        (None, "No such file"),
+        ("client,n\nann,1\n", "no column 'customer'", "declare key= as it is called there: it has 'client', 'n'"),
+        ("customer,_offset\nann,1\n", "where offsets are to be written", "another name"),
+        ('customer,n\n"ann,1\n', "cannot be read", "correct or write anew what is wrong"),
+        ("customer,n\nann,1,2\n", "Expected 2 columns, got 3", "correct or write anew what is wrong"),
+        ("customer,customer\nann,1\n", "two of its columns are named 'customer'", "give one of them another name"),
+        ("customer,n,N\nann,1,2\n", "two of its columns are named 'n'", "capitals tell no columns apart"),
+        ("customer,n,\nann,1,2\n", "one of its columns has no name", "name it in the file"),
+        ("customer,_partition\nann,1\n", "'_partition', which Coset adds", "another name"),
+        (None, "No such file", "name a file that is there"),
     ],
 )
 def test_a_file_that_is_no_rows_of_the_stream_is_refused_and_lands_nothing(
-    tmp_path: Path, rows: str | None, says: str
+    tmp_path: Path, rows: str | None, says: str, then: str
 ) -> None:
     file = pipeline(f"{tmp_path}/landing")
     if rows is not None:
         Path("a.csv").write_text(rows)
     found = told(Kind.LOCAL_FILE, "land", file, "orders", "a.csv")
     assert says in str(found.findings)
+    assert then in found.next
     assert not Path("landing").exists()
     Path("a.csv").write_text("customer,n\nann,1\n")
     done("land", file, "orders", "a.csv")
