@@ -164,7 +164,7 @@ def test_an_environment_has_its_own_store_and_sources_and_each_output_says_which
     assert (standing["published"], sum(each["lag"] for each in standing["partitions"])) == (None, 3)
     text = said(project, "status", "spent", "--env", "prod")
     assert text.stderr == f"Environment prod, production ({project}/coset.toml)\n"
-    assert "Next: coset run spent --env prod\n" in text.stdout
+    assert "Next: coset run spent --new-store --env prod\n" in text.stdout
     refused = said(project, "explain", "spent", "--batch", "7", "--env", "prod", code=3)
     assert "`coset status spent --env prod`" in refused.stderr
     by_variable = json.loads(said(project, "status", "spent", "--json", COSET_ENV="prod").stdout)
