@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 
 from coset.batches.step_rows import Sample, step_rows
@@ -32,11 +32,15 @@ def land(named: str, stream: str, file: Path) -> Answer:
 
 def rows(named: str, root: str, table: str | None, most: int) -> Answer:
     """The first rows of a pipeline's result tables."""
-    private = pipelines.load(named).private
-    store = store_at(root)
-    found = [(name, first_rows(store, name, most, private)) for name in _tables(named, table)]
+    pipeline, store = pipelines.load(named), store_at(root)
+    found = [(name, first_rows(store, name, most, pipeline.private)) for name in _tables(named, table)]
+
+    @cache
+    def begin() -> str:
+        return f"Next: {pipelines.shown().line(Run(pipeline.name), *to_begin(pipeline.name, root))}"
+
     value = ({"table": name} | _plain(each) for name, each in found)
-    return Answer(value, (block for name, each in found for block in _shown(root, named, name, each, most)))
+    return Answer(value, (block for name, each in found for block in _shown(name, each, most, begin)))
 
 
 def step(named: str, name: str | None, sample: Sample, most: int) -> Answer:
@@ -64,11 +68,10 @@ def _last(pipeline: Pipeline) -> str:
     return pipeline.writes[-1].step
 
 
-def _shown(root: str, named: str, name: str, found: FirstRows | None, most: int) -> Iterator[Block]:
+def _shown(name: str, found: FirstRows | None, most: int, begin: Callable[[], str]) -> Iterator[Block]:
     if found is None:
         yield f"Table {name}: nothing is published to it yet"
-        pipeline = pipelines.load(named).name
-        yield f"Next: {pipelines.shown().line(Run(pipeline), *to_begin(pipeline, root))}"
+        yield begin()
     else:
         left_out = f", the first {most:,}" if found.of > most else ""
         title = f"Table {name}, version {found.version}: {many(found.of, 'row')}{left_out}"

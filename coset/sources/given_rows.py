@@ -64,10 +64,11 @@ def rows_in(file: Path, stream: Stream, landed: Kinds) -> pa.Table:
                     return checked(read_parquet(source), str(file))
             case _:
                 raise unreadable(str(file), f"its name ends in {file.suffix or 'nothing'}")
-    except OSError as error:
-        raise unreadable(str(file), str(error), "name a file that is there, and that you may read") from error
-    except (pa.ArrowException, Unreadable) as error:
+    except (OSError, pa.ArrowException, Unreadable) as error:
         then = f"correct or write anew what is wrong in the file, or name another, of {_READ}"
+        # Arrow has OSError for some damaged files too, without a number.
+        if isinstance(error, OSError) and error.errno is not None:
+            then = "name a file that is there, and that you may read"
         raise unreadable(str(file), str(error).splitlines()[0], then) from error
 
 

@@ -128,6 +128,16 @@ def test_a_file_that_is_no_rows_of_the_stream_is_refused_and_lands_nothing(
     done("land", file, "orders", "a.csv")
 
 
+def test_of_a_damaged_file_it_is_not_said_that_it_is_not_there(tmp_path: Path) -> None:
+    file = pipeline(f"{tmp_path}/landing")
+    names = pa.array([f"{number}" * 50 for number in range(2000)])
+    pq.write_table(pa.table({"customer": names}), "a.parquet", compression="snappy", use_dictionary=False)
+    whole = Path("a.parquet").read_bytes()
+    Path("a.parquet").write_bytes(whole[:200] + b"\xff" * 4800 + whole[5000:])
+    found = told(Kind.LOCAL_FILE, "land", file, "orders", "a.parquet")
+    assert "correct or write anew what is wrong in the file" in found.next
+
+
 @pytest.mark.parametrize(
     ("declared", "kind"),
     [

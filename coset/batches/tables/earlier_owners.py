@@ -50,7 +50,7 @@ def appended_again(
             held = {name: newest_in(log, name, table) for name, last in earlier.items() if last > accepted}
         for name, batch in held.items():
             if batch is not None and unread and name != pipeline.name:
-                yield from _findings(Ledger(store, name), batch, table, unread, ends, newest, pipeline.name, store)
+                yield from _findings(Ledger(store, name), batch, table, unread, ends, newest, pipeline.name)
 
 
 def _appended(graph: Graph, table: str) -> tuple[Stream, ...]:
@@ -82,7 +82,6 @@ def _findings(
     ends: Ends,
     version: int,
     pipeline: str,
-    store: Store,
 ) -> Iterator[Finding]:
     plan, counts, behind = ledger.published_before(newest_batch + 1), dict[str, int](), dict[StreamPartition, int]()
     while plan is not None:
@@ -108,7 +107,7 @@ def _findings(
         f"; or write to a table of another name{begin}; or, if they are to count twice, ",
         AcceptChanges(table, version),
     )
-    yield Finding.of(Kind.TABLE_AGAIN, what, folder(store, table), then, table=table, owner=ledger.pipeline)
+    yield Finding.of(Kind.TABLE_AGAIN, what, folder(ledger.store, table), then, table=table, owner=ledger.pipeline)
 
 
 def _overlaps(
