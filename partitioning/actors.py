@@ -55,6 +55,7 @@ def actor(kind: Kind) -> Actor:
             | Kind.TABLE_AHEAD
             | Kind.STATE_GONE
             | Kind.BACKFILL_TABLE
+            | Kind.VERIFY_INPUT
             | Kind.SPARK
             | Kind.NO_WORKER
             | Kind.WORKER
@@ -109,6 +110,7 @@ def actor(kind: Kind) -> Actor:
             | Kind.TABLE_RULE
             | Kind.ROWS_TAKEN
             | Kind.TABLE_MODE
+            | Kind.TABLE_DIFFERS
             | Kind.STATE_CHANGED
             | Kind.STATE_BEGINS
             | Kind.SHIPPING

@@ -173,6 +173,12 @@ class Kind(StrEnum):
         "Name the address again; or copy the tables, and accept it with `coset move-tables`.",
     )
     TABLE_BEHIND = "table.behind", "A table lacks what was published to it.", "Restore both from one backup."
+    TABLE_DIFFERS = (
+        "table.differs",
+        "Published rows are not those of the table's query over all records that batches took.",
+        "See the first keys that differ, and what `coset explain` says of the table.",
+    )
+    VERIFY_INPUT = "verify.input", "Records that published batches took are gone.", "Restore their files."
     TABLE_AHEAD = "table.ahead", "A table holds what its pipeline has not published.", "Restore both from one backup."
     STATE_GONE = "state.gone", "State that a batch goes on from is gone.", "Make it anew: `coset restore`."
     STATE_CHANGED = (

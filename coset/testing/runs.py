@@ -83,7 +83,7 @@ class Trial:
     def go_on_with(self, pipeline: Pipeline) -> None:
         """Run the next batches by this pipeline."""
         self._declared = {stream.name: stream for stream in pipeline.streams}
-        self._pipeline = pipeline.with_streams(lambda stream: _landed_in(stream, self._folder / "landing"))
+        self.pipeline = pipeline.with_streams(lambda stream: _landed_in(stream, self._folder / "landing"))
 
     @classmethod
     @contextmanager
@@ -96,13 +96,13 @@ class Trial:
         """Land records behind those that have landed. Raises Refused for a stream that the pipeline does not have."""
         from coset.testing import engine  # noqa: PLC0415
 
-        for stream in self._pipeline.streams:
+        for stream in self.pipeline.streams:
             if rows := batch.get(stream.name):
                 engine.land(stream, rows, self._declared[stream.name].columns or {}, self._types)
                 self._landed.add(stream.name)
         if unknown := sorted(set(batch) - set(self._declared)):
             what, then = f"the pipeline has no stream {unknown[0]!r}", f"name one of {', '.join(self._declared)}"
-            raise Refused.of(Kind.ARGUMENT, what, self._pipeline.name, then, stream=unknown[0])
+            raise Refused.of(Kind.ARGUMENT, what, self.pipeline.name, then, stream=unknown[0])
 
     @property
     def root(self) -> str:
@@ -118,16 +118,16 @@ class Trial:
 
         if findings := [self._empty(name) for name in self._declared if name not in self._landed]:
             raise Refused(*findings)
-        return engine.run(self._pipeline, self._root, settings, twice=twice)
+        return engine.run(self.pipeline, self._root, settings, twice=twice)
 
     def _empty(self, stream: str) -> Finding:
         what = f"stream {stream!r} has no record yet, so nobody knows its columns"
         then = f"give the first batch one: {{{stream!r}: [{{…}}], …}}"
-        return Finding.of(Kind.ARGUMENT, what, f"pipeline {self._pipeline.name!r}", then, stream=stream)
+        return Finding.of(Kind.ARGUMENT, what, f"pipeline {self.pipeline.name!r}", then, stream=stream)
 
     def close(self, settings: Settings = DEFAULTS) -> None:
         """Run batches without records, as the next runs would, as long as something is over by what has come."""
-        if gives_what_is_over(self._pipeline.steps):
+        if gives_what_is_over(self.pipeline.steps):
             while self.run(settings).startswith("Batch "):
                 pass
 
@@ -135,13 +135,13 @@ class Trial:
         """What the batch that was published last was warned of."""
         from coset.testing import engine  # noqa: PLC0415
 
-        return engine.warnings(self._pipeline.name, self._root)
+        return engine.warnings(self.pipeline.name, self._root)
 
     def tables(self) -> dict[str, list[dict[str, object]]]:
         """The rows of each result table, sorted and without lineage; none of a table to which nothing is published."""
         from coset.testing import engine  # noqa: PLC0415
 
-        return {write.table: engine.rows(self._root, write.table) for write in self._pipeline.writes}
+        return {write.table: engine.rows(self._root, write.table) for write in self.pipeline.writes}
 
 
 def _landed_in(stream: Stream, folder: Path) -> Stream:

@@ -18,7 +18,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
-from partitioning.model.graph import ColumnComment, Join, Mode, Op, StateSpec, quote, union
+from partitioning.model.graph import ColumnComment, Join, Mode, Op, StateSpec, Step, quote, union
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, OPAQUE, HashName, KeyFormat, hash_findings
 from partitioning.model.streams import Column
@@ -240,12 +240,36 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
         return f"SELECT * FROM {self._source} WHERE ({deletes}) IS NOT TRUE", (deletes,)
 
     def _upserted(self, name: str, deletes: str | None) -> Flow:
-        """A flow whose step keeps its output, one row for each key."""
-        step = next((step for step in self.pipeline.steps if step.name == self.step), None)
+        """A flow whose step keeps its output, one row for each key. A key that comes and has no row loses the one that
+        it had: so the step also gets what comes before filters, for its keys."""
+        steps = {step.name: step for step in self.pipeline.steps}
+        step = steps.get(self.step)
         if step and step.keeps_its_rows and deletes is None:
             return self
         sql, expressions = self._undeleted(deletes)
-        return self._step(Op.UPSERT, sql, expressions, name, keyed=True, state=StateSpec())
+        filtered, before = step, self
+        while filtered and filtered.op in {Op.FILTER, Op.SELECT, Op.TABLE} and filtered.key == self.key:
+            before = replace(self, step=filtered.inputs[0])
+            filtered = steps.get(before.step)
+        inputs = (
+            (self, before) if _gives_newest(before, filtered) and _leaves_out(self.step, before.step, steps) else ()
+        )
+        return self._step(Op.UPSERT, sql, expressions, name, inputs=inputs, keyed=True, state=StateSpec())
+
+
+def _gives_newest(flow: Flow, step: Step | None) -> bool:
+    """Whether a flow has the newest row of each key that comes: of a step that keeps it, or of a table."""
+    tables = {stream.name for stream in flow.pipeline.streams if stream.table}
+    return flow.step in tables or bool(step and step.state and not step.state.sql and not step.function)
+
+
+def _leaves_out(last: str, first: str, steps: Mapping[str, Step]) -> bool:
+    """Whether a filter, or a table that keys are deleted from, is between two steps."""
+    while last != first:
+        if steps[last].op in {Op.FILTER, Op.TABLE}:
+            return True
+        last = steps[last].inputs[0]
+    return False
 
 
 def _declared(columns: Mapping[str, str]) -> tuple[Column, ...]:

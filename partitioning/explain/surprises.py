@@ -11,11 +11,13 @@ from typing import assert_never
 from partitioning.commands import BackfillAsking, Shown, Then, backfill_of
 from partitioning.model.engine_version import Differs, OtherAnswer
 from partitioning.model.graph import Op, Step, waiting
+from partitioning.model.meaning import Rows, meaning
 from partitioning.model.plan import Plan
 from partitioning.model.reasons import OwnTasks
 from partitioning.model.stage_inputs import ExchangeInput, StateInput
 from partitioning.model.statistics import Statistics
 from partitioning.model.watermarks import EventTime
+from partitioning.planning.origins import graph_of
 from partitioning.sections import Section, many, percent
 from partitioning.values import Value
 
@@ -88,7 +90,16 @@ class OtherEngine(Value, frozen=True, tag="other engine", tag_field="surprise"):
     answer: OtherAnswer | None = None
 
 
-Surprise = OtherEngine | JoinsATable | JoinsInABatch | OnlyGrows | OneKey | NeverLate | OrderMatters
+class NotItsQuery(Value, frozen=True, tag="not its query", tag_field="surprise"):
+    """The rows of a table that has come in several batches are not those of its query, because of a step."""
+
+    table: str
+    step: str
+    why: str
+    instead: str
+
+
+Surprise = NotItsQuery | OtherEngine | JoinsATable | JoinsInABatch | OnlyGrows | OneKey | NeverLate | OrderMatters
 
 
 def surprises(plan: Plan, last: Statistics | None = None) -> tuple[Surprise, ...]:
@@ -100,6 +111,7 @@ def surprises(plan: Plan, last: Statistics | None = None) -> tuple[Surprise, ...
     growing = (step for step in steps.values() if _grows(step))
     grown = (OnlyGrows(_as_written(step.name, steps), step.op, kept.get(step.name)) for step in growing)
     return (
+        *_not_queries(plan),
         *_other_engine(plan, steps),
         *joins,
         *_order_matters(plan, steps),
@@ -113,6 +125,15 @@ def surprises_section(plan: Plan, last: Statistics | None, shown: Shown = Shown(
     """The surprises for people, if there are any, with next steps as they are `shown` there."""
     if rows := tuple((where, what, shown.says(then)) for where, what, then in map(_row, surprises(plan, last))):
         yield Section("What may surprise", ("where", "what", "what to do"), rows, ())
+
+
+def _not_queries(plan: Plan) -> Iterator[NotItsQuery]:
+    graph = graph_of(plan)
+    steps = {step.name: step for step in graph.steps}
+    for write in graph.writes:
+        means = meaning(graph, write)
+        if means.rows is Rows.PARTLY:
+            yield NotItsQuery(write.table, _as_written(means.step, steps), means.why, means.instead)
 
 
 def _other_engine(plan: Plan, steps: Mapping[str, Step]) -> Iterator[OtherEngine]:
@@ -232,6 +253,9 @@ def _by_key(stream: str, last: Statistics | None) -> Iterator[tuple[int, str]]:
 def _row(found: Surprise) -> tuple[str, str, Then]:
     then: Then
     match found:
+        case NotItsQuery():
+            what = f"once records come in several batches, it is not its query: of step {found.step}, {found.why}"
+            return f"table {found.table}", what, found.instead
         case OtherEngine():
             then = ("see which rows it changes: ", found.compare)
             if found.answer is None:
@@ -274,14 +298,18 @@ def _row(found: Surprise) -> tuple[str, str, Then]:
             rows = "" if not found.rows else f", {many(found.rows, 'row')} by now"
             what = f"it keeps a row for each key that it ever saw{rows}, and removes none"
             return f"step {found.step}", what, _of_growing(found.op)
-        case OneKey(partition=None):
-            what = f"{percent(found.share)} of its records have one {found.column}, {found.key!r}: one task has them"
-            return f"stream {found.stream}", what, "rekey it by another column, or use partial and combine"
         case OneKey():
-            what = f"all its records lie in partition {found.partition}: {found.column} may have one value only"
-            return f"stream {found.stream}", what, "look at the producer's key, and rekey by another column if it is so"
+            return _of_one_key(found)
         case _:
             assert_never(found)
+
+
+def _of_one_key(found: OneKey) -> tuple[str, str, Then]:
+    if found.partition is None:
+        what = f"{percent(found.share)} of its records have one {found.column}, {found.key!r}: one task has them"
+        return f"stream {found.stream}", what, "rekey it by another column, or use partial and combine"
+    what = f"all its records lie in partition {found.partition}: {found.column} may have one value only"
+    return f"stream {found.stream}", what, "look at the producer's key, and rekey by another column if it is so"
 
 
 def _of_growing(op: Op) -> str:

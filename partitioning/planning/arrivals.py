@@ -240,6 +240,11 @@ def _cut_file(stream: Stream, discovered: DiscoveredPartition, start: int) -> It
 
 def _partition(discovered: DiscoveredPartition, committed: int, start: int, limit: int | None) -> PlannedPartition:
     end = max(discovered.end, start) if limit is None else _end(discovered.files, start, limit)
+    return planned_range(discovered, committed, start, end)
+
+
+def planned_range(discovered: DiscoveredPartition, committed: int, start: int, end: int) -> PlannedPartition:
+    """The offsets [start, end) of a partition, with the files that hold them."""
     files = tuple(file for file in discovered.files if _is_read(file, start, end))
     size = sum(file.share(start, end) for file in files)
     missing = end - start - sum(file.held(start, end) for file in files)

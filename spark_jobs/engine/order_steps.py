@@ -165,10 +165,10 @@ class Steps(Relations):
 
     def _goes_on(self, step: Step) -> None:
         """Run a step whose state is its own rows. A step that combines reads its earlier rows as more of its input."""
-        (name,) = map(quote, step.inputs)
         if step.op is Op.TABLE:
             self._table_of(step)
             return
+        name = quote(step.inputs[0])
         both = f"SELECT * FROM temp.{name} UNION ALL BY NAME SELECT * FROM {quote(state_of(step.name))}"
         sql = step.sql if step.op is Op.UPSERT else f"WITH {name} AS ({both}) {step.sql}"
         with self.errors(f"step {step.name!r}"):

@@ -155,7 +155,8 @@ class KeptByKey(TaskState):
 
     def _find(self, needed: str) -> None:
         """Store the rows of all runs that are `needed`, each with whether this batch has its key."""
-        got = f"SELECT DISTINCT {self._key} AS {_GOT} FROM {quote(self._step.inputs[0])}"
+        keys = (f"SELECT {self._key} AS {_GOT} FROM {quote(name)}" for name in self._step.inputs)
+        got = " UNION ".join(keys) if len(self._step.inputs) > 1 else f"SELECT DISTINCT * FROM ({next(keys)})"
         if self._key == "0":
             got = f"SELECT 0 AS {_GOT}"
         joined = f"({self._known}) AS known LEFT JOIN (SELECT *, true AS is_got FROM ({got})) AS got"
@@ -210,8 +211,10 @@ class KeptLives(KeptByKey):
         self._find("true")
         found, over = quote(found_of(self._step)), _is_over(self._keeps)
         young = _young(self._keeps, self._read, f"({_newest(self._key, found)})", self._day_end)
-        needed = f"{_GOT} OR {over} OR {quote(BATCH.name)} > {self._unmerged}"
-        self._needs(f"SELECT * FROM ({young}) WHERE {needed}", f"WHERE {_GOT} OR {over}")
+        # Who gets the rows of a key is to get all of them: also its newer life, if one is over.
+        seen = f"{_GOT} OR bool_or({over}) OVER (PARTITION BY {self._key})"
+        marked = f"SELECT * REPLACE ({seen} AS {_GOT}) FROM ({young})"
+        self._needs(f"SELECT * FROM ({marked}) WHERE {_GOT} OR {quote(BATCH.name)} > {self._unmerged}", f"WHERE {_GOT}")
 
     def left(self) -> str:
         stays = f"NOT {_is_over(self._keeps)}"

@@ -79,6 +79,25 @@ def show(
     return trial.step(pipeline, step, Sample.parse(sample), most)
 
 
+@command(Panel.LOOK)
+def verify(
+    pipeline: Named,
+    table: Annotated[
+        list[str] | None, typer.Option("--table", metavar="TABLE", help="Only this table. Repeatable.")
+    ] = None,
+    sample: Annotated[
+        str,
+        typer.Option("--sample", metavar="PART/PARTS", help="Only the keys of one part: 3/16 is the third of sixteen."),
+    ] = "1/1",
+    store: StoreRoot = None,
+) -> Answer:
+    """Compute the result tables anew from all records that batches took, and compare every row. Stores nothing."""
+    from coset.batches.verifying import Share
+    from coset.cli import verifying
+
+    return verifying.verify(pipeline, root_of(store), table or [], Share.parse(sample))
+
+
 @command(Panel.PROJECT)
 def takeover(
     checkpoints: Annotated[

@@ -1,0 +1,292 @@
+"""Verifying: whether a published table is its query, computed in another way than its batches were.
+
+All records that published batches have taken go through the pipeline once more, as one batch without any state, in a
+folder that goes away; its rows are held against those of the table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from coset.batches.attempt import Attempt
+from coset.batches.backfills.comparison.compared_rows import compared, rows_of
+from coset.batches.balances import balance
+from coset.batches.code import with_code
+from coset.batches.ends import known_after
+from coset.batches.planning import result_columns
+from coset.batches.ref import BatchRef
+from coset.batches.result_rows import table_files
+from coset.batches.runners.local import Local
+from coset.batches.tables.logs import opened_whole
+from coset.sources.discovery import discover
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.commands import Run
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
+from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
+from partitioning.model.backfill import Difference
+from partitioning.model.graph import Step, Write
+from partitioning.model.meaning import Meaning, Rows, meaning
+from partitioning.model.offsets import OffsetRange, StreamPartition
+from partitioning.model.placement import OPAQUE, Placement
+from partitioning.model.plan import Plan, Stage, TaskGroup
+from partitioning.model.planned_streams import PlannedPartition, PlannedStream
+from partitioning.model.read_ends import NOTHING
+from partitioning.model.streams import Discovered, DiscoveredPartition, Stream
+from partitioning.model.watermarks import TimePassed
+from partitioning.packed_rows import PackedRows
+from partitioning.planning.arrivals import planned_range
+from partitioning.planning.planner import plan_arrived
+from partitioning.values import replace
+from spark_jobs.engine.hashing import placement_hashes
+from spark_jobs.sql.engines import engine
+from spark_jobs.sql.left_columns import with_columns
+from spark_jobs.tables.table_schema import RESIDUE, folder, table_schema
+
+_LINEAGE = frozenset({"_batch", "_task", RESIDUE})
+_BATCH_ROWS = 1 << 16
+_SHARE = re.compile(r"([1-9]\d{0,5})/([1-9]\d{0,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The keys of which h(key) mod `of` is `residue`: one part of a table in so many, exact for these keys."""
+
+    residue: int = 0
+    of: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Share:
+        """The share that `3/16`, the third of sixteen, means. Raises Refused for anything else."""
+        if (found := _SHARE.fullmatch(text)) and int(found[1]) <= int(found[2]):
+            return cls(int(found[1]) - 1, int(found[2]))
+        then = "write which of how many parts: 1/16 is the first of sixteen, 16/16 the last"
+        raise Refused.of(Kind.ARGUMENT, f"{text!r} is no share", "--sample", then, sample=text)
+
+    def __str__(self) -> str:
+        return f"{self.residue + 1}/{self.of}"
+
+
+ALL = Share()
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What became of a table: how the rows of its query differ from those that are published, `rows[0]` published; or
+    why this cannot be said of it."""
+
+    table: str
+    batch: int
+    means: Meaning
+    difference: Difference | None = None
+    why_not: str = ""
+
+
+def verify(pipeline: Pipeline, store: Store, tables: Sequence[str] = (), share: Share = ALL) -> Iterator[Verified]:
+    """Hold published tables against their queries, over the records that published batches took: all, or these.
+
+    A table whose rows are of a batch by what they are has no such query. Nothing is stored. Raises Refused if nothing
+    is published yet, with each stream partition of which records are gone that batches took, and as a batch does.
+    """
+    ledger = Ledger(store, pipeline.name)
+    published = ledger.standing().published
+    if published is None:
+        what = "it has published nothing yet, so there is nothing to verify"
+        raise Refused.of(Kind.BATCH_UNPUBLISHED, what, f"pipeline {pipeline.name!r}", Run(pipeline.name))
+    found = discover(pipeline.streams, NOTHING)
+    taken = _Taken(ledger, published, found)
+    with Local() as runner:
+        for write in pipeline.writes:
+            if not tables or write.table in tables:
+                means = meaning(pipeline.graph, write)
+                why_not = _why_not(pipeline, write, means, taken)
+                difference = None if why_not else _verified(pipeline, write, store, taken, share, runner)
+                yield Verified(write.table, published.batch, means, difference, why_not)
+
+
+def _why_not(pipeline: Pipeline, write: Write, means: Meaning, taken: _Taken) -> str:
+    """Why a table has no query over all records, or none that is computed here. Empty if it has."""
+    only = pipeline.up_to(write.step, write.table)
+    if write.table not in taken.written:
+        return "no batch has written it yet"
+    if named := [step.name for step in only.steps if step.on_dataframes]:
+        return f"{', '.join(named)} is a function on Spark's DataFrames, which is not run here"
+    if means.rows is Rows.OF_BATCH:
+        return f"its rows are of a batch: {means.why} (step {means.step})"
+    if changed := [stream.name for stream in only.streams if taken.changed_counts(stream)]:
+        return f"the partition count of {', '.join(changed)} has changed since its first batch"
+    return ""
+
+
+def _verified(pipeline: Pipeline, write: Write, store: Store, taken: _Taken, share: Share, runner: Local) -> Difference:
+    only = pipeline.up_to(write.step, write.table)
+    with TemporaryDirectory(prefix="coset-verify-") as place:
+        scratch = store_at(f"file://{place}")
+        plan = _planned(only, scratch, taken)
+        stage = next(stage for stage in plan.stages if stage.writes)
+        placement = _placement(stage, write.key)
+        plan = _sampled(plan, stage, placement, share)
+        plan = Ledger(scratch, only.name).put_plan(plan)
+        for group in plan.groups:
+            runner.group(BatchRef.of(scratch, plan), group.group)
+        ledger = Ledger(scratch, only.name)
+        files = table_files(Attempt.of_open(ledger, plan), write.table)
+        made = rows_of([ledger.uri(file.path) for file in files], table_schema(plan.writes()[0]))
+        with opened_whole(folder(store, write.table)) as there:
+            assert there is not None
+            kept = _Sampling(write.key, placement, share)
+            rows = _published(there), made
+            return compared(*(kept.of(each) for each in rows), write.key, only.private)
+
+
+def _planned(only: Pipeline, scratch: Store, taken: _Taken) -> Plan:
+    """The plan of one batch that reads all that the published batches took, at their watermarks."""
+    found = taken.discovered(only)
+    streams = tuple(taken.stream(stream, each) for stream, each in zip(only.streams, found, strict=True))
+    if gone := [finding for each in streams for finding in taken.gone(each)]:
+        raise Refused(*gone)
+    last = taken.published
+    plan = plan_arrived(
+        only,
+        streams,
+        result_columns(only, found, scratch),
+        settings=Settings(groups=1, accept_loss=taken.lost),
+        day_end=last.day_end if isinstance(last.day_end, int) else None,
+        as_of=last.as_of if isinstance(last.as_of, int) else None,
+        engine=engine(only.graph, [column for each in found for column in each.columns], None),
+    )
+    passed = {
+        step.name: step.state.watermark.now
+        for stage in last.stages
+        for step in stage.steps
+        if step.state and step.state.watermark
+    }
+    stages = (replace(stage, steps=tuple(_passing(step, passed) for step in stage.steps)) for stage in plan.stages)
+    return with_code(with_columns(replace(plan, stages=tuple(stages))))
+
+
+def _passing(step: Step, passed: Mapping[str, int | None]) -> Step:
+    """The step, as if the watermark of the last batch had passed at once."""
+    if not step.state or step.name not in passed:
+        return step
+    return replace(step, state=replace(step.state, watermark=TimePassed(None, passed[step.name])))
+
+
+class _Taken:
+    """What published batches have taken of each stream, and what of it is there."""
+
+    def __init__(self, ledger: Ledger, published: Plan, found: Sequence[Discovered]) -> None:
+        self.published = published
+        self._ledger, self._ends = ledger, known_after(ledger, published).ends
+        self._found = {each.stream: each for each in found}
+        known = balance(ledger, published)
+        self.lost = tuple(each.offsets for each in known.lost)
+        self.written = frozenset(known.written)
+        self._first = _first_plan(ledger, published)
+        self._starts = {each.offsets.partition: each.offsets.end for each in known.skipped}
+
+    def discovered(self, only: Pipeline) -> tuple[Discovered, ...]:
+        return tuple(self._found[stream.name] for stream in only.streams)
+
+    def changed_counts(self, stream: Stream) -> bool:
+        was = next((each for each in self._first.streams if each.name == stream.name), None)
+        return was is not None and was.declared.partitions != stream.partitions
+
+    def stream(self, stream: Stream, found: Discovered) -> PlannedStream:
+        """A stream with all that was taken of it."""
+        ranges = [self._range(stream, partition) for partition in found.partitions[: stream.partitions]]
+        partitions = PackedRows.of(PlannedPartition, ranges)
+        return PlannedStream(stream, found.columns, partitions, found.lacking, found.required, found.topic)
+
+    def _range(self, stream: Stream, partition: DiscoveredPartition) -> PlannedPartition:
+        start = self._start(stream, partition)
+        end = self._ends.end(stream.name, partition.partition)
+        return planned_range(partition, start, start, max(end.end if end else start, start))
+
+    def _start(self, stream: Stream, partition: DiscoveredPartition) -> int:
+        """The first offset that a batch took."""
+        asked = self._starts.get(StreamPartition(stream.name, partition.partition))
+        first = next((each for each in self._first.streams if each.name == stream.name), None)
+        was = (
+            next((each for each in first.partitions if each.partition == partition.partition), None) if first else None
+        )
+        if stream.table and not stream.kept:
+            return partition.beginning
+        return asked if asked is not None else was.start if was else partition.beginning
+
+    def gone(self, stream: PlannedStream) -> Iterator[Finding]:
+        """A finding for each partition of which records are gone that batches took."""
+        for partition in stream.partitions:
+            first = partition.files[0].start if partition.files else partition.end
+            if partition.start < first and not stream.declared.may_lack_offsets:
+                lost = OffsetRange(StreamPartition(stream.name, partition.partition), partition.start, first)
+                what = f"the records with offsets [{lost.start:,},{lost.end:,}) are gone, which published batches took"
+                then = "restore these files; without them nobody can say what a table over all records is to have"
+                where = f"{lost.partition} in {stream.declared.source}"
+                yield Finding.of(Kind.VERIFY_INPUT, what, where, then, start=lost.start, end=lost.end)
+
+
+def _first_plan(ledger: Ledger, published: Plan) -> Plan:
+    """The first published plan."""
+    befores = (ledger.published_before(batch) for batch in range(1, published.batch + 1))
+    return next((plan for plan in befores if plan is not None), published)
+
+
+def _placement(stage: Stage, key: str) -> Placement | None:
+    """How the keys of a table are hashed where its rows are made. None if that is not known."""
+    placements = [read.placement for read in stage.inputs]
+    found = next((each for each in placements if each.key == key), None)
+    return found if found and found.hash != OPAQUE else None
+
+
+def _sampled(plan: Plan, stage: Stage, placement: Placement | None, share: Share) -> Plan:
+    """The plan without the tasks that have no key of the share."""
+    if share.of == 1 or placement is None:
+        return plan
+    step = gcd(stage.cosets, share.of)
+    mine = {task.task for task in stage.tasks if any(owned % step == share.residue % step for owned in task.owns)}
+    groups = (_only(group, stage, mine) for group in plan.groups)
+    return replace(plan, groups=tuple(group for group in groups if group.tasks))
+
+
+def _only(group: TaskGroup, stage: Stage, mine: set[int]) -> TaskGroup:
+    return replace(group, tasks=tuple(ref for ref in group.tasks if ref.stage != stage.name or ref.task in mine))
+
+
+class _Sampling:
+    """Takes the rows of a share of the keys, without the columns that say where they were made."""
+
+    def __init__(self, key: str, placement: Placement | None, share: Share) -> None:
+        self._key, self._share = key, share
+        self._format = placement.key_format if placement else "string"
+        self._hash = placement.hash if placement else "murmur2"
+
+    def of(self, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+        schema = pa.schema([field for field in rows.schema if field.name not in _LINEAGE])
+        return pa.RecordBatchReader.from_batches(schema, self._kept(rows, schema))
+
+    def _kept(self, rows: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            if self._share.of > 1:
+                keys = batch.column(self._key)
+                hashes = placement_hashes(keys, self._format, self._hash) % self._share.of
+                residues = np.where(np.asarray(pc.is_valid(keys)), hashes, 0)
+                batch = batch.filter(pa.array(residues == self._share.residue))
+            yield batch.select(schema.names).cast(schema)
+
+
+def _published(table: DeltaTable) -> pa.RecordBatchReader:
+    """The rows of a table as it is now."""
+    return table.to_pyarrow_dataset().scanner(batch_size=_BATCH_ROWS).to_reader()

@@ -1,0 +1,192 @@
+"""`coset verify` says of a published table whether it is its query, and `meaning` knows it before anything runs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from deltalake import DeltaTable
+
+from coset.batches.verifying import ALL, Share, Verified, verify
+from coset.testing.runs import Trial
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.stores import store_at
+from partitioning.errors import Refused
+from partitioning.model.meaning import Rows, meaning
+from spark_jobs.tables.table_schema import folder
+
+# Each of these is of a table, and what its rows are.
+MEANINGS: Mapping[str, Rows] = {
+    "raw": Rows.RECORDS,
+    "filtered": Rows.RECORDS,
+    "once": Rows.RECORDS,
+    "hours": Rows.RECORDS,
+    "newest": Rows.NEWEST,
+    "positive": Rows.NEWEST,
+    "shown": Rows.NEWEST,
+    "totals": Rows.NEWEST,
+    "big": Rows.NEWEST,
+    "alive": Rows.NEWEST,
+    "expired": Rows.RECORDS,
+    "users": Rows.ALL,
+    "users_selected": Rows.NEWEST,
+    "segments": Rows.NEWEST,
+    "users_now": Rows.ALL,
+    "both_now": Rows.ALL,
+    "both": Rows.PARTLY,
+    "by_group": Rows.PARTLY,
+    "total_by_segment": Rows.PARTLY,
+    "histogram": Rows.PARTLY,
+    "counted_again": Rows.PARTLY,
+    "by_batch": Rows.OF_BATCH,
+    "last_sums": Rows.OF_BATCH,
+    "with_users": Rows.OF_BATCH,
+    "with_newest": Rows.OF_BATCH,
+    "changes": Rows.OF_BATCH,
+    "last_records": Rows.OF_BATCH,
+}
+
+
+def natural() -> Pipeline:
+    """What people write: steps in orders that seem to mean something."""
+    pipeline = Pipeline("natural")
+    orders = pipeline.stream("orders", key="k", partitions=4, source="s3://lake/orders", time="ts")
+    users = pipeline.table("users", key="k", partitions=4, source="s3://lake/users", deletes="gone", kept=True)
+    segments = pipeline.table("segments", key="k", partitions=4, source="s3://lake/segments", deletes="gone")
+    orders.write("raw")
+    orders.filter("amount > 0").select("amount * 2 AS twice").write("filtered")
+    orders.distinct("id", time="ts", within=timedelta(days=1)).write("once")
+    orders.windows("count(*) AS n", time="ts", every=timedelta(hours=1)).write("hours")
+    newest = orders.latest("ts", name="newest_order")
+    newest.write("newest", mode="upsert")
+    newest.filter("amount > 0").write("positive", mode="upsert")
+    newest.select("amount, g", name="some").filter("amount > 0").select("g").write("shown", mode="upsert")
+    newest.write("changes")
+    newest.rekey("g").aggregate("count(*) AS n").write("by_group", mode="upsert")
+    totals = orders.select("amount", name="amounts").combine(
+        "sum(amount)::BIGINT AS amount", running=True, name="total"
+    )
+    totals.write("totals", mode="upsert")
+    totals.filter("amount > 5").write("big", mode="upsert")
+    totals.rekey("amount", key_format="long").aggregate("count(*) AS n").write("histogram", mode="upsert")
+    totals.combine("sum(amount)::BIGINT AS amount", running=True).write("counted_again", mode="upsert")
+    totals.join(users, "total.amount, users.seg").write("total_by_segment", mode="upsert")
+    lives = orders.select("ts, 1::BIGINT AS n", name="timed").combine(
+        "sum(n)::BIGINT AS n, max(ts) AS ts", running=True, time="ts", keep=timedelta(hours=20), name="life"
+    )
+    lives.write("alive", mode="upsert")
+    lives.expired().write("expired")
+    users.write("users", mode="upsert")
+    users.select("seg").write("users_selected", mode="upsert")
+    segments.write("segments", mode="upsert")
+    users.write("users_now", mode="replace")
+    both = users.join(segments, "users.seg, segments.seg AS other")
+    both.write("both_now", mode="replace")
+    both.write("both", mode="upsert")
+    orders.aggregate("count(*) AS n").write("by_batch")
+    orders.aggregate("sum(amount) AS s", name="sums").write("last_sums", mode="upsert")
+    orders.join(users, "orders.id, users.seg", name="with_users").write("with_users")
+    orders.join(newest, "orders.id, newest_order.id AS newest", name="with_newest").write("with_newest")
+    orders.write("last_records", mode="replace")
+    return pipeline
+
+
+def landed(batch: int, seed: int) -> dict[str, list[dict[str, object]]]:
+    """Records of a batch, two days after those of the one before."""
+    chance, day = random.Random(f"{seed}-{batch}"), datetime.fromisoformat("2026-11-01") + timedelta(days=2 * batch)
+    of_users = [
+        [
+            {"k": f"k{chance.randrange(20)}", "seg": chance.choice("xyz"), "gone": chance.random() < 0.3}
+            for _ in range(12)
+        ]
+        for _ in range(2)
+    ]
+    orders = [
+        {
+            "k": f"k{chance.randrange(20)}",
+            "g": chance.choice("abc"),
+            "amount": chance.randrange(-5, 6),
+            "ts": day + timedelta(minutes=chance.randrange(600), microseconds=number),
+            "id": chance.randrange(30),
+        }
+        for number in range(40)
+    ]
+    return {"orders": orders, "users": of_users[0], "segments": of_users[1]}
+
+
+def test_what_rows_are_is_known_before_anything_runs() -> None:
+    graph = natural().graph
+    assert {write.table: meaning(graph, write).rows for write in graph.writes} == dict(MEANINGS)
+
+
+@pytest.mark.parametrize("seed", [pytest.param(0), *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2, 3))])
+def test_a_table_differs_from_its_query_only_where_that_is_said(seed: int) -> None:
+    with published(natural(), seed) as place:
+        found = {each.table: each for each in verify(place.pipeline, store_at(place.root))}
+        some = ["positive", "by_group", "histogram"]
+        parts = [each for part in range(3) for each in verified(place, some, Share(part, 3))]
+    for table, rows in MEANINGS.items():
+        difference = found[table].difference
+        assert (difference is None) == (rows is Rows.OF_BATCH), table
+        if difference is not None:
+            assert difference.same == (rows is not Rows.PARTLY), (table, difference)
+    for table in some:
+        whole, of_parts = found[table].difference, [each.difference for each in parts if each.table == table]
+        assert whole is not None
+        assert [sum(counts) for counts in zip(*(each.rows for each in of_parts if each), strict=True)] == [*whole.rows]
+        assert sum(each.keys for each in of_parts if each) == whole.keys
+
+
+def test_a_row_that_somebody_changed_is_found_by_its_key() -> None:
+    pipeline = Pipeline("small")
+    orders = pipeline.stream("orders", key="k", partitions=4, source="s3://lake/orders")
+    orders.latest("at").write("newest", mode="upsert")
+    rows = [{"k": f"k{number}", "at": number} for number in range(20)]
+    with Trial.made(pipeline) as place:
+        place.land({"orders": rows})
+        place.run()
+        table = DeltaTable(folder(store_at(place.root), "newest"))
+        table.update({"at": "-1"}, "k = 'k7'")
+        (found,) = verified(place)
+        assert found.difference is not None
+        assert found.difference.first == (("k7", '{"at":-1,"k":"k7"}', '{"at":7,"k":"k7"}'),)
+        mine = [
+            each.difference.keys
+            for part in range(16)
+            for each in verified(place, share=Share(part, 16))
+            if each.difference
+        ]
+        assert sorted(mine) == [*[0] * 15, 1]
+
+
+def test_records_that_are_gone_are_named() -> None:
+    pipeline = Pipeline("small")
+    pipeline.stream("orders", key="k", partitions=1, source="s3://lake/orders").latest("at").write("t", mode="upsert")
+    with Trial.made(pipeline) as place:
+        for at in range(3):
+            place.land({"orders": [{"k": "a", "at": at}]})
+            place.run()
+        first, *_ = sorted(Path(urlsplit(place.pipeline.streams[0].source).path).rglob("*.parquet"))
+        first.unlink()
+        with pytest.raises(Refused, match=r"offsets \[0,1\) are gone"):
+            verified(place)
+
+
+@contextmanager
+def published(pipeline: Pipeline, seed: int) -> Iterator[Trial]:
+    """The pipeline after four batches, and those that give what is over."""
+    with Trial.made(pipeline) as place:
+        for batch in range(4):
+            place.land(landed(batch, seed))
+            place.run()
+        place.close()
+        yield place
+
+
+def verified(place: Trial, tables: Sequence[str] = (), share: Share = ALL) -> list[Verified]:
+    return list(verify(place.pipeline, store_at(place.root), tables, share))
