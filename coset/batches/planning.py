@@ -34,7 +34,7 @@ from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.locations import locations
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
-from partitioning.explain.explain import idle_tasks
+from partitioning.explain.explain import columns_to_come, idle_tasks
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Swap
 from partitioning.model.journal import JournalEntry, Lag, Part
@@ -177,7 +177,8 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     plan = with_code(with_columns(plan))
     what = f"{many(plan.records, 'record')} in {many(len(plan.groups), 'task group')}"
     behind = lag_of(pipeline, known.ends, discovered, datetime.now(UTC))
-    return NextBatch(plan, f"Batch {plan.batch} is planned: {what}{_far_too_many_tasks(plan)}", behind)
+    what = "; ".join([f"Batch {plan.batch} is planned: {what}{_far_too_many_tasks(plan)}", *columns_to_come(plan)])
+    return NextBatch(plan, what, behind)
 
 
 def _published_before(store: Store, pipeline: str, batch: int, decided: Iterable[Swap]) -> Plan | None:
