@@ -92,7 +92,7 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS, *, 
     notify(stored, standing.published, pipeline, settings)
     ledger.put_journal_entry(JournalEntry(digest(stored), stored.batch, Part.PLAN, occasion(began), lag=next_batch.lag))
     reported.begun(ledger, stored)
-    return NextBatch(stored, next_batch.sentence)
+    return NextBatch(stored, "; ".join([next_batch.sentence, *columns_to_come(stored)]))
 
 
 def preview(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> NextBatch:
@@ -177,8 +177,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     plan = with_code(with_columns(plan))
     what = f"{many(plan.records, 'record')} in {many(len(plan.groups), 'task group')}"
     behind = lag_of(pipeline, known.ends, discovered, datetime.now(UTC))
-    what = "; ".join([f"Batch {plan.batch} is planned: {what}{_far_too_many_tasks(plan)}", *columns_to_come(plan)])
-    return NextBatch(plan, what, behind)
+    return NextBatch(plan, f"Batch {plan.batch} is planned: {what}{_far_too_many_tasks(plan)}", behind)
 
 
 def _published_before(store: Store, pipeline: str, batch: int, decided: Iterable[Swap]) -> Plan | None:
