@@ -150,8 +150,8 @@ def test_what_the_step_itself_says_counts_and_what_may_stand_twice_stands_beside
     assert given.line(BackfillAsking("late", 0)) == "coset backfill late --from 0 --begin-anew sums --input repaired"
     assert given.line(Run("late")) == "coset run late"
     # What goes on was planned with them.
-    words = ("--pause", "3", "--why", "it is late", "--scheme", "tasks(4)", "--input", "repaired", "--store", "trial")
-    given = Shown(given=asked("backfill", *words).by_verb())
+    paused = ("--pause", "3", "--why", "it is late", "--scheme", "tasks(4)", "--input", "repaired", "--store", "trial")
+    given = Shown(given=asked("backfill", *paused).by_verb())
     for command in (Resume("late", 3), Run("late.backfill-3")):
         assert given.line(command) == "coset backfill late --resume 3 --store trial"
     assert given.line(Cancel("late", 3)) == "coset backfill late --cancel 3 --store trial"
