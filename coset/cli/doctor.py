@@ -26,6 +26,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from coset.batches.ends import known_after
+from coset.batches.planning import agreed
 from coset.batches.progress import progress
 from coset.batches.runners.choice import SERVER
 from coset.batches.tables.logs import try_log
@@ -37,7 +38,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.split_store import SplitStore
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
-from partitioning.errors import CosetError, Finding
+from partitioning.errors import CosetError, Finding, Refused
 from partitioning.imports import ALLOWED
 from partitioning.model.root_names import DOCS
 from partitioning.model.tables_at import TABLES, usual
@@ -73,7 +74,7 @@ class Check:
 
 
 def checks(pipeline: Pipeline | None, root: str) -> list[Check]:
-    """All checks of this process and of a store, and of a pipeline's streams if one is given."""
+    """All checks of this process and of a store, and of a pipeline's tables and streams if one is given."""
     return [
         *_versions(),
         _java(),
@@ -81,12 +82,12 @@ def checks(pipeline: Pipeline | None, root: str) -> list[Check]:
         *_airflow(),
         *_machine(),
         *_store(root),
-        *(_streams(pipeline, root) if pipeline else ()),
+        *((*_held(pipeline, root), *_streams(pipeline, root)) if pipeline else ()),
     ]
 
 
 def examine(named: str | None, root: str) -> Answer:
-    """All checks, of the streams of a pipeline too if one is named; the exit code is 3 if one is wrong."""
+    """All checks, of the tables and streams of a pipeline too if one is named; the exit code is 3 if one is wrong."""
     found = checks(pipelines.load(named) if named else None, root)
     wrong = sum(check.level is Level.WRONG for check in found)
     warned = sum(check.level is Level.WARNING for check in found)
@@ -293,6 +294,16 @@ def clock(skew: float) -> Check:
     level = Level.WRONG if off >= _MOST_SKEW else Level.WARNING
     ahead = "ahead of" if skew > 0 else "behind"
     return Check("clock", level, f"the store's is {duration(off)} {ahead} this one", "set this machine's clock by NTP")
+
+
+def _held(pipeline: Pipeline, root: str) -> Iterator[Check]:
+    """Whether the result tables of a pipeline hold what was published."""
+    try:
+        agreed(pipeline, store_at(root))
+    except Refused as refusal:
+        yield from (_as_check("tables", finding) for finding in refusal.findings)
+    else:
+        yield Check("tables", Level.OK, f"{', '.join(write.table for write in pipeline.writes)}: as was published")
 
 
 def _streams(pipeline: Pipeline, root: str) -> Iterator[Check]:
