@@ -79,10 +79,14 @@ def run_all(root: str, options: RunOptions) -> Answer:
                 show(done["sentence"], "")
                 ran.append({"pipeline": found.name} | done)
             except CosetError as error:
-                findings += (replace(each, what=f"{place}: {each.what}") for each in error.findings)
+                findings += error.saying(partial(_in, place)).findings
             done_with(1)
     failed = Refused(*findings) if findings else None
     return Answer({"pipelines": ran}, [] if ran or findings else [pipelines.none_of_project()], failed)
+
+
+def _in(place: str, finding: Finding) -> Finding:
+    return replace(finding, what=f"{place}: {finding.what}")
 
 
 def report(named: str, root: str, number: int | None, docs: Path, html: Path | None) -> Answer:

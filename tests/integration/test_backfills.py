@@ -334,7 +334,9 @@ def test_files_of_a_batch_are_read_as_and_where_they_lay(now: dict[str, Any], st
     def declared_anew(_: int) -> Callable[[str, int], Pipeline]:
         def pipeline(source: str, partitions: int) -> Pipeline:
             one = Pipeline("kept", source=source)
-            declared = {name: f"{store.root}/{value}" if name == "source" else value for name, value in now.items()}
+            declared: dict[str, Any] = {
+                name: f"{store.root}/{value}" if name == "source" else value for name, value in now.items()
+            }
             chosen = one.stream("clicks", key="k", partitions=partitions, **declared).filter("id >= 0", name="chosen")
             counts = chosen.aggregate("count(*) AS n, sum(id)::BIGINT AS total", name="counts")
             counts.write("counts", lineage=True)

@@ -40,7 +40,7 @@ def planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Sett
     try:
         return _planned_again(pipeline, ledger, batch, settings, repaired=asked.repaired)
     except Refused as refusal:
-        raise Refused(*(_asking_anew(finding, asked) for finding in refusal.findings)) from None
+        raise refusal.saying(lambda finding: _asking_anew(finding, asked)) from None
 
 
 def _asking_anew(finding: Finding, asked: BackfillAsking) -> Finding:
@@ -103,7 +103,7 @@ def _columns(pipeline: Pipeline, stored: Plan, ledger: Ledger) -> Mapping[str, t
     try:
         return result_columns(pipeline, replayed(stored), ledger.store)
     except Refused as refusal:
-        raise Refused(*(_from_before(finding, pipeline.name, stored.batch) for finding in refusal.findings)) from None
+        raise refusal.saying(lambda finding: _from_before(finding, pipeline.name, stored.batch)) from None
 
 
 def _from_before(finding: Finding, pipeline: str, batch: int) -> Finding:
