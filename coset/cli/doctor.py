@@ -26,6 +26,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from coset.batches.ends import known_after
+from coset.batches.planning import agreed
 from coset.batches.progress import progress
 from coset.batches.runners.choice import SERVER
 from coset.batches.tables.logs import missing_of, opened_whole, try_log
@@ -82,7 +83,7 @@ def checks(pipeline: Pipeline | None, root: str) -> list[Check]:
         *_airflow(),
         *_machine(),
         *_store(root),
-        *((*_streams(pipeline, root), *_result_tables(pipeline, root)) if pipeline else ()),
+        *((*_streams(pipeline, root), *_held(pipeline, root)) if pipeline else ()),
     ]
 
 
@@ -294,6 +295,16 @@ def clock(skew: float) -> Check:
     level = Level.WRONG if off >= _MOST_SKEW else Level.WARNING
     ahead = "ahead of" if skew > 0 else "behind"
     return Check("clock", level, f"the store's is {duration(off)} {ahead} this one", "set this machine's clock by NTP")
+
+
+def _held(pipeline: Pipeline, root: str) -> Iterator[Check]:
+    """Whether the result tables of a pipeline hold what was published, and all their files are there."""
+    try:
+        agreed(pipeline, store_at(root))
+    except Refused as refusal:
+        yield from (_as_check("tables", finding) for finding in refusal.findings)
+    else:
+        yield from _result_tables(pipeline, root)
 
 
 def _streams(pipeline: Pipeline, root: str) -> Iterator[Check]:
