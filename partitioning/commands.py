@@ -185,11 +185,13 @@ Then = str | Command | tuple[str | Command, ...]
 
 class Option(Value, frozen=True):
     """An option by its name, with its values; none if it is a flag. One that is `repeatable` stands beside those of the
-    same name that a command has already."""
+    same name that a command has already. One that is `own` is about what a command begins, and not about what goes on.
+    """
 
     name: str
     values: tuple[str, ...] = ()
     repeatable: bool = False
+    own: bool = False
 
     def words(self, beside: Sequence[str] = ()) -> Iterator[str]:
         """The words of a command line that are not there already.
@@ -241,7 +243,8 @@ class Shown(Value, frozen=True):
         words = self._words(command)
         if words is None:
             return None
-        for option in (*fixed, *self.given.get(words[0], ())):
+        goes_on = isinstance(_of_backfill(command), Resume | Cancel)
+        for option in (*fixed, *(each for each in self.given.get(words[0], ()) if not (goes_on and each.own))):
             words += [*option.words(words)]
         return " ".join(["coset", *words])
 

@@ -16,7 +16,7 @@ the number of the others.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Self
 
 from partitioning.actors import actor
@@ -174,6 +174,10 @@ class CosetError(Exception):
     def of(cls, kind: Kind, what: str, where: str, next: Then, /, **values: object) -> Self:
         """An error with one finding, about these values."""
         return cls(Finding.of(kind, what, where, next, **values))
+
+    def saying(self, change: Callable[[Finding], Finding]) -> Self:
+        """The error with its findings changed, in each of their places."""
+        return type(self)(*(change(place) for finding in self.findings for place in finding.places))
 
     def shown(self, where: Shown) -> str:
         """All findings, worded for the place where they are shown."""

@@ -19,10 +19,11 @@ _UNSEEN = re.compile(
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _NAMED = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-# Code spans stay as they are. A code span with a bar or a backslash would not survive a table.
+# Code spans stay as they are. A code span with a bar or a backslash would not survive a table. An underscore before a
+# letter or digit ends no emphasis, and one that nothing ends begins none: names as _delta_log are shown as they are.
 _MARKDOWN = re.compile(
     r"(?P<code>(?<!`)`[^`\\|]+`(?!`))"
-    r"|\\(?=[!-/:-@\[-`{-~]|$)|[`*~|\]]|(?<![^\W_])_|_(?![^\W_])|<(?=[A-Za-z/!?])|&(?=#?\w+;)|(?<!\S)#"
+    r"|\\(?=[!-/:-@\[-`{-~]|$)|[`*~|\]]|_(?![^\W_])|<(?=[A-Za-z/!?])|&(?=#?\w+;)|(?<!\S)#"
 )
 _BLOCK = re.compile(r"^(?:(?=[-+=>])|(?P<number>\d{1,9})(?=[.)]))")
 
@@ -55,6 +56,8 @@ def in_markdown(text: str, most: int = MOST_IN_A_SENTENCE) -> str:
 
     >>> print(in_markdown("![x](http://tracker) of `coset run`, <b>count(*)</b>"))
     ![x\](http://tracker) of `coset run`, \<b>count(\*)\</b>
+    >>> print(in_markdown("tables/app/_delta_log of app_1, and _all_"))
+    tables/app/_delta_log of app_1, and _all\_
     """
     return _MARKDOWN.sub(lambda match: match["code"] or f"\\{match[0]}", visible(text, most))
 

@@ -185,7 +185,7 @@ class _Others:
             return None if by_plan is by_ledger else "the stream"
         (read, end), (known, known_end) = by_plan, by_ledger
         if end is None or known_end is None:
-            wrong = _unlike(read, known, ("declared", "batch", "columns", "required", "topic"))
+            wrong = _unlike(read, known, ("declared", "batch", "columns", "required", "topic", "untyped"))
             return None if not wrong or self._is_of_a_backfill(read, known) else wrong
         wrong = _unlike(end, known_end, ("beginning", "epoch"))
         if wrong or end.files == known_end.files:

@@ -21,9 +21,12 @@ from coset.sources.formats.parquet import open_parquet
 from coset.sources.s3 import AGAIN, reaching
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
 from expectations.coverage import (
+    ExpectFewRecordsToBeSetAside,
+    ExpectNoRecordToBeSetAside,
     ExpectOffsetsToBeCoveredExactlyOnce,
     ExpectRecordsToHaveKeys,
     ExpectRecordsToLieWhereTheirKeysHash,
+    ExpectSetAsideRecordsToBeKept,
 )
 from expectations.questions import result_title
 from partitioning.commands import Run
@@ -42,6 +45,13 @@ _BATCH_ROWS = 1 << 16
 # A partition of more offsets is not searched for the one whose digest is missing.
 _MOST_DIGESTS = 5_000_000
 _NAMED = 5
+_OF_SET_ASIDE = dict.fromkeys(
+    (
+        expectation.expectation_type
+        for expectation in (ExpectSetAsideRecordsToBeKept, ExpectFewRecordsToBeSetAside, ExpectNoRecordToBeSetAside)
+    ),
+    "Records that were set aside are shown, with why, by --set-aside instead of --offenders",
+)
 
 # Offsets of stream partitions, by stream.
 Offsets = Mapping[str, Mapping[int, set[int]]]
@@ -130,7 +140,7 @@ def _look(attempt: Attempt, asked: Asked, result: Mapping[str, Any], told: Offen
     if kind == ExpectOffsetsToBeCoveredExactlyOnce.expectation_type:
         _look_for_missing(plan, tables["coverage"], offsets, told)
     elif not offsets:
-        told.notes.append("It is not about single records that the batch read")
+        told.notes.append(_OF_SET_ASIDE.get(kind, "It is not about single records that the batch read"))
     names = {stream.name for stream in plan.streams}
     for name, there in offsets.items():
         if name not in names:

@@ -34,7 +34,7 @@ from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.locations import locations
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
-from partitioning.explain.explain import idle_tasks
+from partitioning.explain.explain import columns_to_come, idle_tasks
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Swap
 from partitioning.model.journal import JournalEntry, Lag, Part
@@ -79,7 +79,7 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS, *, 
     began = now()
     finish(store, pipeline.name)
     logs = Logs()
-    standing = _standing(pipeline, store, logs)
+    standing = agreed(pipeline, store, logs)
     if not again and standing.open and standing.plan is not None and standing.verdict is None:
         _check_not_waiting(Ledger(store, pipeline.name), standing.plan.batch)
     next_batch = _open(standing, settings) or _new(pipeline, store, standing, settings, logs)
@@ -92,13 +92,13 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS, *, 
     notify(stored, standing.published, pipeline, settings)
     ledger.put_journal_entry(JournalEntry(digest(stored), stored.batch, Part.PLAN, occasion(began), lag=next_batch.lag))
     reported.begun(ledger, stored)
-    return NextBatch(stored, next_batch.sentence)
+    return NextBatch(stored, "; ".join([next_batch.sentence, *columns_to_come(stored)]))
 
 
 def preview(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> NextBatch:
     """What `take_up` would return. Stores nothing."""
     logs = Logs()
-    standing = _standing(pipeline, store, logs)
+    standing = agreed(pipeline, store, logs)
     return _open(standing, settings) or _new(pipeline, store, standing, settings, logs)
 
 
@@ -219,9 +219,9 @@ def _far_too_many_tasks(plan: Plan) -> str:
     return f"; {idle:,} of {many(tasks, 'task')} have nothing to do, so choose fewer" if idle else ""
 
 
-def _standing(pipeline: Pipeline, store: Store, logs: Logs) -> Standing:
+def agreed(pipeline: Pipeline, store: Store, logs: Logs | None = None) -> Standing:
     """Where the pipeline stands. Raises Refused with all findings if its tables disagree with the ledger."""
-    ledger = Ledger(store, pipeline.name)
+    ledger, logs = Ledger(store, pipeline.name), logs or Logs()
     standing = ledger.standing()
     # During a publication some tables have the batch and some do not.
     while not (standing.open and standing.verdict is not None):

@@ -107,7 +107,7 @@ def batches_of(
     except Refused as refusal:
         # Nothing is to be planned anew: the batch may be published.
         then = "restore it as it was when the batch was planned: without it nobody can see what the batch read"
-        raise Refused(*(replace(finding, next=then) for finding in refusal.findings)) from None
+        raise refusal.saying(lambda finding: replace(finding, next=then)) from None
 
 
 def offsets_of(planned: PlannedStream, batch: Batch) -> np.ndarray:

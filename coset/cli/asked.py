@@ -30,7 +30,7 @@ class Repeated(Enum):
     """Which next steps repeat an option, of those that are commands with the same one."""
 
     BY_ALL = "it says where or how commands act"
-    BY_ITSELF = "it is about what this command plans: only the same command repeats it"
+    BY_ITSELF = "it is about what this command plans: only the same command repeats it, where it plans anew"
     NEVER = "it says what this one command is to do, or the form of its answer"
 
 
@@ -68,13 +68,14 @@ class DeclaredOption:
 
     def given(self, value: object, *, whole: bool = False) -> Option:
         """The option with what it was given; paths are `whole`, if it is to be used from another folder."""
+        is_own = self.repeated is Repeated.BY_ITSELF
         if value is True:
-            return Option(self.name)
+            return Option(self.name, own=is_own)
         values = list(map(str, value if isinstance(value, list | tuple) else [value]))
         if self.is_path and whole:
             values = list(map(os.path.abspath, values))
         shown = tuple(_HIDDEN if CREDENTIAL.search(each) else each for each in values)
-        return Option(self.name, shown, self.repeatable)
+        return Option(self.name, shown, self.repeatable, is_own)
 
 
 # The options of all commands, by the commands' verbs and the names of their parameters.

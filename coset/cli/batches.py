@@ -12,6 +12,7 @@ from typing import Any
 from coset.batches import reported, steps
 from coset.batches.attempt import Attempt
 from coset.batches.interpreter import run_batch
+from coset.batches.planning import agreed
 from coset.batches.ref import BatchRef, LoadedBatch
 from coset.batches.runners.choice import check_runs
 from coset.batches.runners.runner import Runner
@@ -78,10 +79,14 @@ def run_all(root: str, options: RunOptions) -> Answer:
                 show(done["sentence"], "")
                 ran.append({"pipeline": found.name} | done)
             except CosetError as error:
-                findings += (replace(each, what=f"{place}: {each.what}") for each in error.findings)
+                findings += error.saying(partial(_in, place)).findings
             done_with(1)
     failed = Refused(*findings) if findings else None
     return Answer({"pipelines": ran}, [] if ran or findings else [pipelines.none_of_project()], failed)
+
+
+def _in(place: str, finding: Finding) -> Finding:
+    return replace(finding, what=f"{place}: {finding.what}")
 
 
 def report(named: str, root: str, number: int | None, docs: Path, html: Path | None) -> Answer:
@@ -132,10 +137,11 @@ def clean(named: str, root: str, *, dry_run: bool, everything: bool) -> Answer:
 
 
 def compact(named: str, root: str, keep_days: int, *, across: bool) -> Answer:
-    """Compact the result tables."""
-    pipeline, keep = pipelines.load(named), timedelta(days=keep_days)
+    """Compact the result tables. Raises Refused too if these do not hold what was published."""
+    pipeline, store, keep = pipelines.load(named), store_at(root), timedelta(days=keep_days)
     with doing("compact"):
-        compacted = compaction.compact(pipeline, store_at(root), keep, across=across, counting=counted)
+        agreed(pipeline, store)
+        compacted = compaction.compact(pipeline, store, keep, across=across, counting=counted)
     return Answer(compacted, map(str, compacted) if compacted else ["Nothing to compact: no table is there yet"])
 
 

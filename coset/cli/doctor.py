@@ -26,9 +26,10 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from coset.batches.ends import known_after
+from coset.batches.planning import agreed
 from coset.batches.progress import progress
 from coset.batches.runners.choice import SERVER
-from coset.batches.tables.logs import try_log
+from coset.batches.tables.logs import missing_of, opened_whole, try_log
 from coset.batches.tables.table_base import differs
 from coset.cli import pipelines
 from coset.cli.output import Answer, Table
@@ -37,12 +38,13 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.split_store import SplitStore
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
-from partitioning.errors import CosetError, Finding
+from partitioning.errors import CosetError, Finding, Refused
 from partitioning.imports import ALLOWED
 from partitioning.model.root_names import DOCS
 from partitioning.model.tables_at import TABLES, usual
 from partitioning.sections import duration, many, size
 from partitioning.version import VERSION
+from spark_jobs.tables.table_schema import folder
 
 _JAVA = 17
 ENGINE = "duckdb"
@@ -73,7 +75,7 @@ class Check:
 
 
 def checks(pipeline: Pipeline | None, root: str) -> list[Check]:
-    """All checks of this process and of a store, and of a pipeline's streams if one is given."""
+    """All checks of this process and of a store, and of a pipeline's streams and tables if one is given."""
     return [
         *_versions(),
         _java(),
@@ -81,12 +83,12 @@ def checks(pipeline: Pipeline | None, root: str) -> list[Check]:
         *_airflow(),
         *_machine(),
         *_store(root),
-        *(_streams(pipeline, root) if pipeline else ()),
+        *((*_streams(pipeline, root), *_held(pipeline, root)) if pipeline else ()),
     ]
 
 
 def examine(named: str | None, root: str) -> Answer:
-    """All checks, of the streams of a pipeline too if one is named; the exit code is 3 if one is wrong."""
+    """All checks, of the streams and tables of a pipeline too if one is named; the exit code is 3 if one is wrong."""
     found = checks(pipelines.load(named) if named else None, root)
     wrong = sum(check.level is Level.WRONG for check in found)
     warned = sum(check.level is Level.WARNING for check in found)
@@ -295,6 +297,16 @@ def clock(skew: float) -> Check:
     return Check("clock", level, f"the store's is {duration(off)} {ahead} this one", "set this machine's clock by NTP")
 
 
+def _held(pipeline: Pipeline, root: str) -> Iterator[Check]:
+    """Whether the result tables of a pipeline hold what was published, and all their files are there."""
+    try:
+        agreed(pipeline, store_at(root))
+    except Refused as refusal:
+        yield from (_as_check("tables", finding) for finding in refusal.findings)
+    else:
+        yield from _result_tables(pipeline, root)
+
+
 def _streams(pipeline: Pipeline, root: str) -> Iterator[Check]:
     """Whether the streams of a pipeline can be found as they are declared."""
     ledger = Ledger(store_at(root), pipeline.name)
@@ -304,6 +316,22 @@ def _streams(pipeline: Pipeline, root: str) -> Iterator[Check]:
     else:
         names = ", ".join(stream.name for stream in pipeline.streams)
         yield Check("streams", Level.OK, f"{names}: {many(len(now.partitions), 'stream partition')} as declared")
+
+
+def _result_tables(pipeline: Pipeline, root: str) -> Iterator[Check]:
+    """Whether all files of a pipeline's tables are there."""
+    for table in (write.table for write in pipeline.writes):
+        try:
+            where = folder(store_at(root), table)
+            with opened_whole(where) as there:
+                if there is None:
+                    continue
+                held = f"all files of its version {there.version():,} are there"
+                if gone := missing_of(there, where):
+                    raise Refused(*gone)
+            yield Check(f"table {table}", Level.OK, held)
+        except CosetError as error:
+            yield from (_as_check(f"table {table}", finding) for finding in error.findings)
 
 
 def _as_check(what: str, finding: Finding) -> Check:

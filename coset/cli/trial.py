@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 
+from coset.batches.planning import agreed
 from coset.batches.step_rows import Sample, step_rows
 from coset.batches.tables.first_rows import FirstRows, first_rows
 from coset.cli import pipelines
@@ -31,8 +32,9 @@ def land(named: str, stream: str, file: Path) -> Answer:
 
 
 def rows(named: str, root: str, table: str | None, most: int) -> Answer:
-    """The first rows of a pipeline's result tables."""
+    """The first rows of a pipeline's result tables. Raises Refused too if these do not hold what was published."""
     pipeline, store = pipelines.load(named), store_at(root)
+    agreed(pipeline, store)
     found = [(name, first_rows(store, name, most, pipeline.private)) for name in _tables(named, table)]
 
     @cache

@@ -10,7 +10,7 @@ from coset.cli import pipelines
 from coset.cli.output import Answer, Block, Table
 from partitioning.commands import BackfillAsking, Then
 from partitioning.documents.stores import store_at
-from partitioning.errors import CosetError, Finding, Refused
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.sections import many
 
@@ -25,7 +25,7 @@ def verify(named: str, root: str, tables: Sequence[str], share: Share) -> Answer
     found = list(verified(pipeline, store_at(root), tables, share))
     differing = [_finding(pipeline.name, each, share) for each in found if each.difference and not each.difference.same]
     value = {"sample": str(share), "tables": [_plain(each) for each in found]}
-    return Answer(value, _shown(found, share), CosetError(*differing) if differing else None)
+    return Answer(value, _shown(found, share), Refused(*differing) if differing else None)
 
 
 def _finding(pipeline: str, each: Verified, share: Share) -> Finding:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from coset.sources.composite_keys import without_made
+from coset.sources.file_columns import NULL_TYPE
 from coset.sources.listing import digits_of, folder, key_before
 from partitioning.model.offsets import Span
 from partitioning.model.read_ends import End, Ends
@@ -39,7 +40,8 @@ class KnownStream:
             return cls()
         of_now = [end for end in known.ends if end.end and end.partition < stream.partitions]
         ends = {end.partition: end.end for end in of_now}
-        columns = _still_declared(stream, without_made(stream, known.columns))
+        had = (*known.columns, *(Column(name, NULL_TYPE) for name in known.untyped))
+        columns = _still_declared(stream, without_made(stream, had))
         whole, files = before.is_read_whole(stream), [file for end in of_now for file in end.files]
         last = {end.partition: end.files[-1] for end in of_now if end.files and not whole}
         last = {number: file for number, file in last.items() if isinstance(source_of(file.path), LandedSource)}

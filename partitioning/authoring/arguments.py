@@ -33,8 +33,9 @@ _WORDS: Mapping[object, str] = {
 _INSTEAD = {
     "distinct": (
         "; SELECT DISTINCT of columns a and b is aggregate('a, b') here, and one row of each key over all batches is "
-        "latest('a')"
-    )
+        "latest('a'), the one with the greatest a"
+    ),
+    "latest": ", which says which record of a key is later, as latest('seen')",
 }
 
 

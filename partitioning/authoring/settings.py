@@ -86,9 +86,7 @@ class Settings(Value, frozen=True):
         except ValueError as error:  # so tomllib tells of numbers of too many digits, too
             raise Refused.of(Kind.SETTING, f"it is no TOML: {error}", where, "correct it", error=error) from error
         except Refused as refusal:
-            raise Refused(
-                *(replace(finding, where=f"{finding.where} in {where}") for finding in refusal.findings)
-            ) from None
+            raise refusal.saying(lambda finding: replace(finding, where=f"{finding.where} in {where}")) from None
         few = taken.pop("far_fewer", {})
         allowance = Allowance(**few, named=taken.pop("take_away", ()))
         expected = {table: of["expect"] for table, of in taken.pop("tables", {}).items() if "expect" in of}
@@ -167,7 +165,7 @@ def _scheme(value: Any, place: str) -> Scheme:
     try:
         return Scheme.parse(_text(value, place))
     except Refused as refusal:
-        raise Refused(*(replace(finding, where=place) for finding in refusal.findings)) from None
+        raise refusal.saying(lambda finding: replace(finding, where=place)) from None
 
 
 def _hot_keys(value: Any, place: str) -> HotKeys:
@@ -182,7 +180,7 @@ def _range(value: Any, place: str) -> OffsetRange:
     try:
         return OffsetRange.parse(_text(value, place))
     except Refused as refusal:
-        raise Refused(*(replace(finding, where=place) for finding in refusal.findings)) from None
+        raise refusal.saying(lambda finding: replace(finding, where=place)) from None
 
 
 def _text(value: Any, place: str) -> str:

@@ -99,7 +99,14 @@ def cannot_expire(
         what, then = ("keep= says for how long, and nothing since when", "say with time= when a record happened")
         if keep is None:
             what, then = ("time= says when a record happened, and nothing for how long it is kept", "say it with keep=")
+        if keep is None and op is Op.LATEST:
+            then = (
+                f"give as the first argument what says which record is later, as latest({time!r}), and leave time= out"
+            )
+            then = f"{then}; where keys are to expire, add keep="
         yield Finding.of(Kind.DECLARATION, what, where, then, time=time, keep=keep)
+        if op is Op.LATEST:
+            return
     if not running:
         what = "it is not running, so it keeps nothing that could expire"
         yield Finding.of(Kind.DECLARATION, what, where, "add running=True, or leave time= and keep= out", op=op)

@@ -89,8 +89,20 @@ def _streams(plan: Plan, records: int) -> Section:
         f"Plan {digest(plan)}" + (f", after {plan.parent}." if plan.parent else ", the first of the pipeline."),
         *(f"{one}." for one in plan.forgot),
         *_in_brokers(plan),
+        *(f"{each[:1].upper()}{each[1:]}." for each in columns_to_come(plan)),
     )
     return section("Streams", columns, [_stream(stream) for stream in plan.streams], notes)
+
+
+def columns_to_come(plan: Plan) -> Iterator[str]:
+    """Of each stream the columns that no step and no table can have yet, and when they come."""
+    for stream in plan.streams:
+        if stream.untyped:
+            yield (
+                f"null in all records of {stream.name} so far, and so without a type: {cut(stream.untyped)}; steps and "
+                "tables have such a column once a record has a value in it, or at once if it is declared, as "
+                f"cast={dict.fromkeys(stream.untyped[:1], 'VARCHAR')}"
+            )
 
 
 def _in_brokers(plan: Plan) -> Iterator[str]:

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import assert_never
 
 from partitioning.commands import BackfillAsking, Shown, Then, backfill_of
+from partitioning.model.composite_key import key_columns
 from partitioning.model.engine_version import Differs, OtherAnswer
 from partitioning.model.graph import Op, Step, waiting
 from partitioning.model.meaning import Rows, meaning
@@ -55,6 +56,13 @@ class OnlyGrows(Value, frozen=True, tag="only grows", tag_field="surprise"):
     rows: int | None
 
 
+class OrderedByItsKey(Value, frozen=True, tag="ordered by its key", tag_field="surprise"):
+    """The step gives the latest record of each key by this column, which is of the key: all are equal in it."""
+
+    step: str
+    column: str
+
+
 class OneKey(Value, frozen=True, tag="one key", tag_field="surprise"):
     """This share of a stream's records has one key, as the last batch counted; or they lie in one `partition` only."""
 
@@ -99,7 +107,17 @@ class NotItsQuery(Value, frozen=True, tag="not its query", tag_field="surprise")
     instead: str
 
 
-Surprise = NotItsQuery | OtherEngine | JoinsATable | JoinsInABatch | OnlyGrows | OneKey | NeverLate | OrderMatters
+Surprise = (
+    NotItsQuery
+    | OtherEngine
+    | JoinsATable
+    | JoinsInABatch
+    | OnlyGrows
+    | OrderedByItsKey
+    | OneKey
+    | NeverLate
+    | OrderMatters
+)
 
 
 def surprises(plan: Plan, last: Statistics | None = None) -> tuple[Surprise, ...]:
@@ -116,6 +134,7 @@ def surprises(plan: Plan, last: Statistics | None = None) -> tuple[Surprise, ...
         *joins,
         *_order_matters(plan, steps),
         *_never_late(plan, steps),
+        *_ordered_by_keys(steps),
         *grown,
         *_one_key(plan, last),
     )
@@ -194,6 +213,13 @@ def _never_late(plan: Plan, steps: Mapping[str, Step]) -> Iterator[NeverLate]:
             found = [(name, times.get(name)) for name in names]
             if strict := tuple(name for name, time in found if isinstance(time, EventTime) and not time.late):
                 yield NeverLate(_as_written(step.name, steps), strict)
+
+
+def _ordered_by_keys(steps: Mapping[str, Step]) -> Iterator[OrderedByItsKey]:
+    for step in (step for step in steps.values() if step.op is Op.LATEST):
+        columns = {name.lower(): name for name in key_columns(step.key)}
+        if column := columns.get(step.expressions[0].strip().strip('"').lower()):
+            yield OrderedByItsKey(_as_written(step.name, steps), column)
 
 
 def _as_written(name: str, steps: Mapping[str, Step]) -> str:
@@ -284,6 +310,13 @@ def _row(found: Surprise) -> tuple[str, str, Then]:
                 f"it calls {' and '.join(found.functions)} of records that were moved: their order depends on the tasks"
             )
             return f"step {found.step}", what, "say the order, as in list(page ORDER BY at, id), or use min and max"
+        case OrderedByItsKey():
+            what = (
+                f"it orders the records of a key by {found.column}, which is the key: all are equal in it, "
+                "and the one with the greatest columns is given"
+            )
+            then = "give as the first argument of latest what says which record is later, as latest('seen')"
+            return f"step {found.step}", what, then
         case NeverLate():
             what = (
                 f"it gives what is over once, and by declaration no record of {' and '.join(found.streams)} is late: "
@@ -299,17 +332,17 @@ def _row(found: Surprise) -> tuple[str, str, Then]:
             what = f"it keeps a row for each key that it ever saw{rows}, and removes none"
             return f"step {found.step}", what, _of_growing(found.op)
         case OneKey():
-            return _of_one_key(found)
+            return f"stream {found.stream}", *_of_one_key(found)
         case _:
             assert_never(found)
 
 
-def _of_one_key(found: OneKey) -> tuple[str, str, Then]:
+def _of_one_key(found: OneKey) -> tuple[str, str]:
     if found.partition is None:
         what = f"{percent(found.share)} of its records have one {found.column}, {found.key!r}: one task has them"
-        return f"stream {found.stream}", what, "rekey it by another column, or use partial and combine"
+        return what, "rekey it by another column, or use partial and combine"
     what = f"all its records lie in partition {found.partition}: {found.column} may have one value only"
-    return f"stream {found.stream}", what, "look at the producer's key, and rekey by another column if it is so"
+    return what, "look at the producer's key, and rekey by another column if it is so"
 
 
 def _of_growing(op: Op) -> str:

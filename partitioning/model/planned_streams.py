@@ -50,8 +50,9 @@ class PlannedPartition(Value, frozen=True, gc=False, omit_defaults=True):
 class PlannedStream(Value, frozen=True, omit_defaults=True, dict=True):
     """A stream in this batch: declaration, columns, and each partition by number.
 
-    New files lack the columns in `lacking`, which read as null. No file allows nulls in `required` columns. `topic` is
-    the id of a topic read from its broker.
+    New files lack the columns in `lacking`, which read as null. No file allows nulls in `required` columns. Those that
+    are `untyped` are null in all records so far, and none of `columns`. `topic` is the id of a topic read from its
+    broker.
     """
 
     declared: Stream
@@ -60,6 +61,7 @@ class PlannedStream(Value, frozen=True, omit_defaults=True, dict=True):
     lacking: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     topic: str = ""
+    untyped: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

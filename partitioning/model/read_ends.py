@@ -38,8 +38,9 @@ class End(Value, frozen=True, gc=False, omit_defaults=True):
 class StreamProgress(Value, frozen=True, omit_defaults=True, dict=True):
     """What was read of a stream, by partition number, including partitions that it no longer has.
 
-    `declared` and the columns are those of the last `batch` that read it. No file allowed nulls in `required` columns.
-    `topic` is the topic's id in its broker, if it was ever read there.
+    `declared` and the columns are those of the last `batch` that read it. No file allowed nulls in `required` columns,
+    and those that are `untyped` were null in all records. `topic` is the topic's id in its broker, if it was ever read
+    there.
     """
 
     declared: Stream
@@ -48,6 +49,7 @@ class StreamProgress(Value, frozen=True, omit_defaults=True, dict=True):
     ends: Sequence[End]
     required: tuple[str, ...] = ()
     topic: str = ""
+    untyped: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -185,7 +187,7 @@ NOTHING = Ends()
 
 def _read(stream: PlannedStream, batch: int) -> StreamProgress:
     ends = _by_order(_end(planned, batch) for planned in stream.partitions)
-    return StreamProgress(stream.declared, batch, stream.columns, ends, stream.required, stream.topic)
+    return StreamProgress(stream.declared, batch, stream.columns, ends, stream.required, stream.topic, stream.untyped)
 
 
 def _end(planned: PlannedPartition, batch: int) -> End:

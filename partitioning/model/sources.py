@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
@@ -14,7 +13,7 @@ _BROKER = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\]):(?P<por
 _KAFKA = "kafka://"
 # The prefix of a folder's address; the path behind it is not encoded.
 FOLDER = "file://"
-# Characters with a meaning in URIs, and those that terminals do not show.
+# Characters with a meaning in URIs, which Delta's log would decode, and those that terminals do not show.
 _NOT_IN_PATHS = re.compile(r"[%?#\\\x00-\x1f\x7f]")
 _PORTS = range(1, 1 << 16)
 
@@ -92,15 +91,19 @@ def why_no_root(address: str) -> str | None:
     ('is neither an S3 URI nor the whole path of a folder', "has '..' in it")
     """
     scheme, _, rest = address.partition("://")
-    if scheme == "s3":
-        return None if rest.partition("/")[0] else "names no bucket"
-    if scheme != "file" or not rest.startswith("/"):
+    if scheme not in {"s3", "file"} or (scheme == "file" and not rest.startswith("/")):
         return "is neither an S3 URI nor the whole path of a folder"
+    bucket, _, path = rest.rstrip("/").partition("/")
+    if scheme == "s3" and not bucket:
+        return "names no bucket"
     if odd := _NOT_IN_PATHS.search(rest):
         return f"has {odd[0]!r} in it"
-    if ".." in PurePosixPath(rest).parts:
-        return "has '..' in it"
-    return None if rest.strip("/") else "is the root of all files"
+    if not path:
+        return None if bucket else "is the root of all files"
+    # Delta's log would lie at other keys of a bucket than the documents, or at none.
+    unclear = {"", ".", ".."} if bucket else {".."}
+    part = next((part for part in path.split("/") if part in unclear), None)
+    return None if part is None else f"has {part or '//'!r} in it"
 
 
 def _is_address(broker: str) -> bool:

@@ -65,7 +65,7 @@ def arrivals(
         findings.extend(_reset(ends, stream, reset))
         findings.extend(_lost(stream, holes))
         columns = discovery.columns, PackedRows.of(PlannedPartition, partitions), discovery.lacking, discovery.required
-        planned.append(PlannedStream(stream, *columns, discovery.topic))
+        planned.append(PlannedStream(stream, *columns, discovery.topic, discovery.untyped))
     if findings:
         raise Refused(*findings)
     return tuple(planned)

@@ -13,7 +13,7 @@ from partitioning.authoring.state_sql import MARKS
 from partitioning.errors import Finding, Refused
 from partitioning.imports import imported, is_import_path
 from partitioning.kinds import Kind
-from partitioning.model.composite_key import key_parts
+from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.graph import Mode, Op, Step, Write, quote, waiting
 from partitioning.model.streams import Column, Discovered, Stream
 from partitioning.model.watermarks import EventTime
@@ -195,10 +195,10 @@ class _Check:
         except duckdb.Error as error:
             self._findings.extend(self._explained(step, trees, error, inputs))
             return None
-        then = "name one of them otherwise with AS, or leave it out: * EXCLUDE"
+        then, key = "name one of them otherwise with AS, or leave it out: * EXCLUDE", key_columns(step.key)
         if step.op is Op.REKEY:
-            then = f"name the new key otherwise: {step.key}_key"
-        return None if self._repeated(columns, _where(step), then) else columns
+            then, key = f"name the new key otherwise: {step.key}_key", ()
+        return None if self._repeated(columns, _where(step), then, key) else columns
 
     def _declared(self, step: Step) -> tuple[Column, ...] | None:
         """The declared columns of a function's result, with types as DuckDB writes them."""
@@ -325,12 +325,18 @@ class _Check:
             then = f"declare it, as cast={declared!r}, or land a file in which it has a value"
         return Finding.of(Kind.SQL_COLUMN, what, where, then, name=name)
 
-    def _repeated(self, columns: Sequence[Column], where: str, then: str) -> bool:
+    def _repeated(self, columns: Sequence[Column], where: str, then: str, key: Sequence[str] = ()) -> bool:
+        """Whether columns have one name, with a finding for each. Those of a step's `key` are there by themselves."""
         names = [column.name.lower() for column in columns]
         repeated = sorted({name for name in names if names.count(name) > 1})
-        self._findings.extend(
-            Finding.of(Kind.SQL_TYPE, f"two columns are named {name!r}", where, then, name=name) for name in repeated
-        )
+        there = {name.lower(): name for name in key}
+        for name in repeated:
+            what, do = f"two columns are named {name!r}", then
+            if own := there.get(name):
+                what = f"{what}: the key is there without being named"
+                do = f"leave {own} out, of * by * EXCLUDE ({quote(own)})"
+                do = f"{do}; if it is another value, name it otherwise with AS"
+            self._findings.append(Finding.of(Kind.SQL_TYPE, what, where, do, name=name))
         return bool(repeated)
 
 

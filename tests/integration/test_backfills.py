@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -30,6 +31,7 @@ from coset.batches.tables.compaction import compact
 from coset.batches.tables.exchanged import exchange
 from coset.sources.s3 import storage_options
 from partitioning.authoring import state_sql
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.commands import Shown, Undo
 from partitioning.documents.document import digest
@@ -313,6 +315,38 @@ def _doubled(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
     table = rows.read_all()
     column = table.schema.get_field_index("n")
     return table.set_column(column, "n", pc.multiply(table["n"], 2)).to_reader()
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        {"source": "elsewhere"},
+        {"format": "json", "columns": {"k": "VARCHAR", "id": "BIGINT", "seen": "TIMESTAMP"}},
+        {"layout": "time"},
+        {"offset": "o"},
+    ],
+    ids=str,
+)
+def test_files_of_a_batch_are_read_as_and_where_they_lay(now: dict[str, Any], store: Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path, pipeline=appended)
+    history.batch(0)
+
+    def declared_anew(_: int) -> Callable[[str, int], Pipeline]:
+        def pipeline(source: str, partitions: int) -> Pipeline:
+            one = Pipeline("kept", source=source)
+            declared: dict[str, Any] = {
+                name: f"{store.root}/{value}" if name == "source" else value for name, value in now.items()
+            }
+            chosen = one.stream("clicks", key="k", partitions=partitions, **declared).filter("id >= 0", name="chosen")
+            counts = chosen.aggregate("count(*) AS n, sum(id)::BIGINT AS total", name="counts")
+            counts.write("counts", lineage=True)
+            return one
+
+        return pipeline
+
+    again = Batches(store, tmp_path, pipeline=declared_anew)
+    backfill = again.backfilled(Asked(0, 0, Settings.parse(scheme="tasks(12)")))
+    assert str(actions.comparison(store, backfill)) == "identical: 9 rows of 1 batch"
 
 
 def test_other_records_than_the_first_run_read_are_told(store: Store, tmp_path: Path) -> None:

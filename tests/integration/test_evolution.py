@@ -21,6 +21,7 @@ from coset.sources.landed import discover
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
+from partitioning.explain.explain import explain
 from partitioning.model.streams import Column
 from tests.batches import rows
 from tests.landed import land_file
@@ -362,11 +363,26 @@ def test_a_column_without_a_value_so_far_has_no_type_and_joins_once_it_has(store
         assert finding.then == "declare it, as cast={'n': 'VARCHAR'}, or land a file in which it has a value"
     made = Pipeline("evolving", source=f"{store.root}/topics")
     made.stream("views", key="ad", partitions=2, hash="opaque", private=["n"]).filter("true").write("seen")
+    _, sentence = steps.plan(made, store.root)
+    told = "ull in all records of views so far, and so without a type: n; steps and tables have such a column once a"
+    assert f"; n{told}" in sentence
     published(store, made, tmp_path)
     assert rows(store.root, "seen") == [("a",), ("b",)]
-    land(store, 2, ad=["c", "d"], n=["x", None])
+    # Nothing new is to be read, and what was read before says the same.
+    for other in (views(store, "upper(n) AS n"), views(store, "ad AS a", time="n")):
+        assert "column 'n' of stream 'views' is null in all records so far" in refused(store, other).what
+    # A file without the column says no more of it.
+    land(store, 2, ad=["c"])
+    planned = preview(made, store)
+    assert planned.plan is not None
+    assert f"N{told}" in str(explain(planned.plan))
+    land(store, 3, ad=["d", "e"], n=["x", None])
+    planned = preview(made, store)
+    assert planned.plan is not None
+    assert "without a type" not in str(explain(planned.plan))
     published(store, made, tmp_path)
-    assert [row[:2] for row in rows(store.root, "seen")] == [("a", None), ("b", None), ("c", "x"), ("d", None)]
+    wanted = [("a", None), ("b", None), ("c", None), ("d", "x"), ("e", None)]
+    assert [row[:2] for row in rows(store.root, "seen")] == wanted
 
 
 def test_a_column_without_a_value_so_far_is_of_the_type_that_is_declared(store: Store, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from partitioning.documents.store import Store
 from partitioning.kinds import Kind
 from tests.followed import done, told
 from tests.footers import of_no_records, with_footer
-from tests.forked import at_once
+from tests.forked import at_once, coset
 
 PIPELINE = """
 from coset import Pipeline
@@ -359,12 +360,31 @@ def test_files_that_are_gone_from_a_table_are_named(command: str, tmp_path: Path
     Path("a.csv").write_text("customer,n\n" + "".join(f"user-{n:03},{n}\n" for n in range(100)))
     done("land", file, "orders", "a.csv")
     done("run", file, *LOCAL)
+    held = partial(coset, "doctor", file, "--json")
+    assert {each["what"]: each["level"] for each in json.loads(held().stdout)}["table all_of_them"] == "ok"
     first, *_, last = sorted(Path(".coset/store/tables/all_of_them/data").rglob("*.parquet"))
     first.unlink()
     last.unlink()
     (gone,) = told(Kind.FILE_GONE, command, file).findings
     assert gone["where"].removesuffix(", and 1 more file") in {f"file://{tmp_path / path}" for path in (first, last)}
     assert (gone["what"], gone["next"]) == ("the file is missing", "restore it from a backup")
+    (table,) = (each for each in json.loads(held().stdout) if each["what"] == "table all_of_them")
+    assert table == table | {"level": "wrong", "seen": f"{gone['what']} ({gone['where']})", "then": gone["next"]}
+
+
+@pytest.mark.parametrize("command", ["rows", "compact"])
+@pytest.mark.parametrize("gone", ["tables/all_of_them", "tables/all_of_them/_delta_log"])
+def test_a_table_that_is_gone_is_not_one_to_which_nothing_is_published(gone: str, command: str, tmp_path: Path) -> None:
+    file = pipeline(f"{tmp_path}/landing")
+    Path("a.csv").write_text("customer,n\nann,1\n")
+    done("land", file, "orders", "a.csv")
+    done("run", file, *LOCAL)
+    assert "all files of its version 0 are there" in " ".join(done("doctor", file).split())
+    shutil.rmtree(Path(".coset/store", gone))
+    (found,) = told(Kind.TABLE_BEHIND, command, file).findings
+    assert found["what"] == "the ledger says that batch 0 is published, but the table holds none"
+    examined = coset("doctor", file)
+    assert (examined.returncode, "but the table holds none" in " ".join(examined.stdout.split())) == (3, True)
 
 
 def test_a_table_without_a_batch_says_what_to_run(tmp_path: Path) -> None:

@@ -250,7 +250,8 @@ def test_what_an_earlier_owner_appended_is_not_appended_again_unasked(store: Sto
     (finding,) = refused.value.findings
     assert (finding.kind, finding.where) == (Kind.TABLE_AGAIN, folder(store, "delays"))
     assert f"of {many(case.again, 'record')} of flights" in finding.what
-    assert f"[starts] flights-0 = {ends[0]}, flights-1 = {ends[1]}, " in finding.then
+    told = ", ".join(f"flights-{part} = {ends[part]}" for part in sorted(ends, key=str))
+    assert f"[starts] {told} in the settings" in finding.then
     accepted(store)
     assert plan().plan is not None
     # What comes anew is nobody's, and would be of both if the first one got the table back.

@@ -179,6 +179,13 @@ def test_a_file_that_is_gone_is_told_after_what_can_be_read(landed: Store, tmp_p
     assert "flights: 2 records" in answer.stdout
     assert "the file is gone since the batch was planned" in answer.stderr
     assert "without it nobody can see what the batch read" in answer.stderr
+    assert answer.stderr.count("next:") == 1
+    for file in path_of(landed.root).glob("topics/flights/**/*.parquet"):
+        file.unlink()
+    gone = coset("records", PIPELINE, "--batch", "0").stderr
+    assert "more files" in gone
+    # No batch is open, and this one may be published.
+    assert "coset replan" not in gone
 
 
 @pytest.mark.parametrize(

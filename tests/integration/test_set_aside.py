@@ -327,6 +327,9 @@ def test_the_command_line_shows_what_was_set_aside(
     shown = coset("records", str(file), "--set-aside")
     assert "Batch 0 of spent set 1 record aside" in shown.stdout
     assert coset("records", str(file), "--batch", "0", "--set-aside", "--offenders").exit_code != 0
+    offenders = coset("records", str(file), "--offenders").stdout
+    assert "Records that were set aside are shown, with why, by --set-aside instead of --offenders" in offenders
+    assert "not about single records" not in offenders
     status = coset("status", str(file)).stdout
     assert f"Batch 0 set 1 record aside: coset records {file} --batch 0 --set-aside" in status
     assert json.loads(coset("status", str(file), "--json").stdout)["set_aside"] == 1

@@ -15,7 +15,7 @@ from coset.cli import pipelines
 from coset.cli.asked import OPTIONS, Asked
 from coset.cli.main import app
 from coset.project.here import NOWHERE
-from partitioning.commands import BackfillAsking, Command, Land, PlanAsking, Repeat, Run, Shown
+from partitioning.commands import BackfillAsking, Cancel, Command, Land, PlanAsking, Repeat, Resume, Run, Shown
 from tests.unit.test_findings import ASKED
 
 GROUP: Any = typer.main.get_command(app)
@@ -46,7 +46,7 @@ ONCE = {
 }
 FORM = {"--yes", "--json", "--wide"}
 # What a backfill is asked of its own batches, no batch after them takes over; nor does one command another's reason.
-OWN = {("backfill", option) for option in ("--scheme", "--groups", "--begin-anew", "--go-on")}
+OWN = {("backfill", option) for option in ("--scheme", "--groups", "--begin-anew", "--go-on", "--input", "--why")}
 OWN |= {(verb, "--why") for verb in ("swap", "undo", "hand-over", "accept-changes")}
 VALUES = ("a b", "0.5", "3", "local", "repaired")
 
@@ -149,6 +149,12 @@ def test_what_the_step_itself_says_counts_and_what_may_stand_twice_stands_beside
     given = Shown(given=asked("backfill", "--from", "3", "--input", "repaired", "--begin-anew", "sums").by_verb())
     assert given.line(BackfillAsking("late", 0)) == "coset backfill late --from 0 --begin-anew sums --input repaired"
     assert given.line(Run("late")) == "coset run late"
+    # What goes on was planned with them.
+    paused = ("--pause", "3", "--why", "it is late", "--scheme", "tasks(4)", "--input", "repaired", "--store", "trial")
+    given = Shown(given=asked("backfill", *paused).by_verb())
+    for command in (Resume("late", 3), Run("late.backfill-3")):
+        assert given.line(command) == "coset backfill late --resume 3 --store trial"
+    assert given.line(Cancel("late", 3)) == "coset backfill late --cancel 3 --store trial"
 
 
 def test_a_secret_is_not_repeated() -> None:

@@ -26,6 +26,7 @@ from partitioning.commands import Command, Repeat, Replan, Report, Run, Shown, T
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.failure import Failed, together
+from partitioning.values import replace
 from tests.followed import FOLLOWED, IN_WORDS, UNRAISED
 
 ROOT = Path(__file__).parents[2]
@@ -259,6 +260,11 @@ def test_what_programs_are_told_of_a_cause_is_bounded() -> None:
     plain: Any = one.plain(Shown())
     assert (plain["count"], len(plain["each"]), plain["about"]) == (5_000, 1_000, {"file": 0})
     assert one.where == "s3://a/0, and 4,999 more files"
+    # As it is said elsewhere, it is said of each place, also where errors come together.
+    said = Refused(one).saying(lambda finding: replace(finding, what=f"p: {finding.what}", next="restore it"))
+    (one,) = together([said]).findings
+    assert (one.where, one.then) == ("s3://a/0, and 4,999 more files", "restore it")
+    assert {(place.what, place.next) for place in one.places} == {("p: gone", "restore it")}
 
 
 def test_airflow_calls_a_pipeline_by_its_file_unless_a_folder_of_pipelines_has_it(

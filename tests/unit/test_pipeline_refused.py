@@ -311,6 +311,20 @@ def test_who_writes_distinct_as_sql_has_it_is_told_what_it_is_here(flights: Flow
     assert finding.what == "distinct of flights: time= and within= are missing"
     assert '`flights.distinct("origin, seats")' in finding.where
     assert "SELECT DISTINCT of columns a and b is aggregate('a, b') here" in finding.then
+    assert finding.then.endswith("one row of each key over all batches is latest('a'), the one with the greatest a")
     # Both are what it says.
     assert flights.aggregate("origin, seats").step == "flights.aggregate"
     assert flights.latest("origin").step == "flights.latest"
+
+
+def test_who_gives_latest_the_key_is_told_that_it_takes_the_order(flights: Flow) -> None:
+    with pytest.raises(Refused) as refusal:
+        flights.latest("tailnum", time="dep_time")
+    (finding,) = refusal.value.findings
+    assert finding.then == (
+        "give as the first argument what says which record is later, as latest('dep_time'), and leave time= out; "
+        "where keys are to expire, add keep="
+    )
+    with pytest.raises(Refused) as missing:
+        flights.latest()  # type: ignore[call-arg]
+    assert "which says which record of a key is later" in missing.value.findings[0].then

@@ -169,10 +169,36 @@ def test_what_duckdb_does_not_accept_is_a_finding_in_its_words() -> None:
     assert finding.what.startswith("No function matches the given name and argument types 'date_trunc")
 
 
-@pytest.mark.parametrize("expression", ["dep_delay, dep_delay", "dep_delay AS TAILNUM", "*"])
-def test_two_columns_of_one_name_are_refused(expression: str) -> None:
-    (finding,) = findings(lambda flights, _: flights.select(expression).write("t"))
-    assert "two columns are named" in finding.what
+def test_two_columns_of_one_name_are_refused() -> None:
+    (finding,) = findings(lambda flights, _: flights.select("dep_delay, dep_delay").write("t"))
+    assert (finding.what, finding.then) == (
+        "two columns are named 'dep_delay'",
+        "name one of them otherwise with AS, or leave it out: * EXCLUDE",
+    )
+
+
+@pytest.mark.parametrize(
+    ("named", "advised"),
+    [
+        ("select: tailnum, dep_delay", "dep_delay"),
+        ("select: *", '* EXCLUDE ("tailnum")'),
+        ("select: upper(flights.tailnum) AS TAILNUM", "upper(flights.tailnum) AS other"),
+        ("aggregate: tailnum, count(*) AS n", "count(*) AS n"),
+        ("join: flights.tailnum, seats", "seats"),
+    ],
+)
+def test_a_key_that_is_named_is_there_already(named: str, advised: str) -> None:
+    step, _, expressions = named.partition(": ")
+
+    def build(columns: str) -> Build:
+        return lambda f, p: getattr(f, step)(*([p] if step == "join" else []), columns).write("t")
+
+    (finding,) = findings(build(expressions))
+    assert finding.what == "two columns are named 'tailnum': the key is there without being named"
+    assert finding.then == (
+        'leave tailnum out, of * by * EXCLUDE ("tailnum"); if it is another value, name it otherwise with AS'
+    )
+    check_sql(pipeline(build(advised)), [FLIGHTS, PLANES])
 
 
 def test_a_stream_with_a_column_of_a_virtual_name_is_refused() -> None:

@@ -92,7 +92,7 @@ def test_a_cogroup_never_has_two_rows_of_a_key(expression: str) -> None:
 )
 def test_two_columns_of_one_name_are_refused_in_a_cogroup(flights: str, planes: str, name: str) -> None:
     (finding,) = cogrouped(flights, planes)
-    assert finding.what == f"two columns are named {name!r}"
+    assert finding.what.partition(":")[0] == f"two columns are named {name!r}"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from partitioning.explain.surprises import (
     NeverLate,
     OneKey,
     OnlyGrows,
+    OrderedByItsKey,
     OrderMatters,
     Surprise,
     surprises,
@@ -73,6 +74,16 @@ def test_a_state_that_nothing_is_removed_from_is_told() -> None:
     parts.combine("sum(n) AS n", running=True, name="totals").write("c", mode="upsert")
     views.distinct("tailnum", time="dep_delay", within=timedelta(days=1), name="once").write("d")
     assert told(pipeline) == (OnlyGrows("newest", Op.LATEST, None), OnlyGrows("totals", Op.COMBINE, None))
+
+
+def test_the_latest_record_of_a_key_by_that_key_is_told() -> None:
+    pipeline, views, _, _ = streams()
+    views.latest(' "TailNum" ', name="by_key").write("a", mode="upsert")
+    by_two = views.select("dep_delay, 1 AS one").rekey(("one", "dep_delay"), name="by_two")
+    by_two.latest("dep_delay", name="by_part").write("b", mode="upsert")
+    by_two.latest("dep_delay + 1", name="by_other").write("c", mode="upsert")
+    ordered = [each for each in told(pipeline) if isinstance(each, OrderedByItsKey)]
+    assert ordered == [OrderedByItsKey("by_key", "tailnum"), OrderedByItsKey("by_part", "dep_delay")]
 
 
 def test_a_join_as_of_a_time_does_not_depend_on_batches_and_keeps_a_version_of_each_key_for_ever() -> None:

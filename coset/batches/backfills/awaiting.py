@@ -25,7 +25,7 @@ def with_swap(refusal: Refused, store: Store, pipeline: Pipeline) -> Refused:
         return refusal
     if (swap := _swap(store, pipeline)) is None:
         return refusal
-    return Refused(*(replace(finding, next=tuple(_named(swap, _parts(finding.next)))) for finding in refusal.findings))
+    return refusal.saying(lambda finding: replace(finding, next=tuple(_named(swap, _parts(finding.next)))))
 
 
 def _parts(then: Then) -> tuple[str | Command, ...]:

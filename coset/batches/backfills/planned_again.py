@@ -25,7 +25,8 @@ from partitioning.model.graph import Mode
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import Plan
 from partitioning.model.planned_streams import PlannedStream
-from partitioning.model.streams import Column
+from partitioning.model.sources import KafkaSource
+from partitioning.model.streams import Column, Stream
 from partitioning.planning.origins import graph_of
 from partitioning.planning.planner import goes_by_times, plan_arrived
 from partitioning.values import replace
@@ -39,7 +40,7 @@ def planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Sett
     try:
         return _planned_again(pipeline, ledger, batch, settings, repaired=asked.repaired)
     except Refused as refusal:
-        raise Refused(*(_asking_anew(finding, asked) for finding in refusal.findings)) from None
+        raise refusal.saying(lambda finding: _asking_anew(finding, asked)) from None
 
 
 def _asking_anew(finding: Finding, asked: BackfillAsking) -> Finding:
@@ -102,7 +103,7 @@ def _columns(pipeline: Pipeline, stored: Plan, ledger: Ledger) -> Mapping[str, t
     try:
         return result_columns(pipeline, replayed(stored), ledger.store)
     except Refused as refusal:
-        raise Refused(*(_from_before(finding, pipeline.name, stored.batch) for finding in refusal.findings)) from None
+        raise refusal.saying(lambda finding: _from_before(finding, pipeline.name, stored.batch)) from None
 
 
 def _from_before(finding: Finding, pipeline: str, batch: int) -> Finding:
@@ -165,4 +166,18 @@ def _streams(pipeline: Pipeline, stored: Plan) -> tuple[PlannedStream, ...]:
     ]
     if findings:
         raise Refused(*findings)
-    return tuple(replace(read[stream.name], declared=stream) for stream in pipeline.streams)
+    return tuple(
+        replace(read[stream.name], declared=_as_it_lay(stream, read[stream.name].declared))
+        for stream in pipeline.streams
+    )
+
+
+def _as_it_lay(stream: Stream, then: Stream) -> Stream:
+    """The stream as it is declared now, but for what says where and how the files of the batch lie. Brokers may have
+    other names by now."""
+    if isinstance(stream.origin, KafkaSource) and isinstance(then.origin, KafkaSource):
+        return stream
+    lay = replace(stream, source=then.source, layout=then.layout, offset=then.offset, counted=then.counted)
+    if stream.written_as is then.written_as:
+        return lay
+    return replace(lay, format=then.format, columns=then.columns, schema=then.schema)

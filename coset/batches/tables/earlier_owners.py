@@ -27,7 +27,6 @@ from partitioning.sections import many
 from spark_jobs.tables.table_schema import folder
 
 # How many partitions a finding says where to begin in.
-_TOLD = 8
 
 
 def appended_again(
@@ -99,8 +98,7 @@ def _findings(
     begin = ""
     if not any(ends.end(each.stream, each.partition) for each in behind):
         told = [f"{partition} = {behind[partition]}" for partition in sorted(behind, key=str)]
-        more = [f"and {len(told) - _TOLD} more"] if len(told) > _TOLD else []
-        begin = f"; or begin behind them, with [starts] {', '.join([*told[:_TOLD], *more])} in the settings"
+        begin = f"; or begin behind them, with [starts] {', '.join(told)} in the settings"
     then = (
         f"name the pipeline {ledger.pipeline!r} again, and give the table back: ",
         HandOver(table, pipeline, ledger.pipeline),

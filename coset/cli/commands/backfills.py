@@ -67,8 +67,9 @@ def backfill(
     given: Annotated[
         Input,
         typer.Option("--input", help="repaired: read the files that hold the offsets now, not those that were read."),
+        OWN,
     ] = Input.PLANNED,
-    why: Annotated[str, typer.Option("--why", help="The reason, kept with the backfill.")] = "",
+    why: Annotated[str, typer.Option("--why", help="The reason, kept with the backfill."), OWN] = "",
     at_once: Annotated[int | None, typer.Option("--groups-at-once", help="Run at most N task groups at once.")] = None,
     window: Annotated[
         str | None,

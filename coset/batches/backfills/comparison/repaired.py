@@ -36,6 +36,7 @@ def with_files_of_now(pipeline: Pipeline, stored: Plan, ends: Ends, lost: Sequen
     landed = [stream for stream in pipeline.streams if isinstance(stream.origin, LandedSource)]
     if not landed:
         raise Refused(*(_in_its_broker(stream) for stream in pipeline.streams))
+    declared = {stream.name: stream for stream in landed}
     discovered = {found.stream: found for found in discover(landed, ends.of_any_files(), lost)}
     streams, missing, findings = list[PlannedStream](), list[OffsetRange](), list[Finding]()
     for stream in stored.streams:
@@ -51,7 +52,11 @@ def with_files_of_now(pipeline: Pipeline, stored: Plan, ends: Ends, lost: Sequen
                 elif gap.explained is Explained.NOBODY:
                     findings.append(_missing(gap, stored))
         columns = found.columns, tuple(partitions), found.lacking, found.required
-        streams.append(PlannedStream(stream.declared, *columns))
+<<<<<<< HEAD
+        streams.append(PlannedStream(stream.declared, *columns, untyped=found.untyped))
+=======
+        streams.append(PlannedStream(declared[stream.name], *columns))
+>>>>>>> hostile
     if findings:
         raise Refused(*findings)
     return replace(stored, streams=tuple(streams), losses=tuple(missing) or UNSET)

@@ -361,7 +361,7 @@ def _finished(store: Store, decided: Sequence[Swap]) -> Swapped:
         check_possible(store, swap.pipeline, effect.within(tables.keys() - done.keys()))
         return _carried_out(store, swap, effect)
     except Refused as refusal:
-        raise Refused(*(_blocked(swap, finding, done) for finding in refusal.findings)) from None
+        raise refusal.saying(lambda finding: _blocked(swap, finding, done)) from None
 
 
 def _blocked(swap: Swap, finding: Finding, done: Collection[str]) -> Finding:
