@@ -52,11 +52,7 @@ def with_files_of_now(pipeline: Pipeline, stored: Plan, ends: Ends, lost: Sequen
                 elif gap.explained is Explained.NOBODY:
                     findings.append(_missing(gap, stored))
         columns = found.columns, tuple(partitions), found.lacking, found.required
-<<<<<<< HEAD
-        streams.append(PlannedStream(stream.declared, *columns, untyped=found.untyped))
-=======
-        streams.append(PlannedStream(declared[stream.name], *columns))
->>>>>>> hostile
+        streams.append(PlannedStream(declared[stream.name], *columns, untyped=found.untyped))
     if findings:
         raise Refused(*findings)
     return replace(stored, streams=tuple(streams), losses=tuple(missing) or UNSET)
