@@ -208,7 +208,8 @@ class _Taken:
         """A stream with all that was taken of it."""
         ranges = [self._range(stream, partition) for partition in found.partitions[: stream.partitions]]
         partitions = PackedRows.of(PlannedPartition, ranges)
-        return PlannedStream(stream, found.columns, partitions, found.lacking, found.required, found.topic)
+        columns = found.columns, partitions, found.lacking, found.required, found.topic
+        return PlannedStream(stream, *columns, untyped=found.untyped)
 
     def _range(self, stream: Stream, partition: DiscoveredPartition) -> PlannedPartition:
         start = self._start(stream, partition)

@@ -283,14 +283,7 @@ def _row(found: Surprise) -> tuple[str, str, Then]:
             what = f"once records come in several batches, it is not its query: of step {found.step}, {found.why}"
             return f"table {found.table}", what, found.instead
         case OtherEngine():
-            then = ("see which rows it changes: ", found.compare)
-            if found.answer is None:
-                what = (
-                    f"nobody has compared its answers with those of {found.was}, which made the rows before this batch"
-                )
-                return f"DuckDB {found.now}", what, then
-            what = f"DuckDB {found.now} answers otherwise than {found.was}, which made the rows before this batch"
-            return " and ".join(found.steps), f"{what}: {found.answer}", then
+            return _of_engine(found)
         case JoinsATable():
             what = f"it joins what {' and '.join(found.tables)} holds when the batch is planned: what changes there "
             then = (
@@ -335,6 +328,15 @@ def _row(found: Surprise) -> tuple[str, str, Then]:
             return f"stream {found.stream}", *_of_one_key(found)
         case _:
             assert_never(found)
+
+
+def _of_engine(found: OtherEngine) -> tuple[str, str, Then]:
+    then = ("see which rows it changes: ", found.compare)
+    if found.answer is None:
+        what = f"nobody has compared its answers with those of {found.was}, which made the rows before this batch"
+        return f"DuckDB {found.now}", what, then
+    what = f"DuckDB {found.now} answers otherwise than {found.was}, which made the rows before this batch"
+    return " and ".join(found.steps), f"{what}: {found.answer}", then
 
 
 def _of_one_key(found: OneKey) -> tuple[str, str]:
