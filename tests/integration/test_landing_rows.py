@@ -379,7 +379,7 @@ def test_a_table_that_is_gone_is_not_one_to_which_nothing_is_published(gone: str
     Path("a.csv").write_text("customer,n\nann,1\n")
     done("land", file, "orders", "a.csv")
     done("run", file, *LOCAL)
-    assert "all files of its version 0 are there" in " ".join(done("doctor", file).split())
+    assert "all files of its version 1 are there" in " ".join(done("doctor", file).split())
     shutil.rmtree(Path(".coset/store", gone))
     (found,) = told(Kind.TABLE_BEHIND, command, file).findings
     assert found["what"] == "the ledger says that batch 0 is published, but the table holds none"
