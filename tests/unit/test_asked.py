@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,13 @@ def sample(verb: str, option: Any) -> list[str]:
     pytest.fail(f"{option.opts[0]} takes none of {VALUES}")
 
 
+@cache
+def all_given() -> Any:
+    """All options of all commands, as each command repeats them."""
+    every = [pair for verb, option in EVERY for pair in asked(verb, *sample(verb, option)).options]
+    return Asked(tuple(every)).by_verb({"store": "s3://lake/coset", "env": "prod"})
+
+
 def alike(one: Any, other: Any) -> bool:
     """Whether two commands have one option, as a user sees it."""
     of_one, of_other = ((each.opts, each.help, each.envvar, each.metavar) for each in (one, other))
@@ -126,9 +134,7 @@ def test_a_variable_is_said_in_words_by_each_command_that_has_its_option(monkeyp
 @pytest.mark.parametrize("command", ASKED, ids=str)
 def test_each_command_that_is_named_can_be_told_where_to_act(command: Command) -> None:
     """It takes all options that others have in common with it, and what is known of where it acts."""
-    every = [pair for verb, option in EVERY for pair in asked(verb, *sample(verb, option)).options]
-    given = Asked(tuple(every)).by_verb({"store": "s3://lake/coset", "env": "prod"})
-    line = Shown(given=given).line(command)
+    line = Shown(given=all_given()).line(command)
     if line is None:
         assert command == Repeat()
         return
