@@ -21,15 +21,10 @@ Life = tuple[str | None, int, int, int]
 
 def lives_of(records: Iterable[Click], how: str, keep: int = KEEP) -> list[Life]:
     """What one process makes of all records: a key lives until it has had none for `keep`."""
-    return sorted((life for _, life in _lives(records, how, keep)), key=repr)
+    return sorted(_lives(records, how, keep), key=repr)
 
 
-def last_lives_of(records: Iterable[Click], how: str, keep: int = KEEP) -> list[Life]:
-    """The newest life of each key that is known."""
-    return sorted(dict(sorted((life[0], life) for key, life in _lives(records, how, keep) if key is not None)).values())
-
-
-def _lives(records: Iterable[Click], how: str, keep: int = KEEP) -> Iterator[tuple[str | None, Life]]:
+def _lives(records: Iterable[Click], how: str, keep: int = KEEP) -> Iterator[Life]:
     there = sorted(records, key=lambda record: (record.minute, record.identity))
     for key in {record.key for record in there}:
         mine = [record for record in there if record.key == key]
@@ -37,7 +32,7 @@ def _lives(records: Iterable[Click], how: str, keep: int = KEEP) -> Iterator[tup
         for first, end in zip([0, *ends], [*ends, len(mine)], strict=True):
             life = mine[first:end]
             counted = (len(life), sum(one.identity for one in life))
-            yield key, (key, life[-1].minute, *(counted if how != "latest" else (1, life[-1].identity)))
+            yield key, life[-1].minute, *(counted if how != "latest" else (1, life[-1].identity))
 
 
 def pipeline_of(source: str, how: str, keep: int = KEEP) -> Pipeline:

@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.comparison.compared_rows import compared, rows_of
@@ -26,7 +25,7 @@ from coset.batches.planning import result_columns
 from coset.batches.ref import BatchRef
 from coset.batches.result_rows import table_files
 from coset.batches.runners.local import Local
-from coset.batches.tables.logs import opened_whole
+from coset.batches.tables.first_rows import all_rows
 from coset.sources.discovery import discover
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -53,10 +52,9 @@ from partitioning.values import replace
 from spark_jobs.engine.hashing import placement_hashes
 from spark_jobs.sql.engines import engine
 from spark_jobs.sql.left_columns import with_columns
-from spark_jobs.tables.table_schema import RESIDUE, folder, table_schema
+from spark_jobs.tables.table_schema import RESIDUE, table_schema
 
 _LINEAGE = frozenset({"_batch", "_task", RESIDUE})
-_BATCH_ROWS = 1 << 16
 _SHARE = re.compile(r"([1-9]\d{0,5})/([1-9]\d{0,5})")
 
 
@@ -144,11 +142,9 @@ def _verified(pipeline: Pipeline, write: Write, store: Store, taken: _Taken, sha
         ledger = Ledger(scratch, only.name)
         files = table_files(Attempt.of_open(ledger, plan), write.table)
         made = rows_of([ledger.uri(file.path) for file in files], table_schema(plan.writes()[0]))
-        with opened_whole(folder(store, write.table)) as there:
-            assert there is not None
-            kept = _Sampling(write.key, placement, share)
-            rows = _published(there), made
-            return compared(*(kept.of(each) for each in rows), write.key, only.private)
+        kept = _Sampling(write.key, placement, share)
+        with all_rows(store, write.table) as there:
+            return compared(kept.of(there), kept.of(made), write.key, only.private)
 
 
 def _planned(only: Pipeline, scratch: Store, taken: _Taken) -> Plan:
@@ -286,8 +282,3 @@ class _Sampling:
                 residues = np.where(np.asarray(pc.is_valid(keys)), hashes, 0)
                 batch = batch.filter(pa.array(residues == self._share.residue))
             yield batch.select(schema.names).cast(schema)
-
-
-def _published(table: DeltaTable) -> pa.RecordBatchReader:
-    """The rows of a table as it is now."""
-    return table.to_pyarrow_dataset().scanner(batch_size=_BATCH_ROWS).to_reader()

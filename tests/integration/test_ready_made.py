@@ -92,7 +92,7 @@ def test_the_history_plots_what_was_measured(tmp_path: Path) -> None:
     trial = Trial(paid(*ALL), tmp_path)
     for count in (20, 22):
         trial.land({"orders": orders(count)})
-        ref, _ = steps.plan(trial._pipeline, trial.root, DEFAULTS)
+        ref, _ = steps.plan(trial.pipeline, trial.root, DEFAULTS)
         assert ref is not None
         run_and_publish(ref, tmp_path / "docs")
     newest, _ = listed(store_at(f"file://{tmp_path}/store"), "paid", "index")
@@ -141,7 +141,7 @@ def test_a_backfill_measures_an_upserted_table_as_its_batches_did(tmp_path: Path
         trial.land({"orders": batch})
         trial.run(DEFAULTS)
     store = store_at(f"file://{tmp_path}/store")
-    made = trial._pipeline
+    made = trial.pipeline
     request = actions.begin(made, store, Asked(1, 3, Settings.parse(scheme="tasks(3)")))
     with Local(processes=1) as runner:
         actions.run(made, store, request, runner, tmp_path / "docs", silently)

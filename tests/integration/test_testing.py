@@ -216,9 +216,9 @@ def commented(comment: str = "", **comments: str) -> Pipeline:
 def test_what_a_pipeline_says_of_a_table_and_its_columns_is_in_the_tables_log() -> None:
     said = []
     with Trial.made(commented("What they spent", amount="in euro")) as trial:
-        streams = trial._pipeline.streams
-        for batch, pipeline in enumerate((trial._pipeline, commented("Orders", customer="who"), commented())):
-            trial._pipeline = pipeline.with_streams(lambda _: streams[0])
+        streams = trial.pipeline.streams
+        for batch, pipeline in enumerate((trial.pipeline, commented("Orders", customer="who"), commented())):
+            trial.pipeline = pipeline.with_streams(lambda _: streams[0])
             trial.land({"orders": [{"customer": "ann", "amount": batch}]})
             trial.run()
             with opened_there(store_at(trial.root), "spent") as table:

@@ -151,7 +151,7 @@ def test_a_row_that_somebody_changed_is_found_by_its_key() -> None:
         place.land({"orders": rows})
         place.run()
         table = DeltaTable(folder(store_at(place.root), "newest"))
-        table.update({"at": "-1"}, "k = 'k7'")
+        table.update({"at": "-1"}, predicate="k = 'k7'")
         (found,) = verified(place)
         assert found.difference is not None
         assert found.difference.first == (("k7", '{"at":-1,"k":"k7"}', '{"at":7,"k":"k7"}'),)

@@ -1,16 +1,19 @@
-"""The first rows of a result table, for people to look at."""
+"""Rows of a result table: the first, for people to look at, and all."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from coset.batches.tables.held import deleted
 from coset.batches.tables.logs import opened_whole
 from coset.sources.utf8 import legible
 from partitioning.documents.store import Store
+from partitioning.errors import Refused
 from partitioning.model.graph import quote
 from partitioning.model.private import is_private, masked
 from spark_jobs.engine.task_database import connect
@@ -40,6 +43,16 @@ def first_rows(store: Store, table: str, most: int, private: Collection[str] = (
             return None
         held = there.to_pyarrow_dataset()
         return FirstRows(in_order(held, most, private), held.count_rows(), there.version())
+
+
+@contextmanager
+def all_rows(store: Store, table: str) -> Iterator[pa.RecordBatchReader]:
+    """All rows of a table as it is now. Raises Refused if there is none, or if it cannot be read."""
+    where = folder(store, table)
+    with opened_whole(where) as there:
+        if there is None:
+            raise Refused(deleted(where))
+        yield there.to_pyarrow_dataset().scanner().to_reader()
 
 
 def in_order(held: ds.Dataset, most: int, private: Collection[str]) -> pa.Table:
