@@ -36,6 +36,7 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Difference
+from partitioning.model.gaps import covers
 from partitioning.model.graph import Step, Write
 from partitioning.model.meaning import Meaning, Rows, meaning
 from partitioning.model.offsets import OffsetRange, StreamPartition
@@ -109,16 +110,20 @@ def verify(pipeline: Pipeline, store: Store, tables: Sequence[str] = (), share: 
         for write in pipeline.writes:
             if not tables or write.table in tables:
                 means = meaning(pipeline.graph, write)
-                why_not = _why_not(pipeline, write, means, taken)
+                why_not = _why_not(pipeline, write, means, taken, share)
                 difference = None if why_not else _verified(pipeline, write, store, taken, share, runner)
+                if difference and not difference.same and ledger.standing().published != published:
+                    difference, why_not = None, "another batch was published meanwhile: verify it again"
                 yield Verified(write.table, published.batch, means, difference, why_not)
 
 
-def _why_not(pipeline: Pipeline, write: Write, means: Meaning, taken: _Taken) -> str:
+def _why_not(pipeline: Pipeline, write: Write, means: Meaning, taken: _Taken, share: Share) -> str:
     """Why a table has no query over all records, or none that is computed here. Empty if it has."""
     only = pipeline.up_to(write.step, write.table)
     if write.table not in taken.written:
         return "no batch has written it yet"
+    if share.of > 1 and not write.key:
+        return "it has no key, so no part of its keys can be taken"
     if named := [step.name for step in only.steps if step.on_dataframes]:
         return f"{', '.join(named)} is a function on Spark's DataFrames, which is not run here"
     if means.rows is Rows.OF_BATCH:
@@ -216,19 +221,16 @@ class _Taken:
         """The first offset that a batch took."""
         asked = self._starts.get(StreamPartition(stream.name, partition.partition))
         first = next((each for each in self._first.streams if each.name == stream.name), None)
-        was = (
-            next((each for each in first.partitions if each.partition == partition.partition), None) if first else None
-        )
-        if stream.table and not stream.kept:
-            return partition.beginning
-        return asked if asked is not None else was.start if was else partition.beginning
+        known = first.partitions if first and (not stream.table or stream.kept) else ()
+        start = next((each.start for each in known if each.partition == partition.partition), partition.beginning)
+        return start if asked is None else asked
 
     def gone(self, stream: PlannedStream) -> Iterator[Finding]:
         """A finding for each partition of which records are gone that batches took."""
-        for partition in stream.partitions:
+        for partition in () if stream.declared.may_lack_offsets else stream.partitions:
             first = partition.files[0].start if partition.files else partition.end
-            if partition.start < first and not stream.declared.may_lack_offsets:
-                lost = OffsetRange(StreamPartition(stream.name, partition.partition), partition.start, first)
+            lost = OffsetRange(StreamPartition(stream.name, partition.partition), partition.start, first)
+            if first > partition.start and not any(covers(loss, lost) for loss in self.lost):
                 what = f"the records with offsets [{lost.start:,},{lost.end:,}) are gone, which published batches took"
                 then = "restore these files; without them nobody can say what a table over all records is to have"
                 where = f"{lost.partition} in {stream.declared.source}"

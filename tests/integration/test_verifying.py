@@ -145,16 +145,16 @@ def test_a_table_differs_from_its_query_only_where_that_is_said(seed: int) -> No
 def test_a_row_that_somebody_changed_is_found_by_its_key() -> None:
     pipeline = Pipeline("small")
     orders = pipeline.stream("orders", key="k", partitions=4, source="s3://lake/orders")
-    orders.latest("at").write("newest", mode="upsert")
-    rows = [{"k": f"k{number}", "at": number} for number in range(20)]
+    orders.latest("n").write("newest", mode="upsert")
+    rows = [{"k": f"k{number}", "n": number} for number in range(20)]
     with Trial.made(pipeline) as place:
         place.land({"orders": rows})
         place.run()
         table = DeltaTable(folder(store_at(place.root), "newest"))
-        table.update({"at": "-1"}, predicate="k = 'k7'")
+        table.update({"n": "-1"}, predicate="k = 'k7'")
         (found,) = verified(place)
         assert found.difference is not None
-        assert found.difference.first == (("k7", '{"at":-1,"k":"k7"}', '{"at":7,"k":"k7"}'),)
+        assert found.difference.first == (("k7", '{"k":"k7","n":-1}', '{"k":"k7","n":7}'),)
         mine = [
             each.difference.keys
             for part in range(16)
@@ -166,10 +166,10 @@ def test_a_row_that_somebody_changed_is_found_by_its_key() -> None:
 
 def test_records_that_are_gone_are_named() -> None:
     pipeline = Pipeline("small")
-    pipeline.stream("orders", key="k", partitions=1, source="s3://lake/orders").latest("at").write("t", mode="upsert")
+    pipeline.stream("orders", key="k", partitions=1, source="s3://lake/orders").latest("n").write("t", mode="upsert")
     with Trial.made(pipeline) as place:
         for at in range(3):
-            place.land({"orders": [{"k": "a", "at": at}]})
+            place.land({"orders": [{"k": "a", "n": at}]})
             place.run()
         first, *_ = sorted(Path(urlsplit(place.pipeline.streams[0].source).path).rglob("*.parquet"))
         first.unlink()
