@@ -250,7 +250,10 @@ _MANY = {
         *(Kind.FOLDERS, Kind.PARTITIONS, Kind.STREAM_COLUMNS, Kind.FILE_GONE, Kind.FILE_CHANGED, Kind.FILE_UNREADABLE),
         *(Kind.STATE_GONE, Kind.BACKFILL_TABLE),
     ),
-    "partition": (Kind.STREAM_RESET, Kind.STREAM_REPLACED, Kind.STREAM_LOST, Kind.STREAM_START, Kind.STATE_BEGINS),
+    "partition": (
+        *(Kind.STREAM_RESET, Kind.STREAM_REPLACED, Kind.STREAM_LOST, Kind.STREAM_START, Kind.STATE_BEGINS),
+        Kind.VERIFY_INPUT,
+    ),
     "task": (
         *(Kind.SQL, Kind.FUNCTION, Kind.IMPORT, Kind.MEMORY, Kind.ENGINE),
         *(Kind.RUNNER, Kind.SPARK, Kind.NO_WORKER, Kind.WORKER),

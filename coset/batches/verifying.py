@@ -103,7 +103,8 @@ def verify(pipeline: Pipeline, store: Store, tables: Sequence[str] = (), share: 
     published = ledger.standing().published
     if published is None:
         what = "it has published nothing yet, so there is nothing to verify"
-        raise Refused.of(Kind.BATCH_UNPUBLISHED, what, f"pipeline {pipeline.name!r}", Run(pipeline.name))
+        where = f"pipeline {pipeline.name!r}"
+        raise Refused.of(Kind.BATCH_UNPUBLISHED, what, where, Run(pipeline.name), pipeline=pipeline.name)
     found = discover(pipeline.streams, NOTHING)
     taken = _Taken(ledger, published, found)
     with Local() as runner:

@@ -21,7 +21,7 @@ from partitioning.kinds import Kind
 from spark_jobs.sql import engines
 from tests.commands import coset
 from tests.faults import FaultProxy
-from tests.followed import done, in_another_shell, told
+from tests.followed import commands, done, in_another_shell, told
 from tests.landed import land_table
 
 LOCAL = ("--runner", "local")
@@ -269,6 +269,22 @@ def test_lost_state_is_made_anew(shop: Shop) -> None:
         found = told(Kind.STATE_GONE, "run", file, *LOCAL)
         found.follow()
         found.again()
+
+
+def test_a_table_that_is_not_its_query_is_made_anew(shop: Shop) -> None:
+    file = shop.published('clicks.filter("n >= 0").write("counts")')
+    shop.written('clicks.filter("n >= 7").write("counts")')
+    found = told(Kind.TABLE_DIFFERS, "verify", file)
+    (swap,) = (words for words in commands(found.follow(*LOCAL)) if words[0] == "swap")
+    done(*swap)
+    found.again()
+
+
+def test_files_are_put_back_that_a_query_needs(shop: Shop) -> None:
+    file = shop.published('clicks.filter("n >= 0").write("counts")')
+    with shop.without(r"^topics/clicks/.*\+0+\.parquet$"):
+        found = told(Kind.VERIFY_INPUT, "verify", file)
+    found.again()
 
 
 # ---- batches
