@@ -109,6 +109,7 @@ def published_again(folder: Path, ref: BatchRef) -> Any:
     return DagBag(dag_folder=str(again)).dags["belled_again"].test()
 
 
+@pytest.mark.long
 def test_an_event_of_many_tables_is_as_short_as_airflow_is_to_carry(airflow: Path, s3: object) -> None:
     from coset.airflow.asset import MOST_BYTES, event
     from tests.small import small_batch

@@ -215,6 +215,7 @@ def test_a_task_that_is_killed_ends_what_it_started_and_may_be_tried_again(conne
     assert receipt(ref) is None
 
 
+@pytest.mark.long
 def test_an_application_ends_with_the_task_that_submitted_it():
     left = killed_in_the_middle(planned(ENDLESS), "spark_master")
     assert psutil.wait_procs(left, timeout=10)[1] == []
@@ -242,6 +243,7 @@ def test_a_retry_that_finds_no_job_says_that_it_begins_anew(capsys):
     assert receipt(ref) is not None
 
 
+@pytest.mark.long
 def test_a_retry_that_is_cleared_ends_the_job_to_which_it_reconnected(capsys, tmp_path):
     from airflow.sdk.exceptions import AirflowException
 
@@ -268,6 +270,7 @@ def test_a_connection_that_submits_in_deploy_mode_cluster_is_refused(monkeypatch
     assert "spark.submit.deployMode in its conf; elsewhere use a Spark server, such as sc://host" in str(caught.value)
 
 
+@pytest.mark.long
 def test_a_group_is_submitted_to_kubernetes_without_a_provider_for_it(monkeypatch):
     from airflow.sdk.exceptions import AirflowException
 

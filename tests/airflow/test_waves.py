@@ -67,6 +67,7 @@ def clear(dag, run, only):
         return run
 
 
+@pytest.mark.long
 def test_waves_run_one_after_the_other(parsed, store_root):
     run = parsed("flights_by_route").test(run_conf={"groups": 1})
     assert run.state == "success"

@@ -34,6 +34,7 @@ def environment() -> Iterator[None]:
     os.environ.update(before)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(2700)
 @pytest.mark.usefixtures("environment")
 @pytest.mark.parametrize(
@@ -41,8 +42,8 @@ def environment() -> Iterator[None]:
     [
         ((Query.MERGED,), ("coset", "polars", "duckdb")),
         (BY_POINT, ("duckdb", "duckdb-cosets", "polars")),
-        pytest.param(BY_POINT, ("coset", "coset-unsplit", "pyspark", "duckdb-cosets"), marks=pytest.mark.long),
-        pytest.param(tuple(query for query in Query if query not in BY_POINT), tuple(PARTIES), marks=pytest.mark.long),
+        (BY_POINT, ("coset", "coset-unsplit", "pyspark", "duckdb-cosets")),
+        (tuple(query for query in Query if query not in BY_POINT), tuple(PARTIES)),
     ],
 )
 def test_all_parties_have_the_same_rows_and_are_on_the_page(
@@ -66,6 +67,7 @@ def test_all_parties_have_the_same_rows_and_are_on_the_page(
     assert plotted == (PLOTTED & set(queries) if "coset" in parties else {Query.BY_RECORDS}), "others have no task"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("environment")
 def test_a_party_that_fails_at_some_number_of_records_is_on_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -226,6 +226,7 @@ def _check_times(outcome: dict[str, Any], docs: Path) -> None:
     assert figures["coset_batch_cpu_seconds"] == ran["cpu_seconds"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("master", few(["server", "local[2]"]))
 def test_of_spark_nothing_is_seen(master: str, landed: Store, spark_server: SparkServer, tmp_path: Path) -> None:
     given = os.environ | (spark_server.environment if master == "server" else {"SPARK_MASTER": master})

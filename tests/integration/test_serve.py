@@ -42,6 +42,7 @@ def serve(home: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "coset.cli.main", "serve", "--home", str(home), *words]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("told", few([signal.SIGKILL, signal.SIGINT]))
 def test_servers_end_with_the_command_that_started_them_and_one_process_serves_a_folder(
     told: signal.Signals, home: Path

@@ -113,6 +113,7 @@ def test_what_is_no_address_of_a_server_is_refused(address: str) -> None:
         Connect(address)
 
 
+@pytest.mark.long
 def test_a_server_that_cannot_be_reached_is_named_and_the_group_submitted(s3: S3Server) -> None:
     batch = small_batch()
     with Connect(CLOSED, master="local[1]") as runner:
