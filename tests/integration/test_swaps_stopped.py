@@ -177,5 +177,5 @@ def test_what_was_taken_back_is_not_put_in_place_by_going_on_with_it(two_batches
     shown = coset("backfill", NEWEST, "--resume", "0", "--runner", "local")
     assert shown.exit_code == 0, shown.output
     assert "It is in place" not in shown.stdout
-    (command,) = re.findall(r"`coset (swap \S+ 0 --approve sha256:[0-9a-f]+)`", shown.stdout)
+    (command,) = re.findall(r"`coset (swap [^`]+ 0 --approve sha256:[^`]+)`", shown.stdout)
     assert coset(*command.split()).exit_code == 0
