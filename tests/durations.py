@@ -48,6 +48,7 @@ CHAINED = {
         "tests/spark/test_shipped.py",
     ),
 }
+AIRFLOW = "what needs Airflow"
 # These have servers of their own.
 UNCHAINED = ("test_kafka_demo", "test_kafka_leaders", "test_kafka_secured")
 

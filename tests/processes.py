@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.durations import chain, together
+from tests.durations import AIRFLOW, chain, together
 
 # Seconds that a process has to end its servers.
 _ENDS_WITHIN = 60
@@ -53,6 +53,7 @@ class _Worker:
 
     def __init__(self, session: pytest.Session, number: int, left: list[int]) -> None:
         self.number, self.left, self.running = number, left, False
+        self.is_spent = False
         self.connection, other = _FORKED.Pipe()
         self.process = _FORKED.Process(target=_work, args=(session, number, other, self.connection))
         self.process.start()
@@ -93,7 +94,8 @@ class _Run:
             return
         match what:
             case "free":
-                worker.left = worker.left or next(self._chains, [])
+                worker.left = worker.left or ([] if worker.is_spent else next(self._chains, []))
+                worker.is_spent = worker.is_spent or any(map(self._needs_airflow, worker.left[:1]))
                 worker.connection.send(worker.left)
             case "logstart":
                 worker.running = True
@@ -120,6 +122,12 @@ class _Run:
             self._begin(worker.number, worker.left[1:])
         elif worker.left or worker.process.exitcode:
             self._fail(f"process {worker.number}", ("", None, ""), f"It ended with code {worker.process.exitcode}")
+        elif worker.is_spent:
+            self._begin(worker.number, [])
+
+    def _needs_airflow(self, number: int) -> bool:
+        """Whether a process that has run this test is to run no others: Airflow's variables stay as long as it does."""
+        return chain(together(self._session.items[number].nodeid)) == AIRFLOW
 
     def _fail(self, nodeid: str, location: tuple[str, int | None, str], what: str) -> None:
         for when, outcome in (("call", "failed"), ("teardown", "passed")):

@@ -38,7 +38,7 @@ from partitioning.kinds import Kind
 from partitioning.model.backfill import Difference
 from partitioning.model.gaps import covers
 from partitioning.model.graph import Step, Write
-from partitioning.model.meaning import Meaning, Rows, meaning
+from partitioning.model.meaning import Meaning, RowKind, meaning
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import OPAQUE, Placement
 from partitioning.model.plan import Plan, Stage, TaskGroup
@@ -60,14 +60,14 @@ _SHARE = re.compile(r"([1-9]\d{0,5})/([1-9]\d{0,5})")
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class KeyPart:
     """The keys of which h(key) mod `of` is `residue`: one part of a table in so many, exact for these keys."""
 
     residue: int = 0
     of: int = 1
 
     @classmethod
-    def parse(cls, text: str) -> Share:
+    def parse(cls, text: str) -> KeyPart:
         """The share that `3/16`, the third of sixteen, means. Raises Refused for anything else."""
         if (found := _SHARE.fullmatch(text)) and int(found[1]) <= int(found[2]):
             return cls(int(found[1]) - 1, int(found[2]))
@@ -78,7 +78,7 @@ class Share:
         return f"{self.residue + 1}/{self.of}"
 
 
-ALL = Share()
+ALL = KeyPart()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Verified:
     why_not: str = ""
 
 
-def verify(pipeline: Pipeline, store: Store, tables: Sequence[str] = (), share: Share = ALL) -> Iterator[Verified]:
+def verify(pipeline: Pipeline, store: Store, tables: Sequence[str] = (), share: KeyPart = ALL) -> Iterator[Verified]:
     """Hold published tables against their queries, over the records that published batches took: all, or these.
 
     A table whose rows are of a batch by what they are has no such query. Nothing is stored. Raises Refused if nothing
@@ -118,7 +118,7 @@ def verify(pipeline: Pipeline, store: Store, tables: Sequence[str] = (), share: 
                 yield Verified(write.table, published.batch, means, difference, why_not)
 
 
-def _why_not(pipeline: Pipeline, write: Write, means: Meaning, taken: _Taken, share: Share) -> str:
+def _why_not(pipeline: Pipeline, write: Write, means: Meaning, taken: _Taken, share: KeyPart) -> str:
     """Why a table has no query over all records, or none that is computed here. Empty if it has."""
     only = pipeline.up_to(write.step, write.table)
     if write.table not in taken.written:
@@ -127,14 +127,16 @@ def _why_not(pipeline: Pipeline, write: Write, means: Meaning, taken: _Taken, sh
         return "it has no key, so no part of its keys can be taken"
     if named := [step.name for step in only.steps if step.on_dataframes]:
         return f"{', '.join(named)} is a function on Spark's DataFrames, which is not run here"
-    if means.rows is Rows.OF_BATCH:
+    if means.rows is RowKind.OF_BATCH:
         return f"its rows are of a batch: {means.why} (step {means.step})"
     if changed := [stream.name for stream in only.streams if taken.changed_counts(stream)]:
         return f"the partition count of {', '.join(changed)} has changed since its first batch"
     return ""
 
 
-def _verified(pipeline: Pipeline, write: Write, store: Store, taken: _Taken, share: Share, runner: Local) -> Difference:
+def _verified(
+    pipeline: Pipeline, write: Write, store: Store, taken: _Taken, share: KeyPart, runner: Local
+) -> Difference:
     only = pipeline.up_to(write.step, write.table)
     with TemporaryDirectory(prefix="coset-verify-") as place:
         scratch = store_at(f"file://{place}")
@@ -251,7 +253,7 @@ def _placement(stage: Stage, key: str) -> Placement | None:
     return found if found and found.hash != OPAQUE else None
 
 
-def _sampled(plan: Plan, stage: Stage, placement: Placement | None, share: Share) -> Plan:
+def _sampled(plan: Plan, stage: Stage, placement: Placement | None, share: KeyPart) -> Plan:
     """The plan without the tasks that have no key of the share."""
     if share.of == 1 or placement is None:
         return plan
@@ -268,7 +270,7 @@ def _only(group: TaskGroup, stage: Stage, mine: set[int]) -> TaskGroup:
 class _Sampling:
     """Takes the rows of a share of the keys, without the columns that say where they were made."""
 
-    def __init__(self, key: str, placement: Placement | None, share: Share) -> None:
+    def __init__(self, key: str, placement: Placement | None, share: KeyPart) -> None:
         self._key, self._share = key, share
         self._format = placement.key_format if placement else "string"
         self._hash = placement.hash if placement else "murmur2"

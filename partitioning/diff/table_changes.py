@@ -142,6 +142,8 @@ class _Origins:
             # Where a partial step's rows lie, or what state a step has, does not change the rows.
             "key": (step.key, step.key_format, step.rekeys and step.op is not Op.PARTIAL),
             "state": step.state and replace(step.state, placement=None, changed=None, watermark=None),
+            # A step gets the keys of what a filter leaves out, too.
+            "inputs": step.inputs if step.op is Op.UPSERT else (),
             "function": (step.function, step.columns, step.inputs if step.on_dataframes else ()),
         }
 

@@ -12,7 +12,7 @@ from partitioning.commands import BackfillAsking, Shown, Then, backfill_of
 from partitioning.model.composite_key import key_columns
 from partitioning.model.engine_version import Differs, OtherAnswer
 from partitioning.model.graph import Op, Step, waiting
-from partitioning.model.meaning import Rows, meaning
+from partitioning.model.meaning import RowKind, meaning
 from partitioning.model.plan import Plan
 from partitioning.model.reasons import OwnTasks
 from partitioning.model.stage_inputs import ExchangeInput, StateInput
@@ -151,7 +151,7 @@ def _not_queries(plan: Plan) -> Iterator[NotItsQuery]:
     steps = {step.name: step for step in graph.steps}
     for write in graph.writes:
         means = meaning(graph, write)
-        if means.rows is Rows.PARTLY:
+        if means.rows is RowKind.PARTLY:
             yield NotItsQuery(write.table, _as_written(means.step, steps), means.why, means.instead)
 
 
@@ -280,7 +280,7 @@ def _row(found: Surprise) -> tuple[str, str, Then]:
     then: Then
     match found:
         case NotItsQuery():
-            what = f"once records come in several batches, it is not its query: of step {found.step}, {found.why}"
+            what = f"once records come in several batches, it is not its query: in step {found.step}, {found.why}"
             return f"table {found.table}", what, found.instead
         case OtherEngine():
             return _of_engine(found)

@@ -14,7 +14,7 @@ from partitioning.model.graph import Graph, Mode, Op, Step, Write, alive_of
 from partitioning.values import Value
 
 
-class Rows(StrEnum):
+class RowKind(StrEnum):
     """What the rows are that a flow has in a batch."""
 
     RECORDS = "records"
@@ -33,7 +33,7 @@ class Meaning(Value, frozen=True):
     """What a flow's rows are and, unless they are its query, the step because of which they are not, why, and what to
     write instead."""
 
-    rows: Rows
+    rows: RowKind
     step: str = ""
     why: str = ""
     instead: str = ""
@@ -41,28 +41,30 @@ class Meaning(Value, frozen=True):
     @property
     def is_query(self) -> bool:
         """Whether the rows of all batches together are the flow's query."""
-        return self.rows in {Rows.RECORDS, Rows.NEWEST, Rows.ALL}
+        return self.rows in {RowKind.RECORDS, RowKind.NEWEST, RowKind.ALL}
 
 
 def meaning(graph: Graph, write: Write) -> Meaning:
     """What the rows of a result table are."""
     steps = {step.name: step for step in graph.steps}
-    found = {stream.name: Meaning(Rows.ALL if stream.table else Rows.RECORDS) for stream in graph.streams}
+    found = {stream.name: Meaning(RowKind.ALL if stream.table else RowKind.RECORDS) for stream in graph.streams}
     for step in graph.steps:
         found[step.name] = _of(step, [found[name] for name in step.inputs], steps)
     flow = found[write.step]
-    if flow.rows is Rows.PARTLY:
+    if flow.rows is RowKind.PARTLY:
         return flow
     match write.mode:
-        case Mode.APPEND if flow.rows in {Rows.NEWEST, Rows.ALL}:
-            return Meaning(Rows.OF_BATCH, write.step, "each batch appends the rows of its keys as they are then")
-        case Mode.REPLACE if flow.rows is not Rows.ALL:
-            return Meaning(Rows.OF_BATCH, flow.step or write.step, "mode replace keeps the rows of the last batch")
-        case Mode.UPSERT if flow.rows is Rows.RECORDS:
-            return Meaning(Rows.OF_BATCH, write.step, "of a key that comes again only the row of its last batch stays")
-        case Mode.UPSERT if flow.rows is Rows.ALL and not _is_of_a_table(write.step, steps):
+        case Mode.APPEND if flow.rows in {RowKind.NEWEST, RowKind.ALL}:
+            return Meaning(RowKind.OF_BATCH, write.step, "each batch appends the rows of its keys as they are then")
+        case Mode.REPLACE if flow.rows is not RowKind.ALL:
+            return Meaning(RowKind.OF_BATCH, flow.step or write.step, "mode replace keeps the rows of the last batch")
+        case Mode.UPSERT if flow.rows is RowKind.RECORDS:
+            return Meaning(
+                RowKind.OF_BATCH, write.step, "of a key that comes again only the row of its last batch stays"
+            )
+        case Mode.UPSERT if flow.rows is RowKind.ALL and not _is_of_a_table(write.step, steps):
             why = "a key that has no row any more keeps the row that it had"
-            return Meaning(Rows.PARTLY, write.step, why, "write it with mode='replace'")
+            return Meaning(RowKind.PARTLY, write.step, why, "write it with mode='replace'")
     return flow
 
 
@@ -77,19 +79,19 @@ def _of(step: Step, before: Sequence[Meaning], steps: Mapping[str, Step]) -> Mea
     in_time = any(name in steps and steps[name].op is Op.RECENT for name in step.inputs)
     match step.op:
         case Op.TABLE:
-            return Meaning(Rows.ALL)
+            return Meaning(RowKind.ALL)
         case Op.LATEST:
-            return _made(step, before, Rows.NEWEST)
+            return _made(step, before, RowKind.NEWEST)
         case Op.COMBINE | Op.PROCESS if step.state:
-            return _made(step, before, Rows.NEWEST if step.op is Op.COMBINE else Rows.RECORDS)
+            return _made(step, before, RowKind.NEWEST if step.op is Op.COMBINE else RowKind.RECORDS)
         case Op.DISTINCT | Op.RECENT:
-            return _made(step, before, Rows.RECORDS)
+            return _made(step, before, RowKind.RECORDS)
         case Op.AGGREGATE if any(_gives_again(steps.get(name)) for name in step.inputs):
-            return Meaning(Rows.OF_BATCH, step.name, "a window is given again with the records that came late")
+            return Meaning(RowKind.OF_BATCH, step.name, "a window is given again with the records that came late")
         case Op.AGGREGATE | Op.JOIN if in_time:
-            return _made(step, before, Rows.RECORDS)
+            return _made(step, before, RowKind.RECORDS)
         case Op.PARTIAL:
-            return before[0] if before[0].rows is not Rows.NEWEST else _made(step, before, Rows.RECORDS)
+            return before[0] if before[0].rows is not RowKind.NEWEST else _made(step, before, RowKind.RECORDS)
         case Op.MERGE | Op.AGGREGATE | Op.COGROUP | Op.COMBINE | Op.JOIN:
             return _of_several(step, before)
         case Op.FILTER | Op.SELECT | Op.REKEY | Op.REPARTITION | Op.UPSERT | Op.PROCESS | Op.SPARK:
@@ -103,16 +105,18 @@ def _passed(step: Step, before: Sequence[Meaning], steps: Mapping[str, Step]) ->
     one = next((each for each in before if not each.is_query), before[0])
     if step.op is Op.UPSERT and len(before) > 1:
         # It gets the keys of what filters leave out, too.
-        return Meaning(Rows.NEWEST) if before[-1].is_query else before[-1]
+        return Meaning(RowKind.NEWEST) if before[-1].is_query else before[-1]
     if step.op is Op.FILTER and _gives_lives(steps.get(step.inputs[0])) and step.name != alive_of(step.inputs[0]):
         # What has expired is given once.
-        return Meaning(Rows.RECORDS)
-    if one.rows is Rows.NEWEST and step.op is Op.REKEY:
+        return Meaning(RowKind.RECORDS)
+    if one.rows is RowKind.NEWEST and step.op is Op.REKEY:
         why = "the row of a key goes to another place, and the row that it takes the place of stays"
-        return Meaning(Rows.PARTLY, step.name, why, "publish the newest rows, and group them where they are read")
-    if one.rows is Rows.NEWEST and step.op in {Op.FILTER, Op.PROCESS, Op.SPARK}:
+        return Meaning(RowKind.PARTLY, step.name, why, "publish the newest rows, and group them where they are read")
+    if one.rows is RowKind.NEWEST and step.op in {Op.FILTER, Op.PROCESS, Op.SPARK}:
         why = "a key whose newest row it leaves out is not told, so the row before stays"
-        return Meaning(Rows.PARTLY, step.name, why, "publish the newest rows, and leave rows out where they are read")
+        return Meaning(
+            RowKind.PARTLY, step.name, why, "publish the newest rows, and leave rows out where they are read"
+        )
     return one
 
 
@@ -125,33 +129,35 @@ def _gives_lives(step: Step | None) -> bool:
     return step is not None and step.state is not False and step.state.of_lives
 
 
-def _made(step: Step, before: Sequence[Meaning], rows: Rows) -> Meaning:
+def _made(step: Step, before: Sequence[Meaning], rows: RowKind) -> Meaning:
     """The rows that a step makes of records; of rows that take the place of others it would count both."""
     for each in before:
-        if each.rows in {Rows.PARTLY, Rows.OF_BATCH} and (each.rows is Rows.PARTLY or step.op is not Op.COMBINE):
+        if each.rows in {RowKind.PARTLY, RowKind.OF_BATCH} and (
+            each.rows is RowKind.PARTLY or step.op is not Op.COMBINE
+        ):
             return each
-        if each.rows in {Rows.NEWEST, Rows.ALL}:
+        if each.rows in {RowKind.NEWEST, RowKind.ALL}:
             why = "it gets rows that take the place of others, and counts both"
-            return Meaning(Rows.PARTLY, step.name, why, "give it the records that these rows are made of")
+            return Meaning(RowKind.PARTLY, step.name, why, "give it the records that these rows are made of")
     return Meaning(rows)
 
 
 def _of_several(step: Step, before: Sequence[Meaning]) -> Meaning:
     """What a merge, an aggregate or a join makes of the rows that it gets in one batch."""
     kinds = {each.rows for each in before}
-    if partly := next((each for each in before if each.rows is Rows.PARTLY), None):
+    if partly := next((each for each in before if each.rows is RowKind.PARTLY), None):
         return partly
-    if kinds == {Rows.ALL} or (kinds == {Rows.RECORDS} and step.op is Op.MERGE):
+    if kinds == {RowKind.ALL} or (kinds == {RowKind.RECORDS} and step.op is Op.MERGE):
         return before[0]
-    if Rows.NEWEST in kinds and kinds <= {Rows.NEWEST, Rows.ALL}:
+    if RowKind.NEWEST in kinds and kinds <= {RowKind.NEWEST, RowKind.ALL}:
         why = "it gets the newest rows of the keys that came, and takes them for those of all keys"
-        return Meaning(Rows.PARTLY, step.name, why, "publish what it gets, and let who reads it do this")
+        return Meaning(RowKind.PARTLY, step.name, why, "publish what it gets, and let who reads it do this")
     match step.op:
         case Op.JOIN:
-            return Meaning(Rows.OF_BATCH, step.name, "it joins what comes in one batch")
+            return Meaning(RowKind.OF_BATCH, step.name, "it joins what comes in one batch")
         case Op.MERGE:
             return next(
-                (each for each in before if each.step), Meaning(Rows.OF_BATCH, step.name, "it merges rows of now")
+                (each for each in before if each.step), Meaning(RowKind.OF_BATCH, step.name, "it merges rows of now")
             )
         case _:
-            return Meaning(Rows.OF_BATCH, step.name, "it has a row for each batch in which a key comes")
+            return Meaning(RowKind.OF_BATCH, step.name, "it has a row for each batch in which a key comes")

@@ -326,7 +326,11 @@ def _before(was: Step, now: Step, were: Origins, are: Origins) -> Iterator[tuple
     if was.function != now.function:
         yield "function", was.function or "none", now.function or "none"
     for old, new in differences(were.of_inputs(was), are.of_inputs(now)):
-        yield f"input {new.name}", str(old), str(new)
+        if old.rows or new.rows:
+            yield f"input {new.name}", str(old), str(new)
+        else:
+            inputs = (" and ".join(source.name for source in each.sources) for each in (old, new))
+            yield "inputs", next(inputs), next(inputs)
 
 
 def _itself(before: Step, now: Step) -> Iterator[tuple[str, str, str]]:

@@ -27,7 +27,7 @@ from spark_jobs.engine.functions import FunctionStep
 from spark_jobs.engine.intake import Intake
 from spark_jobs.engine.migration import migrated
 from spark_jobs.engine.relations import Relations, cast
-from spark_jobs.engine.states import KeptByKey, TaskState, task_state
+from spark_jobs.engine.states import KeptByKey, KeptLives, TaskState, task_state
 from spark_jobs.sql.database import create_views
 
 # How many records with a time that does not count a receipt lists.
@@ -159,6 +159,9 @@ class Steps(Relations):
             self.migrated.append(figures)
         whole = step.name in self._upserted or step.op is Op.TABLE
         kept = task_state(self._connection, step, self._order.batch, self._order.day_end, read, known, whole=whole)
+        if isinstance(kept, KeptByKey):
+            lives = (self._states.get(name) for name in step.inputs)
+            kept.but = [state.unseen for state in lives if isinstance(state, KeptLives)]
         with self.errors(f"state of step {step.name!r}"):
             kept.open()
         self._states[step.name] = kept

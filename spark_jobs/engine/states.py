@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import duckdb
 from msgspec import UnsetType
@@ -134,8 +134,11 @@ class KeptForTime(TaskState):
 class KeptByKey(TaskState):
     """State by key. The new rows of a key replace all its earlier rows.
 
-    A key without rows any more gets a row that says so, while older runs may have rows of it.
+    A key without rows any more gets a row that says so, while older runs may have rows of it. A key of the relations
+    `but` stays as it is, whatever has come of it.
     """
+
+    but: Sequence[str] = ()
 
     @property
     def _key(self) -> str:
@@ -155,8 +158,8 @@ class KeptByKey(TaskState):
 
     def _find(self, needed: str) -> None:
         """Store the rows of all runs that are `needed`, each with whether this batch has its key."""
-        keys = (f"SELECT {self._key} AS {_GOT} FROM {quote(name)}" for name in self._step.inputs)
-        got = " UNION ".join(keys) if len(self._step.inputs) > 1 else f"SELECT DISTINCT * FROM ({next(keys)})"
+        keys = [f"SELECT DISTINCT {self._key} AS {_GOT} FROM {quote(name)}" for name in self._step.inputs]
+        got = " UNION ".join(keys) + "".join(f" EXCEPT SELECT * FROM {unseen}" for unseen in self.but)
         if self._key == "0":
             got = f"SELECT 0 AS {_GOT}"
         joined = f"({self._known}) AS known LEFT JOIN (SELECT *, true AS is_got FROM ({got})) AS got"
@@ -211,10 +214,16 @@ class KeptLives(KeptByKey):
         self._find("true")
         found, over = quote(found_of(self._step)), _is_over(self._keeps)
         young = _young(self._keeps, self._read, f"({_newest(self._key, found)})", self._day_end)
-        # Who gets the rows of a key is to get all of them: also its newer life, if one is over.
-        seen = f"{_GOT} OR bool_or({over}) OVER (PARTITION BY {self._key})"
-        marked = f"SELECT * REPLACE ({seen} AS {_GOT}) FROM ({young})"
-        self._needs(f"SELECT * FROM ({marked}) WHERE {_GOT} OR {quote(BATCH.name)} > {self._unmerged}", f"WHERE {_GOT}")
+        needed = f"{_GOT} OR {over} OR {quote(BATCH.name)} > {self._unmerged}"
+        self._needs(f"SELECT * FROM ({young}) WHERE {needed}", f"WHERE {_GOT} OR {over}")
+        stay = f"SELECT {self._key} FROM ({young}) WHERE NOT {_GOT} AND NOT {over}"
+        self._connection.execute(f"CREATE TEMP VIEW {self.unseen} AS {stay}")
+
+    @property
+    def unseen(self) -> str:
+        """The relation with the keys of lives that stay and that the step does not see, as none of their records came.
+        Another life of theirs may be over."""
+        return quote(f"{self._step.name}.state@unseen")
 
     def left(self) -> str:
         stays = f"NOT {_is_over(self._keeps)}"

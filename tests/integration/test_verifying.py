@@ -12,43 +12,43 @@ from urllib.parse import urlsplit
 import pytest
 from deltalake import DeltaTable
 
-from coset.batches.verifying import ALL, Share, Verified, verify
+from coset.batches.verifying import ALL, KeyPart, Verified, verify
 from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
-from partitioning.model.meaning import Rows, meaning
+from partitioning.model.meaning import RowKind, meaning
 from spark_jobs.tables.table_schema import folder
 
 # Each of these is of a table, and what its rows are.
-MEANINGS: Mapping[str, Rows] = {
-    "raw": Rows.RECORDS,
-    "filtered": Rows.RECORDS,
-    "once": Rows.RECORDS,
-    "hours": Rows.RECORDS,
-    "newest": Rows.NEWEST,
-    "positive": Rows.NEWEST,
-    "shown": Rows.NEWEST,
-    "totals": Rows.NEWEST,
-    "big": Rows.NEWEST,
-    "alive": Rows.NEWEST,
-    "expired": Rows.RECORDS,
-    "users": Rows.ALL,
-    "users_selected": Rows.NEWEST,
-    "segments": Rows.NEWEST,
-    "users_now": Rows.ALL,
-    "both_now": Rows.ALL,
-    "both": Rows.PARTLY,
-    "by_group": Rows.PARTLY,
-    "total_by_segment": Rows.PARTLY,
-    "histogram": Rows.PARTLY,
-    "counted_again": Rows.PARTLY,
-    "by_batch": Rows.OF_BATCH,
-    "last_sums": Rows.OF_BATCH,
-    "with_users": Rows.OF_BATCH,
-    "with_newest": Rows.OF_BATCH,
-    "changes": Rows.OF_BATCH,
-    "last_records": Rows.OF_BATCH,
+MEANINGS: Mapping[str, RowKind] = {
+    "raw": RowKind.RECORDS,
+    "filtered": RowKind.RECORDS,
+    "once": RowKind.RECORDS,
+    "hours": RowKind.RECORDS,
+    "newest": RowKind.NEWEST,
+    "positive": RowKind.NEWEST,
+    "shown": RowKind.NEWEST,
+    "totals": RowKind.NEWEST,
+    "big": RowKind.NEWEST,
+    "alive": RowKind.NEWEST,
+    "expired": RowKind.RECORDS,
+    "users": RowKind.ALL,
+    "users_selected": RowKind.NEWEST,
+    "segments": RowKind.NEWEST,
+    "users_now": RowKind.ALL,
+    "both_now": RowKind.ALL,
+    "both": RowKind.PARTLY,
+    "by_group": RowKind.PARTLY,
+    "total_by_segment": RowKind.PARTLY,
+    "histogram": RowKind.PARTLY,
+    "counted_again": RowKind.PARTLY,
+    "by_batch": RowKind.OF_BATCH,
+    "last_sums": RowKind.OF_BATCH,
+    "with_users": RowKind.OF_BATCH,
+    "with_newest": RowKind.OF_BATCH,
+    "changes": RowKind.OF_BATCH,
+    "last_records": RowKind.OF_BATCH,
 }
 
 
@@ -129,12 +129,12 @@ def test_a_table_differs_from_its_query_only_where_that_is_said(seed: int) -> No
     with published(natural(), seed) as place:
         found = {each.table: each for each in verify(place.pipeline, store_at(place.root))}
         some = ["positive", "by_group", "histogram"]
-        parts = [each for part in range(3) for each in verified(place, some, Share(part, 3))]
+        parts = [each for part in range(3) for each in verified(place, some, KeyPart(part, 3))]
     for table, rows in MEANINGS.items():
         difference = found[table].difference
-        assert (difference is None) == (rows is Rows.OF_BATCH), table
+        assert (difference is None) == (rows is RowKind.OF_BATCH), table
         if difference is not None:
-            assert difference.same == (rows is not Rows.PARTLY), (table, difference)
+            assert difference.same == (rows is not RowKind.PARTLY), (table, difference)
     for table in some:
         whole, of_parts = found[table].difference, [each.difference for each in parts if each.table == table]
         assert whole is not None
@@ -158,7 +158,7 @@ def test_a_row_that_somebody_changed_is_found_by_its_key() -> None:
         mine = [
             each.difference.keys
             for part in range(16)
-            for each in verified(place, share=Share(part, 16))
+            for each in verified(place, share=KeyPart(part, 16))
             if each.difference
         ]
         assert sorted(mine) == [*[0] * 15, 1]
@@ -188,5 +188,5 @@ def published(pipeline: Pipeline, seed: int) -> Iterator[Trial]:
         yield place
 
 
-def verified(place: Trial, tables: Sequence[str] = (), share: Share = ALL) -> list[Verified]:
+def verified(place: Trial, tables: Sequence[str] = (), share: KeyPart = ALL) -> list[Verified]:
     return list(verify(place.pipeline, store_at(place.root), tables, share))

@@ -286,6 +286,17 @@ def test_results_change_with_what_a_stream_does_with_records_without_a_key() -> 
     assert results(plan, other).changed == {"tail_activity": ("records without a key of flights",)}
 
 
+def test_a_table_that_gets_the_keys_of_what_a_filter_leaves_out_is_another() -> None:
+    pipeline = Pipeline("shown", source="s3://landing/topics")
+    newest = pipeline.stream("clicks", key="k", partitions=2).latest("n", name="newest")
+    newest.filter("n > 0").write("counts", mode="upsert")
+    now = plan_of(pipeline, [arrived("clicks", [1, 1])])
+    (stage,) = now.stages
+    steps = [replace(step, inputs=step.inputs[:1]) for step in stage.steps]
+    before = replace(now, stages=(replace(stage, steps=tuple(steps)),))
+    assert results(before, now).changed == {"counts": ("inputs of counts.upsert",)}
+
+
 def test_tables_that_come_and_go_and_those_that_stay_are_told_apart() -> None:
     before = unified()
     stages = (*before.stages[:-1], replace(before.stages[-1], writes=()))

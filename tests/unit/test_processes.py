@@ -93,3 +93,21 @@ def test_what_a_session_cannot_end_fails_the_run(tmp_path: Path) -> None:
     done = run(tmp_path, "--processes=2", "-k", "test_b")
     assert done.returncode == 1
     assert "IsADirectoryError" in done.stdout
+
+
+def test_what_needs_airflow_leaves_its_variables_to_no_other_file(tmp_path: Path) -> None:
+    changes = 'import os\n\ndef test_it():\n    os.environ["CHANGED"] = "by Airflow"\n'
+    others = """
+import os, pytest
+
+@pytest.mark.parametrize("case", range(3))
+def test_it(case):
+    assert "CHANGED" not in os.environ
+"""
+    # By their names these come behind it.
+    files = {"tests/airflow/test_air.py": changes} | {f"zz/test_{name}.py": others for name in "pqr"}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    done = run(tmp_path, "--processes=2", *files)
+    assert re.search(r"^10 passed", done.stdout, re.M), done.stdout + done.stderr

@@ -92,10 +92,10 @@ def verify(
     store: StoreRoot = None,
 ) -> Answer:
     """Compute the result tables anew from all records that batches took, and compare every row. Stores nothing."""
-    from coset.batches.verifying import Share
-    from coset.cli import verifying
+    from coset.batches.verifying import KeyPart
+    from coset.cli import verified_tables
 
-    return verifying.verify(pipeline, root_of(store), table or [], Share.parse(sample))
+    return verified_tables.verify(pipeline, root_of(store), table or [], KeyPart.parse(sample))
 
 
 @command(Panel.PROJECT)

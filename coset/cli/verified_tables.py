@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from coset.batches.verifying import Share, Verified
+from coset.batches.verifying import KeyPart, Verified
 from coset.batches.verifying import verify as verified
 from coset.cli import pipelines
 from coset.cli.output import Answer, Block, Table
@@ -15,7 +15,7 @@ from partitioning.kinds import Kind
 from partitioning.sections import many
 
 
-def verify(named: str, root: str, tables: Sequence[str], share: Share) -> Answer:
+def verify(named: str, root: str, tables: Sequence[str], share: KeyPart) -> Answer:
     """Hold the result tables of a pipeline against their queries."""
     pipeline = pipelines.load(named)
     there_are = [write.table for write in pipeline.writes]
@@ -28,15 +28,15 @@ def verify(named: str, root: str, tables: Sequence[str], share: Share) -> Answer
     return Answer(value, _shown(found, share), Refused(*differing) if differing else None)
 
 
-def _finding(pipeline: str, each: Verified, share: Share) -> Finding:
+def _finding(pipeline: str, each: Verified, share: KeyPart) -> Finding:
     difference = each.difference
     assert difference is not None
     of = "" if share.of == 1 else f" of part {share}"
-    what = f"{many(difference.keys, 'key')}{of} have other rows than the query gives"
+    what = f"of {many(difference.keys, 'key')}{of} other rows are published than the query gives"
     where = f"table {each.table!r} after batch {each.batch}"
     then: Then = ("run its batches again and compare: ", BackfillAsking(pipeline, 0, cascade=True))
     if not each.means.is_query:
-        what = f"{what}: of step {each.means.step}, {each.means.why}"
+        what = f"{what}: in step {each.means.step}, {each.means.why}"
         then = each.means.instead
     return Finding.of(Kind.TABLE_DIFFERS, what, where, then, table=each.table, keys=difference.keys, batch=each.batch)
 
@@ -50,7 +50,7 @@ def _plain(each: Verified) -> dict[str, object]:
     return {"table": each.table, "batch": each.batch, "equal": each.difference.same} | rows | {"first": first}
 
 
-def _shown(found: Sequence[Verified], share: Share) -> Iterator[Block]:
+def _shown(found: Sequence[Verified], share: KeyPart) -> Iterator[Block]:
     part = "" if share.of == 1 else f", part {share} of its keys"
     for each in found:
         if each.difference is None:
