@@ -89,8 +89,11 @@ class Verified:
     table: str
     batch: int
     means: Meaning
-    difference: Difference | None = None
-    why_not: str = ""
+    found: Difference | str
+
+    @property
+    def difference(self) -> Difference | None:
+        return None if isinstance(self.found, str) else self.found
 
 
 def verify(pipeline: Pipeline, store: Store, tables: Sequence[str] = (), share: KeyPart = ALL) -> Iterator[Verified]:
@@ -105,26 +108,23 @@ def verify(pipeline: Pipeline, store: Store, tables: Sequence[str] = (), share: 
         what = "it has published nothing yet, so there is nothing to verify"
         where = f"pipeline {pipeline.name!r}"
         raise Refused.of(Kind.BATCH_UNPUBLISHED, what, where, Run(pipeline.name), pipeline=pipeline.name)
-    found = discover(pipeline.streams, NOTHING)
-    taken = _Taken(ledger, published, found)
+    taken = _Taken(ledger, published, discover(pipeline.streams, NOTHING))
     with Local() as runner:
         for write in pipeline.writes:
             if not tables or write.table in tables:
                 means = meaning(pipeline.graph, write)
-                why_not = _why_not(pipeline, write, means, taken, share)
-                difference = None if why_not else _verified(pipeline, write, store, taken, share, runner)
-                if difference and not difference.same and ledger.standing().published != published:
-                    difference, why_not = None, "another batch was published meanwhile: verify it again"
-                yield Verified(write.table, published.batch, means, difference, why_not)
+                why_not = _why_not(pipeline, write, means, taken)
+                found = why_not or _verified(pipeline, write, store, taken, share, runner)
+                if isinstance(found, Difference) and not found.same and ledger.standing().published != published:
+                    found = "another batch was published meanwhile: verify it again"
+                yield Verified(write.table, published.batch, means, found)
 
 
-def _why_not(pipeline: Pipeline, write: Write, means: Meaning, taken: _Taken, share: KeyPart) -> str:
+def _why_not(pipeline: Pipeline, write: Write, means: Meaning, taken: _Taken) -> str:
     """Why a table has no query over all records, or none that is computed here. Empty if it has."""
     only = pipeline.up_to(write.step, write.table)
     if write.table not in taken.written:
         return "no batch has written it yet"
-    if share.of > 1 and not write.key:
-        return "it has no key, so no part of its keys can be taken"
     if named := [step.name for step in only.steps if step.on_dataframes]:
         return f"{', '.join(named)} is a function on Spark's DataFrames, which is not run here"
     if means.rows is RowKind.OF_BATCH:
@@ -136,13 +136,16 @@ def _why_not(pipeline: Pipeline, write: Write, means: Meaning, taken: _Taken, sh
 
 def _verified(
     pipeline: Pipeline, write: Write, store: Store, taken: _Taken, share: KeyPart, runner: Local
-) -> Difference:
+) -> Difference | str:
+    """How a table differs from its query, or why this part of its keys cannot be told apart."""
     only = pipeline.up_to(write.step, write.table)
     with TemporaryDirectory(prefix="coset-verify-") as place:
         scratch = store_at(f"file://{place}")
         plan = _planned(only, scratch, taken)
         stage = next(stage for stage in plan.stages if stage.writes)
         placement = _placement(stage, write.key)
+        if share.of > 1 and placement is None:
+            return "nothing places its rows by its key, so no part of its keys can be taken"
         plan = _sampled(plan, stage, placement, share)
         plan = Ledger(scratch, only.name).put_plan(plan)
         for group in plan.groups:
@@ -271,9 +274,7 @@ class _Sampling:
     """Takes the rows of a share of the keys, without the columns that say where they were made."""
 
     def __init__(self, key: str, placement: Placement | None, share: KeyPart) -> None:
-        self._key, self._share = key, share
-        self._format = placement.key_format if placement else "string"
-        self._hash = placement.hash if placement else "murmur2"
+        self._key, self._placement, self._share = key, placement, share
 
     def of(self, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
         schema = pa.schema([field for field in rows.schema if field.name not in _LINEAGE])
@@ -281,9 +282,9 @@ class _Sampling:
 
     def _kept(self, rows: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for batch in rows:
-            if self._share.of > 1:
+            if self._share.of > 1 and self._placement:
                 keys = batch.column(self._key)
-                hashes = placement_hashes(keys, self._format, self._hash) % self._share.of
+                hashes = placement_hashes(keys, self._placement.key_format, self._placement.hash) % self._share.of
                 residues = np.where(np.asarray(pc.is_valid(keys)), hashes, 0)
                 batch = batch.filter(pa.array(residues == self._share.residue))
             yield batch.select(schema.names).cast(schema)

@@ -43,7 +43,7 @@ def _finding(pipeline: str, each: Verified, share: KeyPart) -> Finding:
 
 def _plain(each: Verified) -> dict[str, object]:
     if each.difference is None:
-        return {"table": each.table, "batch": each.batch, "equal": None, "why_not": each.why_not}
+        return {"table": each.table, "batch": each.batch, "equal": None, "why_not": each.found}
     published, query = each.difference.rows
     rows = {"published": published, "query": query, "keys": each.difference.keys}
     first = [dict(zip(("key", "published", "query"), row, strict=True)) for row in each.difference.first]
@@ -54,7 +54,7 @@ def _shown(found: Sequence[Verified], share: KeyPart) -> Iterator[Block]:
     part = "" if share.of == 1 else f", part {share} of its keys"
     for each in found:
         if each.difference is None:
-            yield f"Table {each.table} is not verified: {each.why_not}"
+            yield f"Table {each.table} is not verified: {each.found}"
         elif each.difference.same:
             rows = many(each.difference.rows[0], "row")
             yield f"Table {each.table} is its query up to batch {each.batch}{part}: {rows}"

@@ -164,6 +164,21 @@ def test_a_row_that_somebody_changed_is_found_by_its_key() -> None:
         assert sorted(mine) == [*[0] * 15, 1]
 
 
+def test_of_rows_that_nothing_places_by_their_key_no_part_is_taken() -> None:
+    pipeline = Pipeline("small")
+    orders = pipeline.stream("orders", key="k", partitions=2, source="s3://lake/orders")
+    orders.rekey("n", key_format="long").write("moved")
+    with Trial.made(pipeline) as place:
+        place.land({"orders": [{"k": "a", "n": 1}]})
+        place.run()
+        assert [each.found for each in verified(place, share=KeyPart(2, 16))] == [
+            "nothing places its rows by its key, so no part of its keys can be taken"
+        ]
+        (whole,) = verified(place)
+        assert whole.difference is not None
+        assert whole.difference.same
+
+
 def test_records_that_are_gone_are_named() -> None:
     pipeline = Pipeline("small")
     pipeline.stream("orders", key="k", partitions=1, source="s3://lake/orders").latest("n").write("t", mode="upsert")
