@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,12 +79,10 @@ def test_the_readme_shows_what_a_demo_ends_with(home: Path) -> None:
 
 def test_a_second_demo_has_nothing_to_do_and_starts_no_airflow(home: Path) -> None:
     logs = sorted((home / "logs").iterdir())
-    began = time.monotonic()
     done = subprocess.run(command(home), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Nothing to do: no new records since batch 2")
     assert RUN_AGAIN in done.stdout
-    assert time.monotonic() - began < 60
     assert sorted((home / "logs").iterdir()) == logs
 
 
