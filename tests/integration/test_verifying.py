@@ -124,6 +124,14 @@ def test_what_rows_are_is_known_before_anything_runs() -> None:
     assert {write.table: meaning(graph, write).rows for write in graph.writes} == dict(MEANINGS)
 
 
+def test_newest_rows_under_another_key_leave_their_old_place_as_it_was() -> None:
+    pipeline = Pipeline("small")
+    newest = pipeline.stream("orders", key="k", partitions=4, source="s3://lake/orders").latest("n", name="newest")
+    newest.rekey("g", name="moved").write("by_group", mode="upsert")
+    (write,) = pipeline.graph.writes
+    assert (meaning(pipeline.graph, write).rows, meaning(pipeline.graph, write).step) == (RowKind.PARTLY, "moved")
+
+
 @pytest.mark.parametrize("seed", [pytest.param(0), *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2, 3))])
 def test_a_table_differs_from_its_query_only_where_that_is_said(seed: int) -> None:
     with published(natural(), seed) as place:
