@@ -7,7 +7,8 @@ folder that goes away; its rows are held against those of the table.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from math import gcd
 from tempfile import TemporaryDirectory
@@ -26,6 +27,7 @@ from coset.batches.ref import BatchRef
 from coset.batches.result_rows import table_files
 from coset.batches.runners.local import Local
 from coset.batches.tables.first_rows import all_rows
+from coset.sources.composite_keys import making_keys
 from coset.sources.discovery import discover
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -36,9 +38,10 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Difference
+from partitioning.model.composite_key import key_parts
 from partitioning.model.gaps import covers
 from partitioning.model.graph import Step, Write
-from partitioning.model.meaning import Meaning, RowKind, meaning
+from partitioning.model.meaning import Meaning, RowKind, meanings
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import OPAQUE, Placement
 from partitioning.model.plan import Plan, Stage, TaskGroup
@@ -56,7 +59,7 @@ from spark_jobs.sql.left_columns import with_columns
 from spark_jobs.tables.table_schema import RESIDUE, table_schema
 
 _LINEAGE = frozenset({"_batch", "_task", RESIDUE})
-_SHARE = re.compile(r"([1-9]\d{0,5})/([1-9]\d{0,5})")
+_PART = re.compile(r"([1-9]\d{0,5})/([1-9]\d{0,5})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +71,11 @@ class KeyPart:
 
     @classmethod
     def parse(cls, text: str) -> KeyPart:
-        """The share that `3/16`, the third of sixteen, means. Raises Refused for anything else."""
-        if (found := _SHARE.fullmatch(text)) and int(found[1]) <= int(found[2]):
+        """The part that `3/16`, the third of sixteen, means. Raises Refused for anything else."""
+        if (found := _PART.fullmatch(text)) and int(found[1]) <= int(found[2]):
             return cls(int(found[1]) - 1, int(found[2]))
         then = "write which of how many parts: 1/16 is the first of sixteen, 16/16 the last"
-        raise Refused.of(Kind.ARGUMENT, f"{text!r} is no share", "--sample", then, sample=text)
+        raise Refused.of(Kind.ARGUMENT, f"{text!r} is no part of the keys", "--sample", then, sample=text)
 
     def __str__(self) -> str:
         return f"{self.residue + 1}/{self.of}"
@@ -96,33 +99,33 @@ class Verified:
         return None if isinstance(self.found, str) else self.found
 
 
-def verify(pipeline: Pipeline, store: Store, tables: Sequence[str] = (), share: KeyPart = ALL) -> Iterator[Verified]:
+def verify(pipeline: Pipeline, store: Store, tables: Collection[str] = (), part: KeyPart = ALL) -> Iterator[Verified]:
     """Hold published tables against their queries, over the records that published batches took: all, or these.
 
     A table whose rows are of a batch by what they are has no such query. Nothing is stored. Raises Refused if nothing
     is published yet, with each stream partition of which records are gone that batches took, and as a batch does.
     """
-    ledger = Ledger(store, pipeline.name)
+    ledger, means = Ledger(store, pipeline.name), meanings(pipeline.graph)
     published = ledger.standing().published
     if published is None:
         what = "it has published nothing yet, so there is nothing to verify"
         where = f"pipeline {pipeline.name!r}"
         raise Refused.of(Kind.BATCH_UNPUBLISHED, what, where, Run(pipeline.name), pipeline=pipeline.name)
-    taken = _Taken(ledger, published, discover(pipeline.streams, NOTHING))
+    writes = [write for write in pipeline.writes if not tables or write.table in tables]
+    flows = {write.table: pipeline.up_to(write.step, write.table) for write in writes}
+    read = {stream.name: stream for only in flows.values() for stream in only.streams}
+    taken = _Taken(ledger, published, discover(tuple(read.values()), NOTHING))
     with Local() as runner:
-        for write in pipeline.writes:
-            if not tables or write.table in tables:
-                means = meaning(pipeline.graph, write)
-                why_not = _why_not(pipeline, write, means, taken)
-                found = why_not or _verified(pipeline, write, store, taken, share, runner)
-                if isinstance(found, Difference) and not found.same and ledger.standing().published != published:
-                    found = "another batch was published meanwhile: verify it again"
-                yield Verified(write.table, published.batch, means, found)
+        for write in writes:
+            why_not = _why_not(flows[write.table], write, means[write.table], taken)
+            found = why_not or _verified(flows[write.table], write, store, taken, part, runner)
+            if isinstance(found, Difference) and not found.same and ledger.standing().published != published:
+                found = "another batch was published meanwhile: verify it again"
+            yield Verified(write.table, published.batch, means[write.table], found)
 
 
-def _why_not(pipeline: Pipeline, write: Write, means: Meaning, taken: _Taken) -> str:
+def _why_not(only: Pipeline, write: Write, means: Meaning, taken: _Taken) -> str:
     """Why a table has no query over all records, or none that is computed here. Empty if it has."""
-    only = pipeline.up_to(write.step, write.table)
     if write.table not in taken.written:
         return "no batch has written it yet"
     if named := [step.name for step in only.steps if step.on_dataframes]:
@@ -135,27 +138,23 @@ def _why_not(pipeline: Pipeline, write: Write, means: Meaning, taken: _Taken) ->
 
 
 def _verified(
-    pipeline: Pipeline, write: Write, store: Store, taken: _Taken, share: KeyPart, runner: Local
+    only: Pipeline, write: Write, store: Store, taken: _Taken, part: KeyPart, runner: Local
 ) -> Difference | str:
     """How a table differs from its query, or why this part of its keys cannot be told apart."""
-    only = pipeline.up_to(write.step, write.table)
     with TemporaryDirectory(prefix="coset-verify-") as place:
         scratch = store_at(f"file://{place}")
-        plan = _planned(only, scratch, taken)
+        ledger, plan = Ledger(scratch, only.name), _planned(only, scratch, taken)
         stage = next(stage for stage in plan.stages if stage.writes)
         placement = _placement(stage, write.key)
-        if share.of > 1 and placement is None:
+        if part.of > 1 and placement is None:
             return "nothing places its rows by its key, so no part of its keys can be taken"
-        plan = _sampled(plan, stage, placement, share)
-        plan = Ledger(scratch, only.name).put_plan(plan)
+        plan = ledger.put_plan(_sampled(plan, stage, placement, part))
         for group in plan.groups:
             runner.group(BatchRef.of(scratch, plan), group.group)
-        ledger = Ledger(scratch, only.name)
         files = table_files(Attempt.of_open(ledger, plan), write.table)
         made = rows_of([ledger.uri(file.path) for file in files], table_schema(plan.writes()[0]))
-        kept = _Sampling(write.key, placement, share)
-        with all_rows(store, write.table) as there:
-            return compared(kept.of(there), kept.of(made), write.key, only.private)
+        with all_rows(store, write.table) as there, _taking(placement, part) as of_part:
+            return compared(of_part(there), of_part(made), write.key, only.private)
 
 
 def _planned(only: Pipeline, scratch: Store, taken: _Taken) -> Plan:
@@ -196,19 +195,19 @@ class _Taken:
 
     def __init__(self, ledger: Ledger, published: Plan, found: Sequence[Discovered]) -> None:
         self.published = published
-        self._ledger, self._ends = ledger, known_after(ledger, published).ends
+        self._ends = known_after(ledger, published).ends
         self._found = {each.stream: each for each in found}
         known = balance(ledger, published)
         self.lost = tuple(each.offsets for each in known.lost)
         self.written = frozenset(known.written)
-        self._first = _first_plan(ledger, published)
+        self._first = {stream.name: stream for stream in _first_plan(ledger, published).streams}
         self._starts = {each.offsets.partition: each.offsets.end for each in known.skipped}
 
     def discovered(self, only: Pipeline) -> tuple[Discovered, ...]:
         return tuple(self._found[stream.name] for stream in only.streams)
 
     def changed_counts(self, stream: Stream) -> bool:
-        was = next((each for each in self._first.streams if each.name == stream.name), None)
+        was = self._first.get(stream.name)
         return was is not None and was.declared.partitions != stream.partitions
 
     def stream(self, stream: Stream, found: Discovered) -> PlannedStream:
@@ -226,7 +225,7 @@ class _Taken:
     def _start(self, stream: Stream, partition: DiscoveredPartition) -> int:
         """The first offset that a batch took."""
         asked = self._starts.get(StreamPartition(stream.name, partition.partition))
-        first = next((each for each in self._first.streams if each.name == stream.name), None)
+        first = self._first.get(stream.name)
         known = first.partitions if first and (not stream.table or stream.kept) else ()
         start = next((each.start for each in known if each.partition == partition.partition), partition.beginning)
         return start if asked is None else asked
@@ -256,12 +255,16 @@ def _placement(stage: Stage, key: str) -> Placement | None:
     return found if found and found.hash != OPAQUE else None
 
 
-def _sampled(plan: Plan, stage: Stage, placement: Placement | None, share: KeyPart) -> Plan:
-    """The plan without the tasks that have no key of the share."""
-    if share.of == 1 or placement is None:
+def _sampled(plan: Plan, stage: Stage, placement: Placement | None, part: KeyPart) -> Plan:
+    """The plan without the tasks that have no key of the part. Those that own no keys may have any."""
+    if part.of == 1 or placement is None:
         return plan
-    step = gcd(stage.cosets, share.of)
-    mine = {task.task for task in stage.tasks if any(owned % step == share.residue % step for owned in task.owns)}
+    step = gcd(stage.cosets, part.of)
+    mine = {
+        task.task
+        for task in stage.tasks
+        if not task.owns or any(owned % step == part.residue % step for owned in task.owns)
+    }
     groups = (_only(group, stage, mine) for group in plan.groups)
     return replace(plan, groups=tuple(group for group in groups if group.tasks))
 
@@ -270,21 +273,23 @@ def _only(group: TaskGroup, stage: Stage, mine: set[int]) -> TaskGroup:
     return replace(group, tasks=tuple(ref for ref in group.tasks if ref.stage != stage.name or ref.task in mine))
 
 
-class _Sampling:
-    """Takes the rows of a share of the keys, without the columns that say where they were made."""
+@contextmanager
+def _taking(
+    placement: Placement | None, part: KeyPart
+) -> Iterator[Callable[[pa.RecordBatchReader], pa.RecordBatchReader]]:
+    """What takes the rows of a part of the keys, without the columns that say where they were made."""
+    parts = key_parts(placement.key) if placement else ()
+    with making_keys(parts) if parts else nullcontext(None) as composed:
 
-    def __init__(self, key: str, placement: Placement | None, share: KeyPart) -> None:
-        self._key, self._placement, self._share = key, placement, share
+        def residues(batch: pa.RecordBatch) -> np.ndarray:
+            assert placement is not None
+            keys = composed(batch) if composed else batch.column(placement.key)
+            hashes = placement_hashes(keys, placement.key_format, placement.hash) % part.of
+            return np.where(np.asarray(pc.is_valid(keys)), hashes, 0)
 
-    def of(self, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
-        schema = pa.schema([field for field in rows.schema if field.name not in _LINEAGE])
-        return pa.RecordBatchReader.from_batches(schema, self._kept(rows, schema))
+        def taken(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+            schema = pa.schema([field for field in rows.schema if field.name not in _LINEAGE])
+            mine = (batch.filter(pa.array(residues(batch) == part.residue)) if part.of > 1 else batch for batch in rows)
+            return pa.RecordBatchReader.from_batches(schema, (batch.select(schema.names) for batch in mine))
 
-    def _kept(self, rows: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for batch in rows:
-            if self._share.of > 1 and self._placement:
-                keys = batch.column(self._key)
-                hashes = placement_hashes(keys, self._placement.key_format, self._placement.hash) % self._share.of
-                residues = np.where(np.asarray(pc.is_valid(keys)), hashes, 0)
-                batch = batch.filter(pa.array(residues == self._share.residue))
-            yield batch.select(schema.names).cast(schema)
+        yield taken

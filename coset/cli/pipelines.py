@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -15,6 +15,7 @@ from coset.reports import next_steps
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Shown
 from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
 from partitioning.model.sources import FOLDER
 
 
@@ -58,6 +59,15 @@ def load(named: str) -> Pipeline:
     pipeline = pipeline_files.load(_CALL.here, named)
     _CALL.named[pipeline.name] = named
     return pipeline
+
+
+def tables_of(pipeline: Pipeline, named: str, asked: Collection[str]) -> list[str]:
+    """The result tables that are asked for, all if none is. Raises Refused for one that the pipeline does not write."""
+    tables = [write.table for write in pipeline.writes]
+    if unknown := sorted(set(asked).difference(tables)):
+        what, then = f"the pipeline writes no table {unknown[0]!r}", f"name one of {', '.join(tables)}"
+        raise Refused.of(Kind.TABLE_UNKNOWN, what, named, then, table=unknown[0])
+    return [table for table in tables if not asked or table in asked]
 
 
 def in_store(root: str) -> str:

@@ -35,7 +35,8 @@ def rows(named: str, root: str, table: str | None, most: int) -> Answer:
     """The first rows of a pipeline's result tables. Raises Refused too if these do not hold what was published."""
     pipeline, store = pipelines.load(named), store_at(root)
     agreed(pipeline, store)
-    found = [(name, first_rows(store, name, most, pipeline.private)) for name in _tables(named, table)]
+    tables = pipelines.tables_of(pipeline, named, [table] if table else [])
+    found = [(name, first_rows(store, name, most, pipeline.private)) for name in tables]
 
     @cache
     def begin() -> str:
@@ -86,17 +87,6 @@ def _stream(named: str, name: str) -> Stream:
         then = f"name one of {', '.join(streams)}"
         raise Refused.of(Kind.ARGUMENT, f"the pipeline has no stream {name!r}", named, then, stream=name)
     return streams[name]
-
-
-def _tables(named: str, table: str | None) -> list[str]:
-    tables = [write.table for write in pipelines.load(named).writes]
-    if table is None:
-        return tables
-    if table not in tables:
-        then = f"name one of {', '.join(tables)}"
-        what = f"the pipeline writes no table {table!r}"
-        raise Refused.of(Kind.TABLE_UNKNOWN, what, named, then, table=table)
-    return [table]
 
 
 def _plain(found: FirstRows | None) -> dict[str, object]:

@@ -15,23 +15,19 @@ from partitioning.kinds import Kind
 from partitioning.sections import many
 
 
-def verify(named: str, root: str, tables: Sequence[str], share: KeyPart) -> Answer:
+def verify(named: str, root: str, tables: Sequence[str], part: KeyPart) -> Answer:
     """Hold the result tables of a pipeline against their queries."""
     pipeline = pipelines.load(named)
-    there_are = [write.table for write in pipeline.writes]
-    if unknown := sorted(set(tables) - set(there_are)):
-        then, what = f"name one of {', '.join(there_are)}", f"the pipeline writes no table {unknown[0]!r}"
-        raise Refused.of(Kind.TABLE_UNKNOWN, what, named, then, table=unknown[0])
-    found = list(verified(pipeline, store_at(root), tables, share))
-    differing = [_finding(pipeline.name, each, share) for each in found if each.difference and not each.difference.same]
-    value = {"sample": str(share), "tables": [_plain(each) for each in found]}
-    return Answer(value, _shown(found, share), Refused(*differing) if differing else None)
+    found = list(verified(pipeline, store_at(root), pipelines.tables_of(pipeline, named, tables), part))
+    differing = [_finding(pipeline.name, each, part) for each in found if each.difference and not each.difference.same]
+    value = {"sample": str(part), "tables": [_plain(each) for each in found]}
+    return Answer(value, _shown(found, part), Refused(*differing) if differing else None)
 
 
-def _finding(pipeline: str, each: Verified, share: KeyPart) -> Finding:
+def _finding(pipeline: str, each: Verified, part: KeyPart) -> Finding:
     difference = each.difference
     assert difference is not None
-    of = "" if share.of == 1 else f" of part {share}"
+    of = "" if part.of == 1 else f" of part {part}"
     what = f"of {many(difference.keys, 'key')}{of} other rows are published than the query gives"
     where = f"table {each.table!r} after batch {each.batch}"
     then: Then = ("run its batches again and compare: ", BackfillAsking(pipeline, 0, cascade=True))
@@ -50,15 +46,17 @@ def _plain(each: Verified) -> dict[str, object]:
     return {"table": each.table, "batch": each.batch, "equal": each.difference.same} | rows | {"first": first}
 
 
-def _shown(found: Sequence[Verified], share: KeyPart) -> Iterator[Block]:
-    part = "" if share.of == 1 else f", part {share} of its keys"
+def _shown(found: Sequence[Verified], part: KeyPart) -> Iterator[Block]:
+    of_part = "" if part.of == 1 else f", part {part} of its keys"
     for each in found:
         if each.difference is None:
             yield f"Table {each.table} is not verified: {each.found}"
         elif each.difference.same:
             rows = many(each.difference.rows[0], "row")
-            yield f"Table {each.table} is its query up to batch {each.batch}{part}: {rows}"
+            yield f"Table {each.table} is its query up to batch {each.batch}{of_part}: {rows}"
         else:
             published, query = each.difference.rows
-            title = f"Table {each.table} is not its query{part}: {published:,} rows are published, {query:,} are right"
+            title = (
+                f"Table {each.table} is not its query{of_part}: {published:,} rows are published, {query:,} are right"
+            )
             yield Table(title, ("key", "published", "right"), each.difference.first_columns)

@@ -18,12 +18,15 @@ from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
-from partitioning.model.graph import ColumnComment, Join, Mode, Op, StateSpec, Step, quote, union
+from partitioning.model.graph import ColumnComment, Join, Mode, Op, StateSpec, Step, gives_expired, quote, union
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, OPAQUE, HashName, KeyFormat, hash_findings
 from partitioning.model.streams import Column
 from partitioning.numbers import PARTITIONS
 from partitioning.values import replace
+
+# Steps that leave a row as it is, or out, or give other columns of it.
+_OF_ONE_ROW = {Op.FILTER, Op.SELECT, Op.TABLE}
 
 
 @checked
@@ -214,9 +217,10 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
         """Publish the rows to a result table. With `lineage` they have columns `_batch` and `_task`.
 
         Mode `append` adds the rows. Mode `upsert` keeps one row for each key, the latest; where the SQL condition
-        `deletes` is true of it, none. Mode `replace` keeps the rows of one batch. `expect` holds Great Expectations
-        configurations as plain data: `{"type": …, "kwargs": {…}}`. `comment` says what the table is, `comments` what
-        its columns are: they go into its log, where catalogues and query engines find them.
+        `deletes` is true of it, a filter leaves it out, or it expires, none. Mode `replace` keeps the rows of one
+        batch. `expect` holds Great Expectations configurations as plain data: `{"type": …, "kwargs": {…}}`. `comment`
+        says what the table is, `comments` what its columns are: they go into its log, where catalogues and query
+        engines find them.
         """
         refuse(cannot_write(self, check_name(table, "table"), mode, deletes))
         flow = self._upserted(f"{table}.upsert", deletes) if mode == Mode.UPSERT else self
@@ -247,29 +251,18 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
         if step and step.keeps_its_rows and deletes is None:
             return self
         sql, expressions = self._undeleted(deletes)
-        filtered, before = step, self
-        while filtered and filtered.op in {Op.FILTER, Op.SELECT, Op.TABLE} and filtered.key == self.key:
-            before = replace(self, step=filtered.inputs[0])
-            filtered = steps.get(before.step)
-        inputs = (
-            (self, before) if _gives_newest(before, filtered) and _leaves_out(self.step, before.step, steps) else ()
-        )
+        before, leaves_out = self, False
+        while step and step.op in _OF_ONE_ROW and step.key == self.key and not gives_expired(step, steps):
+            before, leaves_out = replace(self, step=step.inputs[0]), leaves_out or step.op is not Op.SELECT
+            step = steps.get(before.step)
+        inputs = (self, before) if leaves_out and _gives_newest(before, step) else ()
         return self._step(Op.UPSERT, sql, expressions, name, inputs=inputs, keyed=True, state=StateSpec())
 
 
 def _gives_newest(flow: Flow, step: Step | None) -> bool:
     """Whether a flow has the newest row of each key that comes: of a step that keeps it, or of a table."""
     tables = {stream.name for stream in flow.pipeline.streams if stream.table}
-    return flow.step in tables or bool(step and step.state and not step.state.sql and not step.function)
-
-
-def _leaves_out(last: str, first: str, steps: Mapping[str, Step]) -> bool:
-    """Whether a filter, or a table that keys are deleted from, is between two steps."""
-    while last != first:
-        if steps[last].op in {Op.FILTER, Op.TABLE}:
-            return True
-        last = steps[last].inputs[0]
-    return False
+    return flow.step in tables or bool(step and step.keeps_its_rows)
 
 
 def _declared(columns: Mapping[str, str]) -> tuple[Column, ...]:

@@ -12,7 +12,7 @@ from partitioning.commands import BackfillAsking, Shown, Then, backfill_of
 from partitioning.model.composite_key import key_columns
 from partitioning.model.engine_version import Differs, OtherAnswer
 from partitioning.model.graph import Op, Step, waiting
-from partitioning.model.meaning import RowKind, meaning
+from partitioning.model.meaning import RowKind, meanings
 from partitioning.model.plan import Plan
 from partitioning.model.reasons import OwnTasks
 from partitioning.model.stage_inputs import ExchangeInput, StateInput
@@ -149,10 +149,9 @@ def surprises_section(plan: Plan, last: Statistics | None, shown: Shown = Shown(
 def _not_queries(plan: Plan) -> Iterator[NotItsQuery]:
     graph = graph_of(plan)
     steps = {step.name: step for step in graph.steps}
-    for write in graph.writes:
-        means = meaning(graph, write)
+    for table, means in meanings(graph).items():
         if means.rows is RowKind.PARTLY:
-            yield NotItsQuery(write.table, _as_written(means.step, steps), means.why, means.instead)
+            yield NotItsQuery(table, _as_written(means.step, steps), means.why, means.instead)
 
 
 def _other_engine(plan: Plan, steps: Mapping[str, Step]) -> Iterator[OtherEngine]:

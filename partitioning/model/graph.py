@@ -209,6 +209,12 @@ def alive_of(step: str) -> str:
     return f"{step}.alive"
 
 
+def gives_expired(step: Step, steps: Mapping[str, Step]) -> bool:
+    """Whether a step gives the lives of keys that are over: each once, and not what is newest of a key."""
+    lives = steps.get(step.inputs[0])
+    return bool(lives and lives.state and lives.state.of_lives) and step.name != alive_of(step.inputs[0])
+
+
 def state_of(step: str) -> str:
     """The name of a step's state, as a task's input and in SQL."""
     return f"{step}.state"

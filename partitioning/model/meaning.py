@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import assert_never
 
-from partitioning.model.graph import Graph, Mode, Op, Step, Write, alive_of
+from partitioning.model.graph import Graph, Mode, Op, Step, Write, gives_expired
 from partitioning.values import Value
 
 
@@ -31,12 +31,13 @@ class RowKind(StrEnum):
 
 class Meaning(Value, frozen=True):
     """What a flow's rows are and, unless they are its query, the step because of which they are not, why, and what to
-    write instead."""
+    write instead. Rows of a batch may add up, where they are combined, to what all records give."""
 
     rows: RowKind
     step: str = ""
     why: str = ""
     instead: str = ""
+    adds_up: bool = False
 
     @property
     def is_query(self) -> bool:
@@ -44,13 +45,17 @@ class Meaning(Value, frozen=True):
         return self.rows in {RowKind.RECORDS, RowKind.NEWEST, RowKind.ALL}
 
 
-def meaning(graph: Graph, write: Write) -> Meaning:
-    """What the rows of a result table are."""
+def meanings(graph: Graph) -> Mapping[str, Meaning]:
+    """What the rows of each result table are."""
     steps = {step.name: step for step in graph.steps}
     found = {stream.name: Meaning(RowKind.ALL if stream.table else RowKind.RECORDS) for stream in graph.streams}
     for step in graph.steps:
         found[step.name] = _of(step, [found[name] for name in step.inputs], steps)
-    flow = found[write.step]
+    return {write.table: _of_table(write, found[write.step], steps) for write in graph.writes}
+
+
+def _of_table(write: Write, flow: Meaning, steps: Mapping[str, Step]) -> Meaning:
+    """What the rows of a table are to which those of a flow are written."""
     if flow.rows is RowKind.PARTLY:
         return flow
     match write.mode:
@@ -106,8 +111,7 @@ def _passed(step: Step, before: Sequence[Meaning], steps: Mapping[str, Step]) ->
     if step.op is Op.UPSERT and len(before) > 1:
         # It gets the keys of what filters leave out, too.
         return Meaning(RowKind.NEWEST) if before[-1].is_query else before[-1]
-    if step.op is Op.FILTER and _gives_lives(steps.get(step.inputs[0])) and step.name != alive_of(step.inputs[0]):
-        # What has expired is given once.
+    if step.op is Op.FILTER and gives_expired(step, steps):
         return Meaning(RowKind.RECORDS)
     if one.rows is RowKind.NEWEST and step.op is Op.REKEY:
         why = "the row of a key goes to another place, and the row that it takes the place of stays"
@@ -125,16 +129,11 @@ def _gives_again(step: Step | None) -> bool:
     return bool(step and step.state and step.state.waits is not None and step.state.microseconds > step.state.waits)
 
 
-def _gives_lives(step: Step | None) -> bool:
-    return step is not None and step.state is not False and step.state.of_lives
-
-
 def _made(step: Step, before: Sequence[Meaning], rows: RowKind) -> Meaning:
     """The rows that a step makes of records; of rows that take the place of others it would count both."""
     for each in before:
-        if each.rows in {RowKind.PARTLY, RowKind.OF_BATCH} and (
-            each.rows is RowKind.PARTLY or step.op is not Op.COMBINE
-        ):
+        combined = step.op is Op.COMBINE and each.adds_up
+        if each.rows is RowKind.PARTLY or (each.rows is RowKind.OF_BATCH and not combined):
             return each
         if each.rows in {RowKind.NEWEST, RowKind.ALL}:
             why = "it gets rows that take the place of others, and counts both"
@@ -160,4 +159,6 @@ def _of_several(step: Step, before: Sequence[Meaning]) -> Meaning:
                 (each for each in before if each.step), Meaning(RowKind.OF_BATCH, step.name, "it merges rows of now")
             )
         case _:
-            return Meaning(RowKind.OF_BATCH, step.name, "it has a row for each batch in which a key comes")
+            why = "it has a row for each batch in which a key comes"
+            of_batch = next((each for each in before if each.rows is RowKind.OF_BATCH), None)
+            return of_batch or Meaning(RowKind.OF_BATCH, step.name, why, adds_up=True)

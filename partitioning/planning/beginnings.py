@@ -6,7 +6,7 @@ for it by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from partitioning.authoring.settings import Settings
@@ -20,7 +20,7 @@ from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.planning.kept_before import kept_before, still_asked
 from partitioning.planning.kept_columns import columns_of, declaration, undeclared, windows_of
-from partitioning.planning.origins import Origins, differences, graph_of
+from partitioning.planning.origins import Origins, StepOrigin, differences, graph_of
 from partitioning.planning.returned import Earlier, goes_on
 from partitioning.planning.waits import waits_changed
 from partitioning.sections import many
@@ -329,8 +329,11 @@ def _before(was: Step, now: Step, were: Origins, are: Origins) -> Iterator[tuple
         if old.rows or new.rows:
             yield f"input {new.name}", str(old), str(new)
         else:
-            inputs = (" and ".join(source.name for source in each.sources) for each in (old, new))
-            yield "inputs", next(inputs), next(inputs)
+            yield "inputs", _listed(old.sources), _listed(new.sources)
+
+
+def _listed(sources: Iterable[StepOrigin]) -> str:
+    return " and ".join(source.name for source in sources)
 
 
 def _itself(before: Step, now: Step) -> Iterator[tuple[str, str, str]]:

@@ -29,6 +29,11 @@ def test_neither_order_nor_the_task_makes_a_difference() -> None:
     assert found.digests[0] == found.digests[1]
 
 
+def test_a_key_of_several_columns_that_no_table_has_is_made_of_them() -> None:
+    found = against({"a": ["x", "y"], "b": [1, 1], "v": [1, 2]}, {"a": ["x", "y"], "b": [1, 1], "v": [1, 3]}, "(a, b)")
+    assert (found.keys, [key for key, *_ in found.first]) == (1, ['["y",1]'])
+
+
 @pytest.mark.parametrize(
     ("before", "now", "keys"),
     [

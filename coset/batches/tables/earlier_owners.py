@@ -26,8 +26,6 @@ from partitioning.planning.origins import graph_of
 from partitioning.sections import many
 from spark_jobs.tables.table_schema import folder
 
-# How many partitions a finding says where to begin in.
-
 
 def appended_again(
     store: Store,

@@ -17,6 +17,7 @@ from coset.sources.files import Files
 from coset.sources.formats.parquet import open_parquet
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.model.backfill import Difference
+from partitioning.model.composite_key import canonical, key_parts
 from partitioning.model.graph import quote
 from partitioning.model.private import is_private
 from spark_jobs.engine.task_database import connect
@@ -33,16 +34,23 @@ def compared(
     private: Collection[str] = (),
     memory: str = "1GB",
 ) -> Difference:
-    """Compare rows by key. Without a `key`, each row is its own key. Rows with `private` columns are not listed."""
+    """Compare rows by key, which may be made of several columns. Without a `key`, each row is its own key. Rows with
+    `private` columns are not listed."""
     with connect(memory) as connection:
         columns = _both(connection, before, now)
         sides = [_digested(connection, columns, side) for side in ("NOT " + _NOW, _NOW)]
         (rows_before, digest_before), (rows_now, digest_now) = sides
         same = sides[0] == sides[1]
-        keys, first = (0, ()) if same else _differing(connection, columns, quote(key) if key else _row(columns))
+        keys, first = (0, ()) if same else _differing(connection, columns, _key(key, columns))
         if any(is_private(column, private) for column in columns):
             first = ()
         return Difference((rows_before, rows_now), (digest_before, digest_now), keys, first)
+
+
+def _key(key: str, columns: Sequence[str]) -> str:
+    if not key:
+        return _row(columns)
+    return quote(key) if key in columns else canonical(key_parts(key))
 
 
 def _both(connection: duckdb.DuckDBPyConnection, before: pa.RecordBatchReader, now: pa.RecordBatchReader) -> list[str]:
