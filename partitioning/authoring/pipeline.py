@@ -17,6 +17,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
 from partitioning.model.graph import ColumnComment, Graph, Mode, Step, Write
+from partitioning.model.meaning import Meaning, of_step, of_stream
 from partitioning.model.measures import as_text, merged
 from partitioning.model.offsets import check_name
 from partitioning.model.private import private_names
@@ -77,6 +78,7 @@ class Pipeline:
         self._streams: dict[str, Stream] = {}
         self._steps: dict[str, Step] = {}
         self._flows: dict[str, Flow] = {}
+        self._meanings: dict[str, Meaning] = {}
         self._writes: dict[str, Write] = {}
 
     @property
@@ -178,6 +180,14 @@ class Pipeline:
             raise Refused.of(Kind.NAME, what, f"pipeline {self.name!r}", f"there are: {listed}", name=name)
         return self._flows[name]
 
+    def has(self, name: str) -> bool:
+        """Whether there is a stream or step of that name."""
+        return name in self._flows
+
+    def meaning_of(self, name: str) -> Meaning:
+        """What the rows of a stream or step are."""
+        return self._meanings[name]
+
     def streams_of(self, name: str) -> tuple[Stream, ...]:
         """The streams that a stream or step comes from."""
         seen, todo = set[str](), [name]
@@ -214,12 +224,14 @@ class Pipeline:
         flow = Flow(self, stream.name, stream.name, stream.key, stream.key_format)
         self._once(flow)
         self._streams[stream.name] = stream
+        self._meanings[stream.name] = of_stream(stream)
         return flow
 
     def _add(self, step: Step, flow: StepOutput) -> None:
         check_name(step.name, "step")
         self._once(flow)
         self._steps[step.name] = step
+        self._meanings[step.name] = of_step(step, [self._meanings[name] for name in step.inputs], self._steps)
 
     def _write(
         self,

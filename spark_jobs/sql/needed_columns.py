@@ -8,11 +8,13 @@ from functools import lru_cache
 from coset.sources.databases import connect_to_ask
 from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import Op, Step
+from partitioning.model.mark_columns import CHANGE
 from partitioning.model.streams import Column
 from spark_jobs.sql.expressions import Tree, columns_named, nodes, parse
 
 # These steps have the columns of their input.
 _PASSING = {Op.FILTER, Op.REKEY, Op.REPARTITION, Op.MERGE, Op.LATEST, Op.TABLE, Op.DISTINCT, Op.RECENT, Op.UPSERT}
+_PASSING |= {Op.CHANGES, Op.KEEP, Op.TO_STREAM}
 
 
 def columns_needed(
@@ -30,6 +32,7 @@ def columns_needed(
     if any(node["class"] == "STAR" for node in nodes(trees)):
         return every
     named = {key.lower(), *(part.lower() for made in (key, *(step.key for step in steps)) for part in key_parts(made))}
+    named.add(CHANGE)
     named.update(column.name.lower() for column in given)
     named.update(part.lower() for parts in columns_named(trees) for part in parts)
     return tuple(name for name in every if name.lower() in named)

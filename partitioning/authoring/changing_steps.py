@@ -1,0 +1,182 @@
+"""Flows whose rows take the place of earlier ones: what a batch gives of them as changes, and what steps make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Self
+
+from partitioning.authoring.change_sql import changes, counted, kept, logged, made_of_kept, selecting, totals
+from partitioning.authoring.step_output import StepOutput, listed, refuse
+from partitioning.authoring.step_rules import cannot_change
+from partitioning.model.graph import Op, StateSpec, Step, gives_expired, quote
+from partitioning.model.mark_columns import CHANGE
+from partitioning.model.meaning import Meaning, RowKind
+from partitioning.values import replace
+
+# Steps that leave a row as it is, or out, or give other columns of it.
+_OF_ONE_ROW = {Op.FILTER, Op.SELECT, Op.PROCESS}
+_IN_SQL = {Op.FILTER, Op.SELECT}
+
+
+class ChangingSteps(StepOutput, frozen=True):
+    """Steps of flows whose rows take the place of earlier ones."""
+
+    @property
+    def means(self) -> Meaning:
+        """What its rows are."""
+        return self.pipeline.meaning_of(self.step)
+
+    def to_stream(self, *, name: str | None = None) -> Self:
+        """The rows that each batch gives of it, as records: what follows does not know that a row takes the place of an
+        earlier one (Kafka Streams: toStream). What it makes of them depends on how records were cut into batches."""
+        given = self._step(Op.TO_STREAM, f"SELECT * FROM {self._source}", (), name)
+        return replace(given, alias=name or self.alias)
+
+    @property
+    def _is_weighed(self) -> bool:
+        """Whether its rows say how often they come or go."""
+        return self.means.rows is RowKind.CHANGES
+
+    def _selecting(self, columns: str) -> str:
+        """A SELECT list, with how often a row comes or goes if the flow says so."""
+        return selecting(columns) if self.means.rows is RowKind.CHANGES else columns
+
+    def _moving(self) -> Self:
+        """The flow, as changes if its rows take the place of others: what is left at their old places goes."""
+        return self._changes() if self.means.rows is RowKind.NEWEST else self
+
+    @property
+    def _gives_changes(self) -> bool:
+        """Whether it is known what goes and what comes of it: also of a table that is kept."""
+        _, step = self._before(_OF_ONE_ROW)
+        return self.means.changes or bool(self.means.rows is RowKind.ALL and step and step.keeps_its_rows)
+
+    def _meet_changing(self, flows: Sequence[Self]) -> bool:
+        """Whether flows have to be taken as changes, to mean something together."""
+        rows = {flow.means.rows for flow in flows}
+        return RowKind.CHANGES in rows or (RowKind.NEWEST in rows and rows <= {RowKind.NEWEST, RowKind.ALL})
+
+    def _changes(self) -> Self:
+        """What comes and what goes of its rows in a batch. Of records, all come."""
+        if self.means.rows is RowKind.CHANGES:
+            return self
+        name = f"{self.step}.changes"
+        if self.pipeline.has(name):
+            return replace(self, step=name)
+        inputs: Sequence[Self] = (self,)
+        between = list[Step]()
+        if self.means.rows is not RowKind.RECORDS:
+            before, step = self._before(_IN_SQL, between)
+            if not step or not step.keeps_its_rows or (step.state and step.state.of_lives):
+                inputs, between = (self._upserted(f"{self.step}.newest", None),), []
+            elif between:
+                inputs = (before, self)
+        sql = changes(inputs[0].step, [(each.name, each.sql) for each in reversed(between)])
+        given = self._step(Op.CHANGES, sql, (), name, inputs=inputs, keyed=self.means.rows is not RowKind.RECORDS)
+        return replace(given, alias=self.alias)
+
+    def _all_changes(self, flows: Sequence[Self], where: str) -> list[Self]:
+        """What comes and goes of flows. Raises Refused where that is not known."""
+        refuse(finding for flow in flows if not flow._gives_changes for finding in cannot_change(flow, where))
+        return [flow._changes() for flow in flows]
+
+    def _all_kept(self, flows: Sequence[Self], op: Op, name: str) -> list[Self]:
+        """The rows of flows that change, kept by key: each as it was and as it is, of the keys that changed in any."""
+        given = self._all_changes(flows, f"{op} of {' and '.join(flow.step for flow in flows)}")
+        kept_flows = []
+        for flow in given:
+            others = [
+                other if other.key == flow.key else other._keys_as(flow.key, f"{name}.{flow.alias}.{other.alias}")
+                for other in given
+                if other.step != flow.step
+            ]
+            called = f"{name}.{flow.alias}"
+            made = flow._step(
+                Op.KEEP, kept(flow.step), (), called, inputs=(flow, *others), keyed=True, state=StateSpec()
+            )
+            kept_flows.append(replace(made, alias=flow.alias))
+        return kept_flows
+
+    def _of_kept(
+        self, op: Op, sql: str, expressions: tuple[str, ...], name: str, flows: Sequence[Self], alias: str
+    ) -> Self:
+        """The changes of what an SELECT makes of kept rows."""
+        whole = made_of_kept(sql, [flow.step for flow in flows])
+        given = self._step(op, whole, expressions, name, inputs=flows, keyed=True)
+        return replace(given, alias=alias)
+
+    def _keys_as(self, key: str, name: str) -> Self:
+        """The keys that changed, under another name."""
+        sql = f"SELECT {self._qualified_key} AS {quote(key)} FROM {self._source}"
+        return self._step(Op.SELECT, sql, (), name, key=key)
+
+    def _aggregated_again(self, columns: str, by: str | None, name: str, alias: str) -> Self:
+        """Aggregates of all rows of each key. Those that can be taken back keep totals; others keep the rows."""
+        found = totals(columns) if by is None else None
+        if found is None:
+            (rows,) = self._all_kept([self], Op.AGGREGATE, name)
+            sql, said = rows.aggregated(f"{by}, {columns}" if by else columns), (columns, by) if by else (columns,)
+            return rows._of_kept(Op.AGGREGATE, sql, said, name, [rows], alias)
+        flow = self._changes()
+        keys = flow._key_columns
+        parts = f"SELECT {listed(keys, found.parts)} FROM {counted(flow.step, flow.alias)} GROUP BY ALL"
+        part = flow._step(Op.PARTIAL, parts, (columns,), f"{name}.parts")
+        added = part.aggregated(found.sums)
+        sums = part._step(Op.COMBINE, added, (found.sums,), f"{name}.totals", keyed=True, state=StateSpec())
+        kept = f"SELECT * FROM {sums._source} WHERE {found.there}"
+        there = sums._step(Op.FILTER, kept, (found.some,), f"{name}.there")
+        shown = f"SELECT {listed(keys, found.shown)} FROM {there._source}"
+        return replace(there._step(Op.SELECT, shown, (found.shown,), name), alias=alias)
+
+    def _changelog(self, name: str) -> Self:
+        """What comes and goes as records: a row for each time, with what it is in the column `_change_type`."""
+        flow = self._changes()
+        return flow._step(Op.TO_STREAM, logged(flow.step, flow.alias), (), name)
+
+    def _upserted(self, name: str, deletes: str | None) -> Self:
+        """A flow whose step keeps its output, one row for each key. A key that comes and has no row loses the one that
+        it had: so the step also gets what comes before filters, for its keys."""
+        step = self._declared(self.step)
+        if step and step.keeps_its_rows and step.op is not Op.KEEP and deletes is None:
+            return self
+        sql, expressions = self._undeleted(deletes)
+        inputs: Sequence[Self] = ()
+        if self.means.rows is RowKind.CHANGES:
+            sql = f"SELECT * EXCLUDE ({quote(CHANGE)}) FROM ({sql}) WHERE {quote(CHANGE)} > 0"
+        else:
+            between = list[Step]()
+            before, step = self._before(_OF_ONE_ROW | {Op.TABLE}, between)
+            if any(each.op is not Op.SELECT for each in between) and before._keeps_newest(step):
+                inputs = (self, before)
+        return self._step(Op.UPSERT, sql, expressions, name, inputs=inputs, keyed=True, state=StateSpec())
+
+    def _undeleted(self, deletes: str | None) -> tuple[str, tuple[str, ...]]:
+        """The SELECT of the records that do not delete their key, and its expressions."""
+        if deletes is None:
+            return f"SELECT * FROM {self._source}", ()
+        return f"SELECT * FROM {self._source} WHERE ({deletes}) IS NOT TRUE", (deletes,)
+
+    def _before(self, ops: Collection[Op], between: list[Step] | None = None) -> tuple[Self, Step | None]:
+        """The flow before steps of these kinds that look at each row alone, and its step. Adds the steps `between`, the
+        last first."""
+        steps = {step.name: step for step in self.pipeline.steps}
+        flow, step = self, steps.get(self.step)
+        while step and step.op in ops and _is_of_one_row(step, self.key) and not gives_expired(step, steps):
+            if between is not None:
+                between.append(step)
+            flow = replace(flow, step=step.inputs[0])
+            step = steps.get(flow.step)
+        return flow, step
+
+    def _keeps_newest(self, step: Step | None) -> bool:
+        """Whether a flow has the newest row of each key that comes: of a step that keeps it, or of a table."""
+        tables = {stream.name for stream in self.pipeline.streams if stream.table}
+        return self.step in tables or bool(step and step.keeps_its_rows)
+
+    def _declared(self, name: str) -> Step | None:
+        return next((step for step in self.pipeline.steps if step.name == name), None)
+
+
+def _is_of_one_row(step: Step, key: str) -> bool:
+    """Whether a step looks at each row alone, and leaves its key."""
+    return step.key == key and (step.op is not Op.PROCESS or (not step.state and step.partitions is None))
