@@ -163,6 +163,11 @@ def counted(source: str, alias: str) -> str:
     return f"({copies}) AS {quote(alias)}"
 
 
+def coming(source: str, alias: str) -> str:
+    """The rows that come."""
+    return f"SELECT * EXCLUDE ({_CHANGE}, {_COPY}) FROM {counted(source, alias)} WHERE {_CHANGE} > 0"
+
+
 def logged(source: str, alias: str) -> str:
     """Changes as rows of a changelog, in the words of Delta's change data feed."""
     kind = f"CASE WHEN {_CHANGE} > 0 THEN 'insert' ELSE 'delete' END AS _change_type"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Self
 
-from partitioning.authoring.change_sql import changes, counted, kept, logged, made_of_kept, selecting, totals
+from partitioning.authoring.arguments import checked
+from partitioning.authoring.change_sql import changes, coming, counted, kept, logged, made_of_kept, selecting, totals
 from partitioning.authoring.step_output import StepOutput, listed, refuse
 from partitioning.authoring.step_rules import cannot_change
 from partitioning.model.graph import Op, StateSpec, Step, gives_expired, quote
@@ -18,6 +19,7 @@ _OF_ONE_ROW = {Op.FILTER, Op.SELECT, Op.PROCESS}
 _IN_SQL = {Op.FILTER, Op.SELECT}
 
 
+@checked
 class ChangingSteps(StepOutput, frozen=True):
     """Steps of flows whose rows take the place of earlier ones."""
 
@@ -29,13 +31,26 @@ class ChangingSteps(StepOutput, frozen=True):
     def to_stream(self, *, name: str | None = None) -> Self:
         """The rows that each batch gives of it, as records: what follows does not know that a row takes the place of an
         earlier one (Kafka Streams: toStream). What it makes of them depends on how records were cut into batches."""
-        given = self._step(Op.TO_STREAM, f"SELECT * FROM {self._source}", (), name)
+        sql = coming(self.step, self.alias) if self._is_weighed else f"SELECT * FROM {self._source}"
+        given = self._step(Op.TO_STREAM, sql, (), name)
         return replace(given, alias=name or self.alias)
+
+    @property
+    def declared_steps(self) -> Mapping[str, Step]:
+        """The steps of its pipeline, by name."""
+        return {step.name: step for step in self.pipeline.steps}
 
     @property
     def _is_weighed(self) -> bool:
         """Whether its rows say how often they come or go."""
         return self.means.rows is RowKind.CHANGES
+
+    @property
+    def _as_given(self) -> Self:
+        """The flow that a batch's rows are taken from as records, if they are taken as they are."""
+        step = self.pipeline.step_of(self.step)
+        is_given = step and step.op is Op.TO_STREAM and CHANGE not in step.sql
+        return replace(self, step=step.inputs[0]) if step and is_given else self
 
     def _selecting(self, columns: str) -> str:
         """A SELECT list, with how often a row comes or goes if the flow says so."""
@@ -75,27 +90,35 @@ class ChangingSteps(StepOutput, frozen=True):
         given = self._step(Op.CHANGES, sql, (), name, inputs=inputs, keyed=self.means.rows is not RowKind.RECORDS)
         return replace(given, alias=self.alias)
 
-    def _all_changes(self, flows: Sequence[Self], where: str) -> list[Self]:
-        """What comes and goes of flows. Raises Refused where that is not known."""
-        refuse(finding for flow in flows if not flow._gives_changes for finding in cannot_change(flow, where))
+    def _all_changes(self, flows: Sequence[Self], op: Op) -> list[Self]:
+        """What comes and goes of flows. Raises Refused where that is not known; records only come."""
+        where = f"{op} of {' and '.join(flow.step for flow in flows)}"
+        unknown = [flow for flow in flows if not flow._gives_changes]
+        if op is Op.MERGE:
+            unknown = [flow for flow in unknown if flow.means.rows is not RowKind.RECORDS]
+        refuse(finding for flow in unknown for finding in cannot_change(flow, where))
         return [flow._changes() for flow in flows]
 
     def _all_kept(self, flows: Sequence[Self], op: Op, name: str) -> list[Self]:
         """The rows of flows that change, kept by key: each as it was and as it is, of the keys that changed in any."""
-        given = self._all_changes(flows, f"{op} of {' and '.join(flow.step for flow in flows)}")
-        kept_flows = []
-        for flow in given:
-            others = [
-                other if other.key == flow.key else other._keys_as(flow.key, f"{name}.{flow.alias}.{other.alias}")
-                for other in given
-                if other.step != flow.step
-            ]
-            called = f"{name}.{flow.alias}"
-            made = flow._step(
-                Op.KEEP, kept(flow.step), (), called, inputs=(flow, *others), keyed=True, state=StateSpec()
-            )
-            kept_flows.append(replace(made, alias=flow.alias))
-        return kept_flows
+        given = self._all_changes(flows, op)
+        # All are declared before the first step that keeps rows: the sides of a join are placed together.
+        read = [[flow, *flow._keys_of_others(given, name)] for flow in given]
+        return [replace(one._keeping_rows(others, name), alias=one.alias) for one, *others in read]
+
+    def _keys_of_others(self, flows: Sequence[Self], name: str) -> list[Self]:
+        """The keys that changed in other flows, under the name of this one's."""
+        others = [flow for flow in flows if flow.step != self.step]
+        return [flow if flow.key == self.key else flow._keys_as(self, name) for flow in others]
+
+    def _keys_as(self, other: Self, name: str) -> Self:
+        made, called = f"{self._qualified_key} AS {quote(other.key)}", f"{name}.{other.alias}.{self.alias}"
+        return self._step(Op.SELECT, f"SELECT {made} FROM {self._source}", (made,), called, key=other.key)
+
+    def _keeping_rows(self, others: Sequence[Self], name: str) -> Self:
+        """The rows by key, as they were and as they are, of the keys that changed here or in others."""
+        sql, inputs = kept(self.step), (self, *others)
+        return self._step(Op.KEEP, sql, (), f"{name}.{self.alias}", inputs=inputs, keyed=True, state=StateSpec())
 
     def _of_kept(
         self, op: Op, sql: str, expressions: tuple[str, ...], name: str, flows: Sequence[Self], alias: str
@@ -104,11 +127,6 @@ class ChangingSteps(StepOutput, frozen=True):
         whole = made_of_kept(sql, [flow.step for flow in flows])
         given = self._step(op, whole, expressions, name, inputs=flows, keyed=True)
         return replace(given, alias=alias)
-
-    def _keys_as(self, key: str, name: str) -> Self:
-        """The keys that changed, under another name."""
-        sql = f"SELECT {self._qualified_key} AS {quote(key)} FROM {self._source}"
-        return self._step(Op.SELECT, sql, (), name, key=key)
 
     def _aggregated_again(self, columns: str, by: str | None, name: str, alias: str) -> Self:
         """Aggregates of all rows of each key. Those that can be taken back keep totals; others keep the rows."""
@@ -136,7 +154,7 @@ class ChangingSteps(StepOutput, frozen=True):
     def _upserted(self, name: str, deletes: str | None) -> Self:
         """A flow whose step keeps its output, one row for each key. A key that comes and has no row loses the one that
         it had: so the step also gets what comes before filters, for its keys."""
-        step = self._declared(self.step)
+        step = self.declared_steps.get(self.step)
         if step and step.keeps_its_rows and step.op is not Op.KEEP and deletes is None:
             return self
         sql, expressions = self._undeleted(deletes)
@@ -159,7 +177,7 @@ class ChangingSteps(StepOutput, frozen=True):
     def _before(self, ops: Collection[Op], between: list[Step] | None = None) -> tuple[Self, Step | None]:
         """The flow before steps of these kinds that look at each row alone, and its step. Adds the steps `between`, the
         last first."""
-        steps = {step.name: step for step in self.pipeline.steps}
+        steps = self.declared_steps
         flow, step = self, steps.get(self.step)
         while step and step.op in ops and _is_of_one_row(step, self.key) and not gives_expired(step, steps):
             if between is not None:
@@ -172,9 +190,6 @@ class ChangingSteps(StepOutput, frozen=True):
         """Whether a flow has the newest row of each key that comes: of a step that keeps it, or of a table."""
         tables = {stream.name for stream in self.pipeline.streams if stream.table}
         return self.step in tables or bool(step and step.keeps_its_rows)
-
-    def _declared(self, name: str) -> Step | None:
-        return next((step for step in self.pipeline.steps if step.name == name), None)
 
 
 def _is_of_one_row(step: Step, key: str) -> bool:

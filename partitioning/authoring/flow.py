@@ -99,7 +99,7 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
         """
         flows, called = self._with(others, Op.MERGE), name or f"{self.step}.{Op.MERGE}"
         if self._meet_changing(flows):
-            flows = self._all_changes(flows, f"{Op.MERGE} of {' and '.join(flow.step for flow in flows)}")
+            flows = self._all_changes(flows, Op.MERGE)
         merged = flows[0]._step(Op.MERGE, union(flow.step for flow in flows), (), called, inputs=flows)
         return replace(merged, alias=name or self.alias)
 
@@ -229,9 +229,9 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
         engines find them.
         """
         refuse(cannot_write(self, check_name(table, "table"), mode, deletes))
-        flow, stored = self, mode
+        flow, stored = self._as_given, mode
         if mode == Mode.UPSERT:
-            flow = self._upserted(f"{table}.upsert", deletes)
+            flow = flow._upserted(f"{table}.upsert", deletes)
         elif mode == CHANGELOG:
             flow, stored, lineage = self._changelog(f"{table}.changelog"), Mode.APPEND, True
         said = tuple(ColumnComment(*each) for each in (comments or {}).items())

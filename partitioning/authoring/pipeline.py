@@ -16,7 +16,7 @@ from partitioning.authoring.step_output import StepOutput
 from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
-from partitioning.model.graph import ColumnComment, Graph, Mode, Step, Write
+from partitioning.model.graph import ColumnComment, Graph, Mode, Op, Step, Write
 from partitioning.model.meaning import Meaning, of_step, of_stream
 from partitioning.model.measures import as_text, merged
 from partitioning.model.offsets import check_name
@@ -88,8 +88,9 @@ class Pipeline:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The steps, in declared order: each after its inputs."""
-        return tuple(self._steps.values())
+        """The steps, in declared order: each after its inputs. It is no step to take rows as records for a table."""
+        read = {name for step in self._steps.values() for name in step.inputs} | {each.step for each in self.writes}
+        return tuple(step for step in self._steps.values() if step.op is not Op.TO_STREAM or step.name in read)
 
     @property
     def private(self) -> frozenset[str]:
@@ -183,6 +184,10 @@ class Pipeline:
     def has(self, name: str) -> bool:
         """Whether there is a stream or step of that name."""
         return name in self._flows
+
+    def step_of(self, name: str) -> Step | None:
+        """The step of that name, if there is one."""
+        return self._steps.get(name)
 
     def meaning_of(self, name: str) -> Meaning:
         """What the rows of a stream or step are."""

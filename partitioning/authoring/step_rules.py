@@ -13,7 +13,7 @@ from partitioning.errors import Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import Join, Missing, Mode, Op, Step
-from partitioning.model.meaning import RowKind
+from partitioning.model.meaning import RowKind, is_of_a_table
 from partitioning.model.placement import KeyFormat
 from partitioning.model.watermarks import EventTime, Late
 from partitioning.numbers import DAYS
@@ -217,14 +217,24 @@ def cannot_write(flow: ChangingSteps, table: str, mode: str, deletes: str | None
 def _is_not_its_query(flow: ChangingSteps, mode: str, where: str) -> Iterator[Finding]:
     """Why a table would not hold what the flow says over all records."""
     means, what, then = flow.means, "", ""
+    of_batch = "to_stream() before the write takes the rows of each batch as records, if that is meant"
     if means.rows is RowKind.PARTLY:
         what, then = f"{means.step}: {means.why}", means.instead
+    elif mode == Mode.UPSERT and means.rows in {RowKind.RECORDS, RowKind.OF_BATCH} and not means.asked:
+        what = f"of a key that comes again in {flow.step} only the row of its last batch would stay"
+        then = f"take the latest of each key, or a running total: combine(…, running=True); {of_batch}"
+    elif mode == Mode.UPSERT and means.rows is RowKind.ALL and not is_of_a_table(flow.step, flow.declared_steps):
+        what = f"{flow.step} has all its rows in each batch, and a key that has none any more would keep the row it had"
+        then = f"use mode={Mode.REPLACE.value!r}"
+    elif mode == Mode.APPEND and (means.rows is RowKind.ALL or means.rows is RowKind.NEWEST):
+        what = f"rows of {flow.step} take the place of earlier ones, and each batch would append those of its keys"
+        then = f"use mode={Mode.UPSERT.value!r}, or mode={CHANGELOG!r} for what comes and goes; {of_batch}"
     elif means.rows is RowKind.CHANGES and mode == Mode.UPSERT and not means.unique:
         what = f"{flow.step} may have several rows of a key, and an upserted table has one for each"
         then = f"aggregate them or take the latest of each key, or use mode={CHANGELOG!r}"
     elif means.rows is RowKind.CHANGES and mode in {Mode.APPEND, Mode.REPLACE}:
-        what = f"rows of {flow.step} take the place of earlier ones, which mode {mode!r} would leave or lose"
-        then = f"use mode={Mode.UPSERT.value!r}, or mode={CHANGELOG!r} for what comes and goes"
+        what = f"rows of {flow.step} take the place of earlier ones, which mode {str(mode)!r} would leave or lose"
+        then = f"use mode={Mode.UPSERT.value!r}, or mode={CHANGELOG!r} for what comes and goes; {of_batch}"
     elif mode == CHANGELOG and means.rows is not RowKind.RECORDS and not flow._gives_changes:
         what = f"nobody knows what goes of {flow.step}: its rows are {means.rows}"
         then = "write the latest or a running total of it"

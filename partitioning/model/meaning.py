@@ -37,7 +37,8 @@ class Meaning(Value, frozen=True):
     write instead.
 
     Rows of a batch may add up, where they are combined, to what all records give. Of the newest rows, those of some
-    keys may be left out. Changes of a `unique` key amount to one row for each key, or none.
+    keys may be left out. Changes of a `unique` key amount to one row for each key, or none. Rows of a batch may be
+    `asked` for by name: to_stream().
     """
 
     rows: RowKind
@@ -47,6 +48,7 @@ class Meaning(Value, frozen=True):
     adds_up: bool = False
     leaves_out: bool = False
     unique: bool = False
+    asked: bool = False
 
     @property
     def is_query(self) -> bool:
@@ -151,8 +153,8 @@ def _of_changes(step: Step, before: Sequence[Meaning]) -> Meaning:
 def _as_records(step: Step, flow: Meaning) -> Meaning:
     """The rows of each batch, taken as records: what they are together depends on how records were cut into batches."""
     if flow.rows is RowKind.RECORDS:
-        return flow
-    return Meaning(RowKind.OF_BATCH, step.name, "it takes the rows that each batch gives for records")
+        return replace(flow, asked=True)
+    return Meaning(RowKind.OF_BATCH, step.name, "it takes the rows that each batch gives for records", asked=True)
 
 
 def _passed(step: Step, before: Sequence[Meaning], steps: Mapping[str, Step]) -> Meaning:
@@ -175,8 +177,9 @@ def _passed(step: Step, before: Sequence[Meaning], steps: Mapping[str, Step]) ->
         )
     if one.changes and step.op is Op.SPARK:
         why = "a function on DataFrames says nothing of the rows that go"
-        return Meaning(RowKind.PARTLY, step.name, why, f"give it the rows as records: {one.step or 'flow'}.to_stream()")
-    return one
+        return Meaning(RowKind.PARTLY, step.name, why, "give it the rows of each batch as records: to_stream()")
+    # Of sums of which some are left out, or others made, nobody knows what they add up to.
+    return replace(one, adds_up=one.adds_up and step.op in {Op.REKEY, Op.REPARTITION})
 
 
 def _gives_again(step: Step | None) -> bool:
@@ -216,4 +219,4 @@ def _of_several(step: Step, before: Sequence[Meaning]) -> Meaning:
         case _:
             why = "it has a row for each batch in which a key comes"
             of_batch = next((each for each in before if each.rows is RowKind.OF_BATCH), None)
-            return of_batch or Meaning(RowKind.OF_BATCH, step.name, why, adds_up=True)
+            return of_batch or Meaning(RowKind.OF_BATCH, step.name, why, adds_up=len(step.expressions) == 1)
