@@ -38,6 +38,9 @@ QUERIES: Mapping[str, str] = {
     "everyone": f"SELECT coalesce(t.k, u.id) AS k, t.amount, u.seg FROM {NEWEST} AS t FULL JOIN {LIVING} AS u "
     "ON t.k = u.id",
     "best": f"SELECT g, k, amount, n FROM {NEWEST} QUALIFY row_number() OVER (PARTITION BY g ORDER BY amount, n) = 1",
+    "owing": f"SELECT t.k, count(*) AS c FROM {NEWEST} AS t JOIN (SELECT k FROM {NEWEST} "
+    "QUALIFY row_number() OVER (PARTITION BY g ORDER BY amount, n) = 1) AS b ON t.k = b.k WHERE t.amount < 0 "
+    "GROUP BY t.k",
     "counted": f"SELECT coalesce(t.k, u.id) AS k, a, b FROM (SELECT k, count(*) AS a FROM {NEWEST} GROUP BY k) AS t "
     f"FULL JOIN (SELECT id, count(*) AS b FROM {LIVING} GROUP BY id) AS u ON t.k = u.id",
     "either": f"SELECT amount, count(*) AS c FROM (SELECT amount FROM {NEWEST} UNION ALL SELECT amount FROM {TOTAL}) "
@@ -73,7 +76,11 @@ def changing() -> Pipeline:
         "by_segment", mode="upsert"
     )
     newest.join(users, "newest.amount, users.seg", how="full", name="all_of").write("everyone", mode="upsert")
-    by_group.select("k, amount, n", name="some").latest("(-amount, -n)", name="least").write("best", mode="upsert")
+    least = by_group.select("k, amount, n", name="some").latest("(-amount, -n)", name="least")
+    least.write("best", mode="upsert")
+    # What the newest rows changed is needed before an exchange, and these once it is there.
+    owing = newest.filter("amount < 0", name="owing").join(least.rekey("k", name="of_least"), "owing.amount", name="o")
+    owing.aggregate("count(*) AS c", name="owed").write("owing", mode="upsert")
     newest.cogroup("count(*) AS a", (users, "count(*) AS b"), name="both").write("counted", mode="upsert")
     one, other = (
         flow.rekey("amount", key_format="long", name=f"{flow.step}_by").select("1 AS one", name=f"{flow.step}_ones")
