@@ -61,6 +61,12 @@ class ChangingSteps(StepOutput, frozen=True):
         return self._changes() if self.means.rows is RowKind.NEWEST else self
 
     @property
+    def tells_keys(self) -> bool:
+        """Whether the keys are known that lose their row: of what keeps newest rows, or of a table."""
+        before, step = self._before(_OF_ONE_ROW | {Op.TABLE})
+        return before._keeps_newest(step)
+
+    @property
     def _gives_changes(self) -> bool:
         """Whether it is known what goes and what comes of it: also of a table that is kept."""
         _, step = self._before(_OF_ONE_ROW)

@@ -13,7 +13,7 @@ from partitioning.errors import Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import Join, Missing, Mode, Op, Step
-from partitioning.model.meaning import RowKind, is_of_a_table
+from partitioning.model.meaning import RowKind
 from partitioning.model.placement import KeyFormat
 from partitioning.model.watermarks import EventTime, Late
 from partitioning.numbers import DAYS
@@ -220,10 +220,10 @@ def _is_not_its_query(flow: ChangingSteps, mode: str, where: str) -> Iterator[Fi
     of_batch = "to_stream() before the write takes the rows of each batch as records, if that is meant"
     if means.rows is RowKind.PARTLY:
         what, then = f"{means.step}: {means.why}", means.instead
-    elif mode == Mode.UPSERT and means.rows in {RowKind.RECORDS, RowKind.OF_BATCH} and not means.asked:
+    elif mode == Mode.UPSERT and not (means.changes or means.rows is RowKind.ALL or means.asked or flow.tells_keys):
         what = f"of a key that comes again in {flow.step} only the row of its last batch would stay"
         then = f"take the latest of each key, or a running total: combine(…, running=True); {of_batch}"
-    elif mode == Mode.UPSERT and means.rows is RowKind.ALL and not is_of_a_table(flow.step, flow.declared_steps):
+    elif mode == Mode.UPSERT and means.rows is RowKind.ALL and not flow.tells_keys:
         what = f"{flow.step} has all its rows in each batch, and a key that has none any more would keep the row it had"
         then = f"use mode={Mode.REPLACE.value!r}"
     elif mode == Mode.APPEND and (means.rows is RowKind.ALL or means.rows is RowKind.NEWEST):

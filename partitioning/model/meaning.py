@@ -90,16 +90,16 @@ def of_table(write: Write, flow: Meaning, steps: Mapping[str, Step]) -> Meaning:
             return Meaning(
                 RowKind.OF_BATCH, write.step, "of a key that comes again only the row of its last batch stays"
             )
-        case Mode.UPSERT if flow.rows is RowKind.ALL and not is_of_a_table(write.step, steps):
+        case Mode.UPSERT if flow.rows is RowKind.ALL and not _is_of_a_table(write.step, steps):
             why = "a key that has no row any more keeps the row that it had"
             return Meaning(RowKind.PARTLY, write.step, why, "write it with mode='replace'")
     return flow
 
 
-def is_of_a_table(name: str, steps: Mapping[str, Step]) -> bool:
+def _is_of_a_table(name: str, steps: Mapping[str, Step]) -> bool:
     """Whether a step has just the rows of a table, of which none goes that the step does not tell."""
     step = steps.get(name)
-    return step is None or step.op is Op.TABLE or (step.op is Op.UPSERT and is_of_a_table(step.inputs[0], steps))
+    return step is None or step.op is Op.TABLE or (step.op is Op.UPSERT and _is_of_a_table(step.inputs[0], steps))
 
 
 def of_step(step: Step, before: Sequence[Meaning], steps: Mapping[str, Step]) -> Meaning:
