@@ -190,7 +190,9 @@ def _gives_again(step: Step | None) -> bool:
 def _made(step: Step, before: Sequence[Meaning], rows: RowKind) -> Meaning:
     """The rows that a step makes of records; of rows that take the place of others it would count both."""
     for each in before:
-        combined = step.op is Op.COMBINE and each.adds_up
+        # Lives of keys go by the times of records, of which a batch's sums have only the last.
+        of_lives = bool(step.state and step.state.of_lives)
+        combined = step.op is Op.COMBINE and each.adds_up and not of_lives
         if each.rows is RowKind.PARTLY or (each.rows is RowKind.OF_BATCH and not combined):
             return each
         if each.changes or each.rows is RowKind.ALL:

@@ -26,7 +26,8 @@ def columns_needed(
     whichever it is meant for, so the result may have a column too many and never one too few.
     """
     every = tuple(column.name for column in columns)
-    if functions_see_all(steps):
+    # Of records that are duplicates of one time, distinct keeps the one whose columns are the least: of all columns.
+    if _see_all(steps, [step for step in steps if step.function or step.op is Op.DISTINCT]):
         return every
     trees = _parse_all(steps)
     if any(node["class"] == "STAR" for node in nodes(trees)):
@@ -40,9 +41,14 @@ def columns_needed(
 
 def functions_see_all(steps: Sequence[Step]) -> bool:
     """Whether a function in a stage sees all columns of an input, because no step before it selects some."""
+    return _see_all(steps, [step for step in steps if step.function])
+
+
+def _see_all(steps: Sequence[Step], seeing: Iterable[Step]) -> bool:
+    """Whether some of the steps see all columns of an input of the stage."""
     passing = {step.name: step.inputs for step in steps if step.op in _PASSING}
     made = {step.name for step in steps}
-    reached = {name for step in steps if step.function for name in step.inputs}
+    reached = {name for step in seeing for name in step.inputs}
     while grown := {name for passed in reached & passing.keys() for name in passing[passed]} - reached:
         reached |= grown
     return bool(reached - made)
