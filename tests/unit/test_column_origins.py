@@ -57,7 +57,7 @@ def kept(flights: Flow, planes: Flow) -> None:
 
 
 def newest(flights: Flow, planes: Flow) -> None:
-    flights.latest("dep_delay", name="newest").select("hops").write("t", mode="append")
+    flights.latest("dep_delay", name="newest").select("hops").to_stream().write("t", mode="append")
 
 
 def within(flights: Flow, planes: Flow) -> None:
