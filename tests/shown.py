@@ -84,7 +84,7 @@ def unified(views: int = 300, batch: int = 4, wrote: int = 3, totals: int = 1) -
             ExchangeInput("part.exchange", "part", country),
             StateInput("totals.state", "totals", Placement("country", KeyFormat.STRING, MURMUR2, wrote), batch - 1),
         ],
-        ["totals", "sized"],
+        ["totals", "of_batch", "sized"],
         scheme=f"tasks({totals})",
         wave=1,
     )

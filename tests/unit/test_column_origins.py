@@ -62,7 +62,7 @@ def newest(flights: Flow, planes: Flow) -> None:
 
 def within(flights: Flow, planes: Flow) -> None:
     times = ("make_timestamp(flights.dep_delay)", "make_timestamp(planes.seats)")
-    flights.join_within(planes, "flights.hops, seats", times=times, within=DAY).write("t")
+    flights.join_within(planes.to_stream(), "flights.hops, seats", times=times, within=DAY).write("t")
 
 
 def rekeyed(flights: Flow, planes: Flow) -> None:
