@@ -86,8 +86,10 @@ def _parsed(sql: str) -> Mapping[str, Any]:
 
 def _selected(node: Mapping[str, Any], relations: Mapping[str, Relation]) -> Mapping[str, Origins]:
     """The columns of a query."""
-    if node["cte_map"]["map"]:
-        raise _Unread
+    for each in node["cte_map"]["map"]:
+        # DuckDB 2 has the query itself here.
+        query = each["value"].get("query_node") or each["value"]["query"]["node"]
+        relations = {**relations, each["key"].lower(): _selected(query, relations)}
     match node["type"]:
         case "SELECT_NODE":
             scope = list(_scope(node["from_table"], relations))

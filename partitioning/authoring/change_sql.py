@@ -84,12 +84,10 @@ def kept(changes: str) -> str:
     )
 
 
-def made_of_kept(sql: str, names: Sequence[str]) -> str:
-    """A SELECT from rows that steps keep, each as often as it is there."""
-    copies = (f"SELECT *, unnest(range({_CHANGE})) AS {_COPY} FROM temp.{quote(name)}" for name in names)
-    listed = zip(map(quote, names), copies, strict=True)
-    rows = ", ".join(f"{name} AS (SELECT * EXCLUDE ({_CHANGE}, {_COPY}) FROM ({each}))" for name, each in listed)
-    return f"SELECT * FROM (WITH {rows} {sql})"
+def rows_of(kept: str) -> str:
+    """The rows that a step keeps, each as often as it is there."""
+    copies = f"SELECT *, unnest(range({_CHANGE})) AS {_COPY} FROM {quote(kept)}"
+    return f"SELECT * EXCLUDE ({_CHANGE}, {_COPY}) FROM ({copies})"
 
 
 class Totals(Value, frozen=True):

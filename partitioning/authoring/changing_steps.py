@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Self
 
 from partitioning.authoring.arguments import checked
-from partitioning.authoring.change_sql import changes, coming, counted, kept, logged, made_of_kept, selecting, totals
+from partitioning.authoring.change_sql import changes, coming, counted, kept, logged, rows_of, selecting, totals
 from partitioning.authoring.step_output import StepOutput, listed, refuse
 from partitioning.authoring.step_rules import cannot_change
 from partitioning.model.graph import Op, StateSpec, Step, gives_expired, quote, waiting
@@ -73,8 +73,10 @@ class ChangingSteps(StepOutput, frozen=True):
 
     def _keys_behind(self, step: Step | None) -> Sequence[Self]:
         """The flows with the keys that changed, of a step that is made of all their rows."""
-        keep = self.declared_steps.get(step.inputs[0]) if step else None
-        return [replace(self, step=name) for name in keep.inputs] if keep and keep.op is Op.KEEP else ()
+        steps = self.declared_steps
+        rows = steps.get(step.inputs[0]) if step else None
+        names = steps[rows.inputs[0]].inputs if rows and rows.op is Op.ROWS else ()
+        return [replace(self, step=name) for name in names]
 
     @property
     def _gives_changes(self) -> bool:
@@ -132,16 +134,9 @@ class ChangingSteps(StepOutput, frozen=True):
         return self._step(Op.SELECT, f"SELECT {made} FROM {self._source}", (made,), called, key=other.key)
 
     def _keeping_rows(self, others: Sequence[Self], name: str) -> Self:
-        sql, inputs = kept(self.step), (self, *others)
-        return self._step(Op.KEEP, sql, (), f"{name}.{self.alias}", inputs=inputs, keyed=True, state=StateSpec())
-
-    def _of_kept(
-        self, op: Op, sql: str, expressions: tuple[str, ...], name: str, flows: Sequence[Self], alias: str
-    ) -> Self:
-        """What a SELECT makes of all rows of the keys that changed."""
-        whole = made_of_kept(sql, [flow.step for flow in flows])
-        given = self._step(op, whole, expressions, name, inputs=flows, keyed=True)
-        return replace(given, alias=alias)
+        sql, inputs, called = kept(self.step), (self, *others), f"{name}.{self.alias}"
+        rows = self._step(Op.KEEP, sql, (), f"{called}.kept", inputs=inputs, keyed=True, state=StateSpec())
+        return rows._step(Op.ROWS, rows_of(rows.step), (), called)
 
     def _aggregated_again(self, columns: str, by: str | None, name: str, alias: str) -> Self:
         """Aggregates of all rows of each key. Those that can be taken back keep totals; others keep the rows."""
@@ -149,7 +144,7 @@ class ChangingSteps(StepOutput, frozen=True):
         if found is None:
             (rows,) = self._all_kept([self], Op.AGGREGATE, name)
             sql, said = rows.aggregated(f"{by}, {columns}" if by else columns), (columns, by) if by else (columns,)
-            return rows._of_kept(Op.AGGREGATE, sql, said, name, [rows], alias)
+            return replace(rows._step(Op.AGGREGATE, sql, said, name, keyed=True), alias=alias)
         flow = self._changes()
         keys = flow._key_columns
         parts = f"SELECT {listed(keys, found.parts)} FROM {counted(flow.step, flow.alias)} GROUP BY ALL"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from partitioning.authoring.arguments import checked
 from partitioning.authoring.changing_steps import ChangingSteps
@@ -44,16 +44,14 @@ class KeyedSteps(ChangingSteps, frozen=True):
         """
         flows = self._with([flow for flow, _ in others], Op.COGROUP)
         listed, called = (columns, *(text for _, text in others)), name or f"{self.step}.{Op.COGROUP}"
-        changing = self._meet_changing(flows)
-        flows = self._all_kept(flows, Op.COGROUP, called) if changing else flows
+        flows = self._all_kept(flows, Op.COGROUP, called) if self._meet_changing(flows) else flows
         sides = [f"({flow.aggregated(text)}) AS {quote(flow.alias)}" for flow, text in zip(flows, listed, strict=True)]
         kept = ", ".join(f"{quote(flow.alias)}.* EXCLUDE ({names(flow._key_columns)})" for flow in flows)
         # Records without a key are one group here too.
         joined = _joined(sides, flows, "FULL JOIN", "IS NOT DISTINCT FROM")
         sql = f"SELECT {self._keys_of(flows)}, {kept} FROM {joined}"
-        if changing:
-            return flows[0]._of_kept(Op.COGROUP, sql, listed, called, flows, name or self.alias)
-        return self._step(Op.COGROUP, sql, listed, name, inputs=flows, keyed=True)
+        grouped = flows[0]._step(Op.COGROUP, sql, listed, called, inputs=flows, keyed=True)
+        return replace(grouped, alias=name or self.alias)
 
     def join(
         self,
@@ -70,14 +68,13 @@ class KeyedSteps(ChangingSteps, frozen=True):
         The result has this flow's key column and alias. `how` is inner, left or full.
         """
         flows = self._with([other] if isinstance(other, StepOutput) else other, Op.JOIN, how)
-        called, changing = name or f"{self.step}.{Op.JOIN}", self._meet_changing(flows)
-        flows = self._all_kept(flows, Op.JOIN, called) if changing else flows
+        called = name or f"{self.step}.{Op.JOIN}"
+        flows = self._all_kept(flows, Op.JOIN, called) if self._meet_changing(flows) else flows
         joined = _joined([flow._source for flow in flows], flows, Join(how).sql, "=") + (f" AND ({on})" if on else "")
         keys = flows[0]._keys_of(flows if how == Join.FULL else flows[:1])
         sql, said = f"SELECT {keys}, {columns} FROM {joined}", (columns, on) if on else (columns,)
-        if changing:
-            return flows[0]._of_kept(Op.JOIN, sql, said, called, flows, name or self.alias)
-        return self._step(Op.JOIN, sql, said, name, inputs=flows, keyed=True)
+        met = flows[0]._step(Op.JOIN, sql, said, called, inputs=flows, keyed=True)
+        return replace(met, alias=name or self.alias)
 
     def partial(
         self,
@@ -169,9 +166,9 @@ class KeyedSteps(ChangingSteps, frozen=True):
         row = quote(flow.alias)
         newest = f"row_number() OVER (PARTITION BY {flow._qualified_key} ORDER BY ({by}) DESC NULLS LAST, {row} DESC)"
         sql = f"SELECT * FROM {flow._source} QUALIFY {newest} = 1"
-        if self.means.changes:
-            return flow._of_kept(Op.LATEST, sql, (by,), called, [flow], name or self.alias)
-        return self._step(Op.LATEST, sql, (by,), name, keyed=True, state=StateSpec())
+        keeps: StateSpec | Literal[False] = False if self.means.changes else StateSpec()
+        newest_flow = flow._step(Op.LATEST, sql, (by,), called, keyed=True, state=keeps)
+        return replace(newest_flow, alias=name or self.alias)
 
     def _expiring(
         self,

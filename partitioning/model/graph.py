@@ -35,6 +35,7 @@ class Op(StrEnum):
     UPSERT = "upsert"
     CHANGES = "changes"
     KEEP = "keep"
+    ROWS = "rows"
     TO_STREAM = "to_stream"
     PROCESS = "process"
     SPARK = "spark"

@@ -104,8 +104,8 @@ def _is_of_a_table(name: str, steps: Mapping[str, Step]) -> bool:
 
 def of_step(step: Step, before: Sequence[Meaning], steps: Mapping[str, Step]) -> Meaning:
     """What a step makes of its inputs."""
-    if step.op in {Op.CHANGES, Op.KEEP} or before[0].rows is RowKind.CHANGES:
-        kept = any(name in steps and steps[name].op is Op.KEEP for name in step.inputs)
+    if step.op in {Op.CHANGES, Op.KEEP, Op.ROWS} or before[0].rows is RowKind.CHANGES:
+        kept = any(name in steps and steps[name].op is Op.ROWS for name in step.inputs)
         return _of_kept(step, before) if kept else _of_changes(step, before)
     in_time = any(name in steps and steps[name].op is Op.RECENT for name in step.inputs)
     match step.op:

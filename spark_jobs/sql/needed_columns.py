@@ -14,7 +14,7 @@ from spark_jobs.sql.expressions import Tree, columns_named, nodes, parse
 
 # These steps have the columns of their input.
 _PASSING = {Op.FILTER, Op.REKEY, Op.REPARTITION, Op.MERGE, Op.LATEST, Op.TABLE, Op.DISTINCT, Op.RECENT, Op.UPSERT}
-_PASSING |= {Op.CHANGES, Op.KEEP, Op.TO_STREAM}
+_PASSING |= {Op.CHANGES, Op.KEEP, Op.ROWS, Op.TO_STREAM}
 
 
 def columns_needed(

@@ -168,8 +168,8 @@ class _Edges:
                 settled[step.name] = waits
             else:
                 settled[step.name] = max(settled.get(name, 0) for name in step.inputs)
-        # What a step keeps for another is read in the task that has it.
-        kept = {step.name for step in self._steps.values() if step.op in {Op.RECENT, Op.KEEP}}
+        # What a step keeps for a join in time is read in the task that has it.
+        kept = {step.name for step in self._steps.values() if step.op is Op.RECENT}
         read = {name: settled[step.name] for step in self._steps.values() for name in kept.intersection(step.inputs)}
         return settled | read | self._with_what_they_keep(settled)
 
