@@ -90,7 +90,11 @@ def query(named: str, root: str, table: str, number: int | None) -> Answer:
     pipelines.tables_of(pipeline, named, [table])
     ledger = Ledger(store, pipeline.name)
     plan = ledger.standing().published if number is None else stored_plan(ledger, number)
-    if plan is None or (number is None and table not in {write.declared.table for write in plan.writes()}):
+    written = {write.declared.table for write in plan.writes()} if plan else set()
+    if number is not None and table not in written:
+        what, then = f"batch {number} writes no table {table!r}", f"it writes {', '.join(written)}"
+        raise Refused.of(Kind.TABLE_UNKNOWN, what, named, then, table=table)
+    if plan is None or table not in written:
         taken = preview(pipeline, store, DEFAULTS)
         if taken.plan is None:
             return _none(taken.sentence)

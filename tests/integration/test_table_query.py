@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -136,3 +137,7 @@ def test_a_table_that_is_not_its_query_says_why(shop: Mapping[str, Any]) -> None
 def test_an_unknown_table_is_refused(shop: Mapping[str, Any]) -> None:
     with pytest.raises(Refused, match="the pipeline writes no table 'nix'"):
         plans.query(str(shop["file"]), shop["root"], "nix", None)
+    later = Path(shop["file"]).with_name("later.py")
+    later.write_text(Path(shop["file"]).read_text() + 'clicks.write("again")\n')
+    with pytest.raises(Refused, match="batch 0 writes no table 'again'"):
+        plans.query(str(later), shop["root"], "again", 0)
