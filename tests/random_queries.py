@@ -492,6 +492,7 @@ def main(minutes: float, seed: int) -> int:
         except Refused as refusal:
             print(f"Seed {seed} is refused:\n{history(seed)}\n{refusal}")
             return 1
+        print(f"Seed {seed} has no difference", file=sys.stderr, flush=True)
         seed += 1
     print(f"No difference in seeds {first} to {seed - 1}: {compared}")
     return 0
