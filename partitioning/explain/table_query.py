@@ -27,7 +27,6 @@ _SINCE_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 _ARE = {
     RowKind.RECORDS: "what comes of each record",
     RowKind.NEWEST: "the newest row of each key, over all batches",
-    RowKind.ALL: "all rows of now",
 }
 
 
@@ -38,7 +37,7 @@ def rows_are(means: Meaning) -> str:
     'the newest row of each key, over all batches'
     """
     if means.is_query:
-        return _ARE[means.rows]
+        return _ARE.get(means.rows, "all rows of now")
     said = "of a batch" if means.rows is RowKind.OF_BATCH else "not those of its query"
     return f"{said}: in step {means.step}, {means.why}"
 
