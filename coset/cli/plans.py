@@ -9,13 +9,14 @@ from pathlib import Path
 
 from coset.batches import steps
 from coset.batches.attempt import Attempt
+from coset.batches.balances import balance
 from coset.batches.history import statistics
 from coset.batches.planning import ignored, preview
 from coset.cli import pipelines
 from coset.cli.local_files import writing
 from coset.cli.other_stores import NEW, check_meant, elsewhere
 from coset.cli.output import Answer, Block
-from partitioning.authoring.settings import Settings
+from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Option, PlanAsking, Run, Status
 from partitioning.documents.document import digest, plain
 from partitioning.documents.ledger import Ledger
@@ -23,8 +24,11 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.explain.explain import explain
 from partitioning.explain.surprises import surprises
+from partitioning.explain.table_query import rows_are, table_query
 from partitioning.explain.watermarks import MarkedBatch, Period, coming, when_section
 from partitioning.kinds import Kind
+from partitioning.model.ledger_balance import skipped_by
+from partitioning.model.meaning import meanings
 from partitioning.model.plan import Plan
 from partitioning.pictures.drawing import drawing
 from partitioning.pictures.mermaid import mermaid
@@ -77,6 +81,29 @@ def explain_batch(named: str, root: str, number: int, form: Form) -> Answer:
     """The stored plan of a batch. Raises Refused if there is none."""
     ledger = Ledger(store_at(root), pipelines.load(named).name)
     return _shown(ledger, stored_plan(ledger, number), "", form, stored=True)
+
+
+def query(named: str, root: str, table: str, number: int | None) -> Answer:
+    """The query that a result table is, over the records of all batches up to this one, or the last that is published;
+    before the first, of the next. Raises Refused for an unknown table or batch."""
+    pipeline, store = pipelines.load(named), store_at(root)
+    pipelines.tables_of(pipeline, named, [table])
+    ledger = Ledger(store, pipeline.name)
+    plan = ledger.standing().published if number is None else stored_plan(ledger, number)
+    written = {write.declared.table for write in plan.writes()} if plan else set()
+    if number is not None and table not in written:
+        what, then = f"batch {number} writes no table {table!r}", f"it writes {', '.join(written)}"
+        raise Refused.of(Kind.TABLE_UNKNOWN, what, named, then, table=table)
+    if plan is None or table not in written:
+        taken = preview(pipeline, store, DEFAULTS)
+        if taken.plan is None:
+            return _none(taken.sentence)
+        plan = taken.plan
+    before = balance(ledger, ledger.published_before(plan.batch)).skipped
+    text = table_query(pipeline, plan, table, [*(each.offsets for each in before), *skipped_by(plan)])
+    means = meanings(pipeline.graph)[table]
+    value = {"table": table, "batch": plan.batch, "is_query": means.is_query, "rows": rows_are(means), "query": text}
+    return Answer(value, text.rstrip("\n").split("\n"))
 
 
 def stored_plan(ledger: Ledger, number: int) -> Plan:

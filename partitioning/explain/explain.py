@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, assert_never
 
 from partitioning.authoring.settings import BALANCED_STICKY
@@ -13,8 +14,10 @@ from partitioning.documents.document import digest
 from partitioning.explain.missing import missing
 from partitioning.explain.reason_texts import exchange_reason, stage_reason
 from partitioning.explain.surprises import surprises_section
+from partitioning.explain.table_query import rows_are
 from partitioning.explain.watermarks import MarkedBatch, waiting_section, watermarks_section
 from partitioning.model.graph import Mode
+from partitioning.model.meaning import meanings
 from partitioning.model.plan import Exchange, Plan, PlannedWrite, Stage, TaskGroup, TaskRef
 from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.reasons import OwnTasks
@@ -306,7 +309,12 @@ def _results(plan: Plan) -> Section:
         for write in plan.writes()
     ]
     columns = ("table", "step", "mode", "rows it has", "columns", "lineage", "expectations")
-    return section("Result tables", columns, rows, optional=("mode", "rows it has"))
+    means = meanings(graph_of(plan))
+    notes = (
+        f"{table}: its rows are {rows_are(said)}; `explain --query {table}` prints their query."
+        for table, said in means.items()
+    )
+    return section("Result tables", columns, rows, islice(notes, MOST_ROWS), optional=("mode", "rows it has"))
 
 
 def _functions(plan: Plan) -> Iterator[Section]:

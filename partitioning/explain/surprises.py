@@ -125,7 +125,7 @@ def surprises(plan: Plan, last: Statistics | None = None) -> tuple[Surprise, ...
     steps = {step.name: step for stage in plan.stages if not stage.repeats for step in stage.steps}
     kept = {read.step: read.records for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)}
     tables = {stream.name for stream in plan.streams if stream.declared.table}
-    joins = [found for step in steps.values() if step.op is Op.JOIN if (found := _join(step, steps, tables))]
+    joins = [found for step in steps.values() if step.op is Op.JOIN if (found := joined_by_batch(step, steps, tables))]
     growing = (step for step in steps.values() if _grows(step))
     grown = (OnlyGrows(_as_written(step.name, steps), step.op, kept.get(step.name)) for step in growing)
     return (
@@ -165,7 +165,7 @@ def _other_engine(plan: Plan, steps: Mapping[str, Step]) -> Iterator[OtherEngine
         yield OtherEngine(engine.was, engine.version, compare, users, answer)
 
 
-def _join(step: Step, steps: Mapping[str, Step], tables: set[str]) -> Surprise | None:
+def joined_by_batch(step: Step, steps: Mapping[str, Step], tables: set[str]) -> JoinsATable | JoinsInABatch | None:
     """How a join depends on when batches run. One of records that are kept for a time does not, nor one of tables."""
     sides = [_origin(name, steps, tables) for name in step.inputs]
     whole = tuple(dict.fromkeys(name for names, of_table in sides if of_table for name in names))

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from coset.batches import steps
@@ -73,9 +74,13 @@ def test_the_trial_needs_no_server_and_no_java(folder: Path, monkeypatch: pytest
     for name in ("AWS_ENDPOINT_URL", "COSET_STORE", "JAVA_HOME", "SPARK_MASTER"):
         monkeypatch.delenv(name, raising=False)
     environment = dict(os.environ, PATH=str(folder))
-    assert len(TRIAL) == 3
+    assert len(TRIAL) == 4
     printed = [run(command, environment, folder) for command in TRIAL]
-    assert printed[-1].strip() == blocks("text")[0].strip()
+    assert printed[-2].strip() == blocks("text")[0].strip()
+    query = printed[-1].replace(f"{folder}/landing", "/shop/landing")
+    assert query.strip() == blocks("sql")[0].strip()
+    with duckdb.connect() as alone:
+        assert sorted(alone.sql(printed[-1]).fetchall()) == [("ann", 2, 19.75), ("bob", 1, 3.0), ("cid", 1, 1.0)]
     assert "Plan sha256:" in run(f"{COSET} explain spent.py", environment, folder)
 
 

@@ -26,7 +26,7 @@ ONCE = {
     "accept-changes": {"--up-to"},
     "backfill": {"--from", "--to", "--cascade", "--pause", "--resume", "--cancel", "--preview"},
     "clean": {"--dry-run"},
-    "explain": {"--batch", "--when", "--svg", "--mermaid"},
+    "explain": {"--batch", "--when", "--svg", "--mermaid", "--query"},
     "forget": {"--partition", "--keep-offsets"},
     "hand-over": {"--from", "--to"},
     "records": {

@@ -85,10 +85,17 @@ def explain(
     mermaid: Annotated[
         bool, typer.Option("--mermaid", help="Print a Mermaid flowchart for Markdown instead."), ONCE
     ] = False,
+    query: Annotated[
+        str | None,
+        typer.Option("--query", metavar="TABLE", help="Print the query that this result table is, for DuckDB."),
+        ONCE,
+    ] = None,
 ) -> Answer:
     """Show a plan: of --batch, of the open batch, or what the next plan would be. Stores nothing."""
     from coset.cli import plans
 
+    if query is not None:
+        return plans.query(pipeline, root_of(store), query, batch)
     form = plans.Form(mermaid, svg, when_of(when))
     if batch is None:
         asked = settings_of(scheme, groups, limit, settings, take_away=take_away, begin_anew=begin_anew, go_on=go_on)

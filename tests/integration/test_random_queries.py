@@ -1,0 +1,39 @@
+"""Random pipelines: after each batch, each table that is a query has the rows of the query that is printed of it, which
+DuckDB alone answers over all records that have landed."""
+
+from __future__ import annotations
+
+import pytest
+
+from partitioning.model.graph import Op
+from partitioning.model.meaning import RowKind, meanings
+from tests.examples import few
+from tests.random_queries import Compared, History, check, history, made
+
+SEEDS = [507, 518, *range(60)]
+
+
+@pytest.mark.parametrize("seed", few(SEEDS, always=2))
+def test_a_table_is_the_query_that_is_printed_of_it(seed: int) -> None:
+    compared = Compared()
+    check(history(seed), compared)
+    # Two tables at least, after three batches at least.
+    assert sum(compared.tables[kind] for kind in (RowKind.RECORDS, RowKind.NEWEST, RowKind.ALL)) >= 6
+
+
+def test_random_pipelines_have_all_steps_and_enough_tables_that_are_queries() -> None:
+    pipelines = [made(history(seed).lines)[0] for seed in range(200)]
+    are = [means for pipeline in pipelines for means in meanings(pipeline.graph).values()]
+    assert sum(means.is_query for means in are) > len(are) / 3
+    assert {means.rows for means in are} >= {RowKind.RECORDS, RowKind.NEWEST, RowKind.ALL, RowKind.OF_BATCH}
+    steps = {step.op for pipeline in pipelines for step in pipeline.steps}
+    assert {op.value for op in Op} - {op.value for op in steps} <= {"process", "spark", "to_stream"}
+
+
+def test_what_is_refused_when_it_is_planned_is_left_out() -> None:
+    seeded = history(507)
+    wrong = 'f99 = s0.select("a, a, n, t, i", name="f99")'
+    compared = Compared()
+    check(History((*seeded.lines, wrong, 'f99.write("t_f99")'), seeded.batches[:1]), compared)
+    assert compared.refused == 1
+    assert compared.tables
