@@ -105,6 +105,15 @@ def exchange(site: Site, pipeline: str, batches: Iterable[int], exchanged: Mappi
     _restate(site, pipeline, set(batches), with_outcome)
 
 
+def verified(site: Site, pipeline: str, batch: int, tables: Row) -> None:
+    """Say of the batch that is published, on its page and in the index, how much of the tables is verified."""
+
+    def with_tables(row: Row) -> Row:
+        return {**row, "verified": dict(tables)} if row["batch"] == batch and row["success"] else row
+
+    _restate(site, pipeline, {batch}, with_tables)
+
+
 def rows_since(store: Store, pipeline: str, when: str) -> list[dict[str, Any]]:
     """The rows of attempts that began at `when` or later, newest first. `when` is text as `as_time` writes it."""
     rows = listed(store, pipeline, "index")
