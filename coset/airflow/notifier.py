@@ -17,7 +17,7 @@ from coset.airflow.shown import say, shown
 from coset.batches.telling import Channel, Notice, Untold, addresses, from_environment
 from coset.batches.watch import Watch
 from partitioning.errors import CosetError
-from partitioning.model.incident import Runs
+from partitioning.model.incident import WatchedRuns
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -34,10 +34,10 @@ class Watched:
 
     pipeline: str
     owner: str = ""
-    runs: Runs = Runs.BATCHES
+    runs: WatchedRuns = WatchedRuns.BATCHES
 
     @classmethod
-    def of(cls, pipeline: Pipeline, runs: Runs = Runs.BATCHES) -> Watched:
+    def of(cls, pipeline: Pipeline, runs: WatchedRuns = WatchedRuns.BATCHES) -> Watched:
         """These runs of a pipeline."""
         return cls(pipeline.name, pipeline.owner, runs)
 

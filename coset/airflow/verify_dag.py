@@ -16,7 +16,7 @@ from coset.airflow.shown import remember, say
 from coset.batches.verified import NextPart, differs, sample_of, verify_and_remember
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Finding, Refused
-from partitioning.model.incident import Runs
+from partitioning.model.incident import WatchedRuns
 from partitioning.model.verification import PARTS
 
 _DEFAULTS = {"retries": 2, "retry_delay": timedelta(seconds=30), "priority_weight": 1, "weight_rule": "absolute"}
@@ -39,7 +39,7 @@ def coset_verify_dag(
     Airflow's DAG.
     """
     remember(pipeline)
-    callbacks = notify.callbacks(Watched.of(pipeline, Runs.VERIFICATIONS), "verify") if notify else {}
+    callbacks = notify.callbacks(Watched.of(pipeline, WatchedRuns.VERIFICATIONS), "verify") if notify else {}
     sample = Param(
         str(NextPart(parts)),
         type="string",

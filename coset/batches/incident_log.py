@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from coset.batches.turns import has_ended, started_at
 from partitioning.documents.numbered import NumberedLog
 from partitioning.documents.store import Store
-from partitioning.model.incident import Incident, Incidents, Message, Outcome, Runs, Teller
+from partitioning.model.incident import Incident, Incidents, Message, Outcome, Teller, WatchedRuns
 
 # A process on another machine that takes this long to send a message is presumed dead. If it is not, people get the
 # message twice.
@@ -38,10 +38,10 @@ class IncidentLog:
     Raises the store's errors, and Refused for damaged documents.
     """
 
-    def __init__(self, store: Store, pipeline: str, runs: Runs = Runs.BATCHES) -> None:
+    def __init__(self, store: Store, pipeline: str, runs: WatchedRuns = WatchedRuns.BATCHES) -> None:
         self._pipeline = pipeline
         folder = f"{pipeline}/incidents"
-        self._log = NumberedLog(store, Incidents, folder if runs is Runs.BATCHES else f"{folder}/{runs}")
+        self._log = NumberedLog(store, Incidents, folder if runs is WatchedRuns.BATCHES else f"{folder}/{runs}")
 
     def latest(self) -> Incidents:
         """The open incidents and the messages that are due."""

@@ -28,8 +28,8 @@ from coset.batches.planning import result_columns
 from coset.batches.ref import BatchRef
 from coset.batches.result_rows import table_files
 from coset.batches.runners.local import Local
+from coset.batches.tables.batch_versions import version_of_batch
 from coset.batches.tables.first_rows import all_rows
-from coset.batches.tables.versions import version_of_batch
 from coset.sources.composite_keys import making_keys
 from coset.sources.discovery import discover
 from partitioning.authoring.pipeline import Pipeline

@@ -28,10 +28,10 @@ from partitioning.model.incident import (
     News,
     Outcome,
     Passed,
-    Runs,
     Severity,
     Stopped,
     Trouble,
+    WatchedRuns,
 )
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Verdict
@@ -54,7 +54,7 @@ class Watch:
     channels: Sequence[Channel]
     shown: Shown
     say: Callable[[str], None]
-    runs: Runs = Runs.BATCHES
+    runs: WatchedRuns = WatchedRuns.BATCHES
 
     @contextmanager
     def over(self) -> Iterator[None]:
@@ -109,7 +109,7 @@ class Watch:
         page = message.incident.page
         base = os.environ.get(DOCS_URL) or store_at(self.root).root
         link = f"{base.rstrip('/')}/{page}" if page else ""
-        of = self.pipeline if self.runs is Runs.BATCHES else f"{self.pipeline}, {self.runs}"
+        of = self.pipeline if self.runs is WatchedRuns.BATCHES else f"{self.pipeline}, {self.runs}"
         notice = Notice(
             title(of, message, environment()), text(of, message, link, self.shown, environment()), link, message
         )
@@ -135,7 +135,7 @@ class Watch:
         with suppress(CosetError):
             ledger = Ledger(store_at(self.root), self.pipeline)
             standing = ledger.standing()
-            if standing.plan is not None and standing.open and self.runs is Runs.BATCHES:
+            if standing.plan is not None and standing.open and self.runs is WatchedRuns.BATCHES:
                 return standing.plan.batch, _page(ledger, standing.plan, standing.verdict)
         return None, ""
 
@@ -145,7 +145,7 @@ class Watch:
             ledger = Ledger(store_at(self.root), self.pipeline)
             plan = ledger.standing().published
             verdict = ledger.verdict(plan.batch) if plan is not None else None
-            if plan is not None and verdict is not None and self.runs is Runs.BATCHES:
+            if plan is not None and verdict is not None and self.runs is WatchedRuns.BATCHES:
                 found = warned(ledger, plan.batch, verdict.attempt)
                 return plan.batch, _page(ledger, plan, verdict), tuple(map(Trouble.warned, found))
         return None, "", ()
@@ -154,7 +154,9 @@ class Watch:
         """The causes that this run has not looked at: a table differs in a part of its keys until that part is found
         to be equal."""
         differ = {each.trouble.cause for each in now.open if Kind.TABLE_DIFFERS.value in each.trouble.cause}
-        left = differ and self.runs is Runs.VERIFICATIONS and differing(Ledger(store_at(self.root), self.pipeline))
+        left = (
+            differ and self.runs is WatchedRuns.VERIFICATIONS and differing(Ledger(store_at(self.root), self.pipeline))
+        )
         return tuple(differ) if left else ()
 
     @contextmanager

@@ -9,7 +9,7 @@ from coset.cli import pipelines
 from coset.cli.output import Answer, Table
 from partitioning.documents.stores import store_at
 from partitioning.explain.incident_texts import cause
-from partitioning.model.incident import Incident, Runs
+from partitioning.model.incident import Incident, WatchedRuns
 from partitioning.model.occasion import as_iso, as_time
 from partitioning.texts import visible
 
@@ -19,8 +19,8 @@ _COLUMNS = ("incident", "severity", "since", "until", "cause", "failures", "last
 def listed(named: str, root: str, *, ended: bool) -> Answer:
     """The open incidents of all runs of a pipeline, and those that have ended if they are asked for."""
     name = pipelines.load(named).name
-    found = list[tuple[Runs, Incident]]()
-    for runs in Runs:
+    found = list[tuple[WatchedRuns, Incident]]()
+    for runs in WatchedRuns:
         log = IncidentLog(store_at(root), name, runs)
         found += ((runs, each) for each in log.latest().open)
         found += ((runs, each) for each in log.ended()) if ended else ()
@@ -34,10 +34,10 @@ def listed(named: str, root: str, *, ended: bool) -> Answer:
     return Answer([_plain(incident, runs) for runs, incident in found], [table])
 
 
-def _row(incident: Incident, runs: Runs, *, ended: bool) -> tuple[str, ...]:
+def _row(incident: Incident, runs: WatchedRuns, *, ended: bool) -> tuple[str, ...]:
     until = "" if incident.ended is None else as_time(incident.ended)
     return (
-        str(incident.number) if runs is Runs.BATCHES else f"{incident.number} of {runs}",
+        str(incident.number) if runs is WatchedRuns.BATCHES else f"{incident.number} of {runs}",
         incident.severity,
         as_time(incident.began),
         *((until,) if ended else ()),
@@ -48,7 +48,7 @@ def _row(incident: Incident, runs: Runs, *, ended: bool) -> tuple[str, ...]:
     )
 
 
-def _plain(incident: Incident, runs: Runs) -> dict[str, Any]:
+def _plain(incident: Incident, runs: WatchedRuns) -> dict[str, Any]:
     trouble = incident.trouble
     return {
         "incident": incident.number,

@@ -29,7 +29,7 @@ from partitioning.environment_name import environment
 from partitioning.model.artefact import Role
 from partitioning.model.figures import Figures, figures_of
 from partitioning.model.gaps import Explained
-from partitioning.model.incident import Runs, Severity
+from partitioning.model.incident import Severity, WatchedRuns
 from partitioning.model.journal import Part
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.outcome import Outcome
@@ -218,7 +218,7 @@ def _of_backfills(pipeline: str, store: Store) -> Iterator[str]:
 
 def _of_incidents(pipeline: str, store: Store) -> Iterator[str]:
     """How many incidents are open, of all runs, with each severity. None are where nobody is told."""
-    logs = (IncidentLog(store, pipeline, runs) for runs in Runs)
+    logs = (IncidentLog(store, pipeline, runs) for runs in WatchedRuns)
     found = Counter(incident.severity for log in logs for incident in log.latest().open)
     whole = _of_pipeline(pipeline)
     samples: list[_Sample] = [(whole | {"severity": each}, found[each]) for each in Severity]

@@ -24,7 +24,7 @@ _WARNED = "warning"
 _MOST_KEPT = 2_000
 
 
-class Runs(StrEnum):
+class WatchedRuns(StrEnum):
     """The runs of a pipeline that have incidents of their own, in its folder of incidents or below it."""
 
     BATCHES = "runs"

@@ -15,7 +15,7 @@ from coset.batches.incident_log import IncidentLog
 from coset.testing.runs import Trial
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
-from partitioning.model.incident import Runs
+from partitioning.model.incident import WatchedRuns
 from spark_jobs.tables.table_schema import folder
 from tests.told import Recorder, recording
 
@@ -88,5 +88,5 @@ def test_it_fails_for_the_part_in_which_somebody_changed_a_row_and_tells_it_unti
     DeltaTable(folder(store, "newest")).update({"id": "7"}, predicate="k = 'k7'")
     assert ran({"sample": wrong}) == "success"
     assert recorder.titles[1:] == [recorder.titles[0].replace("failed", "works again")]
-    assert IncidentLog(store, "newest", Runs.VERIFICATIONS).latest().open == ()
+    assert IncidentLog(store, "newest", WatchedRuns.VERIFICATIONS).latest().open == ()
     assert str(ledger.verifications("newest").samples(0)) == f"verified to batch 0: {PARTS} of {PARTS} samples"

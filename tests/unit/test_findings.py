@@ -56,6 +56,7 @@ CASES: dict[str, list[Command]] = {
     "SwapAsking": [commands.SwapAsking("late", 3, "sha256:0")],
     "Restore": [commands.Restore("late")],
     "Undo": [commands.Undo("late", 3)],
+    "VerifyAsking": [commands.VerifyAsking("late"), commands.VerifyAsking("late", "totals", 4, "3/16")],
     "PlanAsking": [
         commands.PlanAsking("late", begin_anew="counts"),
         commands.PlanAsking("late", go_on="counts"),
