@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coset.batches.verified import told
 from coset.batches.waiting import waits_for
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
@@ -96,8 +95,6 @@ def published(
     more = {**of_parts(parts(ledger, planned, verdict.attempt)), "published": made.at.ended}
     if ledger.original is None:
         more["stands"] = _stands(ledger, planned, logs)
-        if held := told(ledger, [write.declared.table for write in planned.writes()]):
-            more["verified"] = held
     batch_index.published(Site(folder, ledger.store), ledger.pipeline, verdict.attempt, commit, more, _NONE_OPEN)
 
 

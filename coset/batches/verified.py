@@ -14,6 +14,7 @@ from partitioning.documents.store import Store, at_once
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import SwapKind
+from partitioning.model.occasion import as_time
 from partitioning.model.verification import PARTS, Verification, VerifiedSamples
 from partitioning.sections import many
 
@@ -124,8 +125,8 @@ def differing(ledger: Ledger) -> bool:
 
 
 def told(ledger: Ledger, tables: Collection[str]) -> Mapping[str, str]:
-    """The same as `verified_samples` in words, for pages."""
-    return {table: str(each) for table, each in verified_samples(ledger, tables).items()}
+    """The same as `verified_samples` in words, for pages: by what is known now, and when a table was looked at last."""
+    return {table: f"{each} ({as_time(each.at)})" for table, each in verified_samples(ledger, tables).items()}
 
 
 def _report(ledger: Ledger, docs: Path | None, say: Callable[[str], object]) -> None:

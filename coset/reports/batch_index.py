@@ -44,7 +44,10 @@ _ANEW = {name: re.compile(rf'<section id="{name}".*?</section>', re.DOTALL) for 
 def add(site: Site, pipeline: str, row: Row, before: Iterable[Row] | None = None, *, pages: bool = True) -> None:
     """Add an attempt's row to the index, in place of an earlier one of the same attempt. `before` are its rows, if they
     were read. Without `pages` the page of the index and the overview are left to `published`."""
-    rows = _by_attempt([*(listed(site.store, pipeline, "index") if before is None else before), row])
+    known = list(listed(site.store, pipeline, "index") if before is None else before)
+    # What was verified of tables stays known, though a batch comes.
+    held = next((each["verified"] for each in known if "verified" in each), None)
+    rows = _by_attempt([*known, {**row, "verified": held} if held and row["success"] else row])
     # What is usual at the first that is drawn is learned from those before it.
     newest = max(0, max(batch for batch, _ in rows) - BEFORE) // _LISTED
     for hundred in sorted({batch // _LISTED for batch, _ in rows if batch // _LISTED <= newest - _HUNDREDS}):
