@@ -36,12 +36,12 @@ def coset_verify_dag(
 
     It fails if a table differs, and that is an incident until the same keys are found to be equal. Workers need
     COSET_STORE and what reads the streams; Spark is not needed. `notify` is as for `coset_dag`. Other arguments go to
-    Airflow's DAG.
+    Airflow's DAG. Raises Refused if there can be no such parts.
     """
     remember(pipeline)
     callbacks = notify.callbacks(Watched.of(pipeline, WatchedRuns.VERIFICATIONS), "verify") if notify else {}
     sample = Param(
-        str(NextPart(parts)),
+        str(sample_of(str(NextPart(parts)))),
         type="string",
         title="Sample",
         examples=["3/16", "next/32", "1/1"],

@@ -37,9 +37,11 @@ class NextPart:
 
 def sample_of(text: str) -> KeyPart | NextPart:
     """The part of the keys that `3/16`, `next` or `next/32` means. Raises Refused for anything else."""
+    if found := _NEXT.fullmatch(text):
+        return NextPart(int(found[1] or PARTS))
     from coset.batches.verifying import KeyPart  # noqa: PLC0415  Airflow parses what imports this
 
-    return NextPart(int(found[1] or PARTS)) if (found := _NEXT.fullmatch(text)) else KeyPart.parse(text)
+    return KeyPart.parse(text)
 
 
 def verify_and_remember(

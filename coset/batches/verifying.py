@@ -78,7 +78,7 @@ class KeyPart:
         """The part that `3/16`, the third of sixteen, means. Raises Refused for anything else."""
         if (found := _PART.fullmatch(text)) and int(found[1]) <= int(found[2]):
             return cls(int(found[1]) - 1, int(found[2]))
-        then = "write which of how many parts: 1/16 is the first of sixteen, 16/16 the last"
+        then = "write which of how many parts: 1/16 is the first of sixteen, next the one that was verified longest ago"
         raise Refused.of(Kind.ARGUMENT, f"{text!r} is no part of the keys", "--sample", then, sample=text)
 
     def __str__(self) -> str:

@@ -15,6 +15,7 @@ from coset.batches.incident_log import IncidentLog
 from coset.testing.runs import Trial
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
+from partitioning.errors import Refused
 from partitioning.model.incident import WatchedRuns
 from spark_jobs.tables.table_schema import folder
 from tests.told import Recorder, recording
@@ -90,3 +91,13 @@ def test_it_fails_for_the_part_in_which_somebody_changed_a_row_and_tells_it_unti
     assert recorder.titles[1:] == [recorder.titles[0].replace("failed", "works again")]
     assert IncidentLog(store, "newest", WatchedRuns.VERIFICATIONS).latest().open == ()
     assert str(ledger.verifications("newest").samples(0)) == f"verified to batch 0: {PARTS} of {PARTS} samples"
+
+
+@pytest.mark.parametrize("parts", [0, -1, 1_000_000])
+def test_parts_that_there_cannot_be_are_refused_when_the_file_is_parsed(
+    airflow: Path, place: Trial, parts: int
+) -> None:
+    from coset.airflow import coset_verify_dag
+
+    with pytest.raises(Refused, match=f"'next/{parts}' is no part of the keys"):
+        coset_verify_dag(place.pipeline, parts=parts)

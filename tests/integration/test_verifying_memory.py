@@ -4,6 +4,7 @@ and what is gone says how far back anything can be said."""
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -212,6 +213,9 @@ def test_a_version_whose_files_or_log_are_gone_is_refused_and_the_other_tables_a
     for version in range(3):
         (Path(urlsplit(log.table_uri).path) / "_delta_log" / f"{version:020}.json").unlink()
     with pytest.raises(Refused, match="the table's log does not have it any more"):
+        list(verify(place.pipeline, store_of(place), ["raw"], as_of=0))
+    shutil.rmtree(urlsplit(log.table_uri).path)
+    with pytest.raises(Refused, match="the table is gone"):
         list(verify(place.pipeline, store_of(place), ["raw"], as_of=0))
 
 

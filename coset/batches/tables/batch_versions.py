@@ -7,6 +7,7 @@ from bisect import bisect_left
 import pyarrow as pa
 
 from coset.batches.tables.delta import entry_of
+from coset.batches.tables.held import deleted
 from coset.batches.tables.logs import opened, opened_at, opened_whole
 from coset.sources.files import Files
 from partitioning.commands import Run, Then, VerifyAsking
@@ -63,7 +64,9 @@ def _lacks(ledger: Ledger, table: str, version: int) -> str:
             paths = pa.table(there.get_add_actions())["path"].to_pylist()
     except Refused:
         # If it is not the version, this raises too.
-        with opened_whole(where):
+        with opened_whole(where) as now:
+            if now is None:
+                raise Refused(deleted(where)) from None
             return "the table's log does not have it any more"
     gone = Files().missing([f"{where}/{path}" for path in paths])
     return f"{len(gone)} of its {many(len(paths), 'file')} were removed" if gone else ""
