@@ -126,6 +126,7 @@ def actor(kind: Kind) -> Actor:
             | Kind.LOSS_UNFOUNDED
             | Kind.BATCH_UNKNOWN
             | Kind.BATCH_UNPUBLISHED
+            | Kind.VERIFY_VERSION
             | Kind.BATCH_NONE_OPEN
             | Kind.BATCH_OPEN
             | Kind.BATCH_DECIDED

@@ -173,11 +173,22 @@ class Land(Value, frozen=True, tag="land", tag_field="command"):
     stream: str
 
 
+class VerifyAsking(Value, frozen=True, tag="verify", tag_field="command"):
+    """Hold the result tables of a pipeline against their queries, or one of them, or a sample of its keys; as they are
+    now, or as a batch published them."""
+
+    pipeline: str
+    table: str = ""
+    as_of: int | None = None
+    sample: str = ""
+
+
 # A backfill computes lost state again.
 _OfBackfills = Backfills | BackfillAsking | Resume | Cancel | SwapAsking | Undo | Restore
 _OfTables = HandOver | AcceptChanges | MoveTables
 _OfStreams = Forget | Land
-Command = Repeat | Run | Replan | PlanAsking | Status | Report | Records | _OfStreams | _OfTables | _OfBackfills
+_Looking = Status | Report | Records | VerifyAsking
+Command = Repeat | Run | Replan | PlanAsking | _Looking | _OfStreams | _OfTables | _OfBackfills
 
 # Advice in words, a command, or several of these one after the other.
 Then = str | Command | tuple[str | Command, ...]
@@ -263,15 +274,29 @@ class Shown(Value, frozen=True):
                 return self._line("plan", name, *(f"{option} {step}" for option, step in asked_for.items() if step))
             case HandOver() | AcceptChanges() | MoveTables():
                 return _about_table(asked)
-            case Status(pipeline):
-                return self._line("status", pipeline)
-            case Report(pipeline, batch) | Records(pipeline, batch):
-                verb, which = ("report", "") if isinstance(asked, Report) else ("records", _which(asked))
-                return self._line(verb, pipeline, f"--batch {batch}", which)
+            case Status() | Report() | Records() | VerifyAsking():
+                return self._looking(asked)
             case Forget() | Land():
                 return self._about_stream(asked)
             case Backfills() | BackfillAsking() | Resume() | Cancel() | SwapAsking() | Undo() | Restore():
                 return self._about_backfills(asked)
+            case _:
+                assert_never(asked)
+
+    def _looking(self, asked: _Looking) -> list[str]:
+        match asked:
+            case Status(pipeline):
+                return self._line("status", pipeline)
+            case Report(pipeline, batch):
+                return self._line("report", pipeline, f"--batch {batch}")
+            case Records(pipeline, batch, set_aside):
+                which = "--set-aside" if set_aside else "--offenders"
+                return self._line("records", pipeline, f"--batch {batch}", which)
+            case VerifyAsking(pipeline, table, as_of, sample):
+                given = {"--table": table, "--as-of": "" if as_of is None else str(as_of), "--sample": sample}
+                return self._line(
+                    "verify", pipeline, *(f"{option} {value}" for option, value in given.items() if value)
+                )
             case _:
                 assert_never(asked)
 
@@ -318,10 +343,6 @@ class Shown(Value, frozen=True):
 
 def _taking(away: tuple[str, ...] | UnsetType) -> list[str]:
     return [f"--take-away {name}" for name in away] if isinstance(away, tuple) else []
-
-
-def _which(asked: Records) -> str:
-    return "--set-aside" if asked.set_aside else "--offenders"
 
 
 def _about_table(asked: _OfTables) -> list[str]:
@@ -384,9 +405,11 @@ def _in_airflow(command: Command) -> str | None:
             return "clear the task compare, which asks for approval"
         case Undo(pipeline, number):
             return _started(f"{pipeline}_undo", {"Backfill": number})
-        case Replan() | Restore() | Forget() | Land() | Status() | Report() | Records() | Backfills() | Cancel():
-            return None
-        case HandOver() | AcceptChanges() | MoveTables():
+        case VerifyAsking(pipeline, _, as_of, sample):
+            return _started(f"{pipeline}_verify", {"Sample": sample or None}) if as_of is None else None
+        case (Replan() | Restore() | Forget() | Land() | Status() | Report() | Records() | Backfills() | Cancel()) | (
+            HandOver() | AcceptChanges() | MoveTables()
+        ):
             return None
         case _ as never:
             assert_never(never)

@@ -179,6 +179,11 @@ class Kind(StrEnum):
         "See the first keys that differ, and what `coset explain` says of the table.",
     )
     VERIFY_INPUT = "verify.input", "Records that published batches took are gone.", "Restore their files."
+    VERIFY_VERSION = (
+        "verify.version",
+        "The version of a table that a batch made is gone.",
+        "Verify it as a later batch published it, or as it is now.",
+    )
     TABLE_AHEAD = "table.ahead", "A table holds what its pipeline has not published.", "Restore both from one backup."
     STATE_GONE = "state.gone", "State that a batch goes on from is gone.", "Make it anew: `coset restore`."
     STATE_CHANGED = (

@@ -49,6 +49,7 @@ from partitioning.model.schemes import elastic, records, tasks
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, NullKeys
 from partitioning.model.tables_at import TablesAt
 from partitioning.model.verdict import Commit, Decision, GivenUp, Judged, TableVersion, Verdict
+from partitioning.model.verification import Verification, Verifications
 from partitioning.planning.planner import plan_batch
 from partitioning.values import Document, replace
 
@@ -161,6 +162,9 @@ def documents() -> Mapping[str, Document]:
         "order.tables": order_of(plan, identity, task, 0, ROOT, {}, tables="s3://lake/prod"),
         "failure": Failure(identity, 0, failed),
         "incidents": _incidents(),
+        "verifications": Verifications("ads", "seen")
+        .after(Verification(0, 1, 3, 0, 1_795_514_400_000, swaps=1))
+        .after(Verification(2, 16, 4, 7, 1_795_600_800_000, swaps=2, since=1)),
         "journal": JournalEntry(identity, 0, Part.PLAN, RAN, lag=Lag(172, 50, "views-2", 61_000, "clicks-0")),
         "journal.check": JournalEntry(identity, 0, Part.CHECK, RAN, attempt=1),
         "locality": GroupLocality(0, "host-1", (task, TaskRef("views+clicks", 1))),

@@ -58,6 +58,7 @@ FOLLOWED: dict[str, dict[str, set[Kind]]] = {
         "test_lost_state_is_made_anew": {Kind.STATE_GONE},
         "test_a_table_that_is_not_its_query_is_made_anew": {Kind.TABLE_DIFFERS},
         "test_files_are_put_back_that_a_query_needs": {Kind.VERIFY_INPUT},
+        "test_a_version_that_is_gone_is_that_of_a_later_batch": {Kind.VERIFY_VERSION},
         "test_what_a_changed_step_is_to_do_is_said_by_name": {Kind.STATE_CHANGED},
         "test_what_another_version_of_duckdb_was_to_run_is_planned_anew": {Kind.ENGINE},
         "test_a_renamed_step_begins_anew_or_is_named_as_it_was": {Kind.STATE_BEGINS},

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from coset.airflow.notifier import CosetNotifier, late
     from coset.airflow.places import Place
     from coset.airflow.project_dags import coset_dags
+    from coset.airflow.verify_dag import coset_verify_dag
 
 __all__ = [
     "CosetNotifier",
@@ -21,6 +22,7 @@ __all__ = [
     "coset_dag",
     "coset_dags",
     "coset_undo_dag",
+    "coset_verify_dag",
     "late",
     "published",
 ]
@@ -32,6 +34,7 @@ _WHERE = {
     "coset_dag": "batch_dag",
     "coset_dags": "project_dags",
     "coset_undo_dag": "backfill_dag",
+    "coset_verify_dag": "verify_dag",
     "late": "notifier",
     "published": "asset",
 }

@@ -40,6 +40,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Resume
 from partitioning.errors import Refused
+from partitioning.model.incident import WatchedRuns
 from partitioning.planning.stages.bounds import most_waves
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def coset_backfill_dag(
     for `coset_dag`. Other arguments go to Airflow's DAG.
     """
     remember(pipeline)
-    callbacks = notify.callbacks(Watched.of(pipeline, backfills=True), "swap") if notify else {}
+    callbacks = notify.callbacks(Watched.of(pipeline, WatchedRuns.BACKFILLS), "swap") if notify else {}
     with DAG(
         f"{pipeline.name}{BACKFILL}",
         schedule=None,

@@ -14,6 +14,9 @@ BACKFILL_TAG = "backfill"
 # What the names of a pipeline's backfill DAGs end with.
 BACKFILL = "_backfill"
 UNDO = "_undo"
+# The tag, and the end of the name, of the DAG that verifies a pipeline's tables.
+VERIFY_TAG = "verify"
+VERIFY = "_verify"
 
 
 def pipeline_of_dag(dag_id: str, tags: Collection[str]) -> str | None:
@@ -21,10 +24,13 @@ def pipeline_of_dag(dag_id: str, tags: Collection[str]) -> str | None:
 
     >>> pipeline_of_dag("shop_undo", {"coset", "backfill"}), pipeline_of_dag("shop_undo", {"coset"})
     ('shop', 'shop_undo')
+    >>> pipeline_of_dag("shop_verify", {"coset", "verify"})
+    'shop'
     """
     if TAG not in tags:
         return None
-    ending = next((each for each in (BACKFILL, UNDO) if dag_id.endswith(each)), "") if BACKFILL_TAG in tags else ""
+    endings = [*((BACKFILL, UNDO) if BACKFILL_TAG in tags else ()), *((VERIFY,) if VERIFY_TAG in tags else ())]
+    ending = next((each for each in endings if dag_id.endswith(each)), "")
     try:
         name = check_name(dag_id.removesuffix(ending), "pipeline")
     except Refused:

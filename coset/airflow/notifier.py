@@ -17,6 +17,7 @@ from coset.airflow.shown import say, shown
 from coset.batches.telling import Channel, Notice, Untold, addresses, from_environment
 from coset.batches.watch import Watch
 from partitioning.errors import CosetError
+from partitioning.model.incident import WatchedRuns
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -29,16 +30,16 @@ Callbacks = dict[str, list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The runs to watch: those of a pipeline, or of its `backfills`."""
+    """The runs to watch: those of a pipeline, of its backfills, or of its verifications."""
 
     pipeline: str
     owner: str = ""
-    backfills: bool = False
+    runs: WatchedRuns = WatchedRuns.BATCHES
 
     @classmethod
-    def of(cls, pipeline: Pipeline, *, backfills: bool = False) -> Watched:
-        """The runs of a pipeline, or of its backfills."""
-        return cls(pipeline.name, pipeline.owner, backfills)
+    def of(cls, pipeline: Pipeline, runs: WatchedRuns = WatchedRuns.BATCHES) -> Watched:
+        """These runs of a pipeline."""
+        return cls(pipeline.name, pipeline.owner, runs)
 
 
 class CosetNotifier(BaseNotifier):
@@ -114,7 +115,7 @@ def with_callbacks(default_args: Mapping[str, Any], callbacks: Callbacks) -> dic
 
 
 def _watch(watched: Watched, channels: Sequence[Channel]) -> Watch:
-    return Watch(watched.pipeline, watched.owner, store_root(), channels, shown(), say, backfills=watched.backfills)
+    return Watch(watched.pipeline, watched.owner, store_root(), channels, shown(), say, watched.runs)
 
 
 def _channels(conn_id: str | None) -> Iterator[Channel]:

@@ -11,6 +11,7 @@ from airflow.sdk import DAG, CronTriggerTimetable
 
 from coset.airflow.backfill_dag import coset_backfill_dag, coset_undo_dag
 from coset.airflow.batch_dag import coset_dag
+from coset.airflow.verify_dag import coset_verify_dag
 from coset.project.here import Here, enter
 from coset.project.pipeline_files import load_all
 from coset.project.project import FILE
@@ -25,13 +26,15 @@ def coset_dags(
     schedule: Any = None,
     schedules: Mapping[str, Any] | None = None,
     doctor: bool = False,
+    verify: Any = None,
     **dag_kwargs: Any,
 ) -> None:
     """Put the DAGs of all pipelines of the project into the globals of a DAG file: `coset_dags(globals())`.
 
     Each pipeline has the DAG of its batches, that of its backfills, and that which takes one back. When it runs is said
     by coset.toml or, for what only Airflow knows, such as assets, here: `schedule` is that of all pipelines which
-    `schedules` does not name. `doctor` is as in `coset_dag`. The project is the one around the DAG file; COSET_ENV says
+    `schedules` does not name. `doctor` is as in `coset_dag`. With `verify`, a schedule, each pipeline has also the DAG
+    that verifies its tables. The project is the one around the DAG file; COSET_ENV says
     which of its environments. Other arguments go to Airflow's DAGs.
 
     Raises Refused, with all findings, if coset.toml is wrong, a pipeline cannot be loaded, or schedules disagree.
@@ -53,6 +56,7 @@ def coset_dags(
             coset_dag(pipeline, schedule=when, settings=settings, doctor=doctor, **dag_kwargs),
             coset_backfill_dag(pipeline, settings=settings, **dag_kwargs),
             coset_undo_dag(pipeline, **dag_kwargs),
+            *([coset_verify_dag(pipeline, schedule=verify, **dag_kwargs)] if verify is not None else []),
         )
         into.update({dag.dag_id: dag for dag in dags})
 

@@ -1,7 +1,7 @@
 """The incident log of a pipeline: numbered documents below `<pipeline>/incidents/`.
 
 Each document is the whole state, and is put only if absent: a process that comes second starts again from the first
-one's document. A hint names the newest document. If the hint is lost or old, the next numbers are tried.
+one's document.
 """
 
 from __future__ import annotations
@@ -11,19 +11,15 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 
 from coset.batches.turns import has_ended, started_at
-from partitioning.documents.document import decode, encode
-from partitioning.documents.numbered import last_from
+from partitioning.documents.numbered import NumberedLog
 from partitioning.documents.store import Store
-from partitioning.errors import CosetError
-from partitioning.model.incident import Incident, Incidents, Message, Outcome, Teller
+from partitioning.model.incident import Incident, Incidents, Message, Outcome, Teller, WatchedRuns
 
 # A process on another machine that takes this long to send a message is presumed dead. If it is not, people get the
 # message twice.
 PATIENCE_MILLISECONDS = 10 * 60 * 1000
-_LONGEST_NUMBER = 9
 
 
 def milliseconds() -> int:
@@ -37,23 +33,19 @@ def this_process() -> Teller:
 
 
 class IncidentLog:
-    """Reads and writes the incidents of a pipeline's runs, or of its `backfills`.
+    """Reads and writes the incidents of these runs of a pipeline.
 
     Raises the store's errors, and Refused for damaged documents.
     """
 
-    def __init__(self, store: Store, pipeline: str, *, backfills: bool = False) -> None:
-        self._store = store
+    def __init__(self, store: Store, pipeline: str, runs: WatchedRuns = WatchedRuns.BATCHES) -> None:
         self._pipeline = pipeline
-        self._folder = f"{pipeline}/incidents/backfills" if backfills else f"{pipeline}/incidents"
+        folder = f"{pipeline}/incidents"
+        self._log = NumberedLog(store, Incidents, folder if runs is WatchedRuns.BATCHES else f"{folder}/{runs}")
 
     def latest(self) -> Incidents:
         """The open incidents and the messages that are due."""
-        now = self._get(last_from(self._hint(), self._there))
-        if now is None:
-            # The hint is wrong or missing.
-            now = self._get(last_from(-1, self._there))
-        return now or Incidents(self._pipeline)
+        return self._log.newest() or Incidents(self._pipeline)
 
     def record(self, outcome: Outcome, teller: Teller | None) -> tuple[Message, ...]:
         """Record how a run ended. Returns the messages that `teller` has to send; without one they stay due."""
@@ -74,7 +66,7 @@ class IncidentLog:
         now: Incidents | None = self.latest()
         while now is not None:
             yield from reversed(now.ended)
-            now = self._get(now.before)
+            now = self._log.get(now.before)
 
     def _change(self, change: Callable[[Incidents, str], Incidents]) -> Incidents:
         # This makes the bytes of two processes differ, so that the stored bytes tell which was first.
@@ -82,33 +74,8 @@ class IncidentLog:
         while True:
             now = self.latest()
             later = change(now, writer)
-            if later.number == now.number:
-                return now
-            data = encode(later)
-            if self._store.put_new(self._key(later.number), data) == data:
-                # The hint may fail: nothing depends on it.
-                with suppress(CosetError):
-                    self._store.put(self._hint_key, b"%d" % later.number)
+            if later.number == now.number or self._log.put(later.number, later):
                 return later
-
-    def _get(self, number: int) -> Incidents | None:
-        key = self._key(number)
-        data = None if number < 0 else self._store.get(key)
-        return None if data is None else decode(Incidents, data, f"{self._store.root}/{key}")
-
-    def _there(self, number: int) -> bool:
-        return self._store.head(self._key(number)) is not None
-
-    def _hint(self) -> int:
-        text = self._store.get(self._hint_key) or b""
-        return int(text) if text.isdigit() and len(text) <= _LONGEST_NUMBER else -1
-
-    def _key(self, number: int) -> str:
-        return f"{self._folder}/{number}.json"
-
-    @property
-    def _hint_key(self) -> str:
-        return f"{self._folder}/newest"
 
 
 def _gone(teller: Teller) -> bool:

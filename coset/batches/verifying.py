@@ -7,6 +7,7 @@ folder that goes away; its rows are held against those of the table.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -19,19 +20,21 @@ import pyarrow.compute as pc
 
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.comparison.compared_rows import compared, rows_of
+from coset.batches.backfills.swap.swaps import half
 from coset.batches.balances import balance
 from coset.batches.code import with_code
-from coset.batches.ends import known_after
+from coset.batches.ends import ends_after, known_after
 from coset.batches.planning import result_columns
 from coset.batches.ref import BatchRef
 from coset.batches.result_rows import table_files
 from coset.batches.runners.local import Local
+from coset.batches.tables.batch_versions import version_of_batch
 from coset.batches.tables.first_rows import all_rows
 from coset.sources.composite_keys import making_keys
 from coset.sources.discovery import discover
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.commands import Run
+from partitioning.commands import Run, VerifyAsking
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
@@ -40,7 +43,7 @@ from partitioning.kinds import Kind
 from partitioning.model.backfill import Difference
 from partitioning.model.composite_key import key_parts
 from partitioning.model.gaps import covers
-from partitioning.model.graph import Step, Write
+from partitioning.model.graph import Mode, Step, Write
 from partitioning.model.meaning import Meaning, RowKind, meanings
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import OPAQUE, Placement
@@ -52,6 +55,7 @@ from partitioning.model.watermarks import TimePassed
 from partitioning.packed_rows import PackedRows
 from partitioning.planning.arrivals import planned_range
 from partitioning.planning.planner import plan_arrived
+from partitioning.sections import many
 from partitioning.values import replace
 from spark_jobs.engine.hashing import placement_hashes
 from spark_jobs.sql.engines import engine
@@ -74,7 +78,7 @@ class KeyPart:
         """The part that `3/16`, the third of sixteen, means. Raises Refused for anything else."""
         if (found := _PART.fullmatch(text)) and int(found[1]) <= int(found[2]):
             return cls(int(found[1]) - 1, int(found[2]))
-        then = "write which of how many parts: 1/16 is the first of sixteen, 16/16 the last"
+        then = "write which of how many parts: 1/16 is the first of sixteen, next the one that was verified longest ago"
         raise Refused.of(Kind.ARGUMENT, f"{text!r} is no part of the keys", "--sample", then, sample=text)
 
     def __str__(self) -> str:
@@ -86,42 +90,134 @@ ALL = KeyPart()
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What became of a table: how the rows of its query differ from those that are published, `rows[0]` published; or
-    why this cannot be said of it."""
+    """What became of a table: how the rows of its query differ from those that are published, `rows[0]` published, in a
+    part of the keys; or why this cannot be said of it. The rows are those of now, or of a `version` of the table, and
+    those `since` a batch if records before it are gone."""
 
     table: str
     batch: int
     means: Meaning
     found: Difference | str
+    part: KeyPart = ALL
+    version: int | None = None
+    since: int = 0
 
     @property
     def difference(self) -> Difference | None:
         return None if isinstance(self.found, str) else self.found
 
+    @property
+    def is_wrong(self) -> bool:
+        return isinstance(self.found, Difference) and not self.found.same
 
-def verify(pipeline: Pipeline, store: Store, tables: Collection[str] = (), part: KeyPart = ALL) -> Iterator[Verified]:
+    def __str__(self) -> str:
+        if isinstance(self.found, str):
+            return f"Table {self.table} is not verified: {self.found}"
+        published, query = self.found.rows
+        of_part = "" if self.part.of == 1 else f", part {self.part} of its keys"
+        of_part += "" if self.version is None else f", as version {self.version} has it"
+        of_part += f", from batch {self.since} on, as records before it are gone" if self.since else ""
+        if self.found.same:
+            return f"Table {self.table} is its query up to batch {self.batch}{of_part}: {many(published, 'row')}"
+        return f"Table {self.table} is not its query{of_part}: {published:,} rows are published, {query:,} are right"
+
+
+def verify(
+    pipeline: Pipeline,
+    store: Store,
+    tables: Collection[str] = (),
+    part: KeyPart | Callable[[str], KeyPart] = ALL,
+    as_of: int | None = None,
+) -> Iterator[Verified]:
     """Hold published tables against their queries, over the records that published batches took: all, or these.
 
+    What is held is a part of the keys, the same or one for each table; as it is now, or as the batch `as_of` published
+    it, over the records up to that batch's ends.
+
     A table whose rows are of a batch by what they are has no such query. Nothing is stored. Raises Refused if nothing
-    is published yet, with each stream partition of which records are gone that batches took, and as a batch does.
+    is published yet, and, after all tables of which something can be said, with each stream partition of which records
+    are gone that batches took, and as a batch does.
     """
     ledger, means = Ledger(store, pipeline.name), meanings(pipeline.graph)
-    published = ledger.standing().published
-    if published is None:
-        what = "it has published nothing yet, so there is nothing to verify"
-        where = f"pipeline {pipeline.name!r}"
-        raise Refused.of(Kind.BATCH_UNPUBLISHED, what, where, Run(pipeline.name), pipeline=pipeline.name)
+    published, newest = _published(ledger, as_of)
     writes = [write for write in pipeline.writes if not tables or write.table in tables]
     flows = {write.table: pipeline.up_to(write.step, write.table) for write in writes}
     read = {stream.name: stream for only in flows.values() for stream in only.streams}
-    taken = _Taken(ledger, published, discover(tuple(read.values()), NOTHING))
+    taken, refused = _Taken(ledger, published, discover(tuple(read.values()), NOTHING)), list[Finding]()
     with Local() as runner:
         for write in writes:
-            why_not = _why_not(flows[write.table], write, means[write.table], taken)
-            found = why_not or _verified(flows[write.table], write, store, taken, part, runner)
-            if isinstance(found, Difference) and not found.same and ledger.standing().published != published:
-                found = "another batch was published meanwhile: verify it again"
-            yield Verified(write.table, published.batch, means[write.table], found)
+            mine = part if isinstance(part, KeyPart) else part(write.table)
+            version: int | None = None
+            since = 0
+            found: Difference | str = _why_not(flows[write.table], write, means[write.table], taken)
+            try:
+                if not found and as_of is not None:
+                    version = version_of_batch(ledger, write.table, taken.written[write.table], newest)
+                if not found:
+                    since = _since(flows[write.table], write, means[write.table], taken)
+                    found = _verified(flows[write.table], write, store, taken, mine, runner, version, since)
+            except Refused as refusal:
+                refused += (finding for finding in refusal.findings if finding not in refused)
+                continue
+            if isinstance(found, Difference) and not found.same and as_of is None and _has_moved(ledger, published):
+                found = "a batch or a backfill was about to be published: verify it again"
+            yield Verified(write.table, published.batch, means[write.table], found, mine, version, since)
+    if refused:
+        raise Refused(*refused)
+
+
+def _published(ledger: Ledger, as_of: int | None) -> tuple[Plan, int]:
+    """The plan of the batch that was published last, or of the one that is asked for, and the number of the last.
+    Raises Refused if there is none."""
+    published, where = ledger.standing().published, f"pipeline {ledger.pipeline!r}"
+    if published is None:
+        what = "it has published nothing yet, so there is nothing to verify"
+        raise Refused.of(Kind.BATCH_UNPUBLISHED, what, where, Run(ledger.pipeline), pipeline=ledger.pipeline)
+    if as_of is None or as_of == published.batch:
+        return published, published.batch
+    plan = ledger.plan(as_of) if ledger.published(as_of) else None
+    if plan is None:
+        what = f"batch {as_of} is not published; the newest that is published is batch {published.batch}"
+        before = ledger.published_before(as_of) if as_of < published.batch else published
+        then = ("name one that is: ", VerifyAsking(ledger.pipeline, as_of=(before or published).batch))
+        raise Refused.of(Kind.BATCH_UNPUBLISHED, what, where, then, batch=as_of)
+    return plan, published.batch
+
+
+def _since(only: Pipeline, write: Write, means: Meaning, taken: _Taken) -> int:
+    """The batch from which on a table can be held against its query: 0 if no record is gone.
+
+    Raises Refused with what is gone if rows of then may depend on it, or do not say of which batch they are.
+    """
+    if not (lost := taken.lost(only)):
+        return 0
+    first = taken.first_whole(lost)
+    stateless = means.rows is RowKind.RECORDS and not any(step.state for step in only.steps)
+    if first is None or not (stateless and write.lineage and write.mode is Mode.APPEND):
+        raise Refused(*_gone(only, lost, first))
+    return first
+
+
+def _gone(only: Pipeline, lost: Sequence[OffsetRange], first: int | None) -> Iterator[Finding]:
+    """A finding for each partition of which records are gone that batches took."""
+    source = {stream.name: stream.source for stream in only.streams}
+    then = "restore these files; without them nobody can say what a table over all records is to have"
+    if first is not None:
+        then = (
+            f"{then}. Of batch {first} and those after it all records are there: from there on tables with "
+            "`lineage=True` are verified of which each row is of one record"
+        )
+    for each in lost:
+        what = f"the records with offsets [{each.start:,},{each.end:,}) are gone, which published batches took"
+        where = f"{each.partition} in {source[each.partition.stream]}"
+        yield Finding.of(Kind.VERIFY_INPUT, what, where, then, start=each.start, end=each.end)
+
+
+def _has_moved(ledger: Ledger, published: Plan) -> bool:
+    """Whether tables may have rows of another batch, or only some of those that were decided."""
+    now = ledger.standing()
+    decided = now.verdict is not None and now.open
+    return now.published != published or decided or half(ledger.store, ledger.pipeline) is not None
 
 
 def _why_not(only: Pipeline, write: Write, means: Meaning, taken: _Taken) -> str:
@@ -138,12 +234,20 @@ def _why_not(only: Pipeline, write: Write, means: Meaning, taken: _Taken) -> str
 
 
 def _verified(
-    only: Pipeline, write: Write, store: Store, taken: _Taken, part: KeyPart, runner: Local
+    only: Pipeline,
+    write: Write,
+    store: Store,
+    taken: _Taken,
+    part: KeyPart,
+    runner: Local,
+    version: int | None,
+    since: int,
 ) -> Difference | str:
-    """How a table differs from its query, or why this part of its keys cannot be told apart."""
+    """How the rows of a table, those `since` a batch, differ from its query; or why this part of its keys cannot be
+    told apart."""
     with TemporaryDirectory(prefix="coset-verify-") as place:
         scratch = store_at(f"file://{place}")
-        ledger, plan = Ledger(scratch, only.name), _planned(only, scratch, taken)
+        ledger, plan = Ledger(scratch, only.name), _planned(only, scratch, taken, since)
         stage = next(stage for stage in plan.stages if stage.writes)
         placement = _placement(stage, write.key)
         if part.of > 1 and placement is None:
@@ -153,22 +257,19 @@ def _verified(
             runner.group(BatchRef.of(scratch, plan), group.group)
         files = table_files(Attempt.of_open(ledger, plan), write.table)
         made = rows_of([ledger.uri(file.path) for file in files], table_schema(plan.writes()[0]))
-        with all_rows(store, write.table) as there, _taking(placement, part) as of_part:
+        with all_rows(store, write.table, version, since) as there, _taking(placement, part) as of_part:
             return compared(of_part(there), of_part(made), write.key, only.private)
 
 
-def _planned(only: Pipeline, scratch: Store, taken: _Taken) -> Plan:
-    """The plan of one batch that reads all that the published batches took, at their watermarks."""
-    found = taken.discovered(only)
-    streams = tuple(taken.stream(stream, each) for stream, each in zip(only.streams, found, strict=True))
-    if gone := [finding for each in streams for finding in taken.gone(each)]:
-        raise Refused(*gone)
-    last = taken.published
+def _planned(only: Pipeline, scratch: Store, taken: _Taken, since: int) -> Plan:
+    """The plan of one batch that reads all that the published batches took since one, at their watermarks."""
+    found, last = taken.discovered(only), taken.published
+    streams = tuple(taken.stream(stream, since) for stream in only.streams)
     plan = plan_arrived(
         only,
         streams,
         result_columns(only, found, scratch),
-        settings=Settings(groups=1, accept_loss=taken.lost),
+        settings=Settings(groups=1, accept_loss=taken.accepted),
         day_end=last.day_end if isinstance(last.day_end, int) else None,
         as_of=last.as_of if isinstance(last.as_of, int) else None,
         engine=engine(only.graph, [column for each in found for column in each.columns], None),
@@ -195,11 +296,12 @@ class _Taken:
 
     def __init__(self, ledger: Ledger, published: Plan, found: Sequence[Discovered]) -> None:
         self.published = published
+        self._ledger = ledger
         self._ends = known_after(ledger, published).ends
         self._found = {each.stream: each for each in found}
         known = balance(ledger, published)
-        self.lost = tuple(each.offsets for each in known.lost)
-        self.written = frozenset(known.written)
+        self.accepted = tuple(each.offsets for each in known.lost)
+        self.written = known.written
         self._first = {stream.name: stream for stream in _first_plan(ledger, published).streams}
         self._starts = {each.offsets.partition: each.offsets.end for each in known.skipped}
 
@@ -210,36 +312,60 @@ class _Taken:
         was = self._first.get(stream.name)
         return was is not None and was.declared.partitions != stream.partitions
 
-    def stream(self, stream: Stream, found: Discovered) -> PlannedStream:
-        """A stream with all that was taken of it."""
-        ranges = [self._range(stream, partition) for partition in found.partitions[: stream.partitions]]
+    def stream(self, stream: Stream, since: int) -> PlannedStream:
+        """A stream with all that was taken of it by a batch and those after it."""
+        found = self._found[stream.name]
+        ranges = [self._range(stream, partition, since) for partition in found.partitions[: stream.partitions]]
         partitions = PackedRows.of(PlannedPartition, ranges)
         columns = found.columns, partitions, found.lacking, found.required, found.topic
         return PlannedStream(stream, *columns, untyped=found.untyped)
 
-    def _range(self, stream: Stream, partition: DiscoveredPartition) -> PlannedPartition:
+    def _range(self, stream: Stream, partition: DiscoveredPartition, since: int) -> PlannedPartition:
         start = self._start(stream, partition)
+        if since:
+            start = max(start, self._end_before(since, StreamPartition(stream.name, partition.partition)))
         end = self._ends.end(stream.name, partition.partition)
         return planned_range(partition, start, start, max(end.end if end else start, start))
 
     def _start(self, stream: Stream, partition: DiscoveredPartition) -> int:
         """The first offset that a batch took."""
         asked = self._starts.get(StreamPartition(stream.name, partition.partition))
-        first = self._first.get(stream.name)
-        known = first.partitions if first and (not stream.table or stream.kept) else ()
+        first, end = self._first.get(stream.name), self._ends.end(stream.name, partition.partition)
+        if stream.table and not stream.kept:
+            # The last batch read it whole, from where it began then.
+            return min(end.beginning, partition.beginning) if end else partition.beginning
+        known = first.partitions if first else ()
         start = next((each.start for each in known if each.partition == partition.partition), partition.beginning)
         return start if asked is None else asked
 
-    def gone(self, stream: PlannedStream) -> Iterator[Finding]:
-        """A finding for each partition of which records are gone that batches took."""
+    def lost(self, only: Pipeline) -> list[OffsetRange]:
+        """The records that are gone of those that batches took."""
+        return [each for stream in only.streams for each in self._lost(self.stream(stream, 0))]
+
+    def first_whole(self, lost: Sequence[OffsetRange]) -> int | None:
+        """The first published batch whose records are all there, as those of all after it. None if there is none."""
+        batches = range(self.published.batch + 1)
+
+        def behind(batch: int) -> bool:
+            return all(self._end_before(batch, each.partition) >= each.end for each in lost)
+
+        first = bisect_left(batches, True, key=behind)
+        return first if first < len(batches) else None
+
+    def _end_before(self, batch: int, partition: StreamPartition) -> int:
+        """Up to where a partition was read by the batches before one."""
+        ends = ends_after(self._ledger, self._ledger.published_before(batch))
+        end = ends.end(partition.stream, partition.partition)
+        return end.end if end else 0
+
+    def _lost(self, stream: PlannedStream) -> Iterator[OffsetRange]:
         for partition in () if stream.declared.may_lack_offsets else stream.partitions:
             first = partition.files[0].start if partition.files else partition.end
-            lost = OffsetRange(StreamPartition(stream.name, partition.partition), partition.start, first)
-            if first > partition.start and not any(covers(loss, lost) for loss in self.lost):
-                what = f"the records with offsets [{lost.start:,},{lost.end:,}) are gone, which published batches took"
-                then = "restore these files; without them nobody can say what a table over all records is to have"
-                where = f"{lost.partition} in {stream.declared.source}"
-                yield Finding.of(Kind.VERIFY_INPUT, what, where, then, start=lost.start, end=lost.end)
+            last = max((file.end for file in partition.files), default=partition.end)
+            for start, end in ((partition.start, first), (last, partition.end)):
+                lost = OffsetRange(StreamPartition(stream.name, partition.partition), start, end)
+                if start < end and not any(covers(loss, lost) for loss in self.accepted):
+                    yield lost
 
 
 def _first_plan(ledger: Ledger, published: Plan) -> Plan:

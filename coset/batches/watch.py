@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from coset.batches.incident_log import IncidentLog, milliseconds, this_process
 from coset.batches.telling import Channel, Notice, Untold
+from coset.batches.verified import differing
 from coset.batches.waiting import warned
 from partitioning.commands import Shown, Status
 from partitioning.documents.ledger import Ledger
@@ -20,7 +21,18 @@ from partitioning.documents.stores import store_at
 from partitioning.environment_name import environment
 from partitioning.errors import CosetError
 from partitioning.explain.incident_texts import text, title
-from partitioning.model.incident import Message, News, Outcome, Passed, Severity, Stopped, Trouble
+from partitioning.kinds import Kind
+from partitioning.model.incident import (
+    Incidents,
+    Message,
+    News,
+    Outcome,
+    Passed,
+    Severity,
+    Stopped,
+    Trouble,
+    WatchedRuns,
+)
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Verdict
 from partitioning.sections import many
@@ -31,7 +43,7 @@ DOCS_URL = "COSET_DOCS_URL"
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Watches the runs of a pipeline, or its `backfills`, in the store at `root`.
+    """Watches these `runs` of a pipeline in the store at `root`.
 
     Without `channels` no incident begins, because nobody would hear of it. Open incidents end all the same.
     """
@@ -42,7 +54,7 @@ class Watch:
     channels: Sequence[Channel]
     shown: Shown
     say: Callable[[str], None]
-    backfills: bool = False
+    runs: WatchedRuns = WatchedRuns.BATCHES
 
     @contextmanager
     def over(self) -> Iterator[None]:
@@ -66,7 +78,7 @@ class Watch:
         self._stopped(Trouble(("late",), what, where, Status(self.pipeline)), Severity.WARNING)
 
     def passed(self, *, published: bool) -> None:
-        """Record that a run published a batch, or found nothing to do."""
+        """Record that a run published a batch, verified all that it was to, or found nothing to do."""
         with self._harmless():
             log = self._log()
             now = log.latest()
@@ -75,7 +87,7 @@ class Watch:
                 known = {each.trouble.cause for each in now.open}
                 told = tuple(each for each in found if self.channels or each.cause in known)
                 if now.open or now.due or told:
-                    self._record(log, Passed(milliseconds(), batch, page, told, self.owner))
+                    self._record(log, Passed(milliseconds(), batch, page, told, self.owner, self._left(now)))
 
     def _stopped(self, trouble: Trouble, severity: Severity = Severity.ERROR) -> None:
         if not self.channels:
@@ -97,7 +109,7 @@ class Watch:
         page = message.incident.page
         base = os.environ.get(DOCS_URL) or store_at(self.root).root
         link = f"{base.rstrip('/')}/{page}" if page else ""
-        of = f"{self.pipeline}, backfills" if self.backfills else self.pipeline
+        of = self.pipeline if self.runs is WatchedRuns.BATCHES else f"{self.pipeline}, {self.runs}"
         notice = Notice(
             title(of, message, environment()), text(of, message, link, self.shown, environment()), link, message
         )
@@ -116,14 +128,14 @@ class Watch:
         return reached > 0
 
     def _log(self) -> IncidentLog:
-        return IncidentLog(store_at(self.root), self.pipeline, backfills=self.backfills)
+        return IncidentLog(store_at(self.root), self.pipeline, self.runs)
 
     def _open(self) -> tuple[int | None, str]:
         """The open batch, and the page of its last judged attempt."""
         with suppress(CosetError):
             ledger = Ledger(store_at(self.root), self.pipeline)
             standing = ledger.standing()
-            if standing.plan is not None and standing.open and not self.backfills:
+            if standing.plan is not None and standing.open and self.runs is WatchedRuns.BATCHES:
                 return standing.plan.batch, _page(ledger, standing.plan, standing.verdict)
         return None, ""
 
@@ -133,10 +145,19 @@ class Watch:
             ledger = Ledger(store_at(self.root), self.pipeline)
             plan = ledger.standing().published
             verdict = ledger.verdict(plan.batch) if plan is not None else None
-            if plan is not None and verdict is not None and not self.backfills:
+            if plan is not None and verdict is not None and self.runs is WatchedRuns.BATCHES:
                 found = warned(ledger, plan.batch, verdict.attempt)
                 return plan.batch, _page(ledger, plan, verdict), tuple(map(Trouble.warned, found))
         return None, "", ()
+
+    def _left(self, now: Incidents) -> tuple[tuple[str, ...], ...]:
+        """The causes that this run has not looked at: a table differs in a part of its keys until that part is found
+        to be equal."""
+        differ = {each.trouble.cause for each in now.open if Kind.TABLE_DIFFERS.value in each.trouble.cause}
+        left = (
+            differ and self.runs is WatchedRuns.VERIFICATIONS and differing(Ledger(store_at(self.root), self.pipeline))
+        )
+        return tuple(differ) if left else ()
 
     @contextmanager
     def _harmless(self) -> Iterator[None]:

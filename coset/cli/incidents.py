@@ -9,7 +9,7 @@ from coset.cli import pipelines
 from coset.cli.output import Answer, Table
 from partitioning.documents.stores import store_at
 from partitioning.explain.incident_texts import cause
-from partitioning.model.incident import Incident
+from partitioning.model.incident import Incident, WatchedRuns
 from partitioning.model.occasion import as_iso, as_time
 from partitioning.texts import visible
 
@@ -17,27 +17,27 @@ _COLUMNS = ("incident", "severity", "since", "until", "cause", "failures", "last
 
 
 def listed(named: str, root: str, *, ended: bool) -> Answer:
-    """The open incidents of a pipeline and of its backfills, and those that have ended if they are asked for."""
+    """The open incidents of all runs of a pipeline, and those that have ended if they are asked for."""
     name = pipelines.load(named).name
-    found = list[tuple[bool, Incident]]()
-    for backfills in (False, True):
-        log = IncidentLog(store_at(root), name, backfills=backfills)
-        found += ((backfills, each) for each in log.latest().open)
-        found += ((backfills, each) for each in log.ended()) if ended else ()
+    found = list[tuple[WatchedRuns, Incident]]()
+    for runs in WatchedRuns:
+        log = IncidentLog(store_at(root), name, runs)
+        found += ((runs, each) for each in log.latest().open)
+        found += ((runs, each) for each in log.ended()) if ended else ()
     # The open ones first, then the newest.
     found.sort(key=lambda each: (each[1].ended is not None, -each[1].began))
     opened = sum(incident.ended is None for _, incident in found)
     said = f"{name}: {opened or 'nothing'} {'are' if opened > 1 else 'is'} open"
     columns = tuple(column for column in _COLUMNS if ended or column != "until")
-    rows = [_row(incident, backfills=backfills, ended=ended) for backfills, incident in found]
+    rows = [_row(incident, runs, ended=ended) for runs, incident in found]
     table = Table(f"{said}.", columns, rows, empty=f"{said}, and nothing was." if ended else f"{said}.")
-    return Answer([_plain(incident, backfills=backfills) for backfills, incident in found], [table])
+    return Answer([_plain(incident, runs) for runs, incident in found], [table])
 
 
-def _row(incident: Incident, *, backfills: bool, ended: bool) -> tuple[str, ...]:
+def _row(incident: Incident, runs: WatchedRuns, *, ended: bool) -> tuple[str, ...]:
     until = "" if incident.ended is None else as_time(incident.ended)
     return (
-        f"{incident.number} of backfills" if backfills else str(incident.number),
+        str(incident.number) if runs is WatchedRuns.BATCHES else f"{incident.number} of {runs}",
         incident.severity,
         as_time(incident.began),
         *((until,) if ended else ()),
@@ -48,11 +48,11 @@ def _row(incident: Incident, *, backfills: bool, ended: bool) -> tuple[str, ...]
     )
 
 
-def _plain(incident: Incident, *, backfills: bool) -> dict[str, Any]:
+def _plain(incident: Incident, runs: WatchedRuns) -> dict[str, Any]:
     trouble = incident.trouble
     return {
         "incident": incident.number,
-        "of": "backfills" if backfills else "runs",
+        "of": runs,
         "open": incident.ended is None,
         "severity": incident.severity,
         "since": as_iso(incident.began),

@@ -14,6 +14,7 @@ from coset.batches.history import set_apart
 from coset.batches.incident_log import IncidentLog
 from coset.batches.progress import PipelineProgress, progress
 from coset.batches.steps import outcome
+from coset.batches.verified import verified_samples
 from coset.batches.waiting import OpenBecause, open_because
 from coset.batches.watermarks import reached
 from coset.cli import pipelines
@@ -28,7 +29,7 @@ from partitioning.environment_name import environment
 from partitioning.model.artefact import Role
 from partitioning.model.figures import Figures, figures_of
 from partitioning.model.gaps import Explained
-from partitioning.model.incident import Severity
+from partitioning.model.incident import Severity, WatchedRuns
 from partitioning.model.journal import Part
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.outcome import Outcome
@@ -72,6 +73,7 @@ def printed(named: str, root: str) -> Answer:
         *_of_pages(pipeline.name, ledger.store, time.time_ns() // 1_000_000),
         *_of_backfills(pipeline.name, ledger.store),
         *_of_incidents(pipeline.name, ledger.store),
+        *_of_tables(pipeline.name, ledger, [write.table for write in pipeline.writes]),
         "# EOF",
     ]
     return Answer({"openmetrics": "\n".join(lines)}, lines, now.wrong)
@@ -215,12 +217,27 @@ def _of_backfills(pipeline: str, store: Store) -> Iterator[str]:
 
 
 def _of_incidents(pipeline: str, store: Store) -> Iterator[str]:
-    """How many incidents are open, of runs and of backfills, with each severity. None are where nobody is told."""
-    logs = (IncidentLog(store, pipeline, backfills=backfills) for backfills in (False, True))
+    """How many incidents are open, of all runs, with each severity. None are where nobody is told."""
+    logs = (IncidentLog(store, pipeline, runs) for runs in WatchedRuns)
     found = Counter(incident.severity for log in logs for incident in log.latest().open)
     whole = _of_pipeline(pipeline)
     samples: list[_Sample] = [(whole | {"severity": each}, found[each]) for each in Severity]
     yield from _metric("open_incidents", "Incidents that have not ended.", samples)
+
+
+def _of_tables(pipeline: str, ledger: Ledger, tables: Sequence[str]) -> Iterator[str]:
+    """How much of each table that somebody has verified is known to be its query."""
+    known = [
+        (_of_pipeline(pipeline) | {"table": table}, each) for table, each in verified_samples(ledger, tables).items()
+    ]
+    to = [(labels, each.batch) for labels, each in known if each.batch is not None]
+    yield from _metric("verified_batch", "The batch up to which samples of a table are known to be its query.", to)
+    shares = [(labels, each.equal / each.samples) for labels, each in known]
+    yield from _metric("verified_ratio", "The share of these samples.", shares, "ratio")
+    differ: list[_Sample] = [(labels, len(each.differing)) for labels, each in known]
+    yield from _metric("differing_samples", "The samples of a table that have other rows than its query.", differ)
+    last = [(labels, each.at / 1000) for labels, each in known]
+    yield from _metric("verified_timestamp_seconds", "When a sample was verified last.", last, "seconds")
 
 
 def _doubtful(whole: dict[str, str], published: Plan) -> Iterator[_Sample]:

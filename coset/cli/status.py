@@ -15,6 +15,7 @@ from coset.batches.ends import known_after
 from coset.batches.history import expired
 from coset.batches.kept_aside import count_aside
 from coset.batches.progress import progress
+from coset.batches.verified import verified_samples
 from coset.batches.waiting import waits_for, warned
 from coset.batches.watermarks import reached
 from coset.cli import pipelines
@@ -72,12 +73,14 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
     exchanged = in_force(ledger.store, pipeline.name).exchanged()
     aside = count_aside(ledger, stands.published) if stands.published else None
     over = expired(ledger, stands.published) if stands.published else None
+    verified = verified_samples(ledger, [write.table for write in pipeline.writes])
     value = {
         "pipeline": pipeline.name,
         "newest": {"batch": stands.plan.batch, "open": stands.open, "needs": list(needs)} if stands.plan else None,
         "published": stands.published.batch if stands.published else None,
         "set_aside": aside,
         "expired": over,
+        "verified": to_builtins(verified),
         "backfilled": exchanged,
         "half": stopped.plain if stopped else None,
         "partitions": [asdict(one) | {"partition": str(one.partition)} for one in now.partitions],
@@ -112,6 +115,8 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
         again.append(f"Batch {stands.published.batch} set {many(aside, 'record')} aside: {shows}")
     if over and stands.published:
         again.append(f"Batch {stands.published.batch} let {many(over, 'key')} expire.")
+    if verified:
+        again += [f"Table {write.table}: {verified.get(write.table, 'never verified')}." for write in pipeline.writes]
     notes = [batch, *needs, *([then] if then else []), *again, *gone, *told(unread, known), f"{total}{waited}."]
     columns = ("stream partition", "committed", "latest", "lag", "for")
     shown: list[Block] = [Table(f"Pipeline {pipeline.name}", columns, rows, notes)]

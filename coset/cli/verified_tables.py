@@ -4,59 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from coset.batches.verified import NextPart, differs, verify_and_remember
 from coset.batches.verifying import KeyPart, Verified
-from coset.batches.verifying import verify as verified
+from coset.batches.verifying import verify as held
 from coset.cli import pipelines
 from coset.cli.output import Answer, Block, Table
-from partitioning.commands import BackfillAsking, Then
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.sections import many
 
 
-def verify(named: str, root: str, tables: Sequence[str], part: KeyPart) -> Answer:
-    """Hold the result tables of a pipeline against their queries."""
-    pipeline = pipelines.load(named)
-    found = list(verified(pipeline, store_at(root), pipelines.tables_of(pipeline, named, tables), part))
-    differing = [_finding(pipeline.name, each, part) for each in found if each.difference and not each.difference.same]
-    value = {"sample": str(part), "tables": [_plain(each) for each in found]}
-    return Answer(value, _shown(found, part), Refused(*differing) if differing else None)
+def verify(named: str, root: str, tables: Sequence[str], sample: KeyPart | NextPart, as_of: int | None) -> Answer:
+    """Hold the result tables of a pipeline against their queries, and remember what was found of those of now."""
+    pipeline, store = pipelines.load(named), store_at(root)
+    asked, notes = pipelines.tables_of(pipeline, named, tables), list[str]()
+    found, refused = list[Verified](), list[Finding]()
+    try:
+        # What was found before an error stays.
+        found.extend(_found(pipeline, store, asked, sample, as_of, notes))
+    except Refused as refusal:
+        refused += refusal.findings
+    value = {"sample": str(sample), "tables": [_plain(each) for each in found]}
+    wrong = [*(differs(pipeline.name, each) for each in found if each.is_wrong), *refused]
+    return Answer(value, [*_shown(found), *notes], Refused(*wrong) if wrong else None)
 
 
-def _finding(pipeline: str, each: Verified, part: KeyPart) -> Finding:
-    difference = each.difference
-    assert difference is not None
-    of = "" if part.of == 1 else f" of part {part}"
-    what = f"of {many(difference.keys, 'key')}{of} other rows are published than the query gives"
-    where = f"table {each.table!r} after batch {each.batch}"
-    then: Then = ("run its batches again and compare: ", BackfillAsking(pipeline, 0, cascade=True))
-    if not each.means.is_query:
-        what = f"{what}: in step {each.means.step}, {each.means.why}"
-        then = each.means.instead
-    return Finding.of(Kind.TABLE_DIFFERS, what, where, then, table=each.table, keys=difference.keys, batch=each.batch)
+def _found(
+    pipeline: Pipeline,
+    store: Store,
+    tables: Sequence[str],
+    sample: KeyPart | NextPart,
+    as_of: int | None,
+    notes: list[str],
+) -> Iterator[Verified]:
+    if as_of is None:
+        return verify_and_remember(pipeline, store, tables, sample, notes.append)
+    if isinstance(sample, NextPart):
+        what = "what a batch published is not remembered, so no part of it is the next"
+        raise Refused.of(Kind.ARGUMENT, what, "--sample", "name a part, such as 3/16", sample=str(sample))
+    return held(pipeline, store, tables, sample, as_of)
 
 
 def _plain(each: Verified) -> dict[str, object]:
+    of = {"table": each.table, "batch": each.batch, "sample": str(each.part)}
+    of |= {} if each.version is None else {"version": each.version}
     if each.difference is None:
-        return {"table": each.table, "batch": each.batch, "equal": None, "why_not": each.found}
+        return of | {"equal": None, "why_not": each.found}
     published, query = each.difference.rows
     rows = {"published": published, "query": query, "keys": each.difference.keys}
     first = [dict(zip(("key", "published", "query"), row, strict=True)) for row in each.difference.first]
-    return {"table": each.table, "batch": each.batch, "equal": each.difference.same} | rows | {"first": first}
+    return of | {"equal": each.difference.same} | rows | {"first": first}
 
 
-def _shown(found: Sequence[Verified], part: KeyPart) -> Iterator[Block]:
-    of_part = "" if part.of == 1 else f", part {part} of its keys"
+def _shown(found: Sequence[Verified]) -> Iterator[Block]:
     for each in found:
-        if each.difference is None:
-            yield f"Table {each.table} is not verified: {each.found}"
-        elif each.difference.same:
-            rows = many(each.difference.rows[0], "row")
-            yield f"Table {each.table} is its query up to batch {each.batch}{of_part}: {rows}"
-        else:
-            published, query = each.difference.rows
-            title = (
-                f"Table {each.table} is not its query{of_part}: {published:,} rows are published, {query:,} are right"
-            )
-            yield Table(title, ("key", "published", "right"), each.difference.first_columns)
+        columns = "key", "published", "right"
+        yield (
+            Table(str(each), columns, each.difference.first_columns) if each.is_wrong and each.difference else str(each)
+        )

@@ -44,7 +44,10 @@ _ANEW = {name: re.compile(rf'<section id="{name}".*?</section>', re.DOTALL) for 
 def add(site: Site, pipeline: str, row: Row, before: Iterable[Row] | None = None, *, pages: bool = True) -> None:
     """Add an attempt's row to the index, in place of an earlier one of the same attempt. `before` are its rows, if they
     were read. Without `pages` the page of the index and the overview are left to `published`."""
-    rows = _by_attempt([*(listed(site.store, pipeline, "index") if before is None else before), row])
+    known = list(listed(site.store, pipeline, "index") if before is None else before)
+    # What was verified of tables stays known, though a batch comes.
+    held = next((each["verified"] for each in known if "verified" in each), None)
+    rows = _by_attempt([*known, {**row, "verified": held} if held and row["success"] else row])
     # What is usual at the first that is drawn is learned from those before it.
     newest = max(0, max(batch for batch, _ in rows) - BEFORE) // _LISTED
     for hundred in sorted({batch // _LISTED for batch, _ in rows if batch // _LISTED <= newest - _HUNDREDS}):
@@ -103,6 +106,15 @@ def exchange(site: Site, pipeline: str, batches: Iterable[int], exchanged: Mappi
         return {name: value for name, value in of.items() if name != "instead"} | ({"instead": now} if now else {})
 
     _restate(site, pipeline, set(batches), with_outcome)
+
+
+def verified(site: Site, pipeline: str, batch: int, tables: Row) -> None:
+    """Say of the batch that is published, on its page and in the index, how much of the tables is verified."""
+
+    def with_tables(row: Row) -> Row:
+        return {**row, "verified": dict(tables)} if row["batch"] == batch and row["success"] else row
+
+    _restate(site, pipeline, {batch}, with_tables)
 
 
 def rows_since(store: Store, pipeline: str, when: str) -> list[dict[str, Any]]:

@@ -20,4 +20,7 @@ SUMS = ", ".join(
 )
 
 batch = observed.merge(departures, arrivals, name="all").aggregate(SUMS, name="batch")
-batch.combine(SUMS, running=True, name="traffic").to_stream().write("airport_traffic", lineage=True)
+traffic = batch.combine(SUMS, running=True, name="traffic")
+# How each airport stood after each batch, and how it stands now.
+traffic.to_stream().write("airport_traffic", lineage=True)
+traffic.write("airport_totals", mode="upsert")

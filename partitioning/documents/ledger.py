@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from partitioning.commands import Status
 from partitioning.documents.document import decode, digest, encode, pack, unpack
-from partitioning.documents.numbered import last_from, numbered
+from partitioning.documents.numbered import NumberedLog, last_from, numbered
 from partitioning.documents.remembering_store import RememberingStore
 from partitioning.documents.store import Store, at_once
 from partitioning.documents.stores import store_at
@@ -26,6 +26,7 @@ from partitioning.model.offsets import check_name
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import Receipt
 from partitioning.model.verdict import Commit, Decision, Verdict
+from partitioning.model.verification import Verification, Verifications
 from partitioning.values import Document, Value
 
 D = TypeVar("D", bound=Document)
@@ -177,6 +178,16 @@ class Ledger:
         """Store when a part of a batch was done; the first stays."""
         return self._put(entry, self._journal_key(entry.batch, entry.part, entry.attempt))
 
+    def verifications(self, table: str) -> Verifications:
+        """What is remembered of the verifications of a table."""
+        return self._verifications(table).newest() or Verifications(self.pipeline, table)
+
+    def put_verification(self, table: str, found: Verification) -> Verifications:
+        """Remember one more; what is known of the table then. What others remember meanwhile stays."""
+        while not self._verifications(table).put((now := self.verifications(table).after(found)).number, now):
+            pass
+        return now
+
     def standing(self) -> Standing:
         """Where the pipeline stands now. Raises Refused if a plan is missing or names another parent."""
         newest = self._newest()
@@ -227,6 +238,9 @@ class Ledger:
     def put_judgement(self, batch: int, attempt: int, report: bytes) -> None:
         """Store what the checks of an attempt say."""
         self.store.put(self._judgement_key(batch, attempt), report)
+
+    def _verifications(self, table: str) -> NumberedLog[Verifications]:
+        return NumberedLog(self.store, Verifications, f"{self.pipeline}/verifications/{table}")
 
     def _judgement_key(self, batch: int, attempt: int) -> str:
         return self.key("audits", batch, f"attempt-{attempt}", "judgement")

@@ -24,6 +24,14 @@ _WARNED = "warning"
 _MOST_KEPT = 2_000
 
 
+class WatchedRuns(StrEnum):
+    """The runs of a pipeline that have incidents of their own, in its folder of incidents or below it."""
+
+    BATCHES = "runs"
+    BACKFILLS = "backfills"
+    VERIFICATIONS = "verifications"
+
+
 class Severity(StrEnum):
     """How bad an incident is: nothing is published, or something is not as it should be."""
 
@@ -94,13 +102,14 @@ class Stopped(Value, frozen=True):
 
 class Passed(Value, frozen=True):
     """A run failed nowhere: it published `batch`, which has a `page` in the store, or found nothing to do. What it was
-    `warned` of is told to the `owner`."""
+    `warned` of is told to the `owner`. Incidents of the causes that it `leaves` have not ended."""
 
     at: int
     batch: int | None = None
     page: str = ""
     warned: tuple[Trouble, ...] = ()
     owner: str = ""
+    leaves: tuple[tuple[str, ...], ...] = ()
 
 
 Outcome = Stopped | Passed
@@ -221,7 +230,7 @@ class Incidents(Document, frozen=True):
         return replace(self._next(writer), open=opened, due=due)
 
     def _passed(self, by: Passed, writer: str) -> Incidents:
-        now, causes = self, {trouble.cause for trouble in by.warned}
+        now, causes = self, {*by.leaves, *(trouble.cause for trouble in by.warned)}
         for trouble in by.warned:
             now = now._stopped(Stopped(trouble, by.at, by.owner, by.batch, by.page, Severity.WARNING), writer)
         stay = tuple(

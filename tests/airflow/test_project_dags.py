@@ -56,10 +56,13 @@ def test_a_project_has_the_dags_of_all_its_pipelines(dag_file: Path) -> None:
     from coset.airflow.shown import shown
 
     made: dict[str, Any] = {"__file__": str(dag_file)}
-    coset_dags(made, schedule="@hourly", schedules={"visits": "@daily"}, tags=["shop"])
+    coset_dags(made, schedule="@hourly", schedules={"visits": "@daily"}, verify="@weekly", tags=["shop"])
     dags = {name: dag for name, dag in made.items() if name != "__file__"}
-    assert set(dags) == {f"{name}{kind}" for name in ("spent", "visits") for kind in ("", "_backfill", "_undo")}
-    assert (dags["spent"].schedule, dags["visits"].schedule) == ("@hourly", "@daily")
+    assert set(dags) == {
+        f"{name}{kind}" for name in ("spent", "visits") for kind in ("", "_backfill", "_undo", "_verify")
+    }
+    schedules = [dags[name].schedule for name in ("spent", "visits", "visits_verify")]
+    assert schedules == ["@hourly", "@daily", "@weekly"]
     assert store_root() == "s3://lake/coset"
     assert shown().line(Run("spent")) == "coset run spent --store s3://lake/coset --env prod"
 

@@ -20,7 +20,7 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
-from partitioning.model.incident import Passed, Severity, Stopped, Trouble
+from partitioning.model.incident import Passed, Severity, Stopped, Trouble, WatchedRuns
 from tests import forked
 from tests.clicked import landed
 from tests.commands import coset
@@ -242,7 +242,7 @@ def test_open_incidents_and_those_that_were_read_as_the_golden_file(tmp_path: Pa
     for minute in (120_000, 180_000):
         failed(Kind.PROOF, "a key lies elsewhere\n    - key 'N78'", minute, 4)
     failed(Kind.STORE_UNREACHABLE, "the store does not answer", 240_000, None)
-    backfills = IncidentLog(store, "clicked", backfills=True)
+    backfills = IncidentLog(store, "clicked", WatchedRuns.BACKFILLS)
     trouble = Trouble.of([Finding(Kind.BACKFILL_UNEQUAL, "another scheme gave another result", "batch 1", "report it")])
     backfills.record(Stopped(trouble, AT + 300_000), None)
     said = [coset("incidents", str(file), "--store", store.root, *more).stdout for more in ([], ["--all"])]

@@ -287,6 +287,15 @@ def test_files_are_put_back_that_a_query_needs(shop: Shop) -> None:
     found.again()
 
 
+def test_a_version_that_is_gone_is_that_of_a_later_batch(shop: Shop) -> None:
+    file = shop.published(TOTALS)
+    done("run", file, *LOCAL)
+    shop.table().vacuum(0, dry_run=False, enforce_retention_duration=False)
+    found = told(Kind.VERIFY_VERSION, "verify", file, "--as-of", "0")
+    assert found.commands == [("verify", file, "--table", "counts", "--as-of", "1", *shop.at)]
+    assert "Table counts is its query up to batch 1, as version 2 has it" in found.follow()
+
+
 # ---- batches
 
 

@@ -56,6 +56,7 @@ CASES: dict[str, list[Command]] = {
     "SwapAsking": [commands.SwapAsking("late", 3, "sha256:0")],
     "Restore": [commands.Restore("late")],
     "Undo": [commands.Undo("late", 3)],
+    "VerifyAsking": [commands.VerifyAsking("late"), commands.VerifyAsking("late", "totals", 4, "3/16")],
     "PlanAsking": [
         commands.PlanAsking("late", begin_anew="counts"),
         commands.PlanAsking("late", go_on="counts"),
@@ -203,12 +204,12 @@ def test_findings_of_one_error_are_all_kept_however_alike_they_are(told_apart: l
 # Kinds whose findings have a cause each, however many there are: words of a command, lines of a pipeline, a table.
 FEW = """
     OLDER ARGUMENT LOCAL_FILE NUMBER SETTING SECRET LOCATION PIPELINE_UNKNOWN PIPELINE_FAILS DECLARATION NAME
-    KEYS_DO_NOT_MEET SQL_COLUMN SQL_TYPE COMBINE_ORDER EXPECTATION_UNKNOWN SCHEME GROUPER PLAN_WAVES
-    BROKER_SETTINGS STORE_UNNAMED STORE_ADDRESS STORE_ELSEWHERE STORE_NEW BATCH_UNKNOWN BATCH_UNPUBLISHED
-    BATCH_NONE_OPEN BATCH_OPEN BATCH_DECIDED BATCH_UNDECIDED BATCH_WAITS PROOF EXPECTATION EXPECTATION_FAILS
-    TABLE_COLUMNS TABLE_OWNER TABLE_AGAIN TABLE_RULE ROWS_TAKEN TABLE_UNKNOWN TABLE_MODE TABLE_PLACE TABLE_BEHIND
-    TABLE_AHEAD TABLE_DIFFERS STATE_CHANGED STATE_EXCHANGED STATE_NONE BACKFILL_UNKNOWN BACKFILL_HELD BACKFILL_UNEQUAL
-    BACKFILL_UNREADY BACKFILL_APPROVAL BACKFILL_TURN BACKFILL_LATER OPEN_FILES EXTRA SHIPPING AIRFLOW_DATES SAMZA DEMO
+    KEYS_DO_NOT_MEET SQL_COLUMN SQL_TYPE COMBINE_ORDER EXPECTATION_UNKNOWN SCHEME GROUPER PLAN_WAVES BROKER_SETTINGS
+    STORE_UNNAMED STORE_ADDRESS STORE_ELSEWHERE STORE_NEW BATCH_UNKNOWN BATCH_UNPUBLISHED BATCH_NONE_OPEN BATCH_OPEN
+    BATCH_DECIDED BATCH_UNDECIDED BATCH_WAITS PROOF EXPECTATION EXPECTATION_FAILS TABLE_COLUMNS TABLE_OWNER TABLE_AGAIN
+    TABLE_RULE ROWS_TAKEN TABLE_UNKNOWN TABLE_MODE TABLE_PLACE TABLE_BEHIND TABLE_AHEAD TABLE_DIFFERS VERIFY_VERSION
+    STATE_CHANGED STATE_EXCHANGED STATE_NONE BACKFILL_UNKNOWN BACKFILL_HELD BACKFILL_UNEQUAL BACKFILL_UNREADY
+    BACKFILL_APPROVAL BACKFILL_TURN BACKFILL_LATER OPEN_FILES EXTRA SHIPPING AIRFLOW_DATES SAMZA DEMO
 """
 
 
@@ -401,6 +402,16 @@ def test_a_backfill_is_never_told_to_give_up_the_live_batch(command: Command) ->
             "`coset backfill late --from 0 --cascade`",
             "start the DAG late_backfill, with From batch 0 and To batch the newest "
             "(`coset backfill late --from 0 --cascade`)",
+        ),
+        (
+            commands.VerifyAsking("late", sample="3/16"),
+            "`coset verify late --sample 3/16`",
+            "start the DAG late_verify, with Sample 3/16 (`coset verify late --sample 3/16`)",
+        ),
+        (
+            commands.VerifyAsking("late", "totals", 4),
+            "`coset verify late --table totals --as-of 4`",
+            "`coset verify late --table totals --as-of 4`",
         ),
         (
             commands.Undo("late", 3),

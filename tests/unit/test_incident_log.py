@@ -12,7 +12,7 @@ from partitioning.documents.document import encode
 from partitioning.errors import Finding, Refused, about
 from partitioning.explain.incident_texts import text, title
 from partitioning.kinds import Kind
-from partitioning.model.incident import MOST_DUE, Passed, Severity, Stopped, Trouble
+from partitioning.model.incident import MOST_DUE, Passed, Severity, Stopped, Trouble, WatchedRuns
 from tests.memory_store import MemoryStore
 
 AT = 1_795_514_400_000
@@ -102,9 +102,9 @@ def test_where_nobody_can_be_told_for_long_the_oldest_messages_are_given_up() ->
 
 def test_incidents_of_backfills_are_apart() -> None:
     store = MemoryStore()
-    failed(IncidentLog(store, "late", backfills=True))
+    failed(IncidentLog(store, "late", WatchedRuns.BACKFILLS))
     assert IncidentLog(store, "late").record(Passed(AT), this_process()) == ()
-    assert len(IncidentLog(store, "late", backfills=True).latest().open) == 1
+    assert len(IncidentLog(store, "late", WatchedRuns.BACKFILLS).latest().open) == 1
 
 
 def test_a_damaged_document_is_refused() -> None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from coset.batches.tables.held import deleted
-from coset.batches.tables.logs import opened_whole
+from coset.batches.tables.logs import opened_at, opened_whole
 from coset.sources.utf8 import legible
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
@@ -46,13 +47,15 @@ def first_rows(store: Store, table: str, most: int, private: Collection[str] = (
 
 
 @contextmanager
-def all_rows(store: Store, table: str) -> Iterator[pa.RecordBatchReader]:
-    """All rows of a table as it is now. Raises Refused if there is none, or if it cannot be read."""
+def all_rows(store: Store, table: str, version: int | None = None, since: int = 0) -> Iterator[pa.RecordBatchReader]:
+    """All rows of a table as it is now, or was in a version; of one with lineage also those `since` a batch alone.
+    Raises Refused if there is none, or if it cannot be read."""
     where = folder(store, table)
-    with opened_whole(where) as there:
+    with opened_whole(where) if version is None else opened_at(where, version) as there:
         if there is None:
             raise Refused(deleted(where))
-        yield there.to_pyarrow_dataset().scanner().to_reader()
+        wanted = pc.field("_batch") >= since if since else None
+        yield there.to_pyarrow_dataset().scanner(filter=wanted).to_reader()
 
 
 def in_order(held: ds.Dataset, most: int, private: Collection[str]) -> pa.Table:

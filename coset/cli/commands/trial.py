@@ -87,15 +87,27 @@ def verify(
     ] = None,
     sample: Annotated[
         str,
-        typer.Option("--sample", metavar="PART/PARTS", help="Only the keys of one part: 3/16 is the third of sixteen."),
+        typer.Option(
+            "--sample",
+            metavar="PART/PARTS|next",
+            help="Only the keys of one part: 3/16 is the third of sixteen; next the one of sixteen that was verified "
+            "longest ago, next/32 of 32.",
+        ),
     ] = "1/1",
+    as_of: Annotated[
+        int | None,
+        typer.Option(
+            "--as-of", metavar="BATCH", min=0, help="As this batch published them, over the records up to it."
+        ),
+    ] = None,
     store: StoreRoot = None,
 ) -> Answer:
-    """Compute the result tables anew from all records that batches took, and compare every row. Stores nothing."""
-    from coset.batches.verifying import KeyPart
+    """Compute the result tables anew from all records that batches took, and compare every row. What was found of them
+    as they are now is remembered, and nothing else is stored."""
+    from coset.batches.verified import sample_of
     from coset.cli import verified_tables
 
-    return verified_tables.verify(pipeline, root_of(store), table or [], KeyPart.parse(sample))
+    return verified_tables.verify(pipeline, root_of(store), table or [], sample_of(sample), as_of)
 
 
 @command(Panel.PROJECT)
