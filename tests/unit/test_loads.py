@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
-from partitioning.authoring.settings import PartitionerRef
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.errors import Refused
-from partitioning.model.plan import Stage
-from partitioning.model.statistics import TaskFigures
+from partitioning.model.plan import Plan, Stage, TaskRef
+from partitioning.model.statistics import Statistics, TaskFigures
 from partitioning.planning.partitioners.by_load import FINEST, ByThroughput, repartitioned
 from partitioning.planning.partitioners.key_shares import Share, complete, widest
 from partitioning.planning.partitioners.partitioners import ApexKeys, PartitioningContext, assign_shares
+from partitioning.planning.planner import plan_batch
 from partitioning.values import replace
-from tests.plans import dealt_stage
+from tests.plans import COLUMNS, arrived, dealt_stage, takers
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "apex"
 Keys = tuple[int, tuple[int, ...]]
@@ -174,3 +176,41 @@ def test_all_that_is_wrong_with_the_bounds_is_said_at_once() -> None:
     ]
     with pytest.raises(Refused, match="is no number"):
         ByThroughput("20", 30)  # type: ignore[arg-type]
+
+
+def test_a_hot_task_is_split_in_the_next_batch_and_its_state_goes_with_its_keys() -> None:
+    pipeline = Pipeline("delays", source="s3://landing/topics")
+    flow = pipeline.stream("flights", key="tailnum", partitions=4)
+    totals = flow.partial("count(*) AS n", by="tailnum").combine("sum(n) AS n", running=True, name="totals")
+    totals.write("totals")
+    ref = PartitionerRef(
+        "partitioning.planning.partitioners.by_load:ByThroughput", {"minimum": 10, "maximum": 30, "per": "batch"}
+    )
+    settings = Settings.parse(scheme="tasks(2)", base=Settings(partitioners={"totals": ref}))
+
+    def planned(end: int, published: Plan | None, took: dict[int, int]) -> Plan:
+        plan = plan_batch(
+            pipeline,
+            [arrived("flights", [end] * 4)],
+            {"totals": COLUMNS},
+            batch=0 if published is None else published.batch + 1,
+            published=published,
+            settings=settings,
+            statistics=Statistics(
+                0, tasks={TaskRef("flights", task): TaskFigures(records, 0) for task, records in took.items()}
+            ),
+        )
+        assert plan is not None
+        return plan
+
+    first = planned(9, None, {})
+    second = planned(18, first, {0: 40, 1: 20})
+    (before,), (after,) = first.stages, second.stages
+    assert [task.owns for task in before.tasks] == [(0,), (1,)]
+    assert [task.owns for task in after.tasks] == [(0,), (1, 3), (2,)]
+    assert {each.name: each.placement.partitions for each in after.inputs} == {"flights": 4, "totals.state": 2}
+    for residue in range(4):
+        owner = takers(after.tasks, "flights", residue % 4, residue)
+        assert takers(after.tasks, "totals.state", residue % 2, residue) == owner
+        assert len(owner) == 1
+    assert after == planned(18, first, {0: 40, 1: 20}).stages[0]
