@@ -27,11 +27,6 @@ from tests.landed import land_table
 
 VIEWS = pa.table({"k": [f"key-{n % 97}" for n in range(1500)], "v": list(range(1500))})
 CLICKS = pa.table({"k": [f"key-{n % 131}" for n in range(900)], "c": [n * 7 % 100 for n in range(900)]})
-JOINED = """
-    SELECT coalesce(a.k, b.k), views, v, clicks, c
-    FROM (SELECT k, count(*) AS views, sum(v) AS v FROM views GROUP BY k) AS a
-    FULL JOIN (SELECT k, count(*) AS clicks, sum(c) AS c FROM clicks GROUP BY k) AS b ON a.k = b.k
-"""
 
 
 def activity(source: str, lineage: bool = False, **options: Any) -> Pipeline:

@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from coset.sources.s3 import storage_options
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
+from partitioning.model.artefact import Role
 from tests.examples import few
 from tests.forked import coset
 from tests.killed import arm
@@ -23,7 +24,11 @@ from tests.landed import land_table
 _PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "pages_in_levels.py")
 _STAGES = ["views", "parts.exchange.1", "parts.exchange.2", "parts.exchange"]
 # The group that is being run, and how many have their receipts then: each level is a group, and a wave, of its own.
-_POINTS = {"group-1.before": 1, "group-1.after": 2, "group-2.before": 2, "group-2.after": 3, "group-3.before": 3}
+# A group's receipt is stored when what its tasks left is there: before it all that they left is nobody's.
+_POINTS = {
+    "group-0.before": 0, "group-0.after": 1, "group-1.before": 1, "group-1.after": 2, "group-2.before": 2,
+    "group-2.after": 3, "group-3.before": 3,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("point", "done"), few(_POINTS.items(), always=0))
@@ -53,3 +58,12 @@ def test_a_run_killed_at(point: str, done: int, store: Store, tmp_path: Path) ->
     rows = DeltaTable(f"{store.root}/tables/pages", storage_options=storage_options()).to_pyarrow_table()
     assert rows.num_rows == len(set(pages))
     assert dict(zip(rows["page"].to_pylist(), rows["n"].to_pylist(), strict=True)) == Counter(pages)
+
+    # What the killed run left beside it goes, with what has served; a batch needs neither any more.
+    assert list(store.list("pages_in_levels/left/"))
+    cleaned = coset("clean", _PIPELINE, "--store", store.root, environment=environment)
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert not list(store.list("pages_in_levels/left/"))
+    verdict = ledger.verdict(0)
+    assert verdict is not None
+    assert {artefact.role for artefact in verdict.artefacts} == {Role.TABLE, Role.KEYS}
