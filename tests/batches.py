@@ -8,11 +8,9 @@ from hashlib import sha256
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from coset.batches.attempt import Attempt
 from coset.batches.publication import decide
-from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
@@ -24,7 +22,8 @@ from partitioning.model.receipt import Receipt, TaskReceipt
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
 from partitioning.model.verdict import Judged
 from partitioning.planning.planner import plan_batch
-from spark_jobs.tables.table_schema import folder, table_schema
+from spark_jobs.tables.table_schema import table_schema
+from tests.logs import log_of
 
 NAME = "tails"
 RECORDS = 10
@@ -89,7 +88,7 @@ def decided(
 
 def rows(root: str, table: str = "delays") -> list[tuple[object, ...]]:
     """All rows of a result table, as DuckDB reads them through the Delta log."""
-    dataset = DeltaTable(folder(store_at(root), table), storage_options=storage_options()).to_pyarrow_dataset()  # noqa: F841
+    dataset = log_of(store_at(root), table).to_pyarrow_dataset()  # noqa: F841
     with duckdb.connect() as connection:
         return connection.execute("SELECT * FROM dataset ORDER BY ALL").fetchall()
 

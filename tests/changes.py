@@ -45,6 +45,7 @@ from spark_jobs.tables.table_schema import folder
 from tests.branches import MINUTE, TIME, Branch, Wanted
 from tests.changing import NAMES, World, key_of, partition_in
 from tests.landed import land_file
+from tests.logs import log_of
 from tests.meetings import AS_OF, Meeting, Met, Pair
 from tests.running import run_and_publish_unjudged, run_groups
 from tests.stream_marks import LATE, Marks
@@ -235,13 +236,13 @@ class Changing(World):
 
     def pairs(self, meeting: Meeting) -> list[Pair]:
         """The rows in the table of a meeting."""
-        log = DeltaTable(folder(self.store, meeting.table), storage_options=storage_options())
+        log = log_of(self.store, meeting.table)
         columns = log.to_pyarrow_table(columns=["k", "n", "total"])
         return list(zip(*(columns[name].to_pylist() for name in columns.column_names), strict=True))
 
     def counted(self, branch: Branch, table: str) -> list[tuple[str, int, int]]:
         """The rows in a table of a branch."""
-        log = DeltaTable(folder(self.store, table), storage_options=storage_options())
+        log = log_of(self.store, table)
         key = "k" if branch.by == "k" else "by"
         columns = log.to_pyarrow_table(columns=[key, "n", "total"])
         return sorted(zip(*(columns[name].to_pylist() for name in columns.column_names), strict=True))

@@ -8,11 +8,8 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable
 
-from coset.batches import steps
 from coset.batches.ref import BatchRef
-from coset.sources.s3 import storage_options
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -20,9 +17,9 @@ from partitioning.documents.store import Store
 from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan
 from partitioning.values import replace
-from spark_jobs.tables.table_schema import folder
 from tests.landed import land_table
-from tests.running import run_and_publish, run_and_publish_unjudged
+from tests.logs import log_of
+from tests.running import next_batch, run_and_publish, run_and_publish_unjudged
 
 PARTITIONS = 8
 HOT = "bot"
@@ -52,7 +49,7 @@ def skewed(records: int, seed: int, hot: float = 0.4, others: int = 0) -> pa.Tab
 
 def table_of(store: Store, name: str) -> pa.Table:
     """A result table."""
-    return DeltaTable(folder(store, name), storage_options=storage_options()).to_pyarrow_table()
+    return log_of(store, name).to_pyarrow_table()
 
 
 class Skewed:
@@ -74,8 +71,7 @@ class Skewed:
         return replace(Settings.parse(scheme=schemes or None), hot_keys=HotKeys(hot_keys))
 
     def planned(self, hot_keys: str = "split", *schemes: str) -> tuple[BatchRef, Plan]:
-        ref, _ = steps.plan(self.pipeline, self.store.root, self.settings(hot_keys, *schemes))
-        assert ref is not None
+        ref = next_batch(self.pipeline, self.store.root, self.settings(hot_keys, *schemes))
         return ref, ref.load()[1]
 
     def run(self, docs: Path | None = None, hot_keys: str = "split", *schemes: str) -> Plan:
@@ -140,8 +136,7 @@ class Met:
 
     def planned(self, scheme: str | None = None) -> tuple[BatchRef, Plan]:
         settings = Settings.parse(scheme=scheme, base=Settings(hot_keys=self.hot_keys))
-        ref, _ = steps.plan(self.pipeline, self.store.root, settings)
-        assert ref is not None
+        ref = next_batch(self.pipeline, self.store.root, settings)
         return ref, ref.load()[1]
 
     def run(self, docs: Path | None, scheme: str | None = None) -> Plan:

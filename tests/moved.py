@@ -7,13 +7,12 @@ from inspect import signature
 
 import duckdb
 import pyarrow as pa
-from deltalake import DeltaTable
 
-from coset.sources.s3 import storage_options
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.store import Store
 from tests.landed import land_table
+from tests.logs import log_of
 
 # Keys that all have, keys that only some have, and records without a key.
 RECORDS = {
@@ -59,7 +58,7 @@ def planned_over(store: Store, build: Build) -> Pipeline:
 
 
 def published(store: Store) -> list[tuple[object, ...]]:
-    rows = DeltaTable(f"{store.root}/tables/t", storage_options=storage_options()).to_pyarrow_table()
+    rows = log_of(store, "t").to_pyarrow_table()
     return sorted(zip(*rows.to_pydict().values(), strict=True), key=str)
 
 

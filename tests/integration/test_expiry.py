@@ -34,7 +34,7 @@ from tests.forked import coset
 from tests.histories import Click
 from tests.killed import arm
 from tests.outer import LATE, MINUTE, some
-from tests.running import run_and_publish, run_and_publish_unjudged, silently, task_receipts
+from tests.running import next_batch, run_and_publish, run_and_publish_unjudged, silently, task_receipts
 from tests.windowed import both
 
 # A minute of the year 11,476, which no step believes.
@@ -232,7 +232,6 @@ def test_another_time_to_keep_begins_anew_by_name_only(expired: Expiring) -> Non
     longer = pipeline_of(expiring.source, "combine", KEEP + 1)
     with pytest.raises(Refused, match="its expiry changed from 0:20:00 after seen to 0:21:00 after seen"):
         steps.plan(longer, store.root, Settings())
-    ref, _ = steps.plan(longer, store.root, Settings.parse(begin_anew=["found"], go_on=["totals.upsert"]))
-    assert ref is not None
+    ref = next_batch(longer, store.root, Settings.parse(begin_anew=["found"], go_on=["totals.upsert"]))
     run_and_publish_unjudged(ref)
     assert expiring.rows("ended") == []

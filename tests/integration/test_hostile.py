@@ -22,7 +22,7 @@ from partitioning.model.artefact import Role
 from partitioning.model.placement import KeyFormat
 from tests.landed import land_file, land_table
 from tests.real_batches import delays, land_delays
-from tests.running import run_and_publish, run_groups, task_receipts
+from tests.running import next_batch, run_and_publish, run_groups, task_receipts
 
 
 def counts(store: Store, **declared: Any) -> Pipeline:
@@ -33,9 +33,7 @@ def counts(store: Store, **declared: Any) -> Pipeline:
 
 
 def planned(pipeline: Pipeline, store: Store) -> BatchRef:
-    ref, _ = steps.plan(pipeline, store.root)
-    assert ref is not None
-    return ref
+    return next_batch(pipeline, store.root)
 
 
 def not_utf8(*keys: bytes) -> pa.Array:

@@ -22,7 +22,7 @@ from partitioning.kinds import Kind
 from partitioning.model.schemes import tasks
 from tests.batches import erase
 from tests.landed import land_file
-from tests.running import run_and_publish
+from tests.running import next_batch, run_and_publish
 
 LANDING = (Path(__file__).parents[2] / "docs" / "internals" / "landed-files.md").read_text()
 VIEWS = pa.table({"user": ["a", "b"], "v": [1, 2]})
@@ -48,9 +48,7 @@ def published(store: Store, tmp_path: Path) -> Store:
     """A store whose four landed records are published."""
     for partition in range(2):
         land(store, partition, 0)
-    ref, _ = steps.plan(pipeline(store), store.root)
-    assert ref is not None
-    run_and_publish(ref, tmp_path)
+    run_and_publish(next_batch(pipeline(store), store.root), tmp_path)
     return store
 
 

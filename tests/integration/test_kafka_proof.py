@@ -39,7 +39,7 @@ from tests.batches import rows
 from tests.judged import COVERED, EMPTY, IN_PLACE, Refusal, caught_by, refusal, results
 from tests.kafka import COLUMNS, TAILS, counted, deny, new_topic, produce, remove_before, transactions, views
 from tests.real_batches import ran, spoil_kernel
-from tests.running import run_and_publish, run_groups, silently, task_receipts
+from tests.running import next_batch, run_and_publish, run_groups, silently, task_receipts
 from tests.sparse import published
 
 FOUR = Settings(scheme=Scheme.parse("tasks(4)"))
@@ -215,9 +215,7 @@ def test_tasks_that_share_a_partition_by_offsets_read_their_parts(
 def test_a_batch_on_spark_gives_the_same(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
     topic = new_topic(kafka)
     produce(kafka, topic, views(TAILS * 2))
-    ref, _ = steps.plan(counted(kafka, topic), store.root)
-    assert ref is not None
-    run_and_publish(ref, tmp_path, Spark("local[2]"))
+    run_and_publish(next_batch(counted(kafka, topic), store.root), tmp_path, Spark("local[2]"))
     assert {row[:2] for row in rows(store.root, "counted")} == {(tail, 2) for tail in TAILS}
 
 
@@ -305,8 +303,7 @@ def test_brokers_that_go_away_while_a_range_is_read_are_unreachable_in_the_end(
     monkeypatch.setattr(topic_reader, "_RECORDS_AT_ONCE", 100)
     topic = new_topic(kafka, 1)
     produce(kafka, topic, [(tail, {"n": 1, "more": "x" * 10_000}) for tail in TAILS * 250])
-    ref, _ = steps.plan(counted(kafka, topic, 1), store.root)
-    assert ref is not None
+    ref = next_batch(counted(kafka, topic, 1), store.root)
     stopped = threading.Event()
 
     def stop(_: Batch, __: Taken) -> None:

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
-from coset.sources.s3 import storage_options
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.artefact import Role
@@ -20,6 +18,7 @@ from tests.examples import few
 from tests.forked import coset
 from tests.killed import arm
 from tests.landed import land_table
+from tests.logs import log_of
 
 _PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "pages_in_levels.py")
 _STAGES = ["views", "parts.exchange.1", "parts.exchange.2", "parts.exchange"]
@@ -55,7 +54,7 @@ def test_a_run_killed_at(point: str, done: int, store: Store, tmp_path: Path) ->
     assert receipts.items() <= after.items()
     for group in range(done):
         assert f"group {group} of batch 0 of pages_in_levels: nothing to do, attempt 0 has run" in finished.stderr
-    rows = DeltaTable(f"{store.root}/tables/pages", storage_options=storage_options()).to_pyarrow_table()
+    rows = log_of(store, "pages").to_pyarrow_table()
     assert rows.num_rows == len(set(pages))
     assert dict(zip(rows["page"].to_pylist(), rows["n"].to_pylist(), strict=True)) == Counter(pages)
 

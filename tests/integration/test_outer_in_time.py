@@ -17,7 +17,7 @@ from partitioning.errors import Refused
 from tests.examples import few
 from tests.histories import Click
 from tests.outer import END, LATE, MINUTE, WITHIN, Outer, Pair, pairs_of, some
-from tests.running import run_and_publish, run_and_publish_unjudged, task_receipts
+from tests.running import next_batch, run_and_publish, run_and_publish_unjudged, task_receipts
 
 # A minute of the year 11,476, which no step believes.
 _NEVER = 5_000_000_000
@@ -108,9 +108,7 @@ def test_another_time_to_wait_begins_anew_by_name_only(store: Store, within: int
         f"state of pairs.{side}, left by batch 2" for side in ("clicks", "views")
     ]
     anew = Settings.parse(begin_anew=["pairs.clicks", "pairs.views"])
-    planned, _ = steps.plan(outer.pipeline, store.root, anew)
-    assert planned is not None
-    run_and_publish_unjudged(planned)
+    run_and_publish_unjudged(next_batch(outer.pipeline, store.root, anew))
     outer.close()
     assert outer.pairs() == [("a", 1, None), ("c", None, 3), ("z", 7, None)]
 
@@ -127,17 +125,13 @@ def test_what_was_kept_for_too_short_a_time_to_be_given_alone_begins_anew_by_nam
 
     outer = Outer(store, "inner")
     outer.land([Click("a", 1, 10)], [Click("a", 2, 12)])
-    ref, _ = steps.plan(joined(within=10 * MINUTE, keep=15 * MINUTE), store.root)
-    assert ref is not None
-    run_and_publish_unjudged(ref)
+    run_and_publish_unjudged(next_batch(joined(within=10 * MINUTE, keep=15 * MINUTE), store.root))
     outer.land([Click("b", 3, 20)], [])
     with pytest.raises(Refused, match=r"its time to keep records changed from 0:15:00 to 0:20:00"):
         steps.plan(joined(within=10 * MINUTE, how="left"), store.root)
     with pytest.raises(Refused, match=r"its time to wait changed from 0:10:00 to 0:07:00"):
         steps.plan(joined(within=7 * MINUTE, how="left"), store.root)
-    longer, _ = steps.plan(joined(within=10 * MINUTE, keep=20 * MINUTE), store.root)
-    assert longer is not None
-    run_and_publish_unjudged(longer)
+    run_and_publish_unjudged(next_batch(joined(within=10 * MINUTE, keep=20 * MINUTE), store.root))
     outer.land([Click("c", 4, 20)], [])
     assert steps.plan(joined(within=10 * MINUTE, how="left"), store.root)[0] is not None
 

@@ -28,7 +28,7 @@ from spark_jobs.tables.table_schema import table_schema
 from tests.batches import rows
 from tests.flipped import flipped
 from tests.landed import land_file
-from tests.running import run_and_publish, run_groups, task_receipts
+from tests.running import next_batch, run_and_publish, run_groups, task_receipts
 
 
 def landed(store: Store, *, checked: bool, spoil: bool = True) -> str:
@@ -57,8 +57,7 @@ def sums(source: str) -> Pipeline:
 
 
 def test_a_landed_file_with_a_flipped_bit_is_refused_by_the_checksum_of_its_page(store: Store, tmp_path: Path) -> None:
-    ref, _ = steps.plan(sums(source := landed(store, checked=True)), store.root)
-    assert ref is not None
+    ref = next_batch(sums(source := landed(store, checked=True)), store.root)
     with pytest.raises(Refused) as refused:
         run_and_publish(ref, tmp_path)
     (finding,) = refused.value.findings
@@ -78,15 +77,12 @@ def test_a_flipped_bit_among_the_offsets_is_refused_where_they_are_looked_at(sto
 
 
 def test_a_file_without_checksums_is_read_as_it_is(store: Store, tmp_path: Path) -> None:
-    ref, _ = steps.plan(sums(landed(store, checked=False)), store.root)
-    assert ref is not None
-    run_and_publish(ref, tmp_path)
+    run_and_publish(next_batch(sums(landed(store, checked=False)), store.root), tmp_path)
     assert len(rows(store.root, "sums")) == 20
 
 
 def test_what_tasks_leave_has_checksums_and_they_are_verified(store: Store) -> None:
-    ref, _ = steps.plan(sums(landed(store, checked=False, spoil=False)), store.root)
-    assert ref is not None
+    ref = next_batch(sums(landed(store, checked=False, spoil=False)), store.root)
     run_groups(ref)
     (task,) = task_receipts(ref)
     ledger, plan = ref.load()
@@ -107,9 +103,7 @@ def test_what_tasks_leave_has_checksums_and_they_are_verified(store: Store) -> N
 
 def test_what_compaction_writes_has_checksums(store: Store, tmp_path: Path) -> None:
     pipeline = sums(landed(store, checked=False, spoil=False))
-    ref, _ = steps.plan(pipeline, store.root, Settings.parse(scheme=["tasks(2)"]))
-    assert ref is not None
-    run_and_publish(ref, tmp_path)
+    run_and_publish(next_batch(pipeline, store.root, Settings.parse(scheme=["tasks(2)"])), tmp_path)
     (done,) = compact(pipeline, store, timedelta(days=1))
     assert (done.files, done.made) == (2, 1)
     (key,) = (entry.key for entry in store.list("tables/sums/") if "compact" in entry.key)

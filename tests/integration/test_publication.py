@@ -17,7 +17,6 @@ from coset.batches.tables import logs as tables
 from coset.batches.tables.delta import commit
 from coset.batches.tables.log_copy import LogCopy
 from coset.batches.tables.owners import Owner
-from coset.sources.s3 import storage_options
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -26,14 +25,14 @@ from partitioning.errors import Conflict, Refused
 from partitioning.model.streams import Column
 from partitioning.model.verdict import TableVersion
 from partitioning.values import replace
-from spark_jobs.tables.table_schema import folder
 from tests.batches import NAME, PASSED, data_files, decided, erase, expected, pipeline, planned, rows, run
 from tests.faults import FaultProxy
 from tests.forked import at_once
+from tests.logs import log_of
 
 
 def log_versions(root: str, table: str = "delays") -> int:
-    return DeltaTable(folder(store_at(root), table), storage_options=storage_options()).version()
+    return log_of(store_at(root), table).version()
 
 
 def documents(store: Store) -> dict[str, bytes | None]:
@@ -197,7 +196,7 @@ def test_a_lost_commit_object_is_made_again_with_the_same_bytes(store: Store) ->
 def test_a_table_that_was_compacted_vacuumed_and_checkpointed_keeps_its_batches(store: Store) -> None:
     ledger, first = decided(store.root)
     made = publish(ledger, first)
-    table = DeltaTable(folder(store, "delays"), storage_options=storage_options())
+    table = log_of(store, "delays")
     table.optimize.compact()
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
     table.create_checkpoint()
@@ -226,7 +225,7 @@ def test_a_log_is_read_from_its_newest_checkpoint_on(
 def _requests(proxy: FaultProxy, store: Store) -> int:
     """How many requests it takes to read the table's log."""
     proxy.spoil("503 before storing", ".*", "_delta_log/", times=0)
-    DeltaTable(folder(store, "delays"), storage_options=storage_options())
+    log_of(store, "delays")
     return proxy.heal()
 
 

@@ -11,14 +11,12 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from coset.batches import steps
 from coset.batches.code import changed_code
 from coset.batches.planning import preview
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
-from coset.sources.s3 import storage_options
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -28,7 +26,8 @@ from partitioning.errors import CosetError, Refused
 from partitioning.imports import code_of
 from tests import functions
 from tests.landed import land_table
-from tests.running import run_and_publish, run_groups
+from tests.logs import log_of
+from tests.running import next_batch, run_and_publish, run_groups
 
 VIEWS = pa.table(
     {
@@ -94,13 +93,11 @@ def planned(store: Store, build: Callable[[Flow], Flow], scheme: str | None = No
     land_table(VIEWS, "views", source, key="k", partitions=4, files=2)
     pipeline = Pipeline("scores", source=source)
     build(pipeline.stream("views", key="k", partitions=4, null_keys="own task")).write("t")
-    ref, _ = steps.plan(pipeline, store.root, Settings.parse(scheme=scheme) if scheme else Settings())
-    assert ref is not None
-    return ref
+    return next_batch(pipeline, store.root, Settings.parse(scheme=scheme) if scheme else Settings())
 
 
 def published(store: Store) -> list[tuple[object, ...]]:
-    rows = DeltaTable(f"{store.root}/tables/t", storage_options=storage_options()).to_pyarrow_table()
+    rows = log_of(store, "t").to_pyarrow_table()
     return sorted(zip(*rows.to_pydict().values(), strict=True), key=str)
 
 
@@ -125,7 +122,7 @@ def test_records_are_given_by_partition_and_offset(store: Store) -> None:
 
     ref = planned(store, seen, "tasks(2)")
     run_and_publish(ref)
-    rows = DeltaTable(f"{store.root}/tables/t", storage_options=storage_options()).to_pyarrow_table().to_pylist()
+    rows = log_of(store, "t").to_pyarrow_table().to_pylist()
     for partitions in ((0, 2), (1, 3)):
         places = [(row["p"], row["o"]) for row in rows if row["k"] and row["p"] in partitions]
         assert places == sorted(places)

@@ -9,7 +9,6 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from coset.batches import steps
 from coset.batches.auditing.audit import audit
@@ -19,7 +18,6 @@ from coset.batches.runners.runner import Runner
 from coset.batches.runners.spark import Spark
 from coset.sources.landed_reader import LandedReader
 from coset.sources.reader import Reader
-from coset.sources.s3 import storage_options
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -37,8 +35,9 @@ from spark_jobs.engine.kernel import TaskEnvironment
 from tests.examples import few, in_turn
 from tests.judged import COVERED, Refusal, caught_by, refusal
 from tests.landed import land_file, land_table
+from tests.logs import log_of
 from tests.real_batches import Change, as_planned, stored
-from tests.running import run_and_publish, run_groups, task_receipts
+from tests.running import next_batch, run_and_publish, run_groups, task_receipts
 
 # Two of three views are of one ad, and some of nobody knows which.
 VIEWS = pa.table(
@@ -97,13 +96,12 @@ def land(store: Store, views: pa.Table = VIEWS, files: int = 3) -> Store:
 
 
 def planned(store: Store, build: Build, scheme: str | None) -> tuple[BatchRef, Plan]:
-    ref, _ = steps.plan(pipeline_of(store, build), store.root, Settings.parse(scheme=scheme, groups=2))
-    assert ref is not None
+    ref = next_batch(pipeline_of(store, build), store.root, Settings.parse(scheme=scheme, groups=2))
     return ref, ref.load()[1]
 
 
 def published(store: Store) -> list[tuple[object, ...]]:
-    rows = DeltaTable(f"{store.root}/tables/t", storage_options=storage_options()).to_pyarrow_table()
+    rows = log_of(store, "t").to_pyarrow_table()
     return sorted(zip(*rows.to_pydict().values(), strict=True), key=str)
 
 

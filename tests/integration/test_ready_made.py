@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from coset import Pipeline, Refused, Settings, expect
-from coset.batches import steps
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.runners.local import Local
@@ -27,7 +26,7 @@ from partitioning.model.measures import READY_MADE, Measured
 from tests.clicked import landed
 from tests.commands import coset
 from tests.followed import told
-from tests.running import run_and_publish, silently
+from tests.running import next_batch, run_and_publish, silently
 
 Records = list[dict[str, object]]
 LOCAL = ("--runner", "local")
@@ -92,9 +91,7 @@ def test_the_history_plots_what_was_measured(tmp_path: Path) -> None:
     trial = Trial(paid(*ALL), tmp_path)
     for count in (20, 22):
         trial.land({"orders": orders(count)})
-        ref, _ = steps.plan(trial.pipeline, trial.root, DEFAULTS)
-        assert ref is not None
-        run_and_publish(ref, tmp_path / "docs")
+        run_and_publish(next_batch(trial.pipeline, trial.root, DEFAULTS), tmp_path / "docs")
     newest, _ = listed(store_at(f"file://{tmp_path}/store"), "paid", "index")
     age = newest["measured"]["paid"].pop("latest(seen)")
     # A plan notes its minute.

@@ -32,14 +32,12 @@ from partitioning.model.schemes import Scheme
 from tests.commands import coset
 from tests.kafka import new_topic, produce
 from tests.landed import land_file
-from tests.running import run_and_publish, silently
+from tests.running import next_batch, run_and_publish, silently
 from tests.unusable import PARTITIONS, home, land, line, orders, totals
 
 
 def planned(pipeline: Pipeline, store: Store) -> BatchRef:
-    ref, sentence = steps.plan(pipeline, store.root)
-    assert ref is not None, sentence
-    return ref
+    return next_batch(pipeline, store.root)
 
 
 def ran(pipeline: Pipeline, store: Store, docs: Path) -> BatchRef:
@@ -159,9 +157,7 @@ def test_each_is_set_aside_by_one_task_under_any_scheme(store: Store, scheme: st
 
 
 def planned_under(pipeline: Pipeline, store: Store, scheme: str) -> BatchRef:
-    ref, sentence = steps.plan(pipeline, store.root, Settings(scheme=Scheme.parse(scheme)))
-    assert ref is not None, sentence
-    return ref
+    return next_batch(pipeline, store.root, Settings(scheme=Scheme.parse(scheme)))
 
 
 def test_a_value_of_a_parquet_file_that_cannot_be_cast_is_set_aside(store: Store, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.reasons import OwnTasks
 from tests.hot import HOT, Met, skewed
 from tests.landed import land_file, land_table
-from tests.running import run_and_publish, run_groups, silently
+from tests.running import next_batch, run_and_publish, run_groups, silently
 
 SPLIT = Settings(hot_keys=HotKeys.SPLIT)
 
@@ -172,8 +172,7 @@ def test_records_without_a_key_and_missing_offsets_are_counted_once(null_keys: s
                 first = batch * 3 * len(some)
                 offsets = [first + 3 * number for number in range(len(some))]
                 land_file(table, name, source, partition, first, offsets=offsets)
-        ref, _ = steps.plan(pipeline, store.root, SPLIT)
-        assert ref is not None
+        ref = next_batch(pipeline, store.root, SPLIT)
         run_and_publish(ref)
         plans.append(ref.load()[1])
     plan = plans[-1]
@@ -202,8 +201,7 @@ def test_what_moved_to_the_join_is_copied_and_what_is_made_of_it_moves_on(store:
         land_table(made, "views", source, key="k", partitions=8)
         by_id = pa.table({"id": [f"id-{number % 7}" for number in range(len(keys))], "k": keys})
         land_table(by_id, "people", source, key="id", partitions=3)
-        ref, _ = steps.plan(pipeline, store.root, Settings.parse(scheme="tasks(4)", base=SPLIT))
-        assert ref is not None
+        ref = next_batch(pipeline, store.root, Settings.parse(scheme="tasks(4)", base=SPLIT))
         run_and_publish(ref)
         with duckdb.connect() as connection:
             connection.register("views", made)

@@ -15,18 +15,18 @@ from deltalake import DeltaTable
 from coset.batches.backfills import actions
 from coset.batches.backfills.request import backfill, comparison_of
 from coset.batches.backfills.swap import swaps
-from coset.sources.s3 import storage_options
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.model.backfill import SwapKind
 from tests.commands import coset
+from tests.logs import log_of
 from tests.swapped import NEWEST, backfilled, batch, chosen, half, land, seen, two_batches
 
 __all__ = ["two_batches"]
 
 
 def newest(store: Store, version: int | None = None) -> DeltaTable:
-    return DeltaTable(f"{store.root}/tables/newest", version, storage_options=storage_options())
+    return log_of(store, "newest", version)
 
 
 def key_of(uri: str) -> str:
@@ -156,7 +156,7 @@ def test_a_table_that_others_put_together_blocks_a_swap_of_which_nothing_was_don
         patch.setattr(swaps, "exchange", killed)
         with pytest.raises(KeyboardInterrupt):
             actions.swap(store, request, digest(found), "")
-    DeltaTable(f"{store.root}/tables/counts", storage_options=storage_options()).optimize.compact()
+    log_of(store, "counts").optimize.compact()
     refused = told("run", NEWEST, "--runner", "local")
     assert "0 of 2 tables" in coset("status", NEWEST).stdout
     turned = coset(*named(refused, "undo"))

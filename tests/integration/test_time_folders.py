@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from coset.batches import steps
 from coset.batches.ends import forget
 from coset.batches.planning import preview
 from coset.sources.known import KnownStream
@@ -26,7 +25,7 @@ from partitioning.model.read_ends import What
 from partitioning.model.streams import Layout
 from tests.batches import erase
 from tests.faults import FaultProxy
-from tests.running import run_and_publish
+from tests.running import next_batch, run_and_publish
 from tests.written import WRITERS, file_key, row
 
 WRITER = next(writer for writer in WRITERS if str(writer) == "json-plain")
@@ -50,8 +49,7 @@ def land(store: Store, hour: int, partition: int, first: int, rows: int = ROWS) 
 
 
 def published(store: Store, made: Pipeline, docs: Path) -> Plan:
-    ref, sentence = steps.plan(made, store.root)
-    assert ref is not None, sentence
+    ref = next_batch(made, store.root)
     run_and_publish(ref, docs)
     return ref.load()[1]
 

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from coset.batches import steps
 from coset.batches.ref import BatchRef
 from coset.sources.reader import Batch
 from partitioning.authoring.settings import Settings
@@ -19,7 +18,7 @@ from spark_jobs.engine.take import LEFT, SET_ASIDE, TAKEN, Taken
 from spark_jobs.engine.writers import Writers
 from tests.judged import ASIDE_FEW, ASIDE_KEPT, COVERED, Refusal, caught_by, refusal
 from tests.real_batches import spoil_kernel
-from tests.running import run_groups
+from tests.running import next_batch, run_groups
 from tests.unusable import home, land, line, totals
 
 
@@ -32,8 +31,7 @@ def landed(store: Store) -> Store:
 def ran(store: Store, bad_records: str = "set aside") -> BatchRef:
     """A batch of eight tasks, of which two read each partition."""
     settings = Settings(scheme=Scheme.parse("tasks(8)"))
-    ref, sentence = steps.plan(totals(store, bad_records=bad_records, null_keys="drop"), store.root, settings)
-    assert ref is not None, sentence
+    ref = next_batch(totals(store, bad_records=bad_records, null_keys="drop"), store.root, settings)
     run_groups(ref)
     return ref
 

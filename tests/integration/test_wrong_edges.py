@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from coset.batches import steps
 from coset.batches.ref import BatchRef
 from coset.sources import parts_reader
 from partitioning.authoring.pipeline import Pipeline
@@ -25,7 +24,7 @@ from spark_jobs.engine import destinations, writers
 from tests.judged import COVERED, HASH, IN_PLACE, MEET, Refusal, caught_by, refusal
 from tests.landed import land_table
 from tests.misread import read_otherwise
-from tests.running import run_and_publish, run_groups, task_receipts
+from tests.running import next_batch, run_and_publish, run_groups, task_receipts
 
 Parts = tuple[LeftPart, ...]
 
@@ -41,9 +40,7 @@ def planned(store: Store) -> BatchRef:
     pipeline = Pipeline("delays", source=source)
     by_origin = pipeline.stream("flights", key="tailnum", partitions=4).rekey("origin", name="by_origin")
     by_origin.aggregate("count(*) AS flights", name="counted").write("delays")
-    ref, _ = steps.plan(pipeline, store.root, Settings.parse(scheme=["by_origin.exchange=tasks(3)"], groups=2))
-    assert ref is not None
-    return ref
+    return next_batch(pipeline, store.root, Settings.parse(scheme=["by_origin.exchange=tasks(3)"], groups=2))
 
 
 def run_spoiled(ref: BatchRef, patch: pytest.MonkeyPatch, spoil: Callable[[Parts], Parts]) -> None:

@@ -6,28 +6,26 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
 from coset.batches import steps
 from coset.batches.planning import preview
 from coset.batches.ref import BatchRef
-from coset.sources.s3 import storage_options
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
-from spark_jobs.tables.table_schema import folder
 from tests.histories import Click, History, total
 from tests.judged import KEEP, Refusal, caught_by, refusal
-from tests.running import run_and_publish, run_groups
+from tests.logs import log_of
+from tests.running import next_batch, run_and_publish, run_groups
 
 Write = Callable[[Flow], object]
 
 
 def count(store: Store, table: str = "totals") -> int:
-    return len(DeltaTable(folder(store, table), storage_options=storage_options()).to_pyarrow_table())
+    return len(log_of(store, table).to_pyarrow_table())
 
 
 class Clicks:
@@ -49,9 +47,7 @@ class Clicks:
         History(self.store, self._docs).land(clicks, [], 4)
 
     def planned(self, *writes: Write, settings: Settings = DEFAULTS) -> BatchRef:
-        ref, said = steps.plan(self.pipeline(*writes), self.store.root, settings)
-        assert ref is not None, said
-        return ref
+        return next_batch(self.pipeline(*writes), self.store.root, settings)
 
     def batch(self, keys: Iterable[int], *writes: Write, settings: Settings = DEFAULTS) -> None:
         self.arrive(keys)

@@ -16,7 +16,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coset.batches import steps
 from coset.batches.runners.packed import pack, settings_for
 from coset.batches.runners.runner import Runner
 from coset.batches.runners.shipped import SHIPPED
@@ -36,7 +35,7 @@ from spark_jobs.worker_code import installed
 from tests.activity import rows_of
 from tests.hosts import Host, Standalone, standalone
 from tests.identity import IDENTITY, STATIC, identity
-from tests.running import run_and_publish
+from tests.running import next_batch, run_and_publish
 from tests.small import KEYS, ROWS, SLOW, SmallBatch, land, small_batch, until, working
 
 DIGEST = "@digest"
@@ -215,8 +214,7 @@ def test_a_worker_with_other_code_of_a_users_module_is_refused_before_it_reads(
     pipeline = Pipeline("kept", source=land())
     views = pipeline.stream("views", key="k", partitions=4)
     views.process("studio:kept", {"k": "VARCHAR", "v": "BIGINT"}).write("kept")
-    ref, _ = steps.plan(pipeline, f"s3://test/{uuid.uuid4().hex}", Settings(groups=1))
-    assert ref is not None
+    ref = next_batch(pipeline, f"s3://test/{uuid.uuid4().hex}", Settings(groups=1))
     with Spark(cluster.master, "1GB", {**cluster.settings, PYTHON: str(python)}) as runner:
         with pytest.raises(Refused) as caught:
             runner.group(ref, 0)
