@@ -24,6 +24,7 @@ from partitioning.model.verdict import Judged
 from partitioning.planning.planner import plan_batch
 from spark_jobs.tables.table_schema import table_schema
 from tests.logs import log_of
+from tests.there import there
 
 NAME = "tails"
 RECORDS = 10
@@ -48,15 +49,16 @@ def planned(made: Pipeline, batch: int = 0, before: Plan | None = None, columns:
         Discovered(stream.name, COLUMNS, tuple(_arrived(number, batch) for number in range(stream.partitions)))
         for stream in made.streams
     ]
-    plan = plan_batch(
-        made,
-        found,
-        {write.table: columns for write in made.writes},
-        batch=batch,
-        parent=digest(before) if before else None,
-        published=before,
+    plan = there(
+        plan_batch(
+            made,
+            found,
+            {write.table: columns for write in made.writes},
+            batch=batch,
+            parent=digest(before) if before else None,
+            published=before,
+        )
     )
-    assert plan is not None
     return plan
 
 
@@ -131,7 +133,6 @@ def _write(store: Store, plan: Plan, write: PlannedWrite, task: TaskRef, attempt
     attempted = f"plan-{plan.batch}/attempt-{attempt}-{plan.pipeline}"
     path = f"tables/{write.declared.table}/data/{attempted}/{task.stage}-{task.task}.parquet"
     store.put_new(path, data)
-    entry = store.head(path)
-    assert entry is not None
+    entry = there(store.head(path))
     digest_of_file = f"sha256:{sha256(data).hexdigest()}"
     return Artefact(Role.TABLE, write.declared.table, path, entry.size, entry.etag, digest_of_file, RECORDS)

@@ -49,6 +49,7 @@ from tests.logs import log_of
 from tests.meetings import AS_OF, Meeting, Met, Pair
 from tests.running import run_and_publish_unjudged, run_groups
 from tests.stream_marks import LATE, Marks
+from tests.there import there
 
 PIPELINE, OTHER = "changing", "other"
 # One in so many records of a stream comes late.
@@ -223,8 +224,7 @@ class Changing(World):
         numbers = [-1 - first - number for number in range(records)]
         rows = pa.table({"k": [key_of(number) for number in numbers], "number": pa.array(numbers, pa.int64())})
         land_file(rows, f"others_{table}", f"{self.store.root}/others", 0, first)
-        ref = steps.plan(self.other(table), self.store.root)[0]
-        assert ref is not None
+        ref = there(steps.plan(self.other(table), self.store.root)[0])
         run_and_publish_unjudged(ref)
         return numbers
 
@@ -445,8 +445,7 @@ def hands_an_upserted_table_over(world: Changing, chance: random.Random) -> None
     own.add_to(made.stream(own.stream, key="k", partitions=1))
     numbers = pa.array(range(7), pa.int64())
     land_file(pa.table({"k": [f"own-{n}" for n in range(7)], "number": numbers}), own.stream, made.source, 0, 0)
-    ref = steps.plan(made, world.store.root, Settings(begin_anew=(own.keeps,)))[0]
-    assert ref is not None
+    ref = there(steps.plan(made, world.store.root, Settings(begin_anew=(own.keeps,)))[0])
     run_and_publish_unjudged(ref)
     assert {finding.kind for finding in world.refused()} == {Kind.TABLE_OWNER}
     hand_over(world.store, branch.table, name, PIPELINE, who="me", why="by chance")

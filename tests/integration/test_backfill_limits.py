@@ -32,6 +32,7 @@ from partitioning.model.backfill import Backfill, Comparison, SwapKind
 from tests.backfilled import Batches, appended, stored
 from tests.histories import Click
 from tests.logs import log_of
+from tests.there import there
 
 FOUR = Settings.parse(scheme="tasks(4)", groups=4)
 EVENING = datetime(2026, 11, 22, 20, 0, tzinfo=UTC)
@@ -220,8 +221,7 @@ def test_only_groups_that_failed_run_again(history: Batches) -> None:
     after = {entry.key: entry.etag for entry in history.store.list("tables/counts/data/")}
     assert before.items() < after.items()
     added = after.keys() - before.keys()
-    tasks = Ledger(history.store, request.name).plan(0)
-    assert tasks is not None
+    tasks = there(Ledger(history.store, request.name).plan(0))
     assert len(added) <= len(tasks.groups[2].tasks)
 
 
@@ -262,8 +262,7 @@ def test_a_cancelled_backfill_is_run_and_seen_by_nobody(history: Batches) -> Non
 
 
 def _rows(store: Store, request: Backfill) -> tuple[Artefact, ...]:
-    verdict = Ledger(store, request.name).verdict(0)
-    assert verdict is not None
+    verdict = there(Ledger(store, request.name).verdict(0))
     return verdict.rows_of("counts")
 
 

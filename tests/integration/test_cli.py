@@ -32,6 +32,7 @@ from tests.goldens import expect_golden
 from tests.landed import land_table
 from tests.plans import plan_of, tails, tails_found
 from tests.small import until, working
+from tests.there import there
 
 __all__ = ["landed"]
 
@@ -60,8 +61,7 @@ def test_plan_stores_what_explain_showed(landed: Store) -> None:
     made = json.loads(coset("plan", PIPELINE, "--json").stdout)
     assert made["digest"] == shown["digest"]
     assert (shown["uri"], made["uri"]) == (None, f"{landed.root}/delays/plans/0.json.gz")
-    stored = Ledger(landed, "delays").plan(0)
-    assert stored is not None
+    stored = there(Ledger(landed, "delays").plan(0))
     assert made["plan"] == json.loads(json.dumps(plain(stored)))
 
 
@@ -331,8 +331,7 @@ def test_what_cannot_be_planned_is_refused_and_nothing_is_stored(
 
 def test_a_corrupt_plan_is_refused(landed: Store) -> None:
     coset("plan", PIPELINE)
-    data = landed.get("delays/plans/0.json.gz")
-    assert data is not None
+    data = there(landed.get("delays/plans/0.json.gz"))
     landed.put("delays/plans/0.json.gz", pack(unpack(data, "here").replace(b'"batch":0', b'"batch":9', 1)))
     for command in ("plan", "explain", "run", "status", "report"):
         refused(coset(command, PIPELINE), "has digest sha256:", f"{landed.root}/delays/plans/0.json.gz")

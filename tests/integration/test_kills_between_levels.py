@@ -19,6 +19,7 @@ from tests.forked import coset
 from tests.killed import arm
 from tests.landed import land_table
 from tests.logs import log_of
+from tests.there import there
 
 _PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "pages_in_levels.py")
 _STAGES = ["views", "parts.exchange.1", "parts.exchange.2", "parts.exchange"]
@@ -41,8 +42,7 @@ def test_a_run_killed_at(point: str, done: int, store: Store, tmp_path: Path) ->
     killed = coset(*words, environment=environment, first=partial(arm, point))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     ledger = Ledger(store, "pages_in_levels")
-    plan = ledger.plan(0)
-    assert plan is not None
+    plan = there(ledger.plan(0))
     assert [{task.stage for task in group.tasks} for group in plan.groups] == [{stage} for stage in _STAGES]
     receipts = {entry.key: entry.etag for entry in store.list("pages_in_levels/receipts/0/")}
     assert len(receipts) == done
@@ -63,6 +63,5 @@ def test_a_run_killed_at(point: str, done: int, store: Store, tmp_path: Path) ->
     cleaned = coset("clean", _PIPELINE, "--store", store.root, environment=environment)
     assert cleaned.returncode == 0, cleaned.stderr
     assert not list(store.list("pages_in_levels/left/"))
-    verdict = ledger.verdict(0)
-    assert verdict is not None
+    verdict = there(ledger.verdict(0))
     assert {artefact.role for artefact in verdict.artefacts} == {Role.TABLE, Role.KEYS}

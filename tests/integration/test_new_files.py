@@ -29,6 +29,7 @@ from tests.batches import erase
 from tests.faults import FaultProxy
 from tests.landed import land_file
 from tests.running import next_batch, run_and_publish
+from tests.there import there
 
 PARTITIONS, FILES, ROWS = 3, 30, 2
 
@@ -53,14 +54,12 @@ def published(store: Store, made: Pipeline, docs: Path, settings: Settings = DEF
 
 
 def next_plan(store: Store, made: Pipeline) -> Plan:
-    plan = preview(made, store).plan
-    assert plan is not None
+    plan = there(preview(made, store).plan)
     return plan
 
 
 def last(store: Store) -> Plan:
-    plan = Ledger(store, "seen").standing().published
-    assert plan is not None
+    plan = there(Ledger(store, "seen").standing().published)
     return plan
 
 

@@ -23,6 +23,7 @@ from tests.followed import commands, in_another_shell
 from tests.histories import Click, table_of
 from tests.landed import land_file, land_table
 from tests.sparse import FIRST, SECOND, land
+from tests.there import there
 
 LOCAL = ("--runner", "local")
 # An open batch of now goes first, and is not waited for here.
@@ -60,16 +61,14 @@ def first_file(store: Store) -> str:
 
 def spoiled(store: Store, key: str) -> bytes:
     """Put something else there; what it was."""
-    data = store.get(key)
-    assert data is not None
+    data = there(store.get(key))
     store.put(key, b"PAR1 no more")
     return data
 
 
 def repaired(store: Store, identity: int) -> None:
     """Land the first file of partition 0 anew, with another identity in each record."""
-    plan = Ledger(store, "clicked").plan(0)
-    assert plan is not None
+    plan = there(Ledger(store, "clicked").plan(0))
     count = plan.stream("clicks").partitions[0].end
     keys = [click.key for click in _clicks() if click.key in _keys(store, 0)][:count]
     table = table_of([Click(key, identity, 0) for key in keys])

@@ -18,6 +18,7 @@ from tests.examples import few
 from tests.histories import Click
 from tests.outer import END, LATE, MINUTE, WITHIN, Outer, Pair, pairs_of, some
 from tests.running import next_batch, run_and_publish, run_and_publish_unjudged, task_receipts
+from tests.there import there
 
 # A minute of the year 11,476, which no step believes.
 _NEVER = 5_000_000_000
@@ -43,8 +44,7 @@ def test_a_batch_without_a_record_gives_what_is_over_once_and_is_proved(store: S
     last = [Click(key, END, END) for key in "abcdefgh"]
     outer.batch(last, last)
     assert outer.pairs() == [("b", 2, 3)]
-    ref = outer.plan()
-    assert ref is not None
+    ref = there(outer.plan())
     run_and_publish(ref)
     assert ref.load()[1].records == 0
     assert outer.pairs() == [("a", 1, None), ("b", 2, 3)]
@@ -60,8 +60,7 @@ def test_what_comes_when_its_time_is_over_is_given_at_once_and_changes_nothing_t
     outer.batch([Click("a", 1, 0)], [Click("b", 2, 0)])
     last = [Click(key, END, 100) for key in "abcdefgh"]
     outer.batch(last, last)
-    empty = outer.plan()
-    assert empty is not None
+    empty = there(outer.plan())
     run_and_publish_unjudged(empty)
     late = outer.batch([Click("b", 3, 1), Click("c", 4, 1)], [Click("a", 5, 1), Click("c", 6, 1)])
     alone = [("a", 1, None), ("a", None, 5), ("b", 3, None), ("b", None, 2)]
@@ -97,8 +96,7 @@ def test_another_time_to_wait_begins_anew_by_name_only(store: Store, within: int
     outer.batch([Click("a", 1, 10), Click("b", 2, 13)], [Click("c", 3, 10)])
     last = [Click(key, END, 11 + WITHIN + LATE) for key in "efghijklm"]
     outer.batch(last, last)
-    ref = outer.plan()
-    assert ref is not None
+    ref = there(outer.plan())
     run_and_publish_unjudged(ref)
     outer.within = within
     outer.land([Click("z", 7, 30)], [])

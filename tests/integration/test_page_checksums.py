@@ -29,6 +29,7 @@ from tests.batches import rows
 from tests.flipped import flipped
 from tests.landed import land_file
 from tests.running import next_batch, run_and_publish, run_groups, task_receipts
+from tests.there import there
 
 
 def landed(store: Store, *, checked: bool, spoil: bool = True) -> str:
@@ -38,8 +39,7 @@ def landed(store: Store, *, checked: bool, spoil: bool = True) -> str:
     table = pa.table({"k": keys, "v": range(1000, 1020)})
     uri = land_file(table, "views", source, 0, 0)
     lake, key = store_at(source), uri.removeprefix(f"{source}/")
-    data = lake.get(key)
-    assert data is not None
+    data = there(lake.get(key))
     sink = io.BytesIO()
     columns = pq.read_table(io.BytesIO(data)).select(["v", "k", "_offset"])
     pq.write_table(columns, sink, compression="none", use_dictionary=False, write_page_checksum=checked)
@@ -86,12 +86,10 @@ def test_what_tasks_leave_has_checksums_and_they_are_verified(store: Store) -> N
     run_groups(ref)
     (task,) = task_receipts(ref)
     ledger, plan = ref.load()
-    receipt = ledger.receipt(0, 0, 0)
-    assert receipt is not None
+    receipt = there(ledger.receipt(0, 0, 0))
     assert {artefact.role for artefact in receipt.artefacts} == {Role.TABLE, Role.KEYS}
     for artefact in receipt.artefacts:
-        data = store.get(artefact.path)
-        assert data is not None
+        data = there(store.get(artefact.path))
         store.put(artefact.path, flipped(data) if artefact.role is Role.TABLE else bytes([data[0] ^ 1]) + data[1:])
     with pytest.raises(Refused, match="CRC checksum"):
         list(result_rows(Attempt(ledger, plan, 0))["sums"].read(["k", "v"]))
@@ -107,7 +105,6 @@ def test_what_compaction_writes_has_checksums(store: Store, tmp_path: Path) -> N
     (done,) = compact(pipeline, store, timedelta(days=1))
     assert (done.files, done.made) == (2, 1)
     (key,) = (entry.key for entry in store.list("tables/sums/") if "compact" in entry.key)
-    data = store.get(key)
-    assert data is not None
+    data = there(store.get(key))
     with pytest.raises(OSError, match="CRC checksum"):
         pq.read_table(io.BytesIO(flipped(data)), page_checksum_verification=True)

@@ -29,6 +29,7 @@ from tests.batches import NAME, PASSED, data_files, decided, erase, expected, pi
 from tests.faults import FaultProxy
 from tests.forked import at_once
 from tests.logs import log_of
+from tests.there import there
 
 
 def log_versions(root: str, table: str = "delays") -> int:
@@ -46,8 +47,7 @@ def test_a_decided_batch_is_published_with_its_offsets(store: Store) -> None:
     made = publish(ledger, plan)
     assert rows(store.root) == expected(0)
     assert transaction_version(store, NAME, "delays") == 0
-    verdict = ledger.verdict(0)
-    assert verdict is not None
+    verdict = there(ledger.verdict(0))
     # The plan names the offsets, the verdict the files.
     assert (made.plan, made.verdict) == (digest(plan), digest(verdict))
     assert made.tables == (TableVersion("delays", 1),)
@@ -94,8 +94,7 @@ def test_a_batch_without_rows_still_counts_as_a_version_of_its_table(store: Stor
 
 def test_a_publication_that_stopped_between_two_tables_is_finished(store: Store) -> None:
     ledger, plan = decided(store.root, pipeline("delays", "copies"))
-    verdict = ledger.verdict(0)
-    assert verdict is not None
+    verdict = there(ledger.verdict(0))
     commit(store, plan, plan.writes()[0], verdict.rows_of("delays"), Owner.of(store, NAME))
     made = publish(ledger, plan)
     assert [each.table for each in made.tables] == ["delays", "copies"]
@@ -106,8 +105,7 @@ def test_a_publication_that_stopped_between_two_tables_is_finished(store: Store)
 def publisher(root: str, number: int) -> Callable[[], str]:
     """What a process does that has loaded the plan; it answers with what the publication says."""
     ledger = Ledger(store_at(root), NAME)
-    plan = ledger.plan(0)
-    assert plan is not None
+    plan = there(ledger.plan(0))
     return lambda: str(publish(ledger, plan))
 
 
@@ -162,8 +160,7 @@ def test_a_file_that_changed_after_the_verdict_is_refused_and_nothing_published(
     ledger, plan = decided(store.root)
     removed, cut = data_files(store)
     erase(store.root, removed)
-    whole = store.get(cut)
-    assert whole is not None
+    whole = there(store.get(cut))
     store.put(cut, whole[:100])
     with pytest.raises(Refused) as refusal:
         publish(ledger, plan)

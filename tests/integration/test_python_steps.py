@@ -28,6 +28,7 @@ from tests import functions
 from tests.landed import land_table
 from tests.logs import log_of
 from tests.running import next_batch, run_and_publish, run_groups
+from tests.there import there
 
 VIEWS = pa.table(
     {
@@ -252,13 +253,11 @@ def test_a_plan_notes_the_code_of_its_functions_and_goes_on_with_other_code(
         ran = runner.group(ref, plan.groups[0].group)
     assert f"with other code of {path} than was planned" in ran
     run_and_publish(ref, tmp_path)
-    receipt = ref.load()[0].receipt(0, 0, 0)
-    assert receipt is not None
+    receipt = there(ref.load()[0].receipt(0, 0, 0))
     assert receipt.code == {path: (code_of(path),)}
     land_table(VIEWS, "views", f"{store.root}/topics", key="k", partitions=4)
     in_repository(module)
-    after = preview(pipeline_of(store, path), store).plan
-    assert after is not None
+    after = there(preview(pipeline_of(store, path), store).plan)
     (change,) = (one for one in changes(plan, after) if one.what == f"code of {path}")
     assert change.before == noted
     assert re.fullmatch(rf"{code_of(path)}, commit [0-9a-f]{{12}}", change.now)

@@ -27,6 +27,7 @@ from tests.clicked import landed
 from tests.commands import coset
 from tests.followed import told
 from tests.running import next_batch, run_and_publish, silently
+from tests.there import there
 
 Records = list[dict[str, object]]
 LOCAL = ("--runner", "local")
@@ -248,8 +249,7 @@ def test_too_little_history_is_no_failure_and_too_many_rows_are_published_once_s
         landed(store, batch)
         assert coset("run", str(file), *LOCAL).exit_code == 0
     ledger = Ledger(store, "clicked")
-    verdict = ledger.verdict(4)
-    assert verdict is not None
+    verdict = there(ledger.verdict(4))
     assert verdict.measured == (Measured("counts", "rows", 10),)
     assert "rows is 10: not judged, it needs 5 batches, and has 4" in observed(ledger, 4)
     page = (tmp_path / "docs" / "clicked" / "batch-4-attempt-0.html").read_text()
@@ -272,8 +272,7 @@ def test_too_little_history_is_no_failure_and_too_many_rows_are_published_once_s
     done = coset("backfill", str(file), "--from", "6", "--scheme", "tasks(2)", *LOCAL)
     assert done.exit_code == 0, done.output
     backfill = Ledger(store, "clicked.backfill-0")
-    again = backfill.verdict(6)
-    assert again is not None
+    again = there(backfill.verdict(6))
     assert again.measured == (Measured("counts", "rows", 20),)
     assert "rows is 20: not judged, a backfill is compared with what was published" in observed(backfill, 6)
 

@@ -32,6 +32,7 @@ from tests.judged import results
 from tests.landed import land_file, land_table
 from tests.real_batches import Change, as_planned, stored
 from tests.running import run_and_publish, task_receipts
+from tests.there import there
 
 EVEN = "partitioning.planning.partitioners.partitioners:Even"
 JOINED = """
@@ -201,8 +202,7 @@ def test_a_stream_that_two_stages_read_each_in_its_way(store: Store, tmp_path: P
 
     def both(plan: Plan) -> Plan:
         """What the planner does across exchanges only: a stage of one scheme beside another."""
-        other = preview(evenly, store).plan
-        assert other is not None
+        other = there(preview(evenly, store).plan)
         stages = (*plan.stages, *other.stages)
         refs = [tuple(TaskRef(stage.name, task.task) for task in stage.tasks) for stage in stages]
         groups = tuple(TaskGroup(number, tasks, 0, 0) for number, tasks in enumerate(refs))
@@ -215,8 +215,7 @@ def test_a_stream_that_two_stages_read_each_in_its_way(store: Store, tmp_path: P
     assert [stage.scheme for stage in plan.stages] == [Scheme.parse(scheme), MAX]
     assert in_order(rows(store.root, "activity")) == direct(JOINED, batch)
     assert in_order(rows(store.root, "even")) == direct("SELECT k, v FROM views WHERE v % 2 = 0", batch)
-    verdict = ledger.verdict(0)
-    assert verdict is not None
+    verdict = there(ledger.verdict(0))
     assert isinstance(verdict.why, Judged)
     # A record that two stages read is one record of the batch.
     assert (verdict.why.records, verdict.why.partitions) == (700, 20)

@@ -33,6 +33,7 @@ from tests.commands import coset
 from tests.kafka import new_topic, produce
 from tests.landed import land_file
 from tests.running import next_batch, run_and_publish, silently
+from tests.there import there
 from tests.unusable import PARTITIONS, home, land, line, orders, totals
 
 
@@ -47,8 +48,7 @@ def ran(pipeline: Pipeline, store: Store, docs: Path) -> BatchRef:
 
 
 def rows(store: Store, table: str = "spent") -> list[Mapping[str, Any]]:
-    found = first_rows(store, table, 1000)
-    assert found is not None
+    found = there(first_rows(store, table, 1000))
     return sorted(found.rows.select(["customer", "orders", "spent"]).to_pylist(), key=str)
 
 
@@ -72,8 +72,7 @@ def test_a_line_that_cannot_be_read_is_set_aside_and_the_others_count(store: Sto
     assert record["raw"] == bad
     assert "line 2" in record["why"]
     ledger, plan = ref.load()
-    verdict = ledger.verdict(plan.batch)
-    assert verdict is not None
+    verdict = there(ledger.verdict(plan.batch))
     assert sum(file.role is Role.SET_ASIDE for file in verdict.artefacts) == 1
     assert "set aside" in steps.report(ref, tmp_path)
 
@@ -275,8 +274,7 @@ def test_a_record_that_one_of_two_stages_cannot_use_is_set_aside_by_both_in_the_
         run_and_publish(ref)
     run_and_publish(ref)
     assert rows(store) == [{"customer": "ann", "orders": 2, "spent": 2.0}]
-    joined = first_rows(store, "joined", 10)
-    assert joined is not None
+    joined = there(first_rows(store, "joined", 10))
     assert sorted(joined.rows.select(["amount", "n"]).to_pylist(), key=str) == [
         {"amount": 1.0, "n": 2},
         {"amount": 2.0, "n": 2},
@@ -299,8 +297,7 @@ def test_a_file_that_is_landed_again_with_the_record_corrected_gives_it_to_the_r
     ledger, plan = ref.load()
     assert [record["offset"] for record in set_aside_in(ledger, plan)] == [1]
     again = Ledger(store, request.name)
-    plan_again = again.plan(0)
-    assert plan_again is not None
+    plan_again = there(again.plan(0))
     assert list(set_aside_in(again, plan_again)) == []
 
 

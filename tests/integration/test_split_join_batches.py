@@ -31,6 +31,7 @@ from partitioning.model.reasons import OwnTasks
 from tests.hot import HOT, Met, skewed
 from tests.landed import land_file, land_table
 from tests.running import next_batch, run_and_publish, run_groups, silently
+from tests.there import there
 
 SPLIT = Settings(hot_keys=HotKeys.SPLIT)
 
@@ -43,8 +44,7 @@ def shared(plan: Plan) -> dict[str, int]:
 
 def longest(store: Store, plan: Plan) -> Fraction:
     """What the task that takes most takes beside the mean task."""
-    found = statistics(Attempt.published(Ledger(store, "met"), plan))
-    assert found is not None
+    found = there(statistics(Attempt.published(Ledger(store, "met"), plan)))
     taken = [figures.own for figures in found.tasks.values()]
     return Fraction(max(taken) * len(taken), sum(taken))
 
@@ -110,8 +110,7 @@ def test_a_backfill_splits_alike_and_gives_the_same_rows(store: Store, tmp_path:
     backfill = actions.begin(met.pipeline, store, Asked(0, 1, SPLIT))
     with Local(processes=1) as runner:
         actions.run(met.pipeline, store, backfill, runner, tmp_path, silently)
-    again = Ledger(store, backfill.name).plan(1)
-    assert again is not None
+    again = there(Ledger(store, backfill.name).plan(1))
     assert [stage.tasks for stage in again.stages] == [stage.tasks for stage in plan.stages]
     assert str(actions.comparison(store, backfill)).startswith("identical: ")
 
@@ -132,8 +131,7 @@ def test_the_next_batch_counts_copies_once(store: Store) -> None:
     for seed in (1, 2):
         met.land(seed)
         plan = met.run(None)
-    found = statistics(Attempt.published(Ledger(store, "met"), plan))
-    assert found is not None
+    found = there(statistics(Attempt.published(Ledger(store, "met"), plan)))
     assert found.records["clicks"] == 1_001
     assert found.records["views"] == 4_000
     (key,) = found.keys

@@ -26,6 +26,7 @@ from tests.changing import World
 from tests.judged import CONTINUES, HOLD, REMEMBERED, Refusal, caught_by, refusal, results
 from tests.real_batches import TAILS, delays, land_flights, land_planes, ran, stored, with_start
 from tests.running import run_and_publish, run_and_publish_unjudged, run_groups
+from tests.there import there
 
 LOG = "tables/delays/_delta_log"
 
@@ -224,8 +225,7 @@ def test_a_plan_that_begins_anew_with_a_stream_that_comes_back_is_refused(left_o
     left_out.batch()
     left_out.read = ["views", "clicks"]
     left_out.send("clicks", 40)
-    first = Ledger(left_out.store, "changing").plan(0)
-    assert first is not None
+    first = there(Ledger(left_out.store, "changing").plan(0))
     read = first.stream("clicks").partitions[2]
 
     def anew(plan: Plan) -> Plan:
@@ -246,8 +246,7 @@ def test_what_a_published_plan_remembers_is_held_against_the_plan_that_it_names(
     run_and_publish_unjudged(stored(left_out.store, left_out.pipeline(), lambda plan: with_end(plan, "clicks", 2, 1)))
     left_out.read = ["views", "clicks"]
     left_out.send("clicks", 40)
-    ref = left_out.plan()
-    assert ref is not None
+    ref = there(left_out.plan())
     run_groups(ref)
     steps.audit(ref)
     with pytest.raises(Refused, match="later plans say that batch 0 read it up to 1, but its own plan") as refused:
@@ -310,8 +309,7 @@ def test_a_table_that_was_rolled_back_while_no_batch_wrote_to_it_is_refused(stor
 def test_a_table_that_holds_the_batch_of_another_plan_is_refused(published: Store) -> Refusal:
     ref = next_batch(published)
     ledger, _ = ref.load()
-    first = ledger.plan(0)
-    assert first is not None
+    first = there(ledger.plan(0))
     other = digest(replace(first, key_sample=7))
     key = f"{LOG}/00000000000000000001.json"
     log = (published.get(key) or b"").decode()

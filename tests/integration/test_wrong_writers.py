@@ -32,6 +32,7 @@ from tests.judged import PRODUCED, Refusal, caught_by, refusal
 from tests.landed import land_table
 from tests.real_batches import STAGE, delays, land_delays, stored
 from tests.running import run_and_publish, run_groups, task_receipts
+from tests.there import there
 from tests.totals import totals
 
 
@@ -238,13 +239,11 @@ def test_a_partition_of_an_upserted_table_that_loses_a_row_is_missed(
 def replaced(ref: BatchRef, role: Role, change: Callable[[bytes], bytes], **says: int) -> Artefact:
     """Put another object in the place of a task's first file; the receipt says of it what is so now, or `says`."""
     ledger, plan = ref.load()
-    receipt = ledger.receipt(plan.batch, 0, 0)
-    assert receipt is not None
+    receipt = there(ledger.receipt(plan.batch, 0, 0))
     first, *others = receipt.tasks
     (file,) = first.left(role)
     ledger.store.put(file.path, change(ledger.store.get(file.path) or b""))
-    entry = ledger.store.head(file.path)
-    assert entry is not None
+    entry = there(ledger.store.head(file.path))
     forged = replace(file, size=entry.size, etag=entry.etag, **says)
     artefacts = tuple(forged if each is file else each for each in first.artefacts)
     changed = replace(receipt, tasks=(replace(first, artefacts=artefacts), *others))
@@ -317,8 +316,7 @@ def test_a_receipt_of_a_version_that_did_not_count_passes_and_the_page_says_so(
 def change_made(ref: BatchRef, made: tuple[()] | None) -> None:
     """Change what the first task of the batch says that it made."""
     ledger, plan = ref.load()
-    receipt = ledger.receipt(plan.batch, 0, 0)
-    assert receipt is not None
+    receipt = there(ledger.receipt(plan.batch, 0, 0))
     first, *others = receipt.tasks
     assert [each.records for each in first.made or ()] == [file.records for file in first.left(Role.TABLE)]
     changed = replace(receipt, tasks=(replace(first, made=made), *others))

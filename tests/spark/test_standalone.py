@@ -37,6 +37,7 @@ from tests.hosts import Host, Standalone, standalone
 from tests.identity import IDENTITY, STATIC, identity
 from tests.running import next_batch, run_and_publish
 from tests.small import KEYS, ROWS, SLOW, SmallBatch, land, small_batch, until, working
+from tests.there import there
 
 DIGEST = "@digest"
 RUNNERS: Mapping[str, Callable[..., Runner]] = {"spark": Spark, "spark-submit": SparkSubmit}
@@ -80,8 +81,7 @@ def test_executors_elsewhere_reach_the_store_and_no_text_has_the_secret(
             until(running.done, within=0.5)
         assert running.result().startswith("group 0 of batch 0 of sums: 2 tasks read")
     assert running.result().endswith(", at sea"), "where its tasks ran, and not where it was asked for"
-    receipt = batch.ledger.receipt(0, 0, 0)
-    assert receipt is not None
+    receipt = there(batch.ledger.receipt(0, 0, 0))
     assert {task.location for task in receipt.tasks} == {"sea"}
     assert any("CoarseGrainedExecutorBackend" in command for command in seen)
     assert not [command for command in seen if secret in command]
@@ -306,8 +306,7 @@ def test_of_two_applications_at_once_one_waits_for_its_worker_and_goes_on_with_a
         assert group.result().startswith("group 0 of batch 0 of sums: 2 tasks read")
     cluster.kill("isle")
     for batch, where in zip(batches, ("sea", "isle"), strict=True):
-        receipt = batch.ledger.receipt(0, 0, 0)
-        assert receipt is not None
+        receipt = there(batch.ledger.receipt(0, 0, 0))
         assert {task.location for task in receipt.tasks} == {where}
 
 
