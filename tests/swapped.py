@@ -16,7 +16,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.model.backfill import SwapKind
-from tests.commands import coset
+from tests.commands import succeeded
 from tests.histories import Click, table_of
 from tests.landed import land_table
 from tests.logs import log_of
@@ -63,8 +63,7 @@ def two_batches(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def backfilled(store: Store, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Backfill 0: clicks from identity 5 on. It waits for approval."""
     monkeypatch.setenv("NEWEST_FROM", "5")
-    result = coset("backfill", NEWEST, "--from", "0", "--cascade", "--runner", "local")
-    assert result.exit_code == 0, result.output
+    succeeded("backfill", NEWEST, "--from", "0", "--cascade", "--runner", "local")
 
 
 def half(store: Store, to: SwapKind, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from coset.batches.backfills.unfinished import Unfinished, unfinished
 from partitioning.documents.store import Store
-from tests.commands import PIPELINE, arrive, coset, landed, refused
+from tests.commands import PIPELINE, arrive, coset, landed, refused, succeeded
 
 __all__ = ["landed"]
 CHANGED = str(Path(PIPELINE).with_name("delays_late.py"))
@@ -20,14 +20,13 @@ CHANGED = str(Path(PIPELINE).with_name("delays_late.py"))
 def two_batches(landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setenv("COSET_DOCS", str(tmp_path))
     for _ in range(2):
-        assert coset("run", PIPELINE, "--runner", "local").exit_code == 0
+        succeeded("run", PIPELINE, "--runner", "local")
         arrive(landed, 40)
     return landed
 
 
 def typed(*words: str) -> str:
-    result = coset(*words)
-    assert result.exit_code == 0, result.output
+    result = succeeded(*words)
     return re.sub(r"\s+", " ", result.stdout)
 
 

@@ -17,7 +17,7 @@ from partitioning.documents.stores import store_at
 from partitioning.kinds import Kind
 from partitioning.model.outcome import Outcome
 from tests.clicked import landed
-from tests.commands import coset
+from tests.commands import coset, succeeded
 from tests.followed import done, told
 
 LOCAL = ("--runner", "local")
@@ -291,7 +291,7 @@ def test_a_process_may_open_more_files(file: Path) -> None:
         (finding,) = json.loads(result.stderr)["findings"]
         (limit,) = re.findall(r"`ulimit -n (\d+)`", finding["next"])
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(limit), hard))
-        assert coset("assign", "--stream", "views=8").exit_code == 0
+        succeeded("assign", "--stream", "views=8")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert (finding["kind"], "run the same command again" in finding["next"]) == (Kind.OPEN_FILES, True)

@@ -24,7 +24,7 @@ from partitioning.documents.stores import store_at
 from partitioning.kinds import Kind
 from partitioning.model.measures import READY_MADE, Measured
 from tests.clicked import landed
-from tests.commands import coset
+from tests.commands import succeeded
 from tests.followed import told
 from tests.running import next_batch, run_and_publish, silently
 from tests.there import there
@@ -247,7 +247,7 @@ def test_too_little_history_is_no_failure_and_too_many_rows_are_published_once_s
     )
     for batch in range(5):
         landed(store, batch)
-        assert coset("run", str(file), *LOCAL).exit_code == 0
+        succeeded("run", str(file), *LOCAL)
     ledger = Ledger(store, "clicked")
     verdict = there(ledger.verdict(4))
     assert verdict.measured == (Measured("counts", "rows", 10),)
@@ -264,13 +264,11 @@ def test_too_little_history_is_no_failure_and_too_many_rows_are_published_once_s
     assert ledger.attempt(5) == 2
     settings = tmp_path / "settings.toml"
     settings.write_text("\n".join(found.next.splitlines()[1:3]))
-    assert coset("replan", str(file), "--why", "a good day", "--settings", str(settings)).exit_code == 0
-    done = coset("run", str(file), *LOCAL)
-    assert done.exit_code == 0, done.output
+    succeeded("replan", str(file), "--why", "a good day", "--settings", str(settings))
+    done = succeeded("run", str(file), *LOCAL)
     assert "; warning: counts gets 20 rows; the 5 batches before had 10" in done.stderr
     # Run again beside, its rows are compared with those that are published.
-    done = coset("backfill", str(file), "--from", "6", "--scheme", "tasks(2)", *LOCAL)
-    assert done.exit_code == 0, done.output
+    done = succeeded("backfill", str(file), "--from", "6", "--scheme", "tasks(2)", *LOCAL)
     backfill = Ledger(store, "clicked.backfill-0")
     again = there(backfill.verdict(6))
     assert again.measured == (Measured("counts", "rows", 20),)

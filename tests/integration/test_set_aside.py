@@ -29,7 +29,7 @@ from partitioning.errors import Refused
 from partitioning.model.artefact import Role
 from partitioning.model.private import MASK
 from partitioning.model.schemes import Scheme
-from tests.commands import coset
+from tests.commands import coset, succeeded
 from tests.kafka import new_topic, produce
 from tests.landed import land_file
 from tests.running import next_batch, run_and_publish, silently
@@ -313,8 +313,7 @@ def test_the_command_line_shows_what_was_set_aside(
     monkeypatch.setenv("COSET_STORE", store.root)
     land(store, home("ann"), 0, [line("ann", 1, 0), b"x\xff", line("ann", 2, 2)])
     ran(totals(store), store, tmp_path)
-    answer = coset("records", str(file), "--batch", "0", "--set-aside", "--json")
-    assert answer.exit_code == 0, answer.output
+    answer = succeeded("records", str(file), "--batch", "0", "--set-aside", "--json")
     said = json.loads(answer.stdout)
     assert (said["set_aside"], said["records"][0]["offset"], said["records"][0]["raw"]) == (1, 1, "x\\xff")
     shown = coset("records", str(file), "--set-aside")

@@ -29,7 +29,7 @@ from partitioning.sizing.hotkeys import hot_keys
 from partitioning.sizing.hotpartitions import hot_partitions
 from partitioning.sizing.proposal import Targets
 from partitioning.values import replace as replace_value
-from tests.commands import coset
+from tests.commands import coset, succeeded
 from tests.goldens import expect_golden
 from tests.landed import land_table
 from tests.plans import COLUMNS, arrived, plan_of, tails, tails_found
@@ -58,8 +58,7 @@ def arrive(store: Store, count: int) -> None:
 
 
 def compared(*words: str) -> dict[str, Any]:
-    result = coset("schemes", PIPELINE, "--json", *words)
-    assert result.exit_code == 0, result.output
+    result = succeeded("schemes", PIPELINE, "--json", *words)
     document: dict[str, Any] = json.loads(result.stdout)
     return document
 
@@ -72,7 +71,7 @@ def row(document: dict[str, Any], name: str) -> dict[str, Any]:
 
 def published(store: Store, docs: Path) -> None:
     """Plan the next batch, run it and publish it."""
-    assert coset("plan", PIPELINE).exit_code == 0
+    succeeded("plan", PIPELINE)
     plan = there(Ledger(store, "delays").standing().plan)
     run_and_publish(BatchRef.of(store, plan), docs)
 

@@ -18,7 +18,7 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model.root_names import taken_from_pipelines, taken_from_tables
 from tests.batches import rows
-from tests.commands import coset, refused
+from tests.commands import coset, refused, succeeded
 from tests.swapped import NEWEST, chosen, land
 from tests.there import there
 
@@ -44,8 +44,7 @@ def entered(root: str, tables: str, monkeypatch: pytest.MonkeyPatch, folder: Pat
 
 
 def done(*words: str) -> Result:
-    result = coset(*words)
-    assert result.exit_code == 0, result.output
+    result = succeeded(*words)
     return result
 
 
