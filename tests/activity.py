@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -127,11 +126,3 @@ def assert_proved(plan: Plan, receipts: Sequence[TaskReceipt]) -> None:
             expected = sum(offset_digest(offset) for offset in range(planned.start, planned.end)) % MODULUS
             assert sum(int(each.digest, 16) for each in seen) % MODULUS == expected
             assert not any((each.disorder, each.foreign, each.stray, each.offenders) != (0, 0, 0, ()) for each in seen)
-
-
-def in_duckdb(sql: str, **tables: pa.Table) -> list[tuple[object, ...]]:
-    """The rows that DuckDB gives of the same records."""
-    with duckdb.connect() as connection:
-        for name, table in tables.items():
-            connection.register(name, table)
-        return connection.execute(sql).fetchall()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -17,6 +16,7 @@ from partitioning.documents.store import Store
 from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan
 from partitioning.values import replace
+from tests.asked_of_duckdb import direct, in_order, published
 from tests.landed import land_table
 from tests.logs import log_of
 from tests.running import next_batch, run_and_publish, run_and_publish_unjudged
@@ -85,31 +85,21 @@ class Skewed:
 
     def rows(self) -> list[tuple[object, ...]]:
         """The rows of the result table, by batch."""
-        table = table_of(self.store, self.pipeline.name)
-        return sorted(zip(*table.to_pydict().values(), strict=True), key=str)
+        return published(self.store, self.pipeline.name)
 
     def newest(self, columns: str) -> list[tuple[object, ...]]:
         """The newest row of each key."""
         table = table_of(self.store, self.pipeline.name)
         newest = f"SELECT k, {columns} FROM rows QUALIFY row_number() OVER (PARTITION BY k ORDER BY n DESC) = 1"
-        with duckdb.connect() as connection:
-            connection.register("rows", table)
-            return sorted(connection.execute(newest).fetchall(), key=str)
+        return direct(newest, rows=table)
 
     def direct_of_all(self, sql: str) -> list[tuple[object, ...]]:
         """The answer of DuckDB, over all batches."""
-        with duckdb.connect() as connection:
-            connection.register("views", pa.concat_tables(self.landed))
-            return sorted(connection.execute(sql).fetchall(), key=str)
+        return direct(sql, views=pa.concat_tables(self.landed))
 
     def direct(self, sql: str) -> list[tuple[object, ...]]:
         """The answer of DuckDB, for each batch."""
-        rows: list[tuple[object, ...]] = []
-        for batch in self.landed:
-            with duckdb.connect() as connection:
-                connection.register("views", batch)
-                rows.extend(connection.execute(sql).fetchall())
-        return sorted(rows, key=str)
+        return in_order([row for batch in self.landed for row in direct(sql, views=batch)])
 
 
 class Met:

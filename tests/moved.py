@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from inspect import signature
 
-import duckdb
 import pyarrow as pa
 
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.store import Store
+from tests import asked_of_duckdb
 from tests.landed import land_table
-from tests.logs import log_of
 
 # Keys that all have, keys that only some have, and records without a key.
 RECORDS = {
@@ -57,13 +56,5 @@ def planned_over(store: Store, build: Build) -> Pipeline:
     return pipeline
 
 
-def published(store: Store) -> list[tuple[object, ...]]:
-    rows = log_of(store, "t").to_pyarrow_table()
-    return sorted(zip(*rows.to_pydict().values(), strict=True), key=str)
-
-
-def direct(sql: str) -> list[tuple[object, ...]]:
-    with duckdb.connect() as connection:
-        for name, table in RECORDS.items():
-            connection.register(name, table)
-        return sorted(connection.execute(sql).fetchall(), key=str)
+def direct(sql: str) -> list[asked_of_duckdb.Row]:
+    return asked_of_duckdb.direct(sql, **RECORDS)

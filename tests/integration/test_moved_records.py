@@ -13,8 +13,9 @@ from coset.batches.runners.runner import Runner
 from coset.batches.runners.spark import Spark
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
+from tests.asked_of_duckdb import published
 from tests.examples import few, in_turn
-from tests.moved import Build, direct, planned_over, published
+from tests.moved import Build, direct, planned_over
 from tests.running import next_batch, run_and_publish
 
 PIPELINES: dict[str, tuple[Build, str]] = {

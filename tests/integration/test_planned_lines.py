@@ -15,7 +15,8 @@ import pytest
 from coset import Pipeline, Settings
 from partitioning.authoring.flow import Flow
 from partitioning.documents.store import Store
-from tests.member_streams import COUNTED, Build, counted, direct, numbers_of_tasks, ran, written
+from tests.asked_of_duckdb import published
+from tests.member_streams import COUNTED, Build, counted, direct, numbers_of_tasks, ran
 
 
 def met(views_in: int, clicks_in: int) -> Build:
@@ -214,4 +215,4 @@ def test_a_line_gives_the_rows_that_duckdb_gives(name: str, store: Store) -> Non
     plan = ran(store, line.build, Settings.parse(scheme=line.schemes, groups=2))
     assert numbers_of_tasks(plan) == list(line.tasks)
     for table, sql in line.tables.items():
-        assert written(store, table) == direct(sql)
+        assert published(store, table) == direct(sql)

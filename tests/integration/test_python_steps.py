@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pytest
 
@@ -25,6 +24,7 @@ from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Refused
 from partitioning.imports import code_of
 from tests import functions
+from tests.asked_of_duckdb import direct, published
 from tests.landed import land_table
 from tests.logs import log_of
 from tests.running import next_batch, run_and_publish, run_groups
@@ -97,11 +97,6 @@ def planned(store: Store, build: Callable[[Flow], Flow], scheme: str | None = No
     return next_batch(pipeline, store.root, Settings.parse(scheme=scheme) if scheme else Settings())
 
 
-def published(store: Store) -> list[tuple[object, ...]]:
-    rows = log_of(store, "t").to_pyarrow_table()
-    return sorted(zip(*rows.to_pydict().values(), strict=True), key=str)
-
-
 @pytest.mark.parametrize("scheme", [None, "elastic(3)"])
 @pytest.mark.parametrize("name", PIPELINES)
 def test_the_table_is_as_duckdb_says(name: str, scheme: str | None, store: Store) -> None:
@@ -109,9 +104,7 @@ def test_the_table_is_as_duckdb_says(name: str, scheme: str | None, store: Store
     if name == "all records at once":
         scheme = None
     run_and_publish(planned(store, build, scheme))
-    with duckdb.connect() as connection:
-        connection.register("views", VIEWS)
-        assert published(store) == sorted(connection.execute(sql).fetchall(), key=str)
+    assert published(store) == direct(sql, views=VIEWS)
 
 
 def test_records_are_given_by_partition_and_offset(store: Store) -> None:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pytest
 
@@ -32,10 +31,10 @@ from partitioning.model.takes import Task
 from partitioning.values import replace
 from spark_jobs.engine import kernel
 from spark_jobs.engine.kernel import TaskEnvironment
+from tests.asked_of_duckdb import direct, published
 from tests.examples import few, in_turn
 from tests.judged import COVERED, Refusal, caught_by, refusal
 from tests.landed import land_file, land_table
-from tests.logs import log_of
 from tests.real_batches import Change, as_planned, stored
 from tests.running import next_batch, run_and_publish, run_groups, task_receipts
 
@@ -47,6 +46,7 @@ VIEWS = pa.table(
         "v": list(range(600)),
     }
 )
+WITH_KEYS = VIEWS.filter(VIEWS["k"].is_valid())
 PARTITIONS = 4
 HOT = placement_hash("hot") % PARTITIONS
 SUMS = "count(*) AS n, sum(v)::BIGINT AS v, min(page) AS first"
@@ -100,25 +100,13 @@ def planned(store: Store, build: Build, scheme: str | None) -> tuple[BatchRef, P
     return ref, ref.load()[1]
 
 
-def published(store: Store) -> list[tuple[object, ...]]:
-    rows = log_of(store, "t").to_pyarrow_table()
-    return sorted(zip(*rows.to_pydict().values(), strict=True), key=str)
-
-
-def direct(sql: str) -> list[tuple[object, ...]]:
-    with duckdb.connect() as connection:
-        connection.register("all_views", VIEWS)
-        connection.execute("CREATE VIEW views AS SELECT * FROM all_views WHERE k IS NOT NULL")
-        return sorted(connection.execute(sql).fetchall(), key=str)
-
-
 @pytest.mark.parametrize(("name", "scheme"), in_turn(PIPELINES, ["views=records(70)", "views=records(7)", None]))
 def test_the_rows_are_those_that_duckdb_gives(name: str, scheme: str | None, store: Store) -> None:
     build, sql = PIPELINES[name]
     ref, plan = planned(land(store), build, scheme)
     assert any(task.span for task in plan.stage("views").tasks) == (scheme is not None)
     run_and_publish(ref)
-    assert published(store) == direct(sql)
+    assert published(store) == direct(sql, views=WITH_KEYS)
 
 
 @pytest.mark.parametrize("runner", few([lambda: Local(2), lambda: Spark("local[2]")]), ids=["two processes", "spark"])
@@ -126,7 +114,7 @@ def test_whoever_runs_it(runner: Callable[[], Runner], store: Store, tmp_path: P
     build, sql = PIPELINES["summed by its own key"]
     ref, _ = planned(land(store), build, "views=records(70)")
     run_and_publish(ref, tmp_path, runner())
-    assert published(store) == direct(sql)
+    assert published(store) == direct(sql, views=WITH_KEYS)
 
 
 def test_batches_with_and_without_follow_each_other(store: Store, tmp_path: Path) -> None:
@@ -135,10 +123,8 @@ def test_batches_with_and_without_follow_each_other(store: Store, tmp_path: Path
     for views, scheme in ((first, "views=records(50)"), (second, None), (first, "views=records(33)")):
         land(store, views)
         run_and_publish(planned(store, build, scheme)[0], tmp_path)
-    with duckdb.connect() as connection:
-        connection.register("views", pa.concat_tables([first, second, first]))
-        sql = "SELECT k, page, v * 2 FROM views WHERE v % 5 <> 0 AND k IS NOT NULL"
-        assert published(store) == sorted(connection.execute(sql).fetchall(), key=str)
+    sql = "SELECT k, page, v * 2 FROM views WHERE v % 5 <> 0 AND k IS NOT NULL"
+    assert published(store) == direct(sql, views=pa.concat_tables([first, second, first]))
 
 
 def test_each_task_opens_the_files_that_meet_its_range(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,12 +176,10 @@ def test_running_totals_go_on_with_and_without(by: str | None, store: Store, tmp
         land(store, VIEWS.slice(200 * batch, 200))
         run_and_publish(planned(store, running, scheme)[0], tmp_path)
         now = Counter(published(store))
-        with duckdb.connect() as connection:
-            connection.register("seen", VIEWS.slice(0, 200 * (batch + 1)))
-            sums = f"SELECT {by + ', ' if by else ''}count(*), sum(v), min(page) FROM seen WHERE k IS NOT NULL"
-            # Of what the batch did not touch it writes nothing.
-            wanted = connection.execute(f"{sums} GROUP BY ALL HAVING max(v) >= {200 * batch}").fetchall()
-        assert now - before == Counter(wanted)
+        sums = f"SELECT {by + ', ' if by else ''}count(*), sum(v), min(page) FROM seen WHERE k IS NOT NULL"
+        # Of what the batch did not touch it writes nothing.
+        touched = f"{sums} GROUP BY ALL HAVING max(v) >= {200 * batch}"
+        assert now - before == Counter(direct(touched, seen=VIEWS.slice(0, 200 * (batch + 1))))
         before = now
 
 

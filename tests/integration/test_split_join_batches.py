@@ -7,7 +7,6 @@ from fractions import Fraction
 from itertools import count
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -28,6 +27,7 @@ from partitioning.hashes import placement_hash
 from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan
 from partitioning.model.reasons import OwnTasks
+from tests.asked_of_duckdb import direct
 from tests.hot import HOT, Met, skewed
 from tests.landed import land_file, land_table
 from tests.running import next_batch, run_and_publish, run_groups, silently
@@ -201,11 +201,9 @@ def test_what_moved_to_the_join_is_copied_and_what_is_made_of_it_moves_on(store:
         land_table(by_id, "people", source, key="id", partitions=3)
         ref = next_batch(pipeline, store.root, Settings.parse(scheme="tasks(4)", base=SPLIT))
         run_and_publish(ref)
-        with duckdb.connect() as connection:
-            connection.register("views", made)
-            connection.register("people", by_id)
-            sql = "SELECT id, count(*), sum(v) FROM views JOIN people USING (k) GROUP BY id"
-            rows += connection.execute(sql).fetchall()
+        rows += direct(
+            "SELECT id, count(*), sum(v) FROM views JOIN people USING (k) GROUP BY id", views=made, people=by_id
+        )
         plan = ref.load()[1]
     assert shared(plan)[HOT] > 1
     (stage,) = (stage for stage in plan.stages if stage.shares)

@@ -22,9 +22,10 @@ from partitioning.model.plan import Plan
 from partitioning.values import replace
 from spark_jobs.engine import writers
 from spark_jobs.engine.destinations import destinations
+from tests.asked_of_duckdb import published
 from tests.judged import COVERED, IN_PLACE, Refusal, caught_by, refusal
 from tests.misread import read_otherwise
-from tests.moved import direct, planned_over, published
+from tests.moved import direct, planned_over
 from tests.running import next_batch, run_and_publish, run_groups, task_receipts
 
 COMBINED = "sum(n)::BIGINT AS n, sum(v)::BIGINT AS v, min(least) AS least"

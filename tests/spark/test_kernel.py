@@ -24,7 +24,6 @@ from tests.activity import (
     activity,
     assert_proved,
     files_of,
-    in_duckdb,
     land,
     order_for,
     plan_for,
@@ -32,6 +31,7 @@ from tests.activity import (
     rows_of,
     run_all,
 )
+from tests.asked_of_duckdb import direct
 from tests.landed import land_table
 
 
@@ -50,7 +50,7 @@ def test_a_stage_without_keyed_steps_takes_whole_partitions(source: str, store: 
     receipts = [ran.receipt for ran in everything]
     assert [stage.scheme for stage in plan.stages] == [MAX, MAX]
     rows = rows_of(store, receipts, "large")
-    assert sorted(row[:2] for row in rows) == sorted(in_duckdb("SELECT k, v FROM views WHERE v >= 700", views=VIEWS))
+    assert sorted(row[:2] for row in rows) == sorted(direct("SELECT k, v FROM views WHERE v >= 700", views=VIEWS))
     assert all(placement_hash(key) % 8 == partition for key, _, partition, _ in rows)
     assert len({row[2:] for row in rows}) == len(rows)
     assert len(rows_of(store, receipts, "clicked")) == len(CLICKS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from inspect import signature
 
-import duckdb
 import pyarrow as pa
 import pytest
 
@@ -13,7 +12,7 @@ from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
-from tests.batches import rows
+from tests.asked_of_duckdb import direct, published
 from tests.examples import in_turn
 from tests.landed import land_table
 from tests.real_batches import stored
@@ -159,10 +158,7 @@ def test_steps_give_the_rows_that_duckdb_gives(store: Store, case: str, scheme: 
     build(*declared).write("t")
     ref = stored(store, pipeline, settings=Settings.parse(scheme=scheme))
     run_and_publish_unjudged(ref)
-    with duckdb.connect() as connection:
-        for name, table in RECORDS.items():
-            connection.register(name, table)
-        assert sorted(rows(store.root, "t"), key=str) == sorted(connection.execute(sql).fetchall(), key=str)
+    assert published(store) == direct(sql, **RECORDS)
     receipts = [each for receipt in task_receipts(ref) for each in receipt.partitions]
     assert sum(each.taken for each in receipts) == sum(len(RECORDS[name]) for name in names)
     assert not any(each.offenders for each in receipts)
