@@ -78,7 +78,7 @@ def _changes(folder: Path) -> Iterator[tuple[str, Pipeline]]:
 def _pipeline(folder: Path, parts: str, columns: str) -> Pipeline:
     pipeline = Pipeline("totals", source=folder / "topics")
     orders = pipeline.stream("a", key="user", partitions=_PARTITIONS)
-    orders.aggregate(parts).combine(columns, running=True, name="totals").write("totals")
+    orders.aggregate(parts).combine(columns, running=True, name="totals").to_stream().write("totals")
     return pipeline
 
 

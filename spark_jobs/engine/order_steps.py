@@ -9,6 +9,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from partitioning.authoring.change_sql import net, taken_back
 from partitioning.authoring.state_sql import EARLIEST, THIS_BATCH, kept_since, passed_by
 from partitioning.commands import Replan
 from partitioning.errors import Refused
@@ -16,6 +17,7 @@ from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
 from partitioning.model.graph import Mode, Op, Step, quote, state_of, waiting
 from partitioning.model.leaving import DAY_END, Leaving
+from partitioning.model.mark_columns import NOW
 from partitioning.model.order import Order, Ordered
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.private import MASK
@@ -70,6 +72,8 @@ class Steps(Relations):
             self._made(step, file)
         elif step.keeps_its_rows:
             self._goes_on(step)
+        elif step.op is Op.CHANGES and (state := self._states.get(step.inputs[0])):
+            self._changes_of(step, state)
         elif waiting(step, self._by_name):
             # It is counted as well as read.
             self.create(step.name, step.sql, f"step {step.name!r}")
@@ -176,6 +180,19 @@ class Steps(Relations):
         sql = step.sql if step.op is Op.UPSERT else f"WITH {name} AS ({both}) {step.sql}"
         with self.errors(f"step {step.name!r}"):
             self._connection.execute(f"CREATE TEMP TABLE {quote(step.name)} AS {sql}")
+
+        if step.op is Op.KEEP:
+            state = self._states[step.name]
+            assert isinstance(state, KeptByKey)
+            self._connection.execute(
+                f"CREATE TEMP VIEW {state.rows} AS SELECT * FROM {quote(step.name)} WHERE {quote(NOW)} > 0"
+            )
+
+    def _changes_of(self, step: Step, state: TaskState) -> None:
+        """Store what a step makes of the newest rows of another: of those that there are now, less those that were."""
+        assert isinstance(state, KeptByKey)
+        now, was = (f"WITH {quote(step.inputs[0])} AS ({rows}) SELECT * FROM ({step.sql})" for rows in state.both)
+        self.create(step.name, net(f"({now}) UNION ALL ({taken_back(was)})"), f"step {step.name!r}")
 
     def _table_of(self, step: Step) -> None:
         """Store the rows of this batch's keys, and give the step's name to the rows of all keys."""

@@ -365,7 +365,9 @@ def test_a_table_keeps_its_mode(store: Store, tmp_path: Path) -> None:
 
     def otherwise(source: str, partitions: int) -> Pipeline:
         pipeline = Pipeline("kept", source=source)
-        pipeline.stream("clicks", key="k", partitions=partitions).latest("seen", name="newest").write("newest")
+        pipeline.stream("clicks", key="k", partitions=partitions).latest("seen", name="newest").to_stream().write(
+            "newest"
+        )
         return pipeline
 
     with pytest.raises(Refused, match="the table was not written in mode 'append' before: it is partitioned"):

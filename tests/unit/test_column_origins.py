@@ -71,7 +71,7 @@ def rekeyed(flights: Flow, planes: Flow) -> None:
 
 def in_parts(flights: Flow, planes: Flow) -> None:
     parts = flights.partial("sum(dep_delay)::BIGINT AS total", by="tailnum", name="parts")
-    parts.combine("sum(total)::BIGINT AS total", running=True, name="sums").write("t")
+    parts.combine("sum(total)::BIGINT AS total", running=True, name="sums").to_stream().write("t")
 
 
 @pytest.mark.parametrize(
