@@ -95,6 +95,13 @@ def refusal(ref: BatchRef, docs: Path | None = None) -> Refusal:
     return Refusal(failed, findings, next_steps)
 
 
+def saying(refused: Refusal, *parts: str) -> Refusal:
+    """The refusal, whose first finding says all of this."""
+    missing = [part for part in parts if part not in refused.findings[0]]
+    assert not missing, f"{missing} not in {refused.findings}"
+    return refused
+
+
 def results(ref: BatchRef, attempt: int = 0) -> list[dict[str, Any]]:
     """What Great Expectations found of each expectation of an attempt."""
     ledger, plan = ref.load()

@@ -36,7 +36,7 @@ from partitioning.model.read_ends import NOTHING
 from partitioning.model.schemes import Scheme
 from spark_jobs.engine.take import LEFT, OUTSIDE, Taken
 from tests.batches import rows
-from tests.judged import COVERED, EMPTY, IN_PLACE, Refusal, caught_by, refusal, results
+from tests.judged import COVERED, EMPTY, IN_PLACE, Refusal, caught_by, refusal, results, saying
 from tests.kafka import COLUMNS, TAILS, counted, deny, new_topic, produce, remove_before, transactions, views
 from tests.real_batches import ran, spoil_kernel
 from tests.running import next_batch, run_and_publish, run_groups, silently, task_receipts
@@ -84,11 +84,10 @@ def test_a_record_that_every_reader_passes_over_is_seen_by_another_look(
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(TAILS))
     skipping(monkeypatch, 17)
-    said = refusal(ran(store, counted(kafka, topic, 1), settings=Settings.parse(scheme=scheme)))
-    assert (
-        f"{topic}-0: 1 file or record lies where readers found nothing, the first is offset 17 in " in said.findings[0]
+    return saying(
+        refusal(ran(store, counted(kafka, topic, 1), settings=Settings.parse(scheme=scheme))),
+        f"{topic}-0: 1 file or record lies where readers found nothing, the first is offset 17 in ",
     )
-    return said
 
 
 @caught_by(EMPTY)
@@ -98,11 +97,10 @@ def test_the_first_and_the_last_records_that_are_passed_over_are_seen(
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(TAILS))
     skipping(monkeypatch, 0, 1, 38, 39)
-    said = refusal(ran(store, counted(kafka, topic, 1)))
-    assert (
-        f"{topic}-0: 2 files or records lie where readers found nothing, the first is offset 0 in " in said.findings[0]
+    return saying(
+        refusal(ran(store, counted(kafka, topic, 1))),
+        f"{topic}-0: 2 files or records lie where readers found nothing, the first is offset 0 in ",
     )
-    return said
 
 
 def test_what_transactions_leave_is_looked_into_and_nothing_is_found(
@@ -129,9 +127,7 @@ def test_a_record_that_no_task_takes_is_refused(
         seen.dispositions[np.array([key == "N7" for key in seen.keys.to_pylist()], np.bool_)] = LEFT
 
     spoil_kernel(monkeypatch, leave)
-    said = refusal(ran(store, counted(kafka, topic, 1), settings=FOUR))
-    assert "1 record of 40 not taken by any task" in said.findings[0]
-    return said
+    return saying(refusal(ran(store, counted(kafka, topic, 1), settings=FOUR)), "1 record of 40 not taken by any task")
 
 
 @caught_by(COVERED)
@@ -152,9 +148,7 @@ def test_a_range_that_is_not_read_to_its_end_is_refused(
     monkeypatch.setattr(KafkaReader, "batches", stopping)
     ref = ran(store, counted(kafka, topic, 1))
     assert [receipt.partitions[0].reached for receipt in task_receipts(ref)] == [20]
-    said = refusal(ref)
-    assert "a task read 20 of 40 records" in said.findings[0]
-    return said
+    return saying(refusal(ref), "a task read 20 of 40 records")
 
 
 def test_a_producer_with_another_partitioner_is_refused_and_can_be_declared_as_the_refusal_says(

@@ -33,7 +33,7 @@ from spark_jobs.engine import kernel
 from spark_jobs.engine.kernel import TaskEnvironment
 from tests.asked_of_duckdb import direct, published
 from tests.examples import few, in_turn
-from tests.judged import COVERED, Refusal, caught_by, refusal
+from tests.judged import COVERED, Refusal, caught_by, refusal, saying
 from tests.landed import land_file, land_table
 from tests.real_batches import Change, as_planned, stored
 from tests.running import next_batch, run_and_publish, run_groups, task_receipts
@@ -232,10 +232,7 @@ def with_span(plan: Plan, before: Span, now: Span) -> Plan:
 def test_ranges_of_a_stored_plan_that_lose_or_double_records_are_seen(now: Span, says: str, store: Store) -> Refusal:
     ref = hot_batch(store, lambda plan: with_span(plan, Span(*SPAN), now))
     run_groups(ref)
-    said = refusal(ref)
-    assert f"views-{HOT}@[0,420): " in said.findings[0]
-    assert says in said.findings[0]
-    return said
+    return saying(refusal(ref), f"views-{HOT}@[0,420): ", says)
 
 
 def read_as(store: Store, patch: pytest.MonkeyPatch, start: int, end: int) -> BatchRef:
@@ -259,9 +256,10 @@ def read_as(store: Store, patch: pytest.MonkeyPatch, start: int, end: int) -> Ba
 @caught_by(COVERED)
 def test_a_range_that_its_task_did_not_read_is_missed(store: Store, monkeypatch: pytest.MonkeyPatch) -> Refusal:
     # The files of another end of the partition have no record of the range.
-    said = refusal(read_as(store, monkeypatch, 350, 420))
-    assert "a task read 350 of 420 records; 70 records of 420 not taken by any task" in said.findings[0]
-    return said
+    return saying(
+        refusal(read_as(store, monkeypatch, 350, 420)),
+        "a task read 350 of 420 records; 70 records of 420 not taken by any task",
+    )
 
 
 def test_a_receipt_of_another_range_is_refused(store: Store) -> None:

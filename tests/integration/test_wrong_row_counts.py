@@ -17,7 +17,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from tests.histories import Click, History, total
-from tests.judged import KEEP, Refusal, caught_by, refusal
+from tests.judged import KEEP, Refusal, caught_by, refusal, saying
 from tests.logs import log_of
 from tests.running import next_batch, run_and_publish, run_groups
 
@@ -171,9 +171,7 @@ def test_a_table_that_would_be_replaced_by_far_fewer_rows_is_refused(clicks: Cli
     clicks.arrive(range(99))
     ref = clicks.planned(now)
     run_groups(ref)
-    said = refusal(ref)
-    assert "- now: it has 200 rows, and would have 99 after the batch" in said.findings[0]
-    return said
+    return saying(refusal(ref), "- now: it has 200 rows, and would have 99 after the batch")
 
 
 @caught_by(KEEP)
@@ -182,9 +180,7 @@ def test_a_table_of_which_most_keys_are_deleted_is_refused(clicks: Clicks) -> Re
     clicks.arrive(range(101))
     ref = clicks.planned(living)
     run_groups(ref)
-    said = refusal(ref)
-    assert "- living: it has 200 rows, and would have 99 after the batch" in said.findings[0]
-    return said
+    return saying(refusal(ref), "- living: it has 200 rows, and would have 99 after the batch")
 
 
 def test_a_batch_that_takes_half_of_the_rows_is_published(clicks: Clicks, store: Store) -> None:

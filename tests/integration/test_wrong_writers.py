@@ -28,7 +28,7 @@ from partitioning.values import replace
 from spark_jobs.engine.order_steps import Steps
 from spark_jobs.engine.writers import Writers
 from tests.histories import Click, History
-from tests.judged import PRODUCED, Refusal, caught_by, refusal
+from tests.judged import PRODUCED, Refusal, caught_by, refusal, saying
 from tests.landed import land_table
 from tests.real_batches import STAGE, delays, land_delays, stored
 from tests.running import run_and_publish, run_groups, task_receipts
@@ -77,10 +77,7 @@ def test_a_writer_that_loses_its_file_is_refused(of_tables: BatchRef, monkeypatc
 
     monkeypatch.setattr(Writers, "table", lose)
     run_groups(of_tables)
-    said = refusal(of_tables)
-    assert f"task {STAGE}/2, table delays: " in said.findings[0]
-    assert " rows made, 0 rows left" in said.findings[0]
-    return said
+    return saying(refusal(of_tables), f"task {STAGE}/2, table delays: ", " rows made, 0 rows left")
 
 
 @caught_by(PRODUCED)
@@ -93,9 +90,7 @@ def test_a_writer_that_drops_or_doubles_a_row_is_refused(
     write = Writers.table
     monkeypatch.setattr(Writers, "table", lambda self, planned, rows: write(self, planned, change(rows)))
     run_groups(of_tables)
-    said = refusal(of_tables)
-    assert "Production, not met: What a task left has as many rows as its steps made" in said.findings[0]
-    return said
+    return saying(refusal(of_tables), "Production, not met: What a task left has as many rows as its steps made")
 
 
 @caught_by(PRODUCED)
@@ -132,11 +127,10 @@ def test_a_record_that_sql_loses_where_records_only_move_is_missed(
     give = Steps.left
     monkeypatch.setattr(Steps, "left", lambda self, leaving: less(give(self, leaving)))
     run_groups(of_an_exchange)
-    said = refusal(of_an_exchange)
-    assert (
-        "task flights/3, exchange flights.exchange: 90 records taken and only moved, 89 rows left" in said.findings[0]
+    return saying(
+        refusal(of_an_exchange),
+        "task flights/3, exchange flights.exchange: 90 records taken and only moved, 89 rows left",
     )
-    return said
 
 
 @caught_by(PRODUCED)
@@ -146,9 +140,7 @@ def test_a_row_that_is_lost_after_its_move_is_missed(
     give = Steps.table
     monkeypatch.setattr(Steps, "table", lambda self, write: less(give(self, write)))
     run_groups(of_an_exchange)
-    said = refusal(of_an_exchange)
-    assert "records taken and only moved" in said.findings[0]
-    return said
+    return saying(refusal(of_an_exchange), "records taken and only moved")
 
 
 def second(store: Store, docs: Path, patch: pytest.MonkeyPatch, spoil: Callable[[], None]) -> Refusal:
@@ -298,9 +290,7 @@ def test_state_that_was_truncated_or_replaced_since_a_task_left_it_is_refused(
 def test_a_receipt_that_does_not_say_what_was_made_for_a_table_is_refused(of_tables: BatchRef) -> Refusal:
     run_groups(of_tables)
     change_made(of_tables, ())
-    said = refusal(of_tables)
-    assert "nothing was made for it, " in said.findings[0]
-    return said
+    return saying(refusal(of_tables), "nothing was made for it, ")
 
 
 def test_a_receipt_of_a_version_that_did_not_count_passes_and_the_page_says_so(

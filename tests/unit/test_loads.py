@@ -65,15 +65,6 @@ def test_a_step_is_that_of_the_real_system_unless_that_loses_or_doubles_keys(
         assert sorted(keys(after)) != sorted(apex)
 
 
-def test_wherever_the_real_system_is_wrong_it_merges_shares_of_several_residues_or_of_different_moduli() -> None:
-    """The list of deviations, by its rule: only cold shares that are no plain siblings."""
-    wrong = [before for _, before, _, right in STEPS if not right]
-    assert wrong
-    for before in wrong:
-        cold = [share for share in before if share.load < 0]
-        assert any(len(share.residues) > 1 for share in cold) or len({share.modulus for share in cold}) > 1
-
-
 @pytest.mark.parametrize(("tasks", "after"), [(3, [(2, (0,)), (2, (1,))]), (5, [(4, (each,)) for each in range(4)])])
 def test_where_every_residue_of_cold_shares_has_a_cold_sibling_they_become_even(tasks: int, after: list[Keys]) -> None:
     """Apex means to do the same, but has some of the new partitions twice and others not at all."""
