@@ -83,8 +83,7 @@ def test_a_wave_that_the_plan_has_no_groups_for_is_skipped(first):
     # Joined records may have to move, by the pipeline alone; by the plan they need not.
     run, _ = first
     assert states(run) == dict.fromkeys(
-        [(name, -1) for name in ("plan", "groups_of_wave_1", "check", "publish")] + [("run", 0), ("run", 1)],
-        "success",
+        [(name, -1) for name in ("plan", "groups_of_wave_1", "check", "publish")] + [("run", 0), ("run", 1)], "success"
     ) | {("run_wave_1", -1): "skipped"}
 
 

@@ -287,10 +287,7 @@ def test_a_record_with_a_finer_time_is_set_aside_alone(store: Store, tmp_path: P
 MOST = 2**63 - 1
 
 
-@pytest.mark.parametrize(
-    ("unit", "number"),
-    [("ns", MOST), ("ns", -MOST), ("ms", 2**62)],
-)
+@pytest.mark.parametrize(("unit", "number"), [("ns", MOST), ("ns", -MOST), ("ms", 2**62)])
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_time_that_sql_takes_for_another_is_refused(
     unit: str, number: int, nested: bool, store: Store, tmp_path: Path

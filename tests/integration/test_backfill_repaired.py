@@ -94,10 +94,7 @@ def test_the_same_rows_of_other_files_are_put_in_place_only_by_digest(two_batche
     found = actions.comparison(two_batches, request)
     assert found.same
     assert [(change.files, change.first) for change in found.repairs] == [
-        (
-            (1, 1),
-            tuple(f"{two_batches.root}/topics/views/partition=0/views+0+000000000{n}.parquet" for n in (0, 2)),
-        )
+        ((1, 1), tuple(f"{two_batches.root}/topics/views/partition=0/views+0+000000000{n}.parquet" for n in (0, 2)))
     ]
     assert found.needs_approval
     actions.swap(two_batches, request, digest(found), "")

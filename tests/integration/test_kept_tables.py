@@ -66,12 +66,7 @@ class Fleet:
             land_table(pa.table(columns), "planes", self._source, key="tail", partitions=PARTITIONS)
 
     def plan(
-        self,
-        scheme: str = "cogroup",
-        *,
-        kept: bool = True,
-        deletes: str = "seats IS NULL",
-        lost: Sequence[str] = (),
+        self, scheme: str = "cogroup", *, kept: bool = True, deletes: str = "seats IS NULL", lost: Sequence[str] = ()
     ) -> BatchRef:
         pipeline = seats(self._source, kept=kept, deletes=deletes)
         ref, said = steps.plan(pipeline, self.store.root, Settings.parse(scheme=scheme, accept_loss=lost))
@@ -79,12 +74,7 @@ class Fleet:
         return ref
 
     def batch(
-        self,
-        scheme: str = "cogroup",
-        *,
-        kept: bool = True,
-        deletes: str = "seats IS NULL",
-        lost: Sequence[str] = (),
+        self, scheme: str = "cogroup", *, kept: bool = True, deletes: str = "seats IS NULL", lost: Sequence[str] = ()
     ) -> BatchRef:
         ref = self.plan(scheme, kept=kept, deletes=deletes, lost=lost)
         run_and_publish_unjudged(ref)

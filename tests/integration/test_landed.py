@@ -189,11 +189,7 @@ def test_a_duplicate_inside_a_file_is_refused(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "said"),
-    [
-        (7, "gap: no file holds views-1@[5,7)"),
-        (3, "overlap: two files hold views-1@[3,5)"),
-    ],
+    ("second", "said"), [(7, "gap: no file holds views-1@[5,7)"), (3, "overlap: two files hold views-1@[3,5)")]
 )
 def test_a_gap_or_overlap_between_files_is_refused_with_both_files(store: Store, second: int, said: str) -> None:
     uris = [land_file(VIEWS, "views", store.root, 1, first) for first in (0, second)]

@@ -89,10 +89,7 @@ PIPELINES: dict[str, tuple[Build, str]] = {
         lambda views: views.partial("count(*) AS n", by="page").combine("sum(n)::BIGINT AS n"),
         "SELECT page, count(*) FROM views GROUP BY page",
     ),
-    "put into other partitions": (
-        lambda views: views.repartition(3).select("v"),
-        "SELECT k, v FROM views",
-    ),
+    "put into other partitions": (lambda views: views.repartition(3).select("v"), "SELECT k, v FROM views"),
     "put into other partitions by Java's hash": (
         lambda views: views.repartition(5, hash="java").aggregate("count(*) AS n"),
         "SELECT k, count(*) FROM views GROUP BY k",

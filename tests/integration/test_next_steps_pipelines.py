@@ -224,10 +224,7 @@ def test_expectations_are_corrected_and_the_batch_is_planned_anew(
 
 @pytest.mark.parametrize(
     ("body", "how"),
-    [
-        ("raise ValueError('too small')", "failed: ValueError: too small"),
-        ("os._exit(7)", "ended with exit code 7"),
-    ],
+    [("raise ValueError('too small')", "failed: ValueError: too small"), ("os._exit(7)", "ended with exit code 7")],
 )
 def test_a_function_is_corrected_and_the_same_command_goes_on(
     body: str, how: str, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -25,8 +25,7 @@ _NEVER = 5_000_000_000
 
 
 @pytest.mark.parametrize(
-    ("batches", "seed", "how"),
-    few([(3, 0, "full"), (7, 1, "left"), (20, 40, "full"), (1, 0, "left")]),
+    ("batches", "seed", "how"), few([(3, 0, "full"), (7, 1, "left"), (20, 40, "full"), (1, 0, "left")])
 )
 def test_the_same_records_give_the_same_pairs_wherever_batches_are_cut(
     store: Store, batches: int, seed: int, how: str

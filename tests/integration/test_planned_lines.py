@@ -157,10 +157,7 @@ _ALL_FOUR = " UNION ALL ".join(f"SELECT member, v FROM {stream}" for stream in "
 LINES = {
     **{
         f"elasticity: {scheme} over 4 partitions": Line(counted, (scheme,), (tasks,), {"t": COUNTED})
-        for scheme, tasks in (
-            ("elastic(2)", 8),
-            *((f"tasks({number})", number) for number in (2, 3, 4, 6, 7, 8, 16)),
-        )
+        for scheme, tasks in (("elastic(2)", 8), *((f"tasks({number})", number) for number in (2, 3, 4, 6, 7, 8, 16)))
     },
     "elasticity: a join of 4 and 6 under 5 tasks": Line(met(4, 6), ("tasks(5)",), (5,), JOINED),
     **{
@@ -192,10 +189,7 @@ LINES = {
         for name, (step, tasks, sql) in STEPS.items()
     },
     "exchanges: nested merges": Line(
-        nested_merges,
-        (),
-        (8, 4),
-        {"t": f"SELECT member, count(*), sum(v) FROM ({_ALL_FOUR}) GROUP BY member"},
+        nested_merges, (), (8, 4), {"t": f"SELECT member, count(*), sum(v) FROM ({_ALL_FOUR}) GROUP BY member"}
     ),
     "unifiers: 12 parts by 4": Line(summed(12, 4), (), (12, 3, 1), SUMS),
     "unifiers: 17 parts by 4": Line(summed(17, 4), (), (17, 5, 2, 1), SUMS),

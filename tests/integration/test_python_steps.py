@@ -128,10 +128,7 @@ WRONG: Mapping[str, tuple[str, str]] = {
         "the function tests.functions:refusing failed: ValueError: 213 is not allowed",
         "of its input, first key 'key-12'",
     ),
-    "leaving": (
-        "the function tests.functions:leaving failed: SystemExit: 0",
-        "of its input, first key 'key-12'",
-    ),
+    "leaving": ("the function tests.functions:leaving failed: SystemExit: 0", "of its input, first key 'key-12'"),
     "cancelled": (
         "the function tests.functions:cancelled failed: CancelledError: ",
         "of its input, first key 'key-12'",

@@ -83,9 +83,7 @@ def test_a_writer_that_loses_its_file_is_refused(of_tables: BatchRef, monkeypatc
 @caught_by(PRODUCED)
 @pytest.mark.parametrize("change", [less, twice])
 def test_a_writer_that_drops_or_doubles_a_row_is_refused(
-    of_tables: BatchRef,
-    monkeypatch: pytest.MonkeyPatch,
-    change: Callable[[pa.RecordBatchReader], pa.RecordBatchReader],
+    of_tables: BatchRef, monkeypatch: pytest.MonkeyPatch, change: Callable[[pa.RecordBatchReader], pa.RecordBatchReader]
 ) -> Refusal:
     write = Writers.table
     monkeypatch.setattr(Writers, "table", lambda self, planned, rows: write(self, planned, change(rows)))

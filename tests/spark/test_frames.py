@@ -55,13 +55,7 @@ def spark() -> Iterator[Spark]:
 
 
 def planned(
-    store: Store,
-    function: str,
-    *,
-    groups: int = 1,
-    hash: str = "murmur2",
-    private: Sequence[str] = (),
-    **more: str,
+    store: Store, function: str, *, groups: int = 1, hash: str = "murmur2", private: Sequence[str] = (), **more: str
 ) -> BatchRef:
     """A batch whose five tasks are of one step."""
     source = f"{store.root}/topics"
@@ -87,10 +81,7 @@ WRONG: Mapping[str, tuple[str, str]] = {
 }
 
 # The line of their file that is to be named, where Spark says it: here, or in a worker.
-LINES = {
-    "failing": 'raise ValueError("not today")',
-    "failing_on_one": 'raise ValueError(f"{v} is not allowed")',
-}
+LINES = {"failing": 'raise ValueError("not today")', "failing_on_one": 'raise ValueError(f"{v} is not allowed")'}
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -9,16 +9,7 @@ from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from partitioning.model.artefact import Role
 from partitioning.values import replace
-from tests.activity import (
-    CLICKS,
-    VIEWS,
-    activity,
-    assert_proved,
-    land,
-    plan_for,
-    ran_all,
-    run_all,
-)
+from tests.activity import CLICKS, VIEWS, activity, assert_proved, land, plan_for, ran_all, run_all
 
 
 @pytest.fixture

@@ -257,11 +257,7 @@ def test_groups_use_both_hosts_and_an_executor_that_is_killed_in_mid_task_loses_
     batch = small_batch(SLOW)
     hosts = [cluster.hosts["sea"], cluster.host("coast")]
     # A task that takes longer than half of them is started once more, on the other host.
-    twice = {
-        "spark.speculation": "true",
-        "spark.speculation.quantile": "0.5",
-        "spark.speculation.multiplier": "1.1",
-    }
+    twice = {"spark.speculation": "true", "spark.speculation.quantile": "0.5", "spark.speculation.multiplier": "1.1"}
     settings = {
         **cluster.settings,
         **twice,

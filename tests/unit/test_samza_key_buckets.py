@@ -56,8 +56,7 @@ def test_a_factor_or_build_that_does_not_exist_is_refused(factor: int, build: st
 
 
 @pytest.mark.parametrize(
-    ("key", "key_format"),
-    [("polygenelubricants", "string"), (-(2**31), "int"), (2**31, "long"), (-0.0, "double")],
+    ("key", "key_format"), [("polygenelubricants", "string"), (-(2**31), "int"), (2**31, "long"), (-0.0, "double")]
 )
 def test_a_key_whose_hash_java_cannot_make_positive_has_no_task_in_samza_but_one_here(
     key: object, key_format: str
