@@ -17,7 +17,6 @@ import pytest
 from coset.batches import publication, steps
 from coset.batches.ref import BatchRef
 from partitioning.errors import Refused
-from tests.running import run_groups
 
 COVERED = "expect_offsets_to_be_covered_exactly_once"
 HAVE_KEYS = "expect_records_to_have_keys"
@@ -65,12 +64,6 @@ def caught_by(expectation: str) -> Callable[[Callable[P, Refusal]], Callable[P, 
         return test
 
     return made_a_test
-
-
-def ran(ref: BatchRef) -> Refusal:
-    """Run a batch that was made wrong, and have it refused."""
-    run_groups(ref)
-    return refusal(ref)
 
 
 def refusal(ref: BatchRef, docs: Path | None = None) -> Refusal:

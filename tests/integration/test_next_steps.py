@@ -59,13 +59,6 @@ def first_file(store: Store) -> str:
     return min(entry.key for entry in store.list("topics/clicks/partition=0/"))
 
 
-def spoiled(store: Store, key: str) -> bytes:
-    """Put something else there; what it was."""
-    data = there(store.get(key))
-    store.put(key, b"PAR1 no more")
-    return data
-
-
 def repaired(store: Store, identity: int) -> None:
     """Land the first file of partition 0 anew, with another identity in each record."""
     plan = there(Ledger(store, "clicked").plan(0))

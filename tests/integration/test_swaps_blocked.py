@@ -29,11 +29,6 @@ def newest(store: Store, version: int | None = None) -> DeltaTable:
     return log_of(store, "newest", version)
 
 
-def key_of(uri: str) -> str:
-    """A file of the table, as the store names it: Delta says of a file in a folder where it lies without a scheme."""
-    return f"tables/newest/{uri.partition('/tables/newest/')[2]}"
-
-
 def removed(store: Store, keys: list[str]) -> Callable[[], None]:
     """Remove files; how they are put back."""
     assert keys

@@ -17,10 +17,6 @@ def sized(sizes: Sequence[int]) -> list[SizedTask]:
     return [SizedTask(TaskRef("views", number), size, 1, {}) for number, size in enumerate(sizes)]
 
 
-def first_plan(sizes: Sequence[int], groups: int) -> list[list[int]]:
-    return [[task.task for task in group.tasks] for group in grouped(sized(sizes), "balanced-sticky", groups).groups]
-
-
 def regrouped(
     sizes: Sequence[int],
     before: Sequence[int],
