@@ -458,26 +458,10 @@ def hands_an_upserted_table_over(world: Changing, chance: random.Random) -> None
 
 
 CHANGES: Sequence[Change] = (
-    leaves_a_stream_out,
-    brings_a_stream,
-    recounts,
-    gives_a_batch_up,
-    moves_elsewhere,
-    expires,
-    forgets,
-    adds_a_branch,
-    adds_a_meeting,
-    changes_a_meeting,
-    leaves_a_branch_out,
-    brings_a_branch_back,
-    renames_a_step,
-    changes_a_filter,
-    changes_a_measure,
-    rekeys,
-    changes_a_mode,
-    hands_over,
-    hands_an_upserted_table_over,
-)
+    leaves_a_stream_out, brings_a_stream, recounts, gives_a_batch_up, moves_elsewhere, expires, forgets,
+    adds_a_branch, adds_a_meeting, changes_a_meeting, leaves_a_branch_out, brings_a_branch_back, renames_a_step,
+    changes_a_filter, changes_a_measure, rekeys, changes_a_mode, hands_over, hands_an_upserted_table_over,
+)  # fmt: skip
 FATES = ("", "", "", "", "killed", "run again")
 SCHEMES = (None, None, "tasks(2)", "tasks(3)", "elastic(2)")
 

@@ -68,19 +68,9 @@ class Move(Value, frozen=True):
 
 
 OPS = (
-    "filter",
-    "select",
-    "rekey",
-    "merge",
-    "join",
-    "cogroup",
-    "aggregate",
-    "combine",
-    "repartition",
-    "running",
-    "latest",
-    *random_times.OPS,
-)
+    "filter", "select", "rekey", "merge", "join", "cogroup", "aggregate", "combine", "repartition", "running",
+    "latest", *random_times.OPS,
+)  # fmt: skip
 # What may follow a step that gives rows once their time is over: nothing whose rows depend on the batch.
 _AFTER_TIME = {"filter", "select", "rekey", "merge", "repartition", *random_times.OPS}
 

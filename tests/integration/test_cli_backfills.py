@@ -105,17 +105,8 @@ def test_what_cannot_be_run_again_is_refused(two_batches: Store) -> None:
 
 def test_a_backfill_is_paused_resumed_and_cancelled(two_batches: Store) -> None:
     words = (
-        "backfill",
-        CHANGED,
-        "--from",
-        "0",
-        "--runner",
-        "local",
-        "--groups-at-once",
-        "1",
-        "--window",
-        "00:00-23:59",
-    )
+        "backfill", CHANGED, "--from", "0", "--runner", "local", "--groups-at-once", "1", "--window", "00:00-23:59",
+    )  # fmt: skip
     assert "This is backfill 0 of delays: batch 0" in typed(*words)
     paused = typed("backfill", CHANGED, "--pause", "0", "--why", "it is monday")
     assert "backfill 0 of delays: batch 0 is paused: task groups that run come to their end" in paused

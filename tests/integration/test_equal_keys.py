@@ -47,14 +47,9 @@ KEYS: dict[str, tuple[pa.DataType, list[object]]] = {
 VALUES = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.float64()))])
 NESTED: list[object] = [None, {"a": None, "b": None}, {"a": None, "b": [0.0, None]}, {"a": 1, "b": [-0.0, None]}]
 IDENTITIES = (
-    "d",
-    "d::DECIMAL(9, 4)",
-    "f",
-    "nested",
-    "seen",
-    "seen AT TIME ZONE 'America/New_York'",
+    "d", "d::DECIMAL(9, 4)", "f", "nested", "seen", "seen AT TIME ZONE 'America/New_York'",
     "struct_pack(f := f, d := d)",
-)
+)  # fmt: skip
 SCHEMES = ("tasks(1)", "tasks(2)", "tasks(3)", "tasks(7)", "cogroup", "elastic(2)", "elastic(3)")
 
 

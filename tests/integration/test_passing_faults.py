@@ -69,15 +69,9 @@ def test_a_batch_ends_right_though_one_request_in_twenty_is_spoiled(
 
 # What is asked of the store, and the step of a batch that asks it.
 REQUESTS = [
-    ("GET", LANDED, "plan"),
-    ("GET", "list-type", "plan"),
-    ("GET", LOG, "plan"),
-    ("GET", LANDED, "run"),
-    ("PUT|POST", ROWS, "run"),
-    ("GET", ROWS, "check"),
-    ("GET", LOG, "check"),
-    ("HEAD", ROWS, "publish"),
-]
+    ("GET", LANDED, "plan"), ("GET", "list-type", "plan"), ("GET", LOG, "plan"), ("GET", LANDED, "run"),
+    ("PUT|POST", ROWS, "run"), ("GET", ROWS, "check"), ("GET", LOG, "check"), ("HEAD", ROWS, "publish"),
+]  # fmt: skip
 # The client that asks has been seen with each fault in another step.
 ALIKE = {("GET", LANDED, "plan"), ("GET", LOG, "check")}
 SPOILED = [

@@ -141,14 +141,8 @@ def test_hot_shares_are_split_until_all_are_within_bounds_each_after_its_cool_do
         stage = dealt_stage("views", shares.cosets, shares.owners, shares.cooling)
         history.append((len(stage.tasks), shares.cooling))
     assert history == [
-        (3, (3, 0, 3)),
-        (3, ()),
-        (5, (5, 0, 5, 5, 5)),
-        (5, ()),
-        (9, (7, 0, 7, 7, 7, 7, 7, 7, 7)),
-        (9, ()),
-        (9, ()),
-    ]
+        (3, (3, 0, 3)), (3, ()), (5, (5, 0, 5, 5, 5)), (5, ()), (9, (7, 0, 7, 7, 7, 7, 7, 7, 7)), (9, ()), (9, ()),
+    ]  # fmt: skip
     assert (stage.cosets, stage.tasks[1].owns) == (16, (1, 3, 5, 7, 9, 11, 13, 15))
 
 

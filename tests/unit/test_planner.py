@@ -160,14 +160,10 @@ def test_the_same_inputs_give_the_same_bytes_in_whatever_order_they_were_discove
 def test_every_input_of_a_plan_is_in_its_identity() -> None:
     found: list[Discovered] = tails_found()
     plans = [
-        plan_of(tails(), found),
-        plan_of(tails(), found, batch=1),
-        plan_of(tails(), found, parent="sha256:0"),
-        plan_of(tails(), found, scheme="tasks(2)"),
-        plan_of(tails(), found, groups=3),
-        plan_of(tails(), found, limit=7),
-        plan_of(tails(), tails_found(flights=251)),
-    ]
+        plan_of(tails(), found), plan_of(tails(), found, batch=1), plan_of(tails(), found, parent="sha256:0"),
+        plan_of(tails(), found, scheme="tasks(2)"), plan_of(tails(), found, groups=3),
+        plan_of(tails(), found, limit=7), plan_of(tails(), tails_found(flights=251)),
+    ]  # fmt: skip
     assert len({digest(plan) for plan in plans}) == len(plans)
 
 

@@ -135,17 +135,9 @@ def test_the_index_plots_what_its_table_says(tmp_path: Path) -> None:
     text = (tmp_path / "delays" / "index.html").read_text()
     drawings = [ElementTree.fromstring(each) for each in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
     assert [each.attrib["aria-label"].partition(" of ")[0] for each in drawings] == [
-        "Records",
-        "Tasks ran",
-        "Time expected wrongly",
-        "CPU",
-        "Read",
-        "Without a key",
-        "Keys compared",
-        "Tasks",
-        "Largest task / mean",
-        "Largest group / mean",
-    ]
+        "Records", "Tasks ran", "Time expected wrongly", "CPU", "Read", "Without a key", "Keys compared", "Tasks",
+        "Largest task / mean", "Largest group / mean",
+    ]  # fmt: skip
     titles = [[title.text or "" for title in each.iter("title")] for each in drawings]
     records = json.loads(site.store.get("delays/docs/index.json") or b"")[-1]["records"]
     assert titles[0][:7] == [f"Batch {number}: {records:,}" for number in range(7)]
