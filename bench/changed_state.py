@@ -89,7 +89,7 @@ def _expiring(folder: Path, keys: int) -> Iterator[Change]:
         pipeline = Pipeline(f"kept-{number}", source=folder / f"topics-{number}")
         records = pipeline.stream("a", key="user", partitions=_PARTITIONS, time="seen").select("1::BIGINT AS n, seen")
         totals = records.combine("sum(n)::BIGINT AS n, max(seen) AS seen", running=True, name="totals", **more)
-        totals.write(f"kept-{number}")
+        totals.to_stream().write(f"kept-{number}")
         if more:
             totals.expired(name="ended").write(f"ended-{number}")
         for batch in range(2):

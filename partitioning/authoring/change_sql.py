@@ -1,21 +1,20 @@
 """The SQL of changes: which rows of a flow go in a batch and which come, as rows with a number in the column `@change`.
 
 It is how often a row comes, or below 0 how often it goes: the weights of Z-sets (Budiu and others, DBSP, VLDB 2023).
-Whatever looks at each row alone takes changes as it takes rows. Whatever brings rows of a key together gets all rows of
-the keys that changed, as they were before the batch and as they are after it.
+Steps that look at each row alone take changes as they take rows. Steps that bring rows of a key together get all rows
+of the keys that changed, as they are after the batch; what they made before is kept, and taken back as it was.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from partitioning.model.graph import list_items, quote
-from partitioning.model.mark_columns import CHANGE, NOW, WAS
+from partitioning.model.mark_columns import CHANGE
 from partitioning.values import Value
 
-_CHANGE, _WAS, _NOW, _COPY, _ROWS = map(quote, (CHANGE, WAS, NOW, "@copy", "@rows"))
-_NUMBERS = f"NULL::BIGINT AS {_WAS}, NULL::BIGINT AS {_NOW}"
+_CHANGE, _COPY, _ROWS = map(quote, (CHANGE, "@copy", "@rows"))
 _NEVER_CAME = "a row goes that never came"
 # A mode of writing that tables do not know: they are appended to.
 CHANGELOG = "changelog"
@@ -78,34 +77,19 @@ def selecting(columns: str) -> str:
 
 
 def kept(changes: str) -> str:
-    """The rows that a flow of changes amounts to: how often each was there and how often it is, of the keys that came.
-
-    The step also gets its rows of earlier batches.
-    """
-    before, after = f"coalesce(sum({_NOW}), 0)", f"coalesce(sum({_NOW}), 0) + coalesce(sum({_CHANGE}), 0)"
-    checked = f"CASE WHEN {after} < 0 THEN error('{_NEVER_CAME}') ELSE {after} END"
-    both = f"SELECT * FROM {quote(changes)} UNION ALL BY NAME SELECT {_NUMBERS} WHERE false"
+    """The rows that a flow of changes amounts to, of the keys that came: the step also gets its rows of before."""
     return (
-        f"SELECT * EXCLUDE ({_CHANGE}, {_WAS}, {_NOW}), {before}::BIGINT AS {_WAS}, ({checked})::BIGINT AS {_NOW} "
-        f"FROM ({both}) GROUP BY ALL"
+        f"SELECT * REPLACE (CASE WHEN {_CHANGE} < 0 THEN error('{_NEVER_CAME}') ELSE {_CHANGE} END AS {_CHANGE}) "
+        f"FROM ({net(f'SELECT * FROM {quote(changes)}')})"
     )
 
 
-def made_of_kept(sql: str, names: Iterable[str]) -> str:
-    """What a SELECT from kept rows makes, as changes: of the rows that there are now, less of those that were."""
-    listed = tuple(dict.fromkeys(names))
-    now, was = (f"SELECT * FROM ({_reading(listed, mark)} {sql})" for mark in (_NOW, _WAS))
-    return net(
-        f"SELECT *, 1::BIGINT AS {_CHANGE} FROM ({now}) UNION ALL SELECT *, (-1)::BIGINT AS {_CHANGE} FROM ({was})"
-    )
-
-
-def _reading(names: Iterable[str], mark: str) -> str:
-    """What gives kept steps' names to their rows, each as often as it is there by a mark."""
-    marks = f"{_WAS}, {_NOW}, {_COPY}"
-    rows = (f"SELECT *, unnest(range({mark})) AS {_COPY} FROM temp.{quote(name)}" for name in names)
-    listed = zip(map(quote, names), rows, strict=True)
-    return "WITH " + ", ".join(f"{name} AS (SELECT * EXCLUDE ({marks}) FROM ({each}))" for name, each in listed)
+def made_of_kept(sql: str, names: Sequence[str]) -> str:
+    """A SELECT from rows that steps keep, each as often as it is there."""
+    copies = (f"SELECT *, unnest(range({_CHANGE})) AS {_COPY} FROM temp.{quote(name)}" for name in names)
+    listed = zip(map(quote, names), copies, strict=True)
+    rows = ", ".join(f"{name} AS (SELECT * EXCLUDE ({_CHANGE}, {_COPY}) FROM ({each}))" for name, each in listed)
+    return f"SELECT * FROM (WITH {rows} {sql})"
 
 
 class Totals(Value, frozen=True):

@@ -9,7 +9,7 @@ from partitioning.authoring.arguments import checked
 from partitioning.authoring.change_sql import changes, coming, counted, kept, logged, made_of_kept, selecting, totals
 from partitioning.authoring.step_output import StepOutput, listed, refuse
 from partitioning.authoring.step_rules import cannot_change
-from partitioning.model.graph import Op, StateSpec, Step, gives_expired, quote
+from partitioning.model.graph import Op, StateSpec, Step, gives_expired, quote, waiting
 from partitioning.model.mark_columns import CHANGE
 from partitioning.model.meaning import Meaning, RowKind
 from partitioning.values import replace
@@ -61,10 +61,20 @@ class ChangingSteps(StepOutput, frozen=True):
         return self._changes() if self.means.rows is RowKind.NEWEST else self
 
     @property
-    def tells_keys(self) -> bool:
-        """Whether the keys are known that lose their row: of what keeps newest rows, or of a table."""
+    def tells_rows(self) -> bool:
+        """Whether it is known which row of a key counts: of what keeps newest rows, of a table, and of windows by their
+        key and start."""
         before, step = self._before(_OF_ONE_ROW | {Op.TABLE})
-        return before._keeps_newest(step)
+        windows = self.pipeline.step_of(step.inputs[0]) if step and step.op is Op.REKEY else None
+        while windows and windows.op in {Op.FILTER, Op.SELECT}:
+            windows = self.pipeline.step_of(windows.inputs[0])
+        of_windows = bool(windows and windows.op is Op.AGGREGATE and waiting(windows, self.declared_steps))
+        return before._keeps_newest(step) or bool(self._keys_behind(step)) or of_windows
+
+    def _keys_behind(self, step: Step | None) -> Sequence[Self]:
+        """The flows with the keys that changed, of a step that is made of all their rows."""
+        keep = self.declared_steps.get(step.inputs[0]) if step else None
+        return [replace(self, step=name) for name in keep.inputs] if keep and keep.op is Op.KEEP else ()
 
     @property
     def _gives_changes(self) -> bool:
@@ -106,7 +116,7 @@ class ChangingSteps(StepOutput, frozen=True):
         return [flow._changes() for flow in flows]
 
     def _all_kept(self, flows: Sequence[Self], op: Op, name: str) -> list[Self]:
-        """The rows of flows that change, kept by key: each as it was and as it is, of the keys that changed in any."""
+        """All rows of the keys that changed in any of the flows."""
         given = self._all_changes(flows, op)
         # All are declared before the first step that keeps rows: the sides of a join are placed together.
         read = [[flow, *flow._keys_of_others(given, name)] for flow in given]
@@ -122,14 +132,13 @@ class ChangingSteps(StepOutput, frozen=True):
         return self._step(Op.SELECT, f"SELECT {made} FROM {self._source}", (made,), called, key=other.key)
 
     def _keeping_rows(self, others: Sequence[Self], name: str) -> Self:
-        """The rows by key, as they were and as they are, of the keys that changed here or in others."""
         sql, inputs = kept(self.step), (self, *others)
         return self._step(Op.KEEP, sql, (), f"{name}.{self.alias}", inputs=inputs, keyed=True, state=StateSpec())
 
     def _of_kept(
         self, op: Op, sql: str, expressions: tuple[str, ...], name: str, flows: Sequence[Self], alias: str
     ) -> Self:
-        """The changes of what an SELECT makes of kept rows."""
+        """What a SELECT makes of all rows of the keys that changed."""
         whole = made_of_kept(sql, [flow.step for flow in flows])
         given = self._step(op, whole, expressions, name, inputs=flows, keyed=True)
         return replace(given, alias=alias)
@@ -170,7 +179,9 @@ class ChangingSteps(StepOutput, frozen=True):
         else:
             between = list[Step]()
             before, step = self._before(_OF_ONE_ROW | {Op.TABLE}, between)
-            if any(each.op is not Op.SELECT for each in between) and before._keeps_newest(step):
+            if keys := self._keys_behind(step):
+                inputs = (self, *keys)
+            elif any(each.op is not Op.SELECT for each in between) and before._keeps_newest(step):
                 inputs = (self, before)
         return self._step(Op.UPSERT, sql, expressions, name, inputs=inputs, keyed=True, state=StateSpec())
 

@@ -220,16 +220,16 @@ def _is_not_its_query(flow: ChangingSteps, mode: str, where: str) -> Iterator[Fi
     of_batch = "to_stream() before the write takes the rows of each batch as records, if that is meant"
     if means.rows is RowKind.PARTLY:
         what, then = f"{means.step}: {means.why}", means.instead
-    elif mode == Mode.UPSERT and not (means.changes or means.rows is RowKind.ALL or means.asked or flow.tells_keys):
+    elif mode == Mode.UPSERT and not (means.changes or means.rows is RowKind.ALL or means.asked or flow.tells_rows):
         what = f"of a key that comes again in {flow.step} only the row of its last batch would stay"
         then = f"take the latest of each key, or a running total: combine(…, running=True); {of_batch}"
-    elif mode == Mode.UPSERT and means.rows is RowKind.ALL and not flow.tells_keys:
+    elif mode == Mode.UPSERT and means.rows is RowKind.ALL and not flow.tells_rows:
         what = f"{flow.step} has all its rows in each batch, and a key that has none any more would keep the row it had"
         then = f"use mode={Mode.REPLACE.value!r}"
     elif mode == Mode.APPEND and (means.rows is RowKind.ALL or means.rows is RowKind.NEWEST):
         what = f"rows of {flow.step} take the place of earlier ones, and each batch would append those of its keys"
         then = f"use mode={Mode.UPSERT.value!r}, or mode={CHANGELOG!r} for what comes and goes; {of_batch}"
-    elif means.rows is RowKind.CHANGES and mode == Mode.UPSERT and not means.unique:
+    elif means.several and mode == Mode.UPSERT:
         what = f"{flow.step} may have several rows of a key, and an upserted table has one for each"
         then = f"aggregate them or take the latest of each key, or use mode={CHANGELOG!r}"
     elif means.rows is RowKind.CHANGES and mode in {Mode.APPEND, Mode.REPLACE}:

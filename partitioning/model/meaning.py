@@ -37,8 +37,8 @@ class Meaning(Value, frozen=True):
     write instead.
 
     Rows of a batch may add up, where they are combined, to what all records give. Of the newest rows, those of some
-    keys may be left out. Changes of a `unique` key amount to one row for each key, or none. Rows of a batch may be
-    `asked` for by name: to_stream().
+    keys may be left out. Rows that change may be `several` of a key. Rows of a batch may be `asked` for by name:
+    to_stream().
     """
 
     rows: RowKind
@@ -47,7 +47,7 @@ class Meaning(Value, frozen=True):
     instead: str = ""
     adds_up: bool = False
     leaves_out: bool = False
-    unique: bool = False
+    several: bool = False
     asked: bool = False
 
     @property
@@ -105,7 +105,8 @@ def _is_of_a_table(name: str, steps: Mapping[str, Step]) -> bool:
 def of_step(step: Step, before: Sequence[Meaning], steps: Mapping[str, Step]) -> Meaning:
     """What a step makes of its inputs."""
     if step.op in {Op.CHANGES, Op.KEEP} or before[0].rows is RowKind.CHANGES:
-        return _of_changes(step, before)
+        kept = any(name in steps and steps[name].op is Op.KEEP for name in step.inputs)
+        return _of_kept(step, before) if kept else _of_changes(step, before)
     in_time = any(name in steps and steps[name].op is Op.RECENT for name in step.inputs)
     match step.op:
         case Op.TABLE:
@@ -129,25 +130,30 @@ def of_step(step: Step, before: Sequence[Meaning], steps: Mapping[str, Step]) ->
             assert_never(step.op)
 
 
+def _of_kept(step: Step, before: Sequence[Meaning]) -> Meaning:
+    """What a step makes of all rows of the keys that changed: all that it has of these keys, or none."""
+    several = len(step.expressions) > 1 if step.op is Op.AGGREGATE else any(each.several for each in before)
+    several = several and step.op in {Op.AGGREGATE, Op.JOIN}
+    why = "a key that has no row any more is not told"
+    return Meaning(RowKind.NEWEST, step.name, why, leaves_out=True, several=several)
+
+
 def _of_changes(step: Step, before: Sequence[Meaning]) -> Meaning:
     """What a step makes of what comes and goes: changes again, but for those that end it."""
+    several = any(each.several for each in before)
     match step.op:
         case Op.CHANGES:
-            return Meaning(RowKind.CHANGES, unique=before[0].rows is not RowKind.RECORDS)
-        case Op.AGGREGATE:
-            return Meaning(RowKind.CHANGES, unique=len(step.expressions) == 1)
-        case Op.COGROUP | Op.LATEST:
-            return Meaning(RowKind.CHANGES, unique=True)
+            return Meaning(RowKind.CHANGES, several=several or before[0].rows is RowKind.RECORDS)
         case Op.REKEY | Op.MERGE if len(before) > 1 or step.op is Op.REKEY:
-            return Meaning(RowKind.CHANGES)
+            return Meaning(RowKind.CHANGES, several=True)
         case Op.PARTIAL:
             return Meaning(RowKind.OF_BATCH, step.name, "it has a row for each batch", adds_up=True)
         case Op.UPSERT:
-            return Meaning(RowKind.NEWEST)
+            return Meaning(RowKind.NEWEST, several=several)
         case Op.TO_STREAM:
             return _as_records(step, before[0])
         case _:
-            return Meaning(RowKind.CHANGES, unique=all(each.unique for each in before))
+            return Meaning(RowKind.CHANGES, several=several)
 
 
 def _as_records(step: Step, flow: Meaning) -> Meaning:
@@ -162,7 +168,7 @@ def _passed(step: Step, before: Sequence[Meaning], steps: Mapping[str, Step]) ->
     one = next((each for each in before if not each.is_query), before[0])
     if step.op is Op.UPSERT and len(before) > 1:
         # It gets the keys of what filters leave out, too.
-        return Meaning(RowKind.NEWEST) if before[-1].is_query else before[-1]
+        return Meaning(RowKind.NEWEST, several=one.several) if before[-1].is_query else before[-1]
     if step.op is Op.FILTER and gives_expired(step, steps):
         return Meaning(RowKind.RECORDS)
     if one.rows is RowKind.NEWEST and step.op is Op.REKEY:

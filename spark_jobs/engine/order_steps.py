@@ -17,7 +17,6 @@ from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
 from partitioning.model.graph import Mode, Op, Step, quote, state_of, waiting
 from partitioning.model.leaving import DAY_END, Leaving
-from partitioning.model.mark_columns import NOW
 from partitioning.model.order import Order, Ordered
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.private import MASK
@@ -180,13 +179,6 @@ class Steps(Relations):
         sql = step.sql if step.op is Op.UPSERT else f"WITH {name} AS ({both}) {step.sql}"
         with self.errors(f"step {step.name!r}"):
             self._connection.execute(f"CREATE TEMP TABLE {quote(step.name)} AS {sql}")
-
-        if step.op is Op.KEEP:
-            state = self._states[step.name]
-            assert isinstance(state, KeptByKey)
-            self._connection.execute(
-                f"CREATE TEMP VIEW {state.rows} AS SELECT * FROM {quote(step.name)} WHERE {quote(NOW)} > 0"
-            )
 
     def _changes_of(self, step: Step, state: TaskState) -> None:
         """Store what a step makes of the newest rows of another: of those that there are now, less those that were."""

@@ -147,7 +147,7 @@ class KeptByKey(TaskState):
     @property
     def rows(self) -> str:
         """The relation with the new state of this batch's keys."""
-        is_another = self._step.function or self._step.op in {Op.TABLE, Op.KEEP}
+        is_another = self._step.function or self._step.op is Op.TABLE
         return quote(f"{self._step.name}.state@made" if is_another else self._step.name)
 
     @property

@@ -317,7 +317,7 @@ def test_rows_that_are_not_one_for_each_key_are_refused(
         def of(source: str, partitions: int) -> Pipeline:
             one = Pipeline("kept", source=source)
             clicks = one.stream("clicks", key="k", partitions=partitions, null_keys="own task")
-            clicks.filter(condition).write("clicks", mode="upsert")
+            clicks.filter(condition).to_stream().write("clicks", mode="upsert")
             return one
 
         return of

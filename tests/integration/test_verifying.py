@@ -155,7 +155,7 @@ def test_newest_rows_under_another_key_go_from_their_old_place() -> None:
     pipeline = Pipeline("small")
     newest = pipeline.stream("orders", key="k", partitions=4, source="s3://lake/orders").latest("n", name="newest")
     moved = newest.rekey("g", name="moved")
-    assert (moved.means.rows, moved.means.unique) == (RowKind.CHANGES, False)
+    assert (moved.means.rows, moved.means.several) == (RowKind.CHANGES, True)
 
 
 @pytest.mark.parametrize(

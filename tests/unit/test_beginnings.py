@@ -86,7 +86,7 @@ def told(build: Build, before: Build = plain, **more: Any) -> list[str]:
 
 
 def write(pipeline: Pipeline, flow: Flow) -> None:
-    flow.write("totals", mode="upsert")
+    flow.to_stream().write("totals", mode="upsert")
 
 
 # What changes records before the step, and what is said of it.

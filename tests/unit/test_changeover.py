@@ -24,7 +24,7 @@ def counting(partitions: int, **more: Any) -> Pipeline:
     views = pipeline.stream("views", key="tailnum", partitions=partitions, **more)
     views.partial("count(*) AS n", by="tailnum", name="part").combine(
         "sum(n) AS n", running=True, name="counted"
-    ).write("t")
+    ).to_stream().write("t")
     return pipeline
 
 
