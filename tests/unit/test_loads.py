@@ -167,7 +167,7 @@ def test_a_hot_task_is_split_in_the_next_batch_and_its_state_goes_with_its_keys(
     pipeline = Pipeline("delays", source="s3://landing/topics")
     flow = pipeline.stream("flights", key="tailnum", partitions=4)
     totals = flow.partial("count(*) AS n", by="tailnum").combine("sum(n) AS n", running=True, name="totals")
-    totals.write("totals")
+    totals.to_stream().write("totals")
     ref = PartitionerRef(
         "partitioning.planning.partitioners.by_load:ByThroughput", {"minimum": 10, "maximum": 30, "per": "batch"}
     )
