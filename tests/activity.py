@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -27,11 +26,6 @@ from tests.landed import land_table
 
 VIEWS = pa.table({"k": [f"key-{n % 97}" for n in range(1500)], "v": list(range(1500))})
 CLICKS = pa.table({"k": [f"key-{n % 131}" for n in range(900)], "c": [n * 7 % 100 for n in range(900)]})
-JOINED = """
-    SELECT coalesce(a.k, b.k), views, v, clicks, c
-    FROM (SELECT k, count(*) AS views, sum(v) AS v FROM views GROUP BY k) AS a
-    FULL JOIN (SELECT k, count(*) AS clicks, sum(c) AS c FROM clicks GROUP BY k) AS b ON a.k = b.k
-"""
 
 
 def activity(source: str, lineage: bool = False, **options: Any) -> Pipeline:
@@ -132,11 +126,3 @@ def assert_proved(plan: Plan, receipts: Sequence[TaskReceipt]) -> None:
             expected = sum(offset_digest(offset) for offset in range(planned.start, planned.end)) % MODULUS
             assert sum(int(each.digest, 16) for each in seen) % MODULUS == expected
             assert not any((each.disorder, each.foreign, each.stray, each.offenders) != (0, 0, 0, ()) for each in seen)
-
-
-def in_duckdb(sql: str, **tables: pa.Table) -> list[tuple[object, ...]]:
-    """The rows that DuckDB gives of the same records."""
-    with duckdb.connect() as connection:
-        for name, table in tables.items():
-            connection.register(name, table)
-        return connection.execute(sql).fetchall()

@@ -8,20 +8,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
-
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.runners.local import Local
-from coset.sources.s3 import storage_options
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.model.backfill import Backfill
 from partitioning.values import replace
-from spark_jobs.tables.table_schema import folder
 from tests.histories import Click, History
+from tests.logs import log_of
 from tests.running import silently
 
 Rows = list[tuple[object, ...]]
@@ -108,7 +105,7 @@ class Batches(History):
         return backfill
 
     def seen(self, table: str = "counts") -> Rows:
-        delta = DeltaTable(folder(self.store, table), storage_options=storage_options())
+        delta = log_of(self.store, table)
         columns = COLUMNS[table]
         return sorted((tuple(row.values()) for row in delta.to_pyarrow_table(columns=columns).to_pylist()), key=repr)
 

@@ -8,11 +8,9 @@ from hashlib import sha256
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from coset.batches.attempt import Attempt
 from coset.batches.publication import decide
-from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
@@ -24,7 +22,9 @@ from partitioning.model.receipt import Receipt, TaskReceipt
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
 from partitioning.model.verdict import Judged
 from partitioning.planning.planner import plan_batch
-from spark_jobs.tables.table_schema import folder, table_schema
+from spark_jobs.tables.table_schema import table_schema
+from tests.logs import log_of
+from tests.there import there
 
 NAME = "tails"
 RECORDS = 10
@@ -49,15 +49,16 @@ def planned(made: Pipeline, batch: int = 0, before: Plan | None = None, columns:
         Discovered(stream.name, COLUMNS, tuple(_arrived(number, batch) for number in range(stream.partitions)))
         for stream in made.streams
     ]
-    plan = plan_batch(
-        made,
-        found,
-        {write.table: columns for write in made.writes},
-        batch=batch,
-        parent=digest(before) if before else None,
-        published=before,
+    plan = there(
+        plan_batch(
+            made,
+            found,
+            {write.table: columns for write in made.writes},
+            batch=batch,
+            parent=digest(before) if before else None,
+            published=before,
+        )
     )
-    assert plan is not None
     return plan
 
 
@@ -89,7 +90,7 @@ def decided(
 
 def rows(root: str, table: str = "delays") -> list[tuple[object, ...]]:
     """All rows of a result table, as DuckDB reads them through the Delta log."""
-    dataset = DeltaTable(folder(store_at(root), table), storage_options=storage_options()).to_pyarrow_dataset()  # noqa: F841
+    dataset = log_of(store_at(root), table).to_pyarrow_dataset()  # noqa: F841
     with duckdb.connect() as connection:
         return connection.execute("SELECT * FROM dataset ORDER BY ALL").fetchall()
 
@@ -132,7 +133,6 @@ def _write(store: Store, plan: Plan, write: PlannedWrite, task: TaskRef, attempt
     attempted = f"plan-{plan.batch}/attempt-{attempt}-{plan.pipeline}"
     path = f"tables/{write.declared.table}/data/{attempted}/{task.stage}-{task.task}.parquet"
     store.put_new(path, data)
-    entry = store.head(path)
-    assert entry is not None
+    entry = there(store.head(path))
     digest_of_file = f"sha256:{sha256(data).hexdigest()}"
     return Artefact(Role.TABLE, write.declared.table, path, entry.size, entry.etag, digest_of_file, RECORDS)

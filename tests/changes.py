@@ -45,9 +45,11 @@ from spark_jobs.tables.table_schema import folder
 from tests.branches import MINUTE, TIME, Branch, Wanted
 from tests.changing import NAMES, World, key_of, partition_in
 from tests.landed import land_file
+from tests.logs import log_of
 from tests.meetings import AS_OF, Meeting, Met, Pair
 from tests.running import run_and_publish_unjudged, run_groups
 from tests.stream_marks import LATE, Marks
+from tests.there import there
 
 PIPELINE, OTHER = "changing", "other"
 # One in so many records of a stream comes late.
@@ -222,8 +224,7 @@ class Changing(World):
         numbers = [-1 - first - number for number in range(records)]
         rows = pa.table({"k": [key_of(number) for number in numbers], "number": pa.array(numbers, pa.int64())})
         land_file(rows, f"others_{table}", f"{self.store.root}/others", 0, first)
-        ref = steps.plan(self.other(table), self.store.root)[0]
-        assert ref is not None
+        ref = there(steps.plan(self.other(table), self.store.root)[0])
         run_and_publish_unjudged(ref)
         return numbers
 
@@ -235,13 +236,13 @@ class Changing(World):
 
     def pairs(self, meeting: Meeting) -> list[Pair]:
         """The rows in the table of a meeting."""
-        log = DeltaTable(folder(self.store, meeting.table), storage_options=storage_options())
+        log = log_of(self.store, meeting.table)
         columns = log.to_pyarrow_table(columns=["k", "n", "total"])
         return list(zip(*(columns[name].to_pylist() for name in columns.column_names), strict=True))
 
     def counted(self, branch: Branch, table: str) -> list[tuple[str, int, int]]:
         """The rows in a table of a branch."""
-        log = DeltaTable(folder(self.store, table), storage_options=storage_options())
+        log = log_of(self.store, table)
         key = "k" if branch.by == "k" else "by"
         columns = log.to_pyarrow_table(columns=[key, "n", "total"])
         return sorted(zip(*(columns[name].to_pylist() for name in columns.column_names), strict=True))
@@ -444,8 +445,7 @@ def hands_an_upserted_table_over(world: Changing, chance: random.Random) -> None
     own.add_to(made.stream(own.stream, key="k", partitions=1))
     numbers = pa.array(range(7), pa.int64())
     land_file(pa.table({"k": [f"own-{n}" for n in range(7)], "number": numbers}), own.stream, made.source, 0, 0)
-    ref = steps.plan(made, world.store.root, Settings(begin_anew=(own.keeps,)))[0]
-    assert ref is not None
+    ref = there(steps.plan(made, world.store.root, Settings(begin_anew=(own.keeps,)))[0])
     run_and_publish_unjudged(ref)
     assert {finding.kind for finding in world.refused()} == {Kind.TABLE_OWNER}
     hand_over(world.store, branch.table, name, PIPELINE, who="me", why="by chance")
@@ -458,26 +458,10 @@ def hands_an_upserted_table_over(world: Changing, chance: random.Random) -> None
 
 
 CHANGES: Sequence[Change] = (
-    leaves_a_stream_out,
-    brings_a_stream,
-    recounts,
-    gives_a_batch_up,
-    moves_elsewhere,
-    expires,
-    forgets,
-    adds_a_branch,
-    adds_a_meeting,
-    changes_a_meeting,
-    leaves_a_branch_out,
-    brings_a_branch_back,
-    renames_a_step,
-    changes_a_filter,
-    changes_a_measure,
-    rekeys,
-    changes_a_mode,
-    hands_over,
-    hands_an_upserted_table_over,
-)
+    leaves_a_stream_out, brings_a_stream, recounts, gives_a_batch_up, moves_elsewhere, expires, forgets,
+    adds_a_branch, adds_a_meeting, changes_a_meeting, leaves_a_branch_out, brings_a_branch_back, renames_a_step,
+    changes_a_filter, changes_a_measure, rekeys, changes_a_mode, hands_over, hands_an_upserted_table_over,
+)  # fmt: skip
 FATES = ("", "", "", "", "killed", "run again")
 SCHEMES = (None, None, "tasks(2)", "tasks(3)", "elastic(2)")
 

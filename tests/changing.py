@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from coset.batches import steps
 from coset.batches.ref import BatchRef
-from coset.sources.s3 import storage_options
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -24,8 +22,8 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.hashes import placement_hash
 from partitioning.model.plan import Plan
-from spark_jobs.tables.table_schema import folder
 from tests.landed import land_file
+from tests.logs import log_of
 from tests.running import run_and_publish, run_and_publish_unjudged
 
 NAMES = ("views", "clicks", "logins")
@@ -137,7 +135,7 @@ class World:
 
     def rows(self, name: str) -> list[int]:
         """The numbers in the table of a stream."""
-        log = DeltaTable(folder(self.store, name), storage_options=storage_options())
+        log = log_of(self.store, name)
         return sorted(log.to_pyarrow_table(columns=["number"])["number"].to_pylist())
 
     def check(self, *names: str) -> None:

@@ -33,10 +33,7 @@ Build = Callable[[Flow, Flow], object]
 
 def pipeline(build: Build) -> Pipeline:
     made = Pipeline("p", source="s3://landing/topics")
-    build(
-        made.stream("flights", key="tailnum", partitions=12),
-        made.table("planes", key="tailnum", partitions=8),
-    )
+    build(made.stream("flights", key="tailnum", partitions=12), made.table("planes", key="tailnum", partitions=8))
     return made
 
 

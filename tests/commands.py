@@ -42,6 +42,13 @@ def coset(*words: str) -> Result:
     return CliRunner().invoke(app, words)
 
 
+def succeeded(*words: str) -> Result:
+    """Run a command that succeeds."""
+    result = coset(*words)
+    assert result.exit_code == 0, result.output
+    return result
+
+
 def refused(result: Result, *parts: str, code: int = 3) -> None:
     """Assert that a command refused with this exit code, naming all of `parts`, where, and what is next."""
     assert result.exit_code == code, result.output

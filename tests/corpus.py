@@ -52,6 +52,7 @@ from partitioning.model.verdict import Commit, Decision, GivenUp, Judged, TableV
 from partitioning.model.verification import Verification, Verifications
 from partitioning.planning.planner import plan_batch
 from partitioning.values import Document, replace
+from tests.there import there
 
 FOLDER = Path(__file__).with_name("documents")
 ROOT = "s3://lake/coset"
@@ -250,8 +251,7 @@ def with_gaps() -> Plan:
     partitions = DiscoveredPartition(0, files), DiscoveredPartition(1, (_file("views", 1, 9),))
     found = Discovered("views", COLUMNS, partitions, lacking=("seconds",), required=("ad",))
     settings = Settings.parse(accept_loss=["views-0@[50,200)"])
-    plan = plan_batch(pipeline, [found], {"seen": COLUMNS[:1]}, settings=settings)
-    assert plan is not None
+    plan = there(plan_batch(pipeline, [found], {"seen": COLUMNS[:1]}, settings=settings))
     return plan
 
 
@@ -285,16 +285,17 @@ def _planned(
     settings: Settings | None = None,
     published: Plan | None = None,
 ) -> Plan:
-    plan = plan_batch(
-        pipeline,
-        [_arrived(name, counts) for name, counts in ends.items()],
-        {write.table: COLUMNS[:2] for write in pipeline.writes},
-        batch=published.batch + 1 if published else 0,
-        parent=digest(published) if published else None,
-        published=published,
-        settings=settings or Settings(),
+    plan = there(
+        plan_batch(
+            pipeline,
+            [_arrived(name, counts) for name, counts in ends.items()],
+            {write.table: COLUMNS[:2] for write in pipeline.writes},
+            batch=published.batch + 1 if published else 0,
+            parent=digest(published) if published else None,
+            published=published,
+            settings=settings or Settings(),
+        )
     )
-    assert plan is not None
     return plan
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from deltalake import DeltaTable
-
-from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
-from spark_jobs.tables.table_schema import folder
 from tests.histories import MINUTE as MICROSECONDS
 from tests.histories import Click
+from tests.logs import log_of
 from tests.outer import END, LATE, MINUTE, PARTITIONS, Outer
 
 KEEP = 20
@@ -67,6 +64,6 @@ class Expiring(Outer):
 
     def rows(self, table: str) -> list[Life]:
         """The published rows but those of the end."""
-        rows = DeltaTable(folder(self.store, table), storage_options=storage_options()).to_pyarrow_table().to_pylist()
+        rows = log_of(self.store, table).to_pyarrow_table().to_pylist()
         found = [(row["k"], int(row["seen"].timestamp() * 10**6) // MICROSECONDS, row["n"], row["ids"]) for row in rows]
         return sorted((row for row in found if row[1] < END), key=repr)

@@ -22,7 +22,7 @@ from tests import forked
 # and run the same command again.
 FOLLOWED: dict[str, dict[str, set[Kind]]] = {
     "tests/integration/test_folder_store.py": {
-        "test_tasks_on_other_machines_cannot_use_a_folder": {Kind.STORE_ELSEWHERE},
+        "test_tasks_on_other_machines_cannot_use_a_folder": {Kind.STORE_ELSEWHERE}
     },
     "tests/integration/test_next_steps.py": {
         "test_what_there_is_not_is_looked_up_by_the_command_that_is_named": {
@@ -65,7 +65,7 @@ FOLLOWED: dict[str, dict[str, set[Kind]]] = {
         "test_what_later_batches_went_on_from_is_run_too": {Kind.BACKFILL_APPROVAL, Kind.BACKFILL_LATER},
     },
     "tests/integration/test_next_steps_elsewhere.py": {
-        "test_a_store_that_does_not_know_the_pipeline_is_asked_about": {Kind.STORE_NEW},
+        "test_a_store_that_does_not_know_the_pipeline_is_asked_about": {Kind.STORE_NEW}
     },
     "tests/integration/test_next_steps_pipelines.py": {
         "test_words_of_a_command_are_corrected": {
@@ -126,74 +126,58 @@ IN_WORDS: dict[str, dict[str, set[Kind]]] = {
         "test_another_result_of_the_same_pipeline_is_a_defect": {Kind.BACKFILL_UNEQUAL},
     },
     "tests/integration/test_backfills_compacted.py": {
-        "test_rows_that_others_put_together_are_told_before_anything_runs": {Kind.BACKFILL_TABLE},
+        "test_rows_that_others_put_together_are_told_before_anything_runs": {Kind.BACKFILL_TABLE}
     },
     "tests/integration/test_backfill_repaired.py": {
-        "test_a_repair_that_lacks_offsets_or_has_them_twice_is_refused": {Kind.BACKFILL_INPUT},
+        "test_a_repair_that_lacks_offsets_or_has_them_twice_is_refused": {Kind.BACKFILL_INPUT}
     },
-    "tests/integration/test_decisions.py": {
-        "test_only_an_open_undecided_batch_can_be_abandoned": {Kind.BATCH_DECIDED},
-    },
+    "tests/integration/test_decisions.py": {"test_only_an_open_undecided_batch_can_be_abandoned": {Kind.BATCH_DECIDED}},
     "tests/integration/test_kafka_leaders.py": {
-        "test_without_a_leader_brokers_are_unreachable_until_there_is_one": {Kind.BROKER_UNREACHABLE},
+        "test_without_a_leader_brokers_are_unreachable_until_there_is_one": {Kind.BROKER_UNREACHABLE}
     },
     "tests/integration/test_kafka_logs.py": {
-        "test_a_topic_that_was_made_anew_is_refused_at_each_step": {Kind.TOPIC_UNKNOWN},
+        "test_a_topic_that_was_made_anew_is_refused_at_each_step": {Kind.TOPIC_UNKNOWN}
     },
     "tests/integration/test_kafka_secured.py": {
         "test_what_cannot_be_right_is_refused_at_once_and_by_what_to_do_next": {
             Kind.BROKER_DENIED,
             Kind.BROKER_SETTINGS,
-        },
+        }
     },
     "tests/integration/test_kafka_values.py": {
         "test_no_error_tells_a_secret": {Kind.REGISTRY_UNREACHABLE, Kind.REGISTRY_DENIED},
         "test_a_topic_that_the_registry_does_not_know_is_refused": {Kind.SCHEMA},
     },
-    "tests/integration/test_wheel.py": {
-        "test_what_only_an_extra_brings_is_named_with_the_extra": {Kind.EXTRA},
-    },
+    "tests/integration/test_wheel.py": {"test_what_only_an_extra_brings_is_named_with_the_extra": {Kind.EXTRA}},
     "tests/integration/test_owners.py": {
-        "test_a_batch_that_is_not_checked_yet_is_refused_before_it_is_decided": {Kind.BATCH_UNDECIDED},
+        "test_a_batch_that_is_not_checked_yet_is_refused_before_it_is_decided": {Kind.BATCH_UNDECIDED}
     },
     "tests/integration/test_publication.py": {
         "test_a_commit_object_of_another_plan_is_a_conflict": {Kind.DOCUMENTS_DISAGREE},
         "test_a_file_that_changed_after_the_verdict_is_refused_and_nothing_published": {Kind.TASK_FILES},
     },
     "tests/integration/test_serve.py": {
-        "test_servers_end_with_the_command_that_started_them_and_one_process_serves_a_folder": {Kind.DEMO},
+        "test_servers_end_with_the_command_that_started_them_and_one_process_serves_a_folder": {Kind.DEMO}
     },
     "tests/integration/test_steps.py": {
-        "test_a_check_that_runs_before_its_audit_is_refused_and_leaves_the_attempt_open": {Kind.BATCH_UNRUN},
+        "test_a_check_that_runs_before_its_audit_is_refused_and_leaves_the_attempt_open": {Kind.BATCH_UNRUN}
     },
     "tests/integration/test_takeover_landed.py": {
-        "test_what_has_not_landed_is_refused_with_what_has": {Kind.CHECKPOINTS},
+        "test_what_has_not_landed_is_refused_with_what_has": {Kind.CHECKPOINTS}
     },
     "tests/spark/test_frames.py": {
-        "test_rows_that_are_lost_or_doubled_on_their_way_to_tasks_are_noticed": {Kind.SPARK_ROWS},
+        "test_rows_that_are_lost_or_doubled_on_their_way_to_tasks_are_noticed": {Kind.SPARK_ROWS}
     },
-    "tests/spark/test_group.py": {
-        "test_spark_that_cannot_start_is_told_with_its_log": {Kind.SPARK},
-    },
+    "tests/spark/test_group.py": {"test_spark_that_cannot_start_is_told_with_its_log": {Kind.SPARK}},
     "tests/spark/test_standalone.py": {
         "test_without_a_worker_a_group_says_so_and_ends_as_unreachable": {Kind.NO_WORKER},
         "test_a_worker_that_cannot_run_the_code_of_the_driver_is_refused_before_it_reads": {Kind.WORKER},
     },
-    "tests/spark/test_shipped.py": {
-        "test_what_cannot_be_shipped_is_refused": {Kind.SHIPPING},
-    },
-    "tests/unit/test_combines.py": {
-        "test_what_depends_on_groups_or_order_is_found": {Kind.COMBINE_ORDER},
-    },
-    "tests/unit/test_corpus.py": {
-        "test_a_newer_document_is_refused_with_what_to_do": {Kind.DOCUMENT_FORMAT},
-    },
-    "tests/unit/test_project.py": {
-        "test_a_secret_is_refused_and_not_repeated": {Kind.SECRET},
-    },
-    "tests/unit/test_samza_groupings.py": {
-        "test_everything_wrong_with_a_grouping_is_found_at_once": {Kind.SAMZA},
-    },
+    "tests/spark/test_shipped.py": {"test_what_cannot_be_shipped_is_refused": {Kind.SHIPPING}},
+    "tests/unit/test_combines.py": {"test_what_depends_on_groups_or_order_is_found": {Kind.COMBINE_ORDER}},
+    "tests/unit/test_corpus.py": {"test_a_newer_document_is_refused_with_what_to_do": {Kind.DOCUMENT_FORMAT}},
+    "tests/unit/test_project.py": {"test_a_secret_is_refused_and_not_repeated": {Kind.SECRET}},
+    "tests/unit/test_samza_groupings.py": {"test_everything_wrong_with_a_grouping_is_found_at_once": {Kind.SAMZA}},
 }
 # Kinds that no input has, and why.
 UNRAISED = {

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from coset.batches import steps
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from tests.landed import land_table
+from tests.running import next_batch
 from tests.small import SmallBatch
 
 
@@ -23,8 +23,7 @@ def held_batch(gate: Path) -> SmallBatch:
     views = pipeline.stream("views", key="k", partitions=4)
     held = views.process("tests.functions:held", {"k": "VARCHAR", "v": "BIGINT"})
     held.aggregate("sum(v)::BIGINT AS v").write("held")
-    ref, _ = steps.plan(pipeline, f"s3://test/{gate.parent.name}/store", Settings(groups=1))
-    assert ref is not None
+    ref = next_batch(pipeline, f"s3://test/{gate.parent.name}/store", Settings(groups=1))
     gate.touch()
     return SmallBatch(ref, *ref.load())
 

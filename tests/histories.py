@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coset.batches import steps
 from coset.batches.ref import BatchRef
 from coset.sources.files import Files
 from partitioning.authoring.flow import Flow
@@ -20,7 +19,7 @@ from partitioning.documents.store import Store
 from partitioning.model.artefact import Role
 from partitioning.values import Value
 from tests.landed import land_table
-from tests.running import run_and_publish, run_and_publish_unjudged, task_receipts
+from tests.running import next_batch, run_and_publish, run_and_publish_unjudged, task_receipts
 
 MINUTE = 60_000_000
 WITHIN = 10
@@ -169,9 +168,7 @@ class History:
         self._docs = docs
 
     def plan(self, settings: Settings, partitions: int) -> BatchRef:
-        ref, said = steps.plan(self._pipeline(self._source, partitions), self.store.root, settings)
-        assert ref is not None, said
-        return ref
+        return next_batch(self._pipeline(self._source, partitions), self.store.root, settings)
 
     def land(self, clicks: Sequence[Click], views: Sequence[Click], partitions: int) -> None:
         for stream, records in (("clicks", clicks), ("views", views)):

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable
 
-from coset.batches import steps
 from coset.batches.ref import BatchRef
-from coset.sources.s3 import storage_options
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -20,9 +16,10 @@ from partitioning.documents.store import Store
 from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan
 from partitioning.values import replace
-from spark_jobs.tables.table_schema import folder
+from tests.asked_of_duckdb import direct, in_order, published
 from tests.landed import land_table
-from tests.running import run_and_publish, run_and_publish_unjudged
+from tests.logs import log_of
+from tests.running import next_batch, run_and_publish, run_and_publish_unjudged
 
 PARTITIONS = 8
 HOT = "bot"
@@ -52,7 +49,7 @@ def skewed(records: int, seed: int, hot: float = 0.4, others: int = 0) -> pa.Tab
 
 def table_of(store: Store, name: str) -> pa.Table:
     """A result table."""
-    return DeltaTable(folder(store, name), storage_options=storage_options()).to_pyarrow_table()
+    return log_of(store, name).to_pyarrow_table()
 
 
 class Skewed:
@@ -74,8 +71,7 @@ class Skewed:
         return replace(Settings.parse(scheme=schemes or None), hot_keys=HotKeys(hot_keys))
 
     def planned(self, hot_keys: str = "split", *schemes: str) -> tuple[BatchRef, Plan]:
-        ref, _ = steps.plan(self.pipeline, self.store.root, self.settings(hot_keys, *schemes))
-        assert ref is not None
+        ref = next_batch(self.pipeline, self.store.root, self.settings(hot_keys, *schemes))
         return ref, ref.load()[1]
 
     def run(self, docs: Path | None = None, hot_keys: str = "split", *schemes: str) -> Plan:
@@ -89,31 +85,21 @@ class Skewed:
 
     def rows(self) -> list[tuple[object, ...]]:
         """The rows of the result table, by batch."""
-        table = table_of(self.store, self.pipeline.name)
-        return sorted(zip(*table.to_pydict().values(), strict=True), key=str)
+        return published(self.store, self.pipeline.name)
 
     def newest(self, columns: str) -> list[tuple[object, ...]]:
         """The newest row of each key."""
         table = table_of(self.store, self.pipeline.name)
         newest = f"SELECT k, {columns} FROM rows QUALIFY row_number() OVER (PARTITION BY k ORDER BY n DESC) = 1"
-        with duckdb.connect() as connection:
-            connection.register("rows", table)
-            return sorted(connection.execute(newest).fetchall(), key=str)
+        return direct(newest, rows=table)
 
     def direct_of_all(self, sql: str) -> list[tuple[object, ...]]:
         """The answer of DuckDB, over all batches."""
-        with duckdb.connect() as connection:
-            connection.register("views", pa.concat_tables(self.landed))
-            return sorted(connection.execute(sql).fetchall(), key=str)
+        return direct(sql, views=pa.concat_tables(self.landed))
 
     def direct(self, sql: str) -> list[tuple[object, ...]]:
         """The answer of DuckDB, for each batch."""
-        rows: list[tuple[object, ...]] = []
-        for batch in self.landed:
-            with duckdb.connect() as connection:
-                connection.register("views", batch)
-                rows.extend(connection.execute(sql).fetchall())
-        return sorted(rows, key=str)
+        return in_order([row for batch in self.landed for row in direct(sql, views=batch)])
 
 
 class Met:
@@ -140,8 +126,7 @@ class Met:
 
     def planned(self, scheme: str | None = None) -> tuple[BatchRef, Plan]:
         settings = Settings.parse(scheme=scheme, base=Settings(hot_keys=self.hot_keys))
-        ref, _ = steps.plan(self.pipeline, self.store.root, settings)
-        assert ref is not None
+        ref = next_batch(self.pipeline, self.store.root, settings)
         return ref, ref.load()[1]
 
     def run(self, docs: Path | None, scheme: str | None = None) -> Plan:

@@ -96,11 +96,7 @@ def identity(folder: Path, buckets: tuple[str, ...]) -> Iterator[Mapping[str, st
         assert giver.stdout is not None
         print(json.dumps(pairs), file=giver.stdin, flush=True)
         url = giver.stdout.readline().strip()
-        yield {
-            "AWS_ENDPOINT_URL": url,
-            IDENTITY: f"{url}/identity",
-            "AWS_REGION": "us-east-1",
-        }
+        yield {"AWS_ENDPOINT_URL": url, IDENTITY: f"{url}/identity", "AWS_REGION": "us-east-1"}
     finally:
         giver.communicate("")
         server.stop()

@@ -17,7 +17,6 @@ import pytest
 from coset.batches import publication, steps
 from coset.batches.ref import BatchRef
 from partitioning.errors import Refused
-from tests.running import run_groups
 
 COVERED = "expect_offsets_to_be_covered_exactly_once"
 HAVE_KEYS = "expect_records_to_have_keys"
@@ -67,12 +66,6 @@ def caught_by(expectation: str) -> Callable[[Callable[P, Refusal]], Callable[P, 
     return made_a_test
 
 
-def ran(ref: BatchRef) -> Refusal:
-    """Run a batch that was made wrong, and have it refused."""
-    run_groups(ref)
-    return refusal(ref)
-
-
 def refusal(ref: BatchRef, docs: Path | None = None) -> Refusal:
     """Audit and check a batch, which has to fail and to leave everything as it was before. Without `docs` no page is
     made."""
@@ -93,6 +86,13 @@ def refusal(ref: BatchRef, docs: Path | None = None) -> Refusal:
     assert held(ref) == before
     assert ledger.attempt(plan.batch) == attempt + 1
     return Refusal(failed, findings, next_steps)
+
+
+def saying(refused: Refusal, *parts: str) -> Refusal:
+    """The refusal, whose first finding says all of this."""
+    missing = [part for part in parts if part not in refused.findings[0]]
+    assert not missing, f"{missing} not in {refused.findings}"
+    return refused
 
 
 def results(ref: BatchRef, attempt: int = 0) -> list[dict[str, Any]]:

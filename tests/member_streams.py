@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import duckdb
 import pyarrow as pa
 
 from coset import Pipeline, Settings
 from partitioning.authoring.settings import DEFAULTS
 from partitioning.documents.store import Store
 from partitioning.model.plan import Plan
-from tests.batches import rows
+from tests import asked_of_duckdb
+from tests.asked_of_duckdb import Row, in_order
 from tests.landed import land_table
 from tests.real_batches import stored
 from tests.running import run_and_publish_unjudged
 
-Row = tuple[object, ...]
 Build = Callable[[Pipeline], object]
 KEYS = {"b": "session", "d": "session"}
 
@@ -49,17 +48,9 @@ def ran(store: Store, build: Build, settings: Settings = DEFAULTS, batch: int = 
 
 def direct(sql: str, batches: int = 1) -> list[Row]:
     """The rows that DuckDB gives of the records of each batch, all together."""
-    found: list[Row] = []
-    for batch in range(batches):
-        with duckdb.connect() as connection:
-            for stream in ("views", "clicks", "logins", "a", "b", "c", "d"):
-                connection.register(stream, records(stream, batch))
-            found += connection.execute(sql).fetchall()
-    return sorted(found, key=str)
-
-
-def written(store: Store, table: str = "t") -> list[Row]:
-    return sorted(rows(store.root, table), key=str)
+    streams = ("views", "clicks", "logins", "a", "b", "c", "d")
+    landed = ({stream: records(stream, batch) for stream in streams} for batch in range(batches))
+    return in_order([row for tables in landed for row in asked_of_duckdb.direct(sql, **tables)])
 
 
 def numbers_of_tasks(plan: Plan) -> list[int]:

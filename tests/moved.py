@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from inspect import signature
 
-import duckdb
 import pyarrow as pa
-from deltalake import DeltaTable
 
-from coset.sources.s3 import storage_options
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.store import Store
+from tests import asked_of_duckdb
 from tests.landed import land_table
 
 # Keys that all have, keys that only some have, and records without a key.
@@ -58,13 +56,5 @@ def planned_over(store: Store, build: Build) -> Pipeline:
     return pipeline
 
 
-def published(store: Store) -> list[tuple[object, ...]]:
-    rows = DeltaTable(f"{store.root}/tables/t", storage_options=storage_options()).to_pyarrow_table()
-    return sorted(zip(*rows.to_pydict().values(), strict=True), key=str)
-
-
-def direct(sql: str) -> list[tuple[object, ...]]:
-    with duckdb.connect() as connection:
-        for name, table in RECORDS.items():
-            connection.register(name, table)
-        return sorted(connection.execute(sql).fetchall(), key=str)
+def direct(sql: str) -> list[asked_of_duckdb.Row]:
+    return asked_of_duckdb.direct(sql, **RECORDS)

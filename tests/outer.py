@@ -7,21 +7,18 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import pairwise
 
-from deltalake import DeltaTable
-
 from coset.batches import steps
 from coset.batches.publication import abandon
 from coset.batches.ref import BatchRef
-from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from partitioning.values import Value
-from spark_jobs.tables.table_schema import folder
 from tests.histories import Click, table_of
 from tests.landed import land_table
+from tests.logs import log_of
 from tests.running import run_and_publish_unjudged, run_groups
 
 PARTITIONS = 3
@@ -131,7 +128,7 @@ class Outer:
 
     def pairs(self) -> list[Pair]:
         """The published rows but those of the end."""
-        rows = DeltaTable(folder(self.store, "pairs"), storage_options=storage_options()).to_pyarrow_table()
+        rows = log_of(self.store, "pairs").to_pyarrow_table()
         pairs = [(row["k"], row["click"], row["view"]) for row in rows.to_pylist()]
         return sorted((pair for pair in pairs if END not in pair), key=repr)
 

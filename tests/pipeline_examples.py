@@ -36,19 +36,9 @@ class Move(Value, frozen=True):
 
 
 OPS = (
-    "filter",
-    "select",
-    "rekey",
-    "merge",
-    "join",
-    "cogroup",
-    "aggregate",
-    "process",
-    "gather",
-    "combine",
-    "repartition",
-    "spark",
-)
+    "filter", "select", "rekey", "merge", "join", "cogroup", "aggregate", "process", "gather", "combine",
+    "repartition", "spark",
+)  # fmt: skip
 declared = st.builds(
     Declared, st.sampled_from([MURMUR2, MURMUR2, JAVA, OPAQUE]), st.sampled_from([NullKeys.DROP, NullKeys.OWN_TASK])
 )

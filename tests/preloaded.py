@@ -14,29 +14,13 @@ import typer.main
 
 _NAMES = (
     # What Typer and PyArrow import when they are first asked.
-    "pyarrow.csv",
-    "pyarrow.dataset",
-    "pyarrow.acero",
-    "typer.rich_utils",
-    "coset.cli.assign",
-    "coset.cli.batches",
-    "coset.cli.diff",
-    "coset.cli.main",
-    "coset.cli.plans",
-    "coset.cli.sizes",
-    "coset.cli.status",
-    "coset.batches.auditing.audit",
-    "coset.batches.continuity",
-    "coset.batches.planning",
-    "coset.batches.publication",
-    "coset.batches.runners.connect",
-    "coset.batches.runners.local",
-    "coset.batches.runners.spark",
-    "coset.batches.runners.spark_submit",
-    "expectations.checkpoint",
-    "expectations.docs",
+    "pyarrow.csv", "pyarrow.dataset", "pyarrow.acero", "typer.rich_utils", "coset.cli.assign", "coset.cli.batches",
+    "coset.cli.diff", "coset.cli.main", "coset.cli.plans", "coset.cli.sizes", "coset.cli.status",
+    "coset.batches.auditing.audit", "coset.batches.continuity", "coset.batches.planning", "coset.batches.publication",
+    "coset.batches.runners.connect", "coset.batches.runners.local", "coset.batches.runners.spark",
+    "coset.batches.runners.spark_submit", "expectations.checkpoint", "expectations.docs",
     "spark_jobs.engine.preloaded",
-)
+)  # fmt: skip
 
 gc.disable()
 for name in _NAMES:

@@ -68,19 +68,9 @@ class Move(Value, frozen=True):
 
 
 OPS = (
-    "filter",
-    "select",
-    "rekey",
-    "merge",
-    "join",
-    "cogroup",
-    "aggregate",
-    "combine",
-    "repartition",
-    "running",
-    "latest",
-    *random_times.OPS,
-)
+    "filter", "select", "rekey", "merge", "join", "cogroup", "aggregate", "combine", "repartition", "running",
+    "latest", *random_times.OPS,
+)  # fmt: skip
 # What may follow a step that gives rows once their time is over: nothing whose rows depend on the batch.
 _AFTER_TIME = {"filter", "select", "rekey", "merge", "repartition", *random_times.OPS}
 
@@ -120,11 +110,7 @@ def pipeline_of(
     said: dict[str, Any] = {"cast": {"n": "BIGINT"}, "time": "t", "late": LATE * MINUTE}
     flows = [
         pipeline.stream(
-            f"s{n}",
-            partitions=count,
-            bad_records="set aside" if stream.sets_aside else "refuse",
-            **stream.key,
-            **said,
+            f"s{n}", partitions=count, bad_records="set aside" if stream.sets_aside else "refuse", **stream.key, **said
         )
         for n, (stream, count) in enumerate(zip(streams, counts, strict=False))
     ]
@@ -241,11 +227,7 @@ _ALONE: Mapping[str, Callable[[Flow, Move, str], Flow | None]] = {
     "running": _running,
     "latest": lambda one, move, name: one.latest("t", name=name) if one.key else None,
 }
-_TOGETHER: Mapping[str, Callable[[Flow, Flow, str], Flow]] = {
-    "merge": _merged,
-    "join": _joined,
-    "cogroup": _cogrouped,
-}
+_TOGETHER: Mapping[str, Callable[[Flow, Flow, str], Flow]] = {"merge": _merged, "join": _joined, "cogroup": _cogrouped}
 
 
 def rows(seed: int, count: int, clock: Iterator[int], *, unusable: bool) -> list[Row]:

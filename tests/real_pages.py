@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from partitioning.documents.store import Store
-from tests.commands import PIPELINE, arrive, coset, land_first
+from tests.commands import PIPELINE, arrive, coset, land_first, succeeded
 
 _BETWEEN = "expect_column_values_to_be_between"
 _EXPECTED = [
@@ -23,7 +23,7 @@ def leave_pages(store: Store, docs: Path, environment: pytest.MonkeyPatch) -> No
     environment.setenv("COSET_DOCS", str(docs))
     land_first(store, environment)
     for _ in range(2):
-        assert coset("run", PIPELINE, "--runner", "local").exit_code == 0
+        succeeded("run", PIPELINE, "--runner", "local")
         arrive(store, 40)
-    assert coset("backfill", str(changed), "--from", "1", "--runner", "local").exit_code == 0
+    succeeded("backfill", str(changed), "--from", "1", "--runner", "local")
     assert coset("run", str(failing), "--runner", "local").exit_code == 3

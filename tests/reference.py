@@ -36,6 +36,7 @@ from partitioning.planning.planner import plan_batch
 from partitioning.values import Value
 from tests.coset_rule import disposition
 from tests.memory_store import MemoryStore
+from tests.there import there
 
 Log = Mapping[tuple[str, int], Sequence[str | None]]
 
@@ -91,8 +92,7 @@ def planned(made: Pipeline, records: Log, scheme: str | None = None) -> Plan:
         )
         for stream in made.streams
     ]
-    plan = plan_batch(made, found, {"delays": columns}, settings=Settings.parse(scheme=scheme))
-    assert plan is not None
+    plan = there(plan_batch(made, found, {"delays": columns}, settings=Settings.parse(scheme=scheme)))
     return plan
 
 
@@ -152,8 +152,7 @@ def _key_artefacts(ledger: Ledger, plan: Plan, task: TaskRef, rows: list[dict[st
     pq.write_table(pa.Table.from_pylist(rows), sink)
     data = sink.getvalue()
     ledger.store.put(path, data)
-    entry = ledger.store.head(path)
-    assert entry is not None
+    entry = there(ledger.store.head(path))
     digest_of_file = f"sha256:{sha256(data).hexdigest()}"
     return (Artefact(Role.KEYS, task.stage, path, entry.size, entry.etag, digest_of_file, len(rows)),)
 

@@ -23,6 +23,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from tests.landed import land_table
+from tests.running import next_batch
 
 FOLDER = Path(__file__).with_name("documents") / "stores"
 MEMBERS = [f"m-{number}" for number in range(12)]
@@ -130,8 +131,7 @@ def _made(version: str, state: str, docs: Path) -> None:
     source, root = f"{place(version, state)}/topics", f"{place(version, state)}/store"
     for batch in range(2):
         land(source, batch)
-        ref, _ = steps.plan(shop(source), root)
-        assert ref is not None
+        ref = next_batch(shop(source), root)
         if batch == 0 or state == "published":
             run_and_publish(ref, docs)
         elif state != "planned":

@@ -8,17 +8,26 @@ from pathlib import Path
 
 import pandas as pd
 
-from coset.batches import publication
+from coset.batches import publication, steps
 from coset.batches.attempt import Attempt
 from coset.batches.auditing.audit import audit
 from coset.batches.interpreter import run_batch
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.runners.runner import Runner
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import TaskReceipt
 from partitioning.model.verdict import Judged
+
+
+def next_batch(pipeline: Pipeline, root: str, settings: Settings = DEFAULTS, *, again: bool = False) -> BatchRef:
+    """The next batch, planned; there is one."""
+    ref, said = steps.plan(pipeline, root, settings, again=again)
+    assert ref is not None, said
+    return ref
 
 
 def run_groups(ref: BatchRef) -> None:

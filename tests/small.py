@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import psutil
 import pyarrow as pa
 
-from coset.batches import steps
 from coset.batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
 from partitioning.model.plan import Plan
 from tests.landed import land_table
+from tests.running import next_batch
 
 ROWS = 500
 KEYS = 50
@@ -46,8 +46,7 @@ def small_batch(expression: str = "sum(v) AS v", source: str | None = None) -> S
     """The first batch of a pipeline that aggregates the records by key, in a store of its own."""
     pipeline = Pipeline("sums", source=source or land())
     pipeline.stream("views", key="k", partitions=4).aggregate(expression).write("sums")
-    ref, _ = steps.plan(pipeline, f"s3://test/{uuid.uuid4().hex}")
-    assert ref is not None
+    ref = next_batch(pipeline, f"s3://test/{uuid.uuid4().hex}")
     return SmallBatch(ref, *ref.load())
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from coset.batches import steps
 from coset.batches.planning import preview
 from coset.batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
@@ -14,7 +13,7 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.store import Store
 from partitioning.model.plan import Plan
 from tests.landed import land_file
-from tests.running import run_and_publish
+from tests.running import next_batch, run_and_publish
 
 # What is landed of the only partition: two files with gaps in them, and one between them.
 FIRST, SECOND = [0, 1, 4, 5, 9], [12, 13, 14, 20]
@@ -40,7 +39,6 @@ def planned(store: Store, made: Pipeline, settings: Settings = DEFAULTS) -> Plan
 
 
 def published(store: Store, made: Pipeline, docs: Path, settings: Settings = DEFAULTS) -> BatchRef:
-    ref, sentence = steps.plan(made, store.root, settings)
-    assert ref is not None, sentence
+    ref = next_batch(made, store.root, settings)
     run_and_publish(ref, docs)
     return ref

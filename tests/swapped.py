@@ -6,21 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.request import backfill, comparison_of
 from coset.batches.backfills.swap import swaps
 from coset.batches.steps import plan
 from coset.cli.pipelines import load
-from coset.sources.s3 import storage_options
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.model.backfill import SwapKind
-from tests.commands import coset
+from tests.commands import succeeded
 from tests.histories import Click, table_of
 from tests.landed import land_table
+from tests.logs import log_of
 from tests.running import run_and_publish_unjudged
 
 NEWEST = str(Path(__file__).parent / "pipelines" / "newest.py")
@@ -44,7 +43,7 @@ def seen(store: Store) -> tuple[Rows, Rows]:
     """The rows of both tables: that which is appended to, and that which is upserted."""
 
     def rows(table: str, *columns: str) -> Rows:
-        delta = DeltaTable(f"{store.root}/tables/{table}", storage_options=storage_options())
+        delta = log_of(store, table)
         return sorted(tuple(row.values()) for row in delta.to_pyarrow_table(columns=[*columns]).to_pylist())
 
     return rows("counts", "k", "n"), rows("newest", "k", "id")
@@ -64,8 +63,7 @@ def two_batches(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def backfilled(store: Store, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Backfill 0: clicks from identity 5 on. It waits for approval."""
     monkeypatch.setenv("NEWEST_FROM", "5")
-    result = coset("backfill", NEWEST, "--from", "0", "--cascade", "--runner", "local")
-    assert result.exit_code == 0, result.output
+    succeeded("backfill", NEWEST, "--from", "0", "--cascade", "--runner", "local")
 
 
 def half(store: Store, to: SwapKind, monkeypatch: pytest.MonkeyPatch) -> None:

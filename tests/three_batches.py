@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from partitioning.documents.store import Store
-from tests.commands import coset
+from tests.commands import succeeded
 from tests.histories import Click, table_of
 from tests.landed import land_table
 
@@ -23,6 +23,5 @@ def three_batches(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for batch in range(3):
         clicks = [Click(f"key-{key}", 10 * batch + key, batch) for key in range(10)]
         land_table(table_of(clicks), "clicks", f"{store.root}/topics", key="k", partitions=4)
-        result = coset("run", NEWEST, "--runner", "local")
-        assert result.exit_code == 0, result.output
+        succeeded("run", NEWEST, "--runner", "local")
     return store

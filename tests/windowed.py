@@ -6,13 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from deltalake import DeltaTable
-
-from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
-from spark_jobs.tables.table_schema import folder
 from tests.histories import MINUTE as MICROSECONDS
 from tests.histories import Click
+from tests.logs import log_of
 from tests.outer import END, LATE, MINUTE, PARTITIONS, Arrived, Outer
 
 EVERY, KEEP = 15, 40
@@ -72,7 +69,7 @@ class Windowed(Outer):
 
     def windows(self) -> list[Window]:
         """The published rows but those of the end."""
-        rows = DeltaTable(folder(self.store, "windows"), storage_options=storage_options()).to_pyarrow_table()
+        rows = log_of(self.store, "windows").to_pyarrow_table()
         found = []
         for row in rows.to_pylist():
             start, end = (int(row[name].timestamp() * 10**6) // MICROSECONDS for name in ("window_start", "window_end"))

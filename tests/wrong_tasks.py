@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +17,29 @@ from spark_jobs.engine import kernel, writers
 from spark_jobs.engine.kernel import TaskEnvironment
 from spark_jobs.engine.take import Take, Taken
 from tests.hot import HOT
+from tests.judged import refusal
 from tests.real_batches import spoil_takes
+from tests.running import run_groups
 
 Patch = pytest.MonkeyPatch
 Spoil = Callable[[Batch, Taken], object]
+Wrong = Callable[[Patch], object]
+# By what goes wrong: which expectations, and no others, have to refuse it, and how it is made.
+Cases = Mapping[str, tuple[set[str], Wrong]]
 # Whether a task, by its order, runs wrongly with an input.
 WrongInput = Callable[[Order, Ordered], bool]
+
+
+def refused(ref: BatchRef, cases: Cases) -> None:
+    """Run a batch again and again, each time wrong in another way, and have it refused."""
+    others = dict[str, tuple[str, ...]]()
+    for name, (expected, make_wrong) in cases.items():
+        with pytest.MonkeyPatch.context() as patch:
+            make_wrong(patch)
+            run_groups(ref)
+        if set(failed := refusal(ref).failed) != expected:
+            others[name] = failed
+    assert not others, others
 
 
 def of_others(ref: BatchRef, hot: int) -> int:
@@ -106,6 +123,35 @@ def write_rows(patch: Patch, task: int, change: Callable[[pa.Table], pa.Table]) 
         return write(self, written, rows)
 
     patch.setattr(writers.Writers, "table", wrong)
+
+
+def lost(rows: pa.Table) -> pa.Table:
+    return rows.slice(1)
+
+
+def doubled(rows: pa.Table) -> pa.Table:
+    return pa.concat_tables([rows, rows.slice(0, 1)])
+
+
+def says(task: int, read: str, *spoil: Spoil) -> Wrong:
+    """A task says otherwise what becomes of the records of one of its inputs."""
+
+    def spoiled(batch: Batch, seen: Taken) -> None:
+        for each in spoil:
+            each(batch, seen)
+
+    return lambda patch: spoil_takes_of(patch, reading(task, read), spoiled)
+
+
+def goes_by(task: int, moved: int | None) -> Wrong:
+    """A task goes by a residue that is so far from its own, or by none."""
+    return lambda patch: take_residues(
+        patch, task, lambda modulus, owned: None if moved is None else ((owned[0] + moved) % modulus,)
+    )
+
+
+def writes(task: int, change: Callable[[pa.Table], pa.Table]) -> Wrong:
+    return lambda patch: write_rows(patch, task, change)
 
 
 def changed(rows: pa.RecordBatchReader, change: Callable[[pa.Table], pa.Table]) -> pa.RecordBatchReader:

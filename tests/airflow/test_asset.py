@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from coset.batches import steps
 from coset.batches.ref import BatchRef
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.model.verdict import Commit, Decision, Judged, TableVersion, Verdict
 from tests.clicked import belled, landed
-from tests.running import run_and_publish
+from tests.running import next_batch, run_and_publish
 
 PIPELINE = """
 import os
@@ -127,8 +126,7 @@ def test_an_event_of_many_tables_is_as_short_as_airflow_is_to_carry(airflow: Pat
 def test_a_batch_has_one_event_however_often_the_task_that_publishes_it_runs(
     dag: Any, root: str, tmp_path: Path
 ) -> None:
-    ref, _ = steps.plan(belled(f"{root}/topics"), root)
-    assert ref is not None
+    ref = next_batch(belled(f"{root}/topics"), root)
     run_and_publish(ref, None)
     assert events(root) == []
     for _ in range(2):

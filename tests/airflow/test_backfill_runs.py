@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from coset.batches import steps
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.backfills.request import backfill, backfills, comparison_of
@@ -30,6 +29,7 @@ from partitioning.documents.stores import store_at
 from partitioning.model.backfill import SwapKind
 from tests.backfilled import Batches
 from tests.pipelines.late_flights import late_flights
+from tests.running import next_batch
 
 FORM = {
     "from": 0,
@@ -61,8 +61,7 @@ def parsed(airflow, store_root, tmp_path, monkeypatch):
 
 
 def publish(pipeline, root, docs, limit=None):
-    ref, _ = steps.plan(pipeline, root, Settings(groups=1, limit=limit))
-    assert ref is not None
+    ref = next_batch(pipeline, root, Settings(groups=1, limit=limit))
     with Local(processes=1) as runner:
         run_batch(ref, runner, docs, lambda _: nullcontext([]))
 

@@ -20,6 +20,7 @@ from partitioning.documents.stores import store_at
 from spark_jobs.engine.occasions import now as milliseconds
 from tests.forked import at_once
 from tests.kafka import TAILS, create, produce, views
+from tests.running import next_batch
 
 LABELS = {"group 0: flights+planes/0 1 (1.9 MB)", "group 1: flights+planes/2 3 (1.9 MB)"}
 LINK = "dags/tail_activity/runs/{}/plugin/coset_run"
@@ -82,8 +83,7 @@ def test_a_wave_that_the_plan_has_no_groups_for_is_skipped(first):
     # Joined records may have to move, by the pipeline alone; by the plan they need not.
     run, _ = first
     assert states(run) == dict.fromkeys(
-        [(name, -1) for name in ("plan", "groups_of_wave_1", "check", "publish")] + [("run", 0), ("run", 1)],
-        "success",
+        [(name, -1) for name in ("plan", "groups_of_wave_1", "check", "publish")] + [("run", 0), ("run", 1)], "success"
     ) | {("run_wave_1", -1): "skipped"}
 
 
@@ -183,8 +183,7 @@ def publish(root, docs):
     from coset.batches.runners.local import Local
     from dags.pipelines.tail_activity import pipeline
 
-    ref, _ = steps.plan(pipeline, root, Settings(groups=1))
-    assert ref is not None
+    ref = next_batch(pipeline, root, Settings(groups=1))
     with Local(processes=1) as runner:
         run_batch(ref, runner, docs, lambda _: nullcontext([]))
     return steps.publish(ref)

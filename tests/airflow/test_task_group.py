@@ -22,6 +22,7 @@ from partitioning.kinds import Kind
 from spark_jobs.engine.location import ENVIRONMENT
 from tests.held import held_batch, met, waits
 from tests.small import until, working
+from tests.there import there
 from tests.yarn import yarn
 
 RECONNECTS = "group 0: reconnects to the job that was left on the Spark server\n"
@@ -78,8 +79,7 @@ def told(raised):
 
 def location(ref):
     """Where the group ran, by what is stored."""
-    ran = receipt(ref)
-    assert ran is not None
+    ran = there(receipt(ref))
     return ran.location
 
 
@@ -230,8 +230,7 @@ def test_a_retry_reconnects_to_the_job_that_a_killed_task_left_on_the_server(cap
         gate.unlink()
         running.result(timeout=60)
     ledger = ref.load()[0]
-    ran = receipt(ref)
-    assert ran is not None
+    ran = there(receipt(ref))
     stored = {entry.key for entry in ledger.store.list("") if "/attempt-0-" in entry.key}
     assert stored == {file.path for task in ran.tasks for file in task.artefacts}, "no task wrote twice"
 

@@ -16,6 +16,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from tests.hot import PARTITIONS, skewed
 from tests.landed import land_table
+from tests.there import there
 
 STEPS = ("plan", "groups_of_wave_1", "check", "publish")
 # `dag.test()` leaves a run's form in the DAG: the second run has to say all that the first one said.
@@ -85,8 +86,7 @@ def test_more_groups_than_airflow_maps_a_task_to_share_its_copies(parsed, store_
     copies = Counter(task for task, index in states(run) if index >= 0)
     assert copies["run"] == 2
     ledger = Ledger(store_at(store_root), "flights_by_route")
-    plan = ledger.plan(0)
-    assert plan is not None
+    plan = there(ledger.plan(0))
     first = [group.group for group in plan.groups if group.wave == 0]
     assert len(first) == 5
     assert len(ledger.receipts(0, 0, [group.group for group in plan.groups])) == len(plan.groups)
@@ -103,8 +103,7 @@ def test_a_key_that_was_hot_is_split_in_the_next_run(parsed, store_root, monkeyp
         land_table(table, "views", source, key="k", partitions=PARTITIONS)
         dag = dag or parsed("hot_views", ', settings=Settings.read("hot_keys = \'split\'", "settings.toml")')
         assert dag.test().state == "success"
-        plan = Ledger(store_at(store_root), "hot_views").plan(batch)
-        assert plan is not None
+        plan = there(Ledger(store_at(store_root), "hot_views").plan(batch))
         split = [("views.hot", 0)] if batch else []
         assert [(stage.name, stage.wave) for stage in plan.stages] == [*split, ("views", len(split))]
     rows = sorted(published(store_root, "hot_views", "k", "n", "v"))
@@ -166,8 +165,7 @@ def test_one_dag_runs_a_batch_of_one_wave_then_one_of_two_and_a_later_group_that
 
     ledger = Ledger(store_at(store_root), "flights_in_parts")
     for batch, groups in ((0, "land sea"), (1, "land sea land sea")):
-        plan = ledger.plan(batch)
-        assert plan is not None
+        plan = there(ledger.plan(batch))
         ran = ledger.receipts(batch, 0, range(len(plan.groups)))
         assert {number: receipt.location for number, receipt in ran.items()} == dict(enumerate(groups.split()))
     counts = Counter[str]()

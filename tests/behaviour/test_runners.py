@@ -28,6 +28,7 @@ from partitioning.model.verdict import Decision, GivenUp, Verdict
 from partitioning.values import replace
 from tests.examples import few
 from tests.small import ENDLESS, ROWS, SLOW, SmallBatch, land, small_batch, until, working
+from tests.there import there
 
 WRONG = "sum(CAST(k AS INTEGER)) AS v"
 IN_THIS_PROCESS = "local in one process"
@@ -158,8 +159,7 @@ def test_after_a_failed_check_groups_run_as_a_new_attempt_and_may_be_asked_for_a
     for number, sentence in enumerate(said):
         assert sentence.startswith(f"group {number} of batch 0 of sums: ")
         assert "attempt 1" in sentence
-        receipt = batch.ledger.receipt(0, 1, number)
-        assert receipt is not None
+        receipt = there(batch.ledger.receipt(0, 1, number))
         paths = [artefact.path for task in receipt.tasks for artefact in task.artefacts]
         assert paths
         assert all("attempt-1" in path for path in paths)
@@ -169,8 +169,7 @@ def test_a_group_without_records_leaves_its_receipt(runner: Runner) -> None:
     batch = small_batch(source=land(keys=1))
     empty = next(group for group in batch.plan.groups if not group.records)
     assert f"{len(empty.tasks)} tasks read 0 records and wrote 0 rows" in runner.group(batch.ref, empty.group)
-    receipt = batch.ledger.receipt(0, 0, empty.group)
-    assert receipt is not None
+    receipt = there(batch.ledger.receipt(0, 0, empty.group))
     assert tuple(task.task for task in receipt.tasks) == empty.tasks
 
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from coset.batches import steps
 from coset.batches.runners.connect import Connect
 from coset.batches.runners.runner import Runner
 from coset.batches.runners.spark import Spark
@@ -30,7 +29,7 @@ from tests import frames, functions
 from tests.conftest import CHECKOUT
 from tests.examples import few
 from tests.landed import land_table
-from tests.running import run_and_publish, task_receipts
+from tests.running import next_batch, run_and_publish, task_receipts
 
 VIEWS = pa.table(
     {
@@ -176,8 +175,7 @@ def run(way: Way, spark_server: SparkServer, docs: Path) -> Batch:
     for name in way.cases:
         for kind in KINDS:
             getattr(CASES[name], kind)(views, clicks).write(f"{name}_{kind}")
-    ref, _ = steps.plan(pipeline, root, way.settings)
-    assert ref is not None
+    ref = next_batch(pipeline, root, way.settings)
     with pytest.MonkeyPatch.context() as patch:
         # The functions are installed nowhere: what is submitted finds them in the checkout.
         patch.setenv("PYTHONPATH", str(CHECKOUT))

@@ -91,10 +91,7 @@ def test_a_new_repository_is_tested_without_the_clone(wheel: Path, installed: Pa
     (adopted / "wheels").mkdir()
     shutil.copy(wheel, adopted / "wheels")
     ci = (adopted / ".github/workflows/test.yml").read_text()
-    assert re.findall(r"- run: (.*)", ci) == [
-        "python -m pip install -r requirements.txt",
-        "python -m pytest",
-    ]
+    assert re.findall(r"- run: (.*)", ci) == ["python -m pip install -r requirements.txt", "python -m pytest"]
     run([UV, "pip", "install", "--dry-run", "--no-deps", "--target", "there", "-r", "requirements.txt"], adopted)
     told = run([installed / "python", "-m", "pytest", "-q"], adopted)
     assert re.search(r"^\d+ passed", told, re.M)

@@ -27,8 +27,7 @@ _ALL = "abcdefgh"
 
 
 @pytest.mark.parametrize(
-    ("batches", "seed", "missing"),
-    few([(3, 0, "null"), (7, 1, "drop"), (20, 40, "null"), (1, 0, "drop")]),
+    ("batches", "seed", "missing"), few([(3, 0, "null"), (7, 1, "drop"), (20, 40, "null"), (1, 0, "drop")])
 )
 def test_the_same_records_have_the_same_versions_wherever_batches_are_cut(
     store: Store, batches: int, seed: int, missing: str

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
@@ -22,7 +21,6 @@ from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.steps import plan
 from coset.batches.sweeping import left_over
-from coset.sources.s3 import storage_options
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
@@ -31,9 +29,10 @@ from partitioning.errors import Conflict, CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Backfill, Comparison, SwapKind
-from spark_jobs.tables.table_schema import folder
 from tests.backfilled import Batches, appended, stored
 from tests.histories import Click
+from tests.logs import log_of
+from tests.there import there
 
 FOUR = Settings.parse(scheme="tasks(4)", groups=4)
 EVENING = datetime(2026, 11, 22, 20, 0, tzinfo=UTC)
@@ -222,8 +221,7 @@ def test_only_groups_that_failed_run_again(history: Batches) -> None:
     after = {entry.key: entry.etag for entry in history.store.list("tables/counts/data/")}
     assert before.items() < after.items()
     added = after.keys() - before.keys()
-    tasks = Ledger(history.store, request.name).plan(0)
-    assert tasks is not None
+    tasks = there(Ledger(history.store, request.name).plan(0))
     assert len(added) <= len(tasks.groups[2].tasks)
 
 
@@ -264,8 +262,7 @@ def test_a_cancelled_backfill_is_run_and_seen_by_nobody(history: Batches) -> Non
 
 
 def _rows(store: Store, request: Backfill) -> tuple[Artefact, ...]:
-    verdict = Ledger(store, request.name).verdict(0)
-    assert verdict is not None
+    verdict = there(Ledger(store, request.name).verdict(0))
     return verdict.rows_of("counts")
 
 
@@ -305,7 +302,7 @@ def test_who_is_killed_once_a_backfill_is_cancelled_leaves_it_cancelled(
             actions.swap(store, request, digest(found), "")
     actions.cancel(pipeline, store, request, "not needed")
     assert [swap.turn for swap in swaps.swaps(store, "kept")] == [SwapKind.CANCEL]
-    log = DeltaTable(folder(store, "counts"), storage_options=storage_options())
+    log = log_of(store, "counts")
     assert log.version() == 0 or all("coset.swap" not in entry for entry in log.history())
     assert {file.path for file in _rows(store, request)}.isdisjoint(stored(store))
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
@@ -14,7 +13,6 @@ from coset.batches.backfills.comparison.pages import comparison_sections, previe
 from coset.batches.backfills.gaps import gaps
 from coset.batches.runners.local import Local
 from coset.batches.steps import plan
-from coset.sources.s3 import storage_options
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
@@ -23,9 +21,9 @@ from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.backfill import Backfill
 from partitioning.sections import markdown
-from spark_jobs.tables.table_schema import folder
 from tests.goldens import expect_golden
 from tests.landed import land_file
+from tests.logs import log_of
 from tests.running import silently
 from tests.sparse import counted, land, published
 
@@ -54,7 +52,7 @@ def backfilled(store: Store, docs: Path, first: int, last: int | None = None) ->
 
 
 def seen(store: Store) -> list[tuple[str, int]]:
-    table = DeltaTable(folder(store, "counted"), storage_options=storage_options())
+    table = log_of(store, "counted")
     return sorted((row["ad"], row["n"]) for row in table.to_pyarrow_table(columns=["ad", "n"]).to_pylist())
 
 
@@ -96,10 +94,7 @@ def test_the_same_rows_of_other_files_are_put_in_place_only_by_digest(two_batche
     found = actions.comparison(two_batches, request)
     assert found.same
     assert [(change.files, change.first) for change in found.repairs] == [
-        (
-            (1, 1),
-            tuple(f"{two_batches.root}/topics/views/partition=0/views+0+000000000{n}.parquet" for n in (0, 2)),
-        )
+        ((1, 1), tuple(f"{two_batches.root}/topics/views/partition=0/views+0+000000000{n}.parquet" for n in (0, 2)))
     ]
     assert found.needs_approval
     actions.swap(two_batches, request, digest(found), "")

@@ -18,7 +18,7 @@ from coset.cli.pipelines import load
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.model.backfill import Comparison
-from tests.commands import coset
+from tests.commands import coset, succeeded
 from tests.goldens import expect_golden
 from tests.three_batches import NEWEST, three_batches
 
@@ -39,8 +39,7 @@ def read(text: str) -> str:
 
 def test_a_preview_reads_as_the_golden_file(three_batches: Store) -> None:
     words = ("backfill", NEWEST, "--from", "0", "--to", "1", "--scheme", "tasks(6)", "--preview")
-    shown = coset(*words)
-    assert shown.exit_code == 0, shown.output
+    shown = succeeded(*words)
     expect_golden("cli_backfill_preview.txt", read(shown.stdout))
     told = json.loads(coset(*words, "--json").stdout)
     assert [batch["batch"] for batch in told["batches"]] == [0, 1]
@@ -70,16 +69,15 @@ def test_what_cannot_be_put_in_place_is_said_before_anybody_approves_it(
     ]
     expect_golden("backfill_blocked.md", read(compared.page))
     # As it says: then somebody can approve it.
-    cascade = coset(*words, "--cascade")
-    assert cascade.exit_code == 0, cascade.output
+    cascade = succeeded(*words, "--cascade")
     (command,) = re.findall(r"`coset (swap \S+ 1 --approve sha256:[0-9a-f]+ [^`]+)`", cascade.stdout)
     digest = command.partition(" --approve ")[2].split()[0]
     html, put = tmp_path / "newest" / "backfill-1.html", rf"<code>coset (swap \S+ 1 --approve {digest} [^<]+)</code>"
     (command,) = re.findall(f"{put} puts it in place. Readers see nothing of it before.", html.read_text())
-    assert coset(*command.split()).exit_code == 0
+    succeeded(*command.split())
     assert "It is in place: readers see its rows. " in html.read_text()
     assert re.search(r"<strong>Next:</strong> <code>coset undo \S+ 1 [^<]+</code> takes it back\.", html.read_text())
-    assert coset("undo", NEWEST, "1", "--why", "too early").exit_code == 0
+    succeeded("undo", NEWEST, "1", "--why", "too early")
     assert re.search(r"It was taken back: readers see the rows of before it\. \S+, \S+: too early\.", html.read_text())
     assert re.search(f"<strong>Next:</strong> {put} puts it in place again.", html.read_text())
     assert three_batches.get("newest/docs/backfill-1.html") == html.read_bytes()
@@ -95,8 +93,7 @@ def test_the_preview_of_the_dag_names_what_is_built_on_the_batches(three_batches
 
 @pytest.mark.long
 def test_what_a_step_keeps_under_another_scheme_needs_no_approval(three_batches: Store) -> None:
-    result = coset("backfill", NEWEST, "--from", "0", "--to", "1", "--scheme", "tasks(6)", "--runner", "local")
-    assert result.exit_code == 0, result.output
+    result = succeeded("backfill", NEWEST, "--from", "0", "--to", "1", "--scheme", "tasks(6)", "--runner", "local")
     assert "Compared: identical" in result.stdout
     assert "It is in place: counts at version" in result.stdout
 
@@ -104,7 +101,7 @@ def test_what_a_step_keeps_under_another_scheme_needs_no_approval(three_batches:
 def test_a_reason_is_text_wherever_it_is_shown(three_batches: Store) -> None:
     why = "# All is identical, approve\n\n![seen](http://tracker/i.png) \x1b[2J\u202e"
     asked = ("backfill", NEWEST, "--from", "2", "--scheme", "tasks(6)", "--runner", "local", "--why", why)
-    assert coset(*asked).exit_code == 0
+    succeeded(*asked)
     page = actions.review(three_batches, backfill(three_batches, "newest", 0)).page
     tokens = [inner for token in MarkdownIt().parse(page) for inner in (token, *(token.children or ()))]
     assert {token.type for token in tokens}.isdisjoint({"image", "link_open", "html_block", "html_inline"})

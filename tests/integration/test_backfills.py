@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
 
 from coset.batches import publication
 from coset.batches import steps as batch_steps
@@ -29,7 +28,6 @@ from coset.batches.runners.local import Local
 from coset.batches.sweeping import STATES_KEPT, left_over, sweep
 from coset.batches.tables.compaction import compact
 from coset.batches.tables.exchanged import exchange
-from coset.sources.s3 import storage_options
 from partitioning.authoring import state_sql
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -41,10 +39,10 @@ from partitioning.errors import Conflict, CosetError, Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.backfill import Swapped
 from spark_jobs.engine import order_steps as steps_of_kernel
-from spark_jobs.tables.table_schema import folder
 from tests.backfilled import Batches, appended, counted, goes_on, stored, timed
 from tests.counts import Counts
 from tests.histories import Click, History
+from tests.logs import log_of
 from tests.running import silently
 
 
@@ -61,9 +59,9 @@ def test_batches_are_run_again_under_another_scheme_swapped_and_taken_back(store
     after = history.seen()
     assert set(after) > set(before)
     for turn in (1, 2):
-        files = set(DeltaTable(folder(store, "counts"), storage_options=storage_options()).file_uris())
+        files = set(log_of(store, "counts").file_uris())
         swapped = actions.swap(store, backfill, digest(found), "") if turn == 1 else actions.undo(store, backfill, "")
-        now = set(DeltaTable(folder(store, "counts"), storage_options=storage_options()).file_uris())
+        now = set(log_of(store, "counts").file_uris())
         assert history.seen() == after
         assert swapped.tables.keys() == {"counts"}
         assert len(now - files) > (8 if turn == 1 else 0)
@@ -402,7 +400,7 @@ def test_of_those_who_swap_at_once_one_decides(store: Store, tmp_path: Path) -> 
         told = list(pool.map(swapped, range(4)))
     assert sum(isinstance(one, Swapped) for one in told) == 1
     assert {one for one in told if not isinstance(one, Swapped)} <= {Conflict, Refused}
-    log = DeltaTable(folder(store, "counts"), storage_options=storage_options())
+    log = log_of(store, "counts")
     assert sum("coset.swap" in entry for entry in log.history()) == 1
     assert len(history.seen()) == 13
 
@@ -454,7 +452,7 @@ def test_compacted_batches_are_exchanged_unless_they_were_put_together(store: St
     last = history.backfilled(Asked(1, 1, Settings()), threshold=13)
     assert compact(pipeline, store, week, across=True)[0].made == 1
     assert history.seen() == before
-    entries = DeltaTable(f"{store.root}/tables/counts", storage_options=storage_options()).history()
+    entries = log_of(store, "counts").history()
     newest = max(entry["version"] for entry in entries if entry["operation"] == "OPTIMIZE")
     why = f"the table does not have this file any more: version {newest} took it out: OPTIMIZE"
     with pytest.raises(Refused, match=why):

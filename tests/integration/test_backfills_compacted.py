@@ -13,13 +13,12 @@ from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.tables.compaction import compact
 from coset.batches.tables.others import accept
-from coset.sources.s3 import storage_options
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
-from spark_jobs.tables.table_schema import folder
 from tests.backfilled import Batches, Rows, appended, counted, stored
+from tests.logs import log_of
 
 NOW = timedelta(0)
 
@@ -32,7 +31,7 @@ def two_batches(store: Store, docs: Path, mode: str = "append") -> Batches:
 
 
 def table(store: Store, name: str = "counts") -> DeltaTable:
-    return DeltaTable(folder(store, name), storage_options=storage_options())
+    return log_of(store, name)
 
 
 def optimized_by_others(store: Store) -> None:

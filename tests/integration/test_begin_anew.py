@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from typer.testing import CliRunner, Result
 
 from coset.cli.main import app
-from coset.sources.s3 import storage_options
 from partitioning.documents.store import Store
-from spark_jobs.tables.table_schema import folder
 from tests.landed import land_table
+from tests.logs import log_of
 
 CODE = """
 from coset import Pipeline
@@ -46,7 +44,7 @@ class Shop:
         return CliRunner().invoke(app, [command, str(self._file), *before, *more, *where, *runs])
 
     def worth(self) -> dict[str, int]:
-        there = DeltaTable(folder(self._store, "worth"), storage_options=storage_options()).to_pyarrow_table()
+        there = log_of(self._store, "worth").to_pyarrow_table()
         return dict(zip(there["customer"].to_pylist(), there["worth"].to_pylist(), strict=True))
 
 

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from coset.batches import steps
 from coset.batches.ref import BatchRef
 from coset.sources.files import Files
 from partitioning.authoring.pipeline import Pipeline
@@ -17,7 +16,7 @@ from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from partitioning.model.artefact import Role
 from tests.landed import land_file
-from tests.running import run_and_publish, task_receipts
+from tests.running import next_batch, run_and_publish, task_receipts
 
 
 class Topic:
@@ -42,9 +41,7 @@ def planned(topic: Topic, store: Store, count: int, scheme: str) -> BatchRef:
     pipeline = Pipeline("views_counted", source=topic.source)
     views = pipeline.stream("views", key="k", partitions=count, null_keys="own task")
     views.aggregate("count(*) AS n", name="counted").write("t")
-    ref, _ = steps.plan(pipeline, store.root, Settings.parse(scheme=scheme))
-    assert ref is not None
-    return ref
+    return next_batch(pipeline, store.root, Settings.parse(scheme=scheme))
 
 
 def counted(ref: BatchRef) -> dict[str | None, int]:

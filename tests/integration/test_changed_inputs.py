@@ -18,7 +18,7 @@ from partitioning.errors import Refused
 from partitioning.model.streams import InputFile
 from tests.faults import FaultProxy
 from tests.landed import land_table
-from tests.running import run_groups
+from tests.running import next_batch, run_groups
 
 FILES, TASKS = 6, 4
 Change = Callable[[Store, str], None]
@@ -32,9 +32,7 @@ def planned(store: Store) -> BatchRef:
     pipeline = Pipeline("delays", source=source)
     flights = pipeline.stream("flights", key="tailnum", partitions=1)
     flights.aggregate("count(*) AS flights", name="tails").write("delays")
-    ref, _ = steps.plan(pipeline, store.root, Settings.parse(scheme=[f"elastic({TASKS})"], groups=2))
-    assert ref is not None
-    return ref
+    return next_batch(pipeline, store.root, Settings.parse(scheme=[f"elastic({TASKS})"], groups=2))
 
 
 def files_of(ref: BatchRef) -> tuple[InputFile, ...]:
@@ -100,8 +98,7 @@ def test_what_is_read_of_a_file_of_some_megabytes_comes_by_one_request(store: St
     land_table(table, "flights", source, key="tailnum", partitions=1, files=1)
     pipeline = Pipeline("delays", source=source)
     pipeline.stream("flights", key="tailnum", partitions=1).aggregate("sum(delay) AS delay").write("delays")
-    ref, _ = steps.plan(pipeline, store.root)
-    assert ref is not None
+    ref = next_batch(pipeline, store.root)
     (file,) = files_of(ref)
     assert 1 << 20 < file.size < 4 << 20
     proxy.spoil("answer lost", "GET", "/topics/", times=0)

@@ -399,12 +399,7 @@ def test_records_that_are_kept_for_a_time_get_and_lose_columns_and_another_name(
         "close.once": "@identity is BIGINT, before INTEGER",
     }
     # The record of before is near that of now, with null in what is new.
-    assert history.result["near"] == [
-        ("key-2", 6, 6),
-        ("key-2", 6, None),
-        ("key-2", None, 6),
-        ("key-7", 21, 21),
-    ]
+    assert history.result["near"] == [("key-2", 6, 6), ("key-2", 6, None), ("key-2", None, 6), ("key-7", 21, 21)]
     assert history.result["once"] == [("key-7", 7)]
 
 

@@ -170,10 +170,7 @@ def flows() -> tuple[Pipeline, Mapping[str, object]]:
         ("newest.join(whole, '1 AS one').write('t', mode='upsert')", "each batch reads table 'whole' whole"),
         ("newest.merge(moved.rekey('k'), orders).write('t')", "which mode 'append' would leave or lose"),
         ("moved.join(orders.rekey('g', name='o'), '1 AS one')", "rows of o are records, and it meets rows that"),
-        (
-            "whole.join(whole.select('1 AS a', name='b'), '1 AS one').write('t', mode='upsert')",
-            "all its rows in each",
-        ),
+        ("whole.join(whole.select('1 AS a', name='b'), '1 AS one').write('t', mode='upsert')", "all its rows in each"),
         ("newest.distinct('n', time='ts', within=timedelta(1))", "distinct does not take those back"),
         ("newest.partial('count(*) AS n', by='g')", "partial does not take those back"),
         ("newest.windows('count(*) AS n', time='ts', every=timedelta(1))", "windows does not take those back"),

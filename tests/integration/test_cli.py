@@ -26,12 +26,13 @@ from partitioning.model.plan import Plan
 from partitioning.model.verdict import Verdict
 from partitioning.version import VERSION
 from tests import small
-from tests.commands import PIPELINE, SLOW, coset, landed, refused
+from tests.commands import PIPELINE, SLOW, coset, landed, refused, succeeded
 from tests.examples import few
 from tests.goldens import expect_golden
 from tests.landed import land_table
 from tests.plans import plan_of, tails, tails_found
 from tests.small import until, working
+from tests.there import there
 
 __all__ = ["landed"]
 
@@ -48,8 +49,7 @@ def test_a_plan_reads_as_the_golden_file(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_explain_shows_the_next_plan_and_stores_nothing(landed: Store) -> None:
-    result = coset("explain", PIPELINE)
-    assert result.exit_code == 0, result.output
+    result = succeeded("explain", PIPELINE)
     assert "Batch 0 would be planned: 120 records in 2 task groups." in result.stdout
     assert "gcd(4, 2) = 2" in result.stdout
     assert not list(landed.list("delays/"))
@@ -60,8 +60,7 @@ def test_plan_stores_what_explain_showed(landed: Store) -> None:
     made = json.loads(coset("plan", PIPELINE, "--json").stdout)
     assert made["digest"] == shown["digest"]
     assert (shown["uri"], made["uri"]) == (None, f"{landed.root}/delays/plans/0.json.gz")
-    stored = Ledger(landed, "delays").plan(0)
-    assert stored is not None
+    stored = there(Ledger(landed, "delays").plan(0))
     assert made["plan"] == json.loads(json.dumps(plain(stored)))
 
 
@@ -81,8 +80,7 @@ def test_the_scheme_the_groups_and_the_limit_are_used(landed: Store) -> None:
 
 
 def test_status_tells_nothing_committed_from_zero(landed: Store) -> None:
-    result = coset("status", PIPELINE)
-    assert result.exit_code == 0, result.output
+    result = succeeded("status", PIPELINE)
     assert "No batch was planned yet." in result.stdout
     partitions = json.loads(coset("status", PIPELINE, "--json").stdout)["partitions"]
     assert len(partitions) == 6
@@ -110,8 +108,7 @@ def test_status_says_what_an_open_batch_needs(landed: Store) -> None:
 
 def test_an_abandoned_batch_gives_its_records_to_the_next(landed: Store) -> None:
     coset("plan", PIPELINE)
-    result = coset("abandon", PIPELINE, "--why", "the wrong groups")
-    assert result.exit_code == 0, result.output
+    result = succeeded("abandon", PIPELINE, "--why", "the wrong groups")
     assert result.stdout == "Batch 0 is abandoned (the wrong groups); the next plan takes its records\n"
     plan = json.loads(coset("plan", PIPELINE, "--json").stdout)["plan"]
     assert (plan["batch"], [part["start"] for part in plan["streams"][0]["partitions"]]) == (1, [0] * 4)
@@ -151,8 +148,7 @@ def test_a_batch_that_fails_twice_waits_is_planned_anew_and_what_it_left_is_remo
     nothing = coset("clean", PIPELINE)
     assert nothing.stdout.startswith("Nothing to remove: there are 0 files")
     assert "batch 0 is open and left alone" in nothing.stdout
-    replanned = coset("replan", PIPELINE, "--why", "a flight has no plane")
-    assert replanned.exit_code == 0, replanned.output
+    replanned = succeeded("replan", PIPELINE, "--why", "a flight has no plane")
     abandoned, sentence, then = replanned.stdout.splitlines()
     assert abandoned == "Batch 0 is abandoned (a flight has no plane)"
     assert sentence == "Batch 1 is planned: 121 records in 2 task groups"
@@ -167,8 +163,7 @@ def test_a_batch_that_fails_twice_waits_is_planned_anew_and_what_it_left_is_remo
 
 def test_run_publishes_batch_after_batch_and_then_has_nothing_to_do(landed: Store, tmp_path: Path) -> None:
     words = ("--runner", "local", "--docs", str(tmp_path))
-    first = coset("run", PIPELINE, *words, "--limit", "15")
-    assert first.exit_code == 0, first.output
+    first = succeeded("run", PIPELINE, *words, "--limit", "15")
     assert "# delays, batch 0" in first.stdout
     for name in ("plan", "run group 0", "run group 1", "audit", "check", "publish"):
         assert f"\nok     {name}" in f"\n{first.stderr}"
@@ -331,8 +326,7 @@ def test_what_cannot_be_planned_is_refused_and_nothing_is_stored(
 
 def test_a_corrupt_plan_is_refused(landed: Store) -> None:
     coset("plan", PIPELINE)
-    data = landed.get("delays/plans/0.json.gz")
-    assert data is not None
+    data = there(landed.get("delays/plans/0.json.gz"))
     landed.put("delays/plans/0.json.gz", pack(unpack(data, "here").replace(b'"batch":0', b'"batch":9', 1)))
     for command in ("plan", "explain", "run", "status", "report"):
         refused(coset(command, PIPELINE), "has digest sha256:", f"{landed.root}/delays/plans/0.json.gz")
@@ -424,8 +418,7 @@ def test_a_warning_is_told_by_the_check_and_by_the_report(landed: Store, tmp_pat
         "flights = pipeline.stream('flights', key='tailnum', partitions=4)\n"
         f"flights.select('delay', name='kept').write('kept', expect=({rule},))\n"
     )
-    done = coset("run", str(file), "--runner", "local", "--docs", str(tmp_path))
-    assert done.exit_code == 0, done.output
+    done = succeeded("run", str(file), "--runner", "local", "--docs", str(tmp_path))
     assert "; warning: Result table kept, not met: tailnum values must be null." in done.stderr
     assert "- Warning: Result table kept, not met: tailnum values must be null." in done.stdout
     (warning,) = json.loads(coset("report", str(file), "--json").stdout)["warnings"]

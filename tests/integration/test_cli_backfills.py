@@ -10,7 +10,7 @@ import pytest
 
 from coset.batches.backfills.unfinished import Unfinished, unfinished
 from partitioning.documents.store import Store
-from tests.commands import PIPELINE, arrive, coset, landed, refused
+from tests.commands import PIPELINE, arrive, coset, landed, refused, succeeded
 
 __all__ = ["landed"]
 CHANGED = str(Path(PIPELINE).with_name("delays_late.py"))
@@ -20,14 +20,13 @@ CHANGED = str(Path(PIPELINE).with_name("delays_late.py"))
 def two_batches(landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setenv("COSET_DOCS", str(tmp_path))
     for _ in range(2):
-        assert coset("run", PIPELINE, "--runner", "local").exit_code == 0
+        succeeded("run", PIPELINE, "--runner", "local")
         arrive(landed, 40)
     return landed
 
 
 def typed(*words: str) -> str:
-    result = coset(*words)
-    assert result.exit_code == 0, result.output
+    result = succeeded(*words)
     return re.sub(r"\s+", " ", result.stdout)
 
 
@@ -106,17 +105,8 @@ def test_what_cannot_be_run_again_is_refused(two_batches: Store) -> None:
 
 def test_a_backfill_is_paused_resumed_and_cancelled(two_batches: Store) -> None:
     words = (
-        "backfill",
-        CHANGED,
-        "--from",
-        "0",
-        "--runner",
-        "local",
-        "--groups-at-once",
-        "1",
-        "--window",
-        "00:00-23:59",
-    )
+        "backfill", CHANGED, "--from", "0", "--runner", "local", "--groups-at-once", "1", "--window", "00:00-23:59",
+    )  # fmt: skip
     assert "This is backfill 0 of delays: batch 0" in typed(*words)
     paused = typed("backfill", CHANGED, "--pause", "0", "--why", "it is monday")
     assert "backfill 0 of delays: batch 0 is paused: task groups that run come to their end" in paused

@@ -16,6 +16,7 @@ from partitioning.model.streams import Column
 from partitioning.model.verdict import Decision, TableVersion
 from partitioning.values import replace
 from tests.batches import COLUMNS, NAME, PASSED, data_files, decided, expected, pipeline, planned, rows, run
+from tests.there import there
 
 
 def test_a_decision_needs_every_receipt_and_file_of_the_attempt(store: Store) -> None:
@@ -51,8 +52,7 @@ def test_a_file_whose_content_is_not_what_its_table_and_receipt_say_is_refused(
     run(ledger, plan)
     path = f"tables/delays/data/plan-0/attempt-1-{NAME}/none.parquet"
     store.put(path, b"no Parquet")
-    entry = store.head(path)
-    assert entry is not None
+    entry = there(store.head(path))
     ledger.put_receipt(replaced(ledger.receipt(0, 0, 0), records=11), 0)
     ledger.put_receipt(replaced(ledger.receipt(0, 0, 1), path=path, size=entry.size, etag=entry.etag), 0)
     with pytest.raises(Refused) as refusal:
@@ -68,8 +68,7 @@ def test_a_file_with_other_columns_than_its_table_is_refused(store: Store) -> No
     narrow = planned(pipeline())
     run(ledger, narrow)
     for group in plan.groups:
-        receipt = ledger.receipt(0, 0, group.group)
-        assert receipt is not None
+        receipt = there(ledger.receipt(0, 0, group.group))
         ledger.put_receipt(replace(receipt, plan=digest(plan), attempt=1), 0)
     with pytest.raises(Refused, match="the file has the columns tailnum string, delay int64, its table tailnum"):
         decide(Attempt(ledger, plan, 1), PASSED)
@@ -125,8 +124,7 @@ def test_a_verdict_on_another_plan_publishes_nothing(store: Store) -> None:
 def test_a_damaged_verdict_is_refused(store: Store, damage: bytes) -> None:
     ledger, plan = decided(store.root)
     key = ledger.key("verdicts", 0)
-    whole = store.get(key)
-    assert whole is not None
+    whole = there(store.get(key))
     store.put(key, whole.replace(b'"records":10', b'"records":11') if damage == b"flip" else damage)
     with pytest.raises(Refused, match=r"verdicts/0\.json"):
         publish(ledger, plan)

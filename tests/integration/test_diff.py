@@ -13,7 +13,7 @@ from coset.batches.publication import abandon
 from coset.cli.pipelines import load
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from tests.commands import coset
+from tests.commands import coset, succeeded
 from tests.landed import land_table
 
 PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "delays.py")
@@ -28,14 +28,13 @@ def planned(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     for stream, column, partitions in (("flights", "delay", 4), ("planes", "seats", 2)):
         table = pa.table({"tailnum": tails, column: pa.array(range(20), pa.int64())})
         land_table(table, stream, f"{store.root}/topics", key="tailnum", partitions=partitions)
-    assert coset("plan", PIPELINE).exit_code == 0
+    succeeded("plan", PIPELINE)
     abandon(Ledger(store, load(PIPELINE).name), "to plan another")
     return store
 
 
 def test_a_batch_is_compared_with_what_would_be_planned_next(planned: Store) -> None:
-    result = coset("diff", PIPELINE, "0", "next", "--scheme", "tasks(4)")
-    assert result.exit_code == 0, result.output
+    result = succeeded("diff", PIPELINE, "0", "next", "--scheme", "tasks(4)")
     assert result.stdout.startswith("delays, batch 0 (sha256:")
     assert "scheme cogroup → tasks(4)" in result.stdout
     assert "Results stay the same" in result.stdout
@@ -43,7 +42,7 @@ def test_a_batch_is_compared_with_what_would_be_planned_next(planned: Store) -> 
 
 
 def test_two_batches_are_compared_by_number_and_by_uri(planned: Store) -> None:
-    assert coset("plan", PIPELINE, "--scheme", "tasks(4)").exit_code == 0
+    succeeded("plan", PIPELINE, "--scheme", "tasks(4)")
     by_number = json.loads(coset("diff", PIPELINE, "0", "1", "--json").stdout)
     uris = [f"{planned.root}/delays/plans/{number}.json.gz" for number in (0, 1)]
     assert json.loads(coset("diff", *uris, "--json").stdout) == by_number
@@ -63,16 +62,14 @@ def test_a_batch_that_there_is_not_and_a_word_that_is_none_are_refused(planned: 
 
 def test_explain_draws_a_picture_beside_the_tables(planned: Store, tmp_path: Path) -> None:
     file = tmp_path / "plan.svg"
-    result = coset("explain", PIPELINE, "--batch", "0", "--svg", str(file))
-    assert result.exit_code == 0, result.output
+    result = succeeded("explain", PIPELINE, "--batch", "0", "--svg", str(file))
     assert f"Drawn as {file}" in result.stdout
     assert "Stage flights+planes" in result.stdout
     assert ElementTree.parse(file).getroot().get("role") == "img"
 
 
 def test_explain_prints_a_mermaid_flowchart_and_nothing_else(planned: Store) -> None:
-    result = coset("explain", PIPELINE, "--batch", "0", "--mermaid")
-    assert result.exit_code == 0, result.output
+    result = succeeded("explain", PIPELINE, "--batch", "0", "--mermaid")
     lines = result.stdout.splitlines()
     assert (lines[0], lines[2], lines[-1]) == ("```mermaid", "flowchart TB", "```")
     assert any('["Stage flights+planes"]' in line for line in lines)

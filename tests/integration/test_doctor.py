@@ -15,7 +15,7 @@ from coset.cli import doctor
 from coset.cli.doctor import Level, _airflow, clock, engine, misfit, race
 from demo.s3_server import S3Server
 from partitioning.documents.store import Store
-from tests.commands import PIPELINE, coset, landed
+from tests.commands import PIPELINE, coset, landed, succeeded
 from tests.memory_store import MemoryStore
 
 __all__ = ["landed"]
@@ -28,8 +28,7 @@ def levels(*words: str) -> dict[str, str]:
 
 def test_here_nothing_is_wrong_and_the_store_is_left_as_it_was(landed: Store) -> None:
     before = list(landed.list(""))
-    result = coset("doctor", PIPELINE)
-    assert result.exit_code == 0, result.output
+    result = succeeded("doctor", PIPELINE)
     assert ": nothing is wrong" in result.stdout
     assert "of 8 who wrote an object at once, one won" in result.stdout
     assert "flights, planes: " in result.stdout or "stream partitions as declared" in result.stdout

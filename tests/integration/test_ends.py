@@ -34,6 +34,7 @@ from tests.changing import World
 from tests.landed import land_file
 from tests.real_batches import stored
 from tests.running import run_and_publish, run_and_publish_unjudged, run_groups, silently
+from tests.there import there
 
 
 @pytest.fixture
@@ -59,8 +60,7 @@ def test_a_stream_that_is_left_out_and_comes_back_is_read_from_where_it_was(worl
         world.batch()
     world.read = ["views", "clicks"]
     before = dict(world.topics["clicks"].ends)
-    plan = world.batch()
-    assert plan is not None
+    plan = there(world.batch())
     assert sum(partition.records for partition in plan.stream("clicks").partitions) == 20
     assert [partition.end for partition in plan.stream("clicks").partitions] == [before[n] for n in range(4)]
     world.check("views", "clicks")
@@ -104,8 +104,7 @@ def test_a_stream_that_comes_back_under_another_count_is_read_by_both(world: Wor
     world.recount("views", 6)
     world.send("views", 30)
     world.read = ["views", "clicks"]
-    plan = world.batch()
-    assert plan is not None
+    plan = there(world.batch())
     assert [str(change) for stage in plan.stages for change in stage.changes] == [
         "views changed from 4 to 6 partitions"
     ] * len([stage for stage in plan.stages if stage.changes])
@@ -230,8 +229,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning_once_it_is_forgot
     remade(world, "clicks", 30)
     made = forgotten(world, "clicks")
     assert made.counted_twice == 40
-    plan = world.batch()
-    assert plan is not None
+    plan = there(world.batch())
     assert [str(one.offsets) for one in plan.forgot] == [
         f"clicks-{number}@[0,{world.topics['clicks'].ends[number]})" for number in range(4)
     ]
@@ -239,8 +237,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning_once_it_is_forgot
     assert "clicks-0@[0," in markdown(explain(plan)).partition("is forgotten: it is read from its beginning")[0]
     # The batch after it goes on.
     world.send("views", 5)
-    later = world.batch()
-    assert later is not None
+    later = there(world.batch())
     assert later.forgot == ()
     assert ranges(later, "clicks") == [f"clicks-{number}@[30,30)" for number in range(4)]
 
@@ -248,8 +245,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_beginning_once_it_is_forgot
 def test_one_partition_is_forgotten_and_the_others_are_not(world: World) -> None:
     forgotten(world, "clicks", 2)
     world.send("clicks", 10)
-    plan = world.batch()
-    assert plan is not None
+    plan = there(world.batch())
     assert [partition.start == 0 for partition in plan.stream("clicks").partitions] == [False, False, True, False]
 
 
@@ -257,15 +253,13 @@ def test_what_is_not_read_any_more_is_forgotten_too(world: World) -> None:
     world.read = ["views"]
     forgotten(world, "clicks")
     world.send("views", 5)
-    plan = world.batch()
-    assert plan is not None
+    plan = there(world.batch())
     assert plan.ends.stream("clicks") is None
 
 
 def test_a_batch_that_was_planned_before_somebody_let_it_forget_is_refused(world: World) -> None:
     world.send("clicks", 5)
-    ref = world.plan()
-    assert ref is not None
+    ref = there(world.plan())
     ledger, _ = ref.load()
     offsets = OffsetRange(StreamPartition("clicks", 2), 0, world.topics["clicks"].ends[2])
     late = Forgetting("changing", 0, 0, (Forgotten(offsets, What.POSITION),), "me", "too late", "now")
@@ -306,8 +300,7 @@ def test_plans_that_remember_nothing_are_made_good_for_by_those_before_them(worl
         run_and_publish_unjudged(stored(world.store, world.pipeline(), as_before))
     world.read = ["views", "clicks"]
     world.send("clicks", 10)
-    plan = world.batch()
-    assert plan is not None
+    plan = there(world.batch())
     assert plan.records == 10
     world.check()
 
@@ -327,8 +320,7 @@ def test_what_a_backfill_has_read_may_be_remembered_of_its_files(is_undone: bool
     backfills.swap(world.store, request, approved, "")
     world.read = ["views"]
     world.send("views", 5)
-    ref = world.plan()
-    assert ref is not None
+    ref = there(world.plan())
     remembered = ref.load()[1].ends.end("clicks", 2)
     first = Ledger(world.store, "changing").plan(0)
     assert remembered is not None

@@ -11,13 +11,10 @@ from decimal import Decimal
 import duckdb
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coset.batches import steps
 from coset.batches.publication import abandon
-from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
@@ -26,10 +23,10 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.hashes import key_bytes, murmur2
 from partitioning.model.placement import KeyFormat
-from spark_jobs.tables.table_schema import folder
 from tests.examples import examples
 from tests.landed import land_file, land_table
-from tests.running import run_and_publish, run_and_publish_unjudged
+from tests.logs import log_of
+from tests.running import next_batch, run_and_publish, run_and_publish_unjudged
 
 # Keys that are easily taken for one another, or for two.
 KEYS: dict[str, tuple[pa.DataType, list[object]]] = {
@@ -50,14 +47,9 @@ KEYS: dict[str, tuple[pa.DataType, list[object]]] = {
 VALUES = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.float64()))])
 NESTED: list[object] = [None, {"a": None, "b": None}, {"a": None, "b": [0.0, None]}, {"a": 1, "b": [-0.0, None]}]
 IDENTITIES = (
-    "d",
-    "d::DECIMAL(9, 4)",
-    "f",
-    "nested",
-    "seen",
-    "seen AT TIME ZONE 'America/New_York'",
+    "d", "d::DECIMAL(9, 4)", "f", "nested", "seen", "seen AT TIME ZONE 'America/New_York'",
     "struct_pack(f := f, d := d)",
-)
+)  # fmt: skip
 SCHEMES = ("tasks(1)", "tasks(2)", "tasks(3)", "tasks(7)", "cogroup", "elastic(2)", "elastic(3)")
 
 
@@ -102,7 +94,7 @@ def queries(identity: str, name: str, key: str) -> Iterator[tuple[str, str]]:
 
 
 def held(store: Store, table: str) -> pa.Table:
-    return DeltaTable(folder(store, table), storage_options=storage_options()).to_pyarrow_table()
+    return log_of(store, table).to_pyarrow_table()
 
 
 def ordered(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
@@ -155,8 +147,7 @@ def counted(source: str, *, moved: bool) -> Pipeline:
 def test_a_producers_minus_nought_is_refused_where_its_bytes_put_it_and_may_be_moved(store: Store) -> None:
     source = f"{store.root}/topics"
     land_by_bytes(source)
-    ref, _ = steps.plan(counted(source, moved=False), store.root)
-    assert ref is not None
+    ref = next_batch(counted(source, moved=False), store.root)
     with pytest.raises(Refused) as refused:
         run_and_publish(ref)
     told = "\n".join(finding.what for finding in refused.value.findings)
@@ -164,9 +155,7 @@ def test_a_producers_minus_nought_is_refused_where_its_bytes_put_it_and_may_be_m
     then = """declare the stream with hash='opaque' and go on from rekey('key', sql='"k" + 0', key_format='double')"""
     assert f"both are one key: {then}" in told
     abandon(Ledger(store, "signed"), "declared otherwise")
-    ref, _ = steps.plan(counted(source, moved=True), store.root, Settings.parse(scheme="counts=tasks(4)"))
-    assert ref is not None
-    run_and_publish(ref)
+    run_and_publish(next_batch(counted(source, moved=True), store.root, Settings.parse(scheme="counts=tasks(4)")))
     counts = held(store, "counts")
     assert dict(zip(counts["key"].to_pylist(), counts["n"].to_pylist(), strict=True)) == {0.0: 3, 1.0: 1}
 
@@ -181,9 +170,7 @@ def check(
         arrived = records(chance, key_format, chance.randrange(5, 40))
         all_records.append(arrived)
         land_table(arrived, "s", source, key="k", partitions=partitions, key_format=key_format)
-        ref, _ = steps.plan(pipeline, root, Settings.parse(scheme=scheme, groups=2))
-        assert ref is not None
-        run_and_publish_unjudged(ref)
+        run_and_publish_unjudged(next_batch(pipeline, root, Settings.parse(scheme=scheme, groups=2)))
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.register("arrived", pa.concat_tables(all_records))

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from coset.batches import planning, steps
 from coset.batches.attempt import Attempt
@@ -18,16 +17,15 @@ from coset.batches.progress import PipelineProgress
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.cli.metrics import metrics
-from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.artefact import Role
-from spark_jobs.tables.table_schema import folder
 from tests.landed import land_table
-from tests.running import run_and_publish_unjudged, silently, task_receipts
+from tests.logs import log_of
+from tests.running import next_batch, run_and_publish_unjudged, silently, task_receipts
 
 DAY = timedelta(days=1)
 NOW = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
@@ -73,13 +71,12 @@ class Clicks:
                 [pa.array(column, kind) for column, kind in zip(columns, types.values(), strict=True)], list(types)
             )
             land_table(table, stream, self._source, key="k", partitions=4)
-        ref, said = steps.plan(self.pipeline, self.store.root, Settings.parse(scheme=scheme))
-        assert ref is not None, said
+        ref = next_batch(self.pipeline, self.store.root, Settings.parse(scheme=scheme))
         run_and_publish_unjudged(ref)
         return ref
 
     def rows(self, table: str) -> list[tuple[object, ...]]:
-        log = DeltaTable(folder(self.store, table), storage_options=storage_options())
+        log = log_of(self.store, table)
         return sorted((row["k"], row["id"]) for row in log.to_pyarrow_table().to_pylist())
 
 

@@ -25,7 +25,7 @@ from partitioning.explain.explain import explain
 from partitioning.model.streams import Column
 from tests.batches import rows
 from tests.landed import land_file
-from tests.running import run_and_publish
+from tests.running import next_batch, run_and_publish
 
 MIDNIGHT = datetime(2026, 1, 2)  # noqa: DTZ001
 
@@ -43,8 +43,7 @@ def land(store: Store, first: int, partition: int = 0, required: tuple[str, ...]
 
 
 def published(store: Store, made: Pipeline, docs: Path) -> BatchRef:
-    ref, sentence = steps.plan(made, store.root)
-    assert ref is not None, sentence
+    ref = next_batch(made, store.root)
     run_and_publish(ref, docs)
     return ref
 

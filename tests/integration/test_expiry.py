@@ -34,7 +34,8 @@ from tests.forked import coset
 from tests.histories import Click
 from tests.killed import arm
 from tests.outer import LATE, MINUTE, some
-from tests.running import run_and_publish, run_and_publish_unjudged, silently, task_receipts
+from tests.running import next_batch, run_and_publish, run_and_publish_unjudged, silently, task_receipts
+from tests.there import there
 from tests.windowed import both
 
 # A minute of the year 11,476, which no step believes.
@@ -99,8 +100,7 @@ def test_a_batch_without_a_record_gives_what_expired_once_forgets_it_and_is_prov
     monkeypatch.setenv("EXPIRING_SOURCE", expiring.source)
     monkeypatch.setenv("EXPIRING_HOW", "combine")
     assert _kept(store) == [*"abcdefgh"]
-    ref = expiring.plan()
-    assert ref is not None
+    ref = there(expiring.plan())
     run_and_publish(ref, tmp_path)
     assert ref.load()[1].records == 0
     assert expiring.rows("ended") == [("a", KEEP, 2, 3), ("b", 0, 1, 3)]
@@ -118,8 +118,7 @@ def test_a_batch_without_a_record_gives_what_expired_once_forgets_it_and_is_prov
     assert expiring.plan() is None
     # What comes too late is given at once, and begins nothing.
     expiring.land([Click("a", 4, 1), Click("b", 5, _NEVER), Click("b", 6, 50)], [])
-    late = expiring.plan()
-    assert late is not None
+    late = there(expiring.plan())
     run_and_publish(late, tmp_path)
     assert _counted(late) == [1, 1, 1, 1]
     assert expiring.rows("ended") == [("a", 1, 1, 4), ("a", KEEP, 2, 3), ("b", 0, 1, 3)]
@@ -205,8 +204,7 @@ def test_what_expires_is_given_once_after_a_backfill_is_put_in_place_and_taken_b
     arrived = [Click("a", 1, 0), Click("b", 2, 40), *_at(30), *_at(46)], [Click("a", 3, 47), *_at(46)]
     expiring.batch(arrived[0][:-6], _at(46))
     expiring.batch(arrived[0][-6:], arrived[1][:1])
-    ref = expiring.plan()
-    assert ref is not None
+    ref = there(expiring.plan())
     run_and_publish_unjudged(ref)
     before = expiring.rows("ended"), expiring.rows("totals")
     assert ("a", 0, 1, 1) in before[0]
@@ -232,7 +230,6 @@ def test_another_time_to_keep_begins_anew_by_name_only(expired: Expiring) -> Non
     longer = pipeline_of(expiring.source, "combine", KEEP + 1)
     with pytest.raises(Refused, match="its expiry changed from 0:20:00 after seen to 0:21:00 after seen"):
         steps.plan(longer, store.root, Settings())
-    ref, _ = steps.plan(longer, store.root, Settings.parse(begin_anew=["found"], go_on=["totals.upsert"]))
-    assert ref is not None
+    ref = next_batch(longer, store.root, Settings.parse(begin_anew=["found"], go_on=["totals.upsert"]))
     run_and_publish_unjudged(ref)
     assert expiring.rows("ended") == []

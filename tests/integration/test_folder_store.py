@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from partitioning.kinds import Kind
 from partitioning.model.root_names import taken_from_pipelines
 from tests import forked
-from tests.commands import coset
+from tests.commands import succeeded
 from tests.followed import done, told
 from tests.landed import land_table
 
@@ -61,8 +61,7 @@ def wanted(records: int) -> dict[str, tuple[int, int]]:
 
 
 def test_a_laptop_needs_no_server_and_state_goes_on(file: Path) -> None:
-    first = coset("run", str(file), *LOCAL)
-    assert first.exit_code == 0, first.output
+    first = succeeded("run", str(file), *LOCAL)
     assert "No --store is given and COSET_STORE is not set: the store is the folder .coset/store" in first.stderr
     store = file.parent / ".coset" / "store"
     assert totals(store) == wanted(100)

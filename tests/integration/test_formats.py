@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from coset.batches import steps
 from coset.batches.planning import preview
 from coset.batches.runners.connect import Connect
 from coset.batches.runners.runner import Runner
@@ -19,7 +18,7 @@ from partitioning.documents.store import Store
 from partitioning.model.plan import Plan
 from partitioning.model.streams import Layout
 from tests.batches import rows
-from tests.running import run_and_publish
+from tests.running import next_batch, run_and_publish
 from tests.written import WRITERS, Row, Writer, land_rows, row
 
 PARTITIONS = 3
@@ -50,8 +49,7 @@ def expected(seen: list[Row], store: Store) -> None:
 
 
 def run(store: Store, made: Pipeline, docs: Path, settings: Settings = DEFAULTS, runner: Runner | None = None) -> Plan:
-    ref, sentence = steps.plan(made, store.root, settings)
-    assert ref is not None, sentence
+    ref = next_batch(made, store.root, settings)
     run_and_publish(ref, docs, runner)
     return ref.load()[1]
 

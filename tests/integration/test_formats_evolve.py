@@ -19,7 +19,7 @@ from partitioning.authoring.settings import DEFAULTS
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from tests.batches import erase, rows
-from tests.running import run_and_publish
+from tests.running import next_batch, run_and_publish
 
 KEYS = {"ad": "VARCHAR"}
 
@@ -55,9 +55,7 @@ def land_avro(store: Store, first: int, types: Mapping[str, Any], *records: Mapp
 
 def run(store: Store, made: Pipeline, docs: Path) -> list[tuple[object, ...]]:
     """All rows after the next batch."""
-    ref, sentence = steps.plan(made, store.root)
-    assert ref is not None, sentence
-    run_and_publish(ref, docs)
+    run_and_publish(next_batch(made, store.root), docs)
     return rows(store.root, "seen")
 
 

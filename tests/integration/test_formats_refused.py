@@ -179,10 +179,7 @@ CASES = [
             "hour=05/views+0+0000000000.avro": avro(without(ROWS)),
             "hour=06/views+0+0000000001.avro": avro(without(ROWS)),
         },
-        landed_again={
-            "hour=06/views+0+0000000001.avro": b"",
-            "hour=06/views+0+0000000002.avro": avro(without(ROWS)),
-        },
+        landed_again={"hour=06/views+0+0000000001.avro": b"", "hour=06/views+0+0000000002.avro": avro(without(ROWS))},
     ),
 ]
 

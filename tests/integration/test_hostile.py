@@ -22,7 +22,8 @@ from partitioning.model.artefact import Role
 from partitioning.model.placement import KeyFormat
 from tests.landed import land_file, land_table
 from tests.real_batches import delays, land_delays
-from tests.running import run_and_publish, run_groups, task_receipts
+from tests.running import next_batch, run_and_publish, run_groups, task_receipts
+from tests.there import there
 
 
 def counts(store: Store, **declared: Any) -> Pipeline:
@@ -33,9 +34,7 @@ def counts(store: Store, **declared: Any) -> Pipeline:
 
 
 def planned(pipeline: Pipeline, store: Store) -> BatchRef:
-    ref, _ = steps.plan(pipeline, store.root)
-    assert ref is not None
-    return ref
+    return next_batch(pipeline, store.root)
 
 
 def not_utf8(*keys: bytes) -> pa.Array:
@@ -102,11 +101,9 @@ def test_a_result_file_may_be_put_back_in_any_way(decided: bool, store: Store, t
     if decided:
         steps.check(ref, tmp_path)
     (file, *_) = (file for task in task_receipts(ref) for file in task.left(Role.TABLE))
-    data = store.get(file.path)
-    assert data is not None
+    data = there(store.get(file.path))
     _put_in_parts(store, file.path, data)
-    entry = store.head(file.path)
-    assert entry is not None
+    entry = there(store.head(file.path))
     assert entry.etag != file.etag
     steps.check(ref, tmp_path)
     assert "is published" in steps.publish(ref)
@@ -118,8 +115,7 @@ def test_a_result_file_of_other_content_is_refused(store: Store, tmp_path: Path)
     steps.audit(ref)
     steps.check(ref, tmp_path)
     (file, *_) = (file for task in task_receipts(ref) for file in task.left(Role.TABLE))
-    data = store.get(file.path)
-    assert data is not None
+    data = there(store.get(file.path))
     store.put(file.path, bytes([*data[:-1], data[-1] ^ 1]))
     with pytest.raises(Refused, match="the file has the content sha256:"):
         steps.publish(ref)

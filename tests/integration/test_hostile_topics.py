@@ -22,7 +22,8 @@ from partitioning.kinds import Kind
 from partitioning.model.schemes import tasks
 from tests.batches import erase
 from tests.landed import land_file
-from tests.running import run_and_publish
+from tests.running import next_batch, run_and_publish
+from tests.there import there
 
 LANDING = (Path(__file__).parents[2] / "docs" / "internals" / "landed-files.md").read_text()
 VIEWS = pa.table({"user": ["a", "b"], "v": [1, 2]})
@@ -48,9 +49,7 @@ def published(store: Store, tmp_path: Path) -> Store:
     """A store whose four landed records are published."""
     for partition in range(2):
         land(store, partition, 0)
-    ref, _ = steps.plan(pipeline(store), store.root)
-    assert ref is not None
-    run_and_publish(ref, tmp_path)
+    run_and_publish(next_batch(pipeline(store), store.root), tmp_path)
     return store
 
 
@@ -84,8 +83,7 @@ def test_a_stream_of_which_nothing_is_left_was_read_before_and_goes_on_from_ther
     assert "no file is left of it, and it was read before: views-0 up to offset" in LANDING
     for partition in range(2):
         land(published, partition, 2)
-    plan = preview(pipeline(published), published).plan
-    assert plan is not None
+    plan = there(preview(pipeline(published), published).plan)
     assert plan.records == 4
 
 
@@ -105,8 +103,7 @@ def test_a_partition_whose_files_expired_after_they_were_read_is_idle(published:
     assert shown.exit_code == 0, shown.output
     assert "Lag: 0 in 2 stream partitions." in shown.stdout
     land(published, 1, 2)
-    plan = preview(pipeline(published), published).plan
-    assert plan is not None
+    plan = there(preview(pipeline(published), published).plan)
     assert [str(offsets) for offsets in plan.ranges()] == ["views-0@[2,2)", "views-1@[2,4)"]
 
 
@@ -137,8 +134,7 @@ def test_far_more_tasks_than_records_are_warned_of(store: Store) -> None:
 
 def test_a_delta_log_of_garbage_is_one_clear_finding_without_frames(published: Store) -> None:
     log = "tables/counts/_delta_log/00000000000000000001.json"
-    held = published.get(log)
-    assert held is not None
+    held = there(published.get(log))
     published.put(log, b"\x00garbage\xff")
     finding = refused(published)
     assert finding.what.startswith("the Delta log cannot be read or written: ")

@@ -15,6 +15,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.private import MASK
 from partitioning.model.reasons import HotRanges
 from tests.hot import HOT, Skewed, counted, counted_on, skewed
+from tests.there import there
 
 COUNTED = "SELECT k, count(*), sum(v) FROM views WHERE v % 10 < 9 GROUP BY k"
 
@@ -42,8 +43,7 @@ def test_a_hot_key_is_split_and_the_table_is_as_duckdb_says(store: Store, tmp_pa
     skew.land(skewed(24_000, seed=2))
     plan = skew.run(tmp_path)
     assert [(stage.name, stage.wave) for stage in plan.stages] == [("views.hot", 0), ("views", 1)]
-    why = ranges(plan)
-    assert why is not None
+    why = there(ranges(plan))
     assert HOT in [split.key for split in why.partitions]
     assert longest(whole) > 3
     assert longest(plan) <= Fraction(13, 10)
@@ -78,8 +78,7 @@ def test_a_private_key_is_split_and_nothing_says_which_it_is(store: Store, tmp_p
     for seed in (1, 2, 3):
         skew.land(skewed(8_000, seed=seed))
         plan = skew.run(tmp_path if seed == 3 else None)
-    why = ranges(plan)
-    assert why is not None
+    why = there(ranges(plan))
     assert {split.key for split in why.partitions} == {MASK}
     assert HOT.encode() not in encode(plan)
     assert HOT not in stage_reason(plan.stages[0])

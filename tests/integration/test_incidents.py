@@ -23,7 +23,7 @@ from partitioning.kinds import Kind
 from partitioning.model.incident import Passed, Severity, Stopped, Trouble, WatchedRuns
 from tests import forked
 from tests.clicked import landed
-from tests.commands import coset
+from tests.commands import coset, succeeded
 from tests.goldens import expect_golden
 from tests.told import SECRET, Recorder, die_before_telling, failing, recording
 
@@ -118,7 +118,7 @@ def test_three_failures_of_one_cause_and_the_batch_that_ends_them_are_two_messag
     assert "Page: https://lake.example.org/coset/clicked/docs/batch-0-attempt-0.html" in said
     assert store.head("clicked/docs/batch-0-attempt-0.html") is not None
     written(file)
-    assert coset("replan", str(file), "--why", "more may come").exit_code == 0
+    succeeded("replan", str(file), "--why", "more may come")
     assert "Incident 0 has ended: told by 1 channel of 1" in run(file, 0).stderr
     run(file, 0)
     assert [title.partition(":")[0] for title in recorder.titles] == [
@@ -191,7 +191,7 @@ def test_incidents_that_cannot_be_written_change_nothing_of_the_run(
     assert "Incidents of clicked: nobody could be told: the document has no format and digest" in said
     assert recorder.messages == []
     written(file)
-    assert coset("replan", str(file), "--why", "more may come").exit_code == 0
+    succeeded("replan", str(file), "--why", "more may come")
     assert "nobody could be told" in run(file, 0).stderr
 
 

@@ -19,7 +19,7 @@ from partitioning.documents.store import Store
 from partitioning.errors import Refused, Unjudged
 from partitioning.model.journal import Part
 from tests.landed import land_table
-from tests.running import run_and_publish
+from tests.running import next_batch, run_and_publish
 
 TABLE = pa.table({"tailnum": [f"N{number}" for number in range(40)], "delay": list(range(40))})
 
@@ -36,9 +36,7 @@ def land(store: Store) -> None:
 
 
 def planned(store: Store, made: Pipeline) -> BatchRef:
-    ref, _ = steps.plan(made, store.root)
-    assert ref is not None
-    return ref
+    return next_batch(made, store.root)
 
 
 def newest(store: Store) -> Row:

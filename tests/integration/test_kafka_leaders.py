@@ -36,7 +36,7 @@ from spark_jobs.engine.take import Taken
 from tests.batches import rows
 from tests.kafka import COLUMNS, TAILS, admin, produce
 from tests.real_batches import spoil_kernel
-from tests.running import run_and_publish, run_groups, task_receipts
+from tests.running import next_batch, run_and_publish, run_groups, task_receipts
 
 # How soon the controller sees that a broker is gone.
 SOON = "broker.session.timeout.ms=4000\nbroker.heartbeat.interval.ms=300\n"
@@ -134,8 +134,7 @@ def copied(brokers: Brokers) -> Pipeline:
 
 
 def planned(brokers: Brokers, store: Store) -> BatchRef:
-    ref, sentence = steps.plan(copied(brokers), store.root)
-    assert ref is not None, sentence
+    ref = next_batch(copied(brokers), store.root)
     assert [str(range_) for range_ in ref.load()[1].ranges()] == [f"{brokers.topic}-0@[0,{WRITES * RECORDS})"]
     return ref
 
@@ -253,9 +252,7 @@ def test_records_that_were_read_and_replaced_refuse_the_next_plan(
     check_published(planned(brokers, store), store, tmp_path)
     brokers.leave_one()
     brokers.write(0, 100)
-    ref, _ = steps.plan(copied(brokers), store.root)
-    assert ref is not None
-    run_and_publish(ref, tmp_path)
+    run_and_publish(next_batch(copied(brokers), store.root), tmp_path)
     brokers.lose()
     # By its end, the log has all that was read, and more.
     brokers.write(500, 300)
@@ -277,8 +274,7 @@ def test_records_that_were_read_and_replaced_refuse_the_next_plan(
 def test_records_that_are_replaced_once_they_are_planned_close_the_attempt(brokers: Brokers, store: Store) -> None:
     brokers.leave_one()
     brokers.write(0, 100)
-    ref, _ = steps.plan(copied(brokers), store.root)
-    assert ref is not None
+    ref = next_batch(copied(brokers), store.root)
     run_groups(ref)
     brokers.lose()
     brokers.write(500, 300)

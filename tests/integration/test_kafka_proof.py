@@ -36,10 +36,10 @@ from partitioning.model.read_ends import NOTHING
 from partitioning.model.schemes import Scheme
 from spark_jobs.engine.take import LEFT, OUTSIDE, Taken
 from tests.batches import rows
-from tests.judged import COVERED, EMPTY, IN_PLACE, Refusal, caught_by, refusal, results
+from tests.judged import COVERED, EMPTY, IN_PLACE, Refusal, caught_by, refusal, results, saying
 from tests.kafka import COLUMNS, TAILS, counted, deny, new_topic, produce, remove_before, transactions, views
 from tests.real_batches import ran, spoil_kernel
-from tests.running import run_and_publish, run_groups, silently, task_receipts
+from tests.running import next_batch, run_and_publish, run_groups, silently, task_receipts
 from tests.sparse import published
 
 FOUR = Settings(scheme=Scheme.parse("tasks(4)"))
@@ -84,11 +84,10 @@ def test_a_record_that_every_reader_passes_over_is_seen_by_another_look(
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(TAILS))
     skipping(monkeypatch, 17)
-    said = refusal(ran(store, counted(kafka, topic, 1), settings=Settings.parse(scheme=scheme)))
-    assert (
-        f"{topic}-0: 1 file or record lies where readers found nothing, the first is offset 17 in " in said.findings[0]
+    return saying(
+        refusal(ran(store, counted(kafka, topic, 1), settings=Settings.parse(scheme=scheme))),
+        f"{topic}-0: 1 file or record lies where readers found nothing, the first is offset 17 in ",
     )
-    return said
 
 
 @caught_by(EMPTY)
@@ -98,11 +97,10 @@ def test_the_first_and_the_last_records_that_are_passed_over_are_seen(
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(TAILS))
     skipping(monkeypatch, 0, 1, 38, 39)
-    said = refusal(ran(store, counted(kafka, topic, 1)))
-    assert (
-        f"{topic}-0: 2 files or records lie where readers found nothing, the first is offset 0 in " in said.findings[0]
+    return saying(
+        refusal(ran(store, counted(kafka, topic, 1))),
+        f"{topic}-0: 2 files or records lie where readers found nothing, the first is offset 0 in ",
     )
-    return said
 
 
 def test_what_transactions_leave_is_looked_into_and_nothing_is_found(
@@ -129,9 +127,7 @@ def test_a_record_that_no_task_takes_is_refused(
         seen.dispositions[np.array([key == "N7" for key in seen.keys.to_pylist()], np.bool_)] = LEFT
 
     spoil_kernel(monkeypatch, leave)
-    said = refusal(ran(store, counted(kafka, topic, 1), settings=FOUR))
-    assert "1 record of 40 not taken by any task" in said.findings[0]
-    return said
+    return saying(refusal(ran(store, counted(kafka, topic, 1), settings=FOUR)), "1 record of 40 not taken by any task")
 
 
 @caught_by(COVERED)
@@ -152,9 +148,7 @@ def test_a_range_that_is_not_read_to_its_end_is_refused(
     monkeypatch.setattr(KafkaReader, "batches", stopping)
     ref = ran(store, counted(kafka, topic, 1))
     assert [receipt.partitions[0].reached for receipt in task_receipts(ref)] == [20]
-    said = refusal(ref)
-    assert "a task read 20 of 40 records" in said.findings[0]
-    return said
+    return saying(refusal(ref), "a task read 20 of 40 records")
 
 
 def test_a_producer_with_another_partitioner_is_refused_and_can_be_declared_as_the_refusal_says(
@@ -215,9 +209,7 @@ def test_tasks_that_share_a_partition_by_offsets_read_their_parts(
 def test_a_batch_on_spark_gives_the_same(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
     topic = new_topic(kafka)
     produce(kafka, topic, views(TAILS * 2))
-    ref, _ = steps.plan(counted(kafka, topic), store.root)
-    assert ref is not None
-    run_and_publish(ref, tmp_path, Spark("local[2]"))
+    run_and_publish(next_batch(counted(kafka, topic), store.root), tmp_path, Spark("local[2]"))
     assert {row[:2] for row in rows(store.root, "counted")} == {(tail, 2) for tail in TAILS}
 
 
@@ -305,8 +297,7 @@ def test_brokers_that_go_away_while_a_range_is_read_are_unreachable_in_the_end(
     monkeypatch.setattr(topic_reader, "_RECORDS_AT_ONCE", 100)
     topic = new_topic(kafka, 1)
     produce(kafka, topic, [(tail, {"n": 1, "more": "x" * 10_000}) for tail in TAILS * 250])
-    ref, _ = steps.plan(counted(kafka, topic, 1), store.root)
-    assert ref is not None
+    ref = next_batch(counted(kafka, topic, 1), store.root)
     stopped = threading.Event()
 
     def stop(_: Batch, __: Taken) -> None:

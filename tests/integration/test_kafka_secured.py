@@ -21,7 +21,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     UserScramCredentialUpsertion,
 )
 
-from coset.batches import steps
 from coset.batches.planning import preview
 from coset.batches.runners.ports import free_ports
 from coset.sources.kafka import cluster, topic_reader
@@ -37,7 +36,7 @@ from tests import forked
 from tests.batches import rows
 from tests.kafka import TAILS, admin, counted, new_topic, produce, start_again, views
 from tests.real_batches import spoil_kernel
-from tests.running import run_and_publish, run_groups
+from tests.running import next_batch, run_and_publish, run_groups
 
 USER, PASSWORD = "reader", "hidden-from-everybody"
 # Who asks without TLS, as these tests do to write, may do all.
@@ -173,8 +172,7 @@ def test_what_cannot_be_right_is_refused_at_once_and_by_what_to_do_next(
     made, other = counted(secured.seen, topic, 1), store_at(f"{store.root}/other")
     certificate = tmp_path / "certificate.pem"
     make_certificate(certificate, tmp_path / "key.pem", "127.0.0.1")
-    ref, _ = steps.plan(made, store.root)
-    assert ref is not None
+    ref = next_batch(made, store.root)
     for wrong, kind, what, then in (
         ({"sasl.password": PASSWORD[1:]}, Refused, "denied access (_AUTHENTICATION)", "check the cred"),
         ({"sasl.username": "stranger"}, Refused, "denied access (_AUTHENTICATION)", "check the cred"),
@@ -208,8 +206,7 @@ def test_a_secured_broker_that_is_restarted_in_the_middle_is_waited_for(
     monkeypatch.setattr(topic_reader, "_RECORDS_AT_ONCE", 20)
     for _ in range(20):
         produce(secured.broker, topic, [(tail, {"n": 1, "more": "x" * 1000}) for tail in TAILS])
-    ref, _ = steps.plan(counted(secured.seen, topic, 1), store.root)
-    assert ref is not None
+    ref = next_batch(counted(secured.seen, topic, 1), store.root)
     batches = list[int | None]()
 
     def restart(batch: Batch, _: Taken) -> None:
@@ -231,8 +228,7 @@ def test_who_has_a_certificate_needs_no_password(
     monkeypatch.setattr(cluster, "ANSWERS_WITHIN_SECONDS", 6.0)
     made, other = counted(secured.seen_by_certificate, topic, 1), store_at(f"{store.root}/other")
     give(secured.certificate)
-    ref, _ = steps.plan(made, store.root)
-    assert ref is not None
+    ref = next_batch(made, store.root)
     stranger, key = tmp_path / "stranger.pem", tmp_path / "stranger-key.pem"
     make_certificate(stranger, key)
     strangers = {"ssl.certificate.location": str(stranger), "ssl.key.location": str(key)}

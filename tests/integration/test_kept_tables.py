@@ -9,11 +9,9 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from coset.batches import steps
 from coset.batches.ref import BatchRef
-from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
@@ -21,9 +19,9 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.kinds import Kind
-from spark_jobs.tables.table_schema import folder
 from tests.landed import land_table
-from tests.running import run_and_publish, run_and_publish_unjudged
+from tests.logs import log_of
+from tests.running import next_batch, run_and_publish, run_and_publish_unjudged
 
 PARTITIONS = 4
 TAILS = [f"N{number}" for number in range(20)]
@@ -68,12 +66,7 @@ class Fleet:
             land_table(pa.table(columns), "planes", self._source, key="tail", partitions=PARTITIONS)
 
     def plan(
-        self,
-        scheme: str = "cogroup",
-        *,
-        kept: bool = True,
-        deletes: str = "seats IS NULL",
-        lost: Sequence[str] = (),
+        self, scheme: str = "cogroup", *, kept: bool = True, deletes: str = "seats IS NULL", lost: Sequence[str] = ()
     ) -> BatchRef:
         pipeline = seats(self._source, kept=kept, deletes=deletes)
         ref, said = steps.plan(pipeline, self.store.root, Settings.parse(scheme=scheme, accept_loss=lost))
@@ -81,12 +74,7 @@ class Fleet:
         return ref
 
     def batch(
-        self,
-        scheme: str = "cogroup",
-        *,
-        kept: bool = True,
-        deletes: str = "seats IS NULL",
-        lost: Sequence[str] = (),
+        self, scheme: str = "cogroup", *, kept: bool = True, deletes: str = "seats IS NULL", lost: Sequence[str] = ()
     ) -> BatchRef:
         ref = self.plan(scheme, kept=kept, deletes=deletes, lost=lost)
         run_and_publish_unjudged(ref)
@@ -96,9 +84,7 @@ class Fleet:
         pipeline = Pipeline("seats", source=self._source)
         flights = pipeline.stream("flights", key="tail", partitions=PARTITIONS)
         flights.select("number", name="numbers").write("numbers")
-        ref, said = steps.plan(pipeline, self.store.root)
-        assert ref is not None, said
-        run_and_publish_unjudged(ref)
+        run_and_publish_unjudged(next_batch(pipeline, self.store.root))
 
     def expire(self) -> None:
         """Remove every file of the table but the newest of each partition."""
@@ -115,7 +101,7 @@ class Fleet:
             assert self.rows(table, "tail", "seats") == sorted(self.planes.items(), key=repr), table
 
     def rows(self, table: str, *columns: str) -> list[tuple[object, ...]]:
-        log = DeltaTable(folder(self.store, table), storage_options=storage_options())
+        log = log_of(self.store, table)
         rows = log.to_pyarrow_table(columns=list(columns)).to_pylist()
         return sorted((tuple(row.values()) for row in rows), key=repr)
 

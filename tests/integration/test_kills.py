@@ -11,9 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
-from coset.sources.s3 import storage_options
 from demo.landing import land, raw
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -21,6 +19,7 @@ from tests.examples import few
 from tests.flights import land_some, queried
 from tests.forked import coset
 from tests.killed import POINTS, arm
+from tests.logs import log_of
 
 _PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "flights_counted.py")
 # Where it is not a Spark job that is killed, Spark would only have to be waited for.
@@ -88,7 +87,7 @@ def _finish_and_compare(source: str, store: Store, counted: list[Counted]) -> No
     again = _run(source, store, *_NO_SPARK)
     assert again.returncode == 0, again.stderr
     assert "Nothing to do" in again.stdout
-    table = DeltaTable(f"{store.root}/tables/flights_counted", storage_options=storage_options())
+    table = log_of(store, "flights_counted")
     assert table.transaction_version("flights_counted:flights_counted") == 0
     assert [entry["operation"] for entry in table.history()].count("WRITE") == 1
     rows = table.to_pyarrow_table(columns=["tailnum", "flights", "miles"]).sort_by("tailnum").to_pylist()

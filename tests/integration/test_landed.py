@@ -18,6 +18,7 @@ from partitioning.model.streams import Column, Layout, Stream
 from partitioning.values import replace
 from tests.faults import FaultProxy
 from tests.landed import land_file, land_table
+from tests.there import there
 
 VIEWS = pa.table({"ad": ["a", "b", "c", "d", "e"], "shown": pa.array([1, 2, 3, 4, 5], pa.int32())})
 
@@ -46,8 +47,7 @@ def test_files_are_found_by_partition_in_the_order_of_their_offsets(store: Store
         assert starts[0] == 0
         assert starts[1:] == [file.end for file in partition.files[:-1]]
         for file in partition.files:
-            entry = store.head(file.path.removeprefix(f"{store.root}/"))
-            assert entry is not None
+            entry = there(store.head(file.path.removeprefix(f"{store.root}/")))
             assert (file.size, file.etag) == (entry.size, entry.etag)
 
 
@@ -92,8 +92,7 @@ def test_an_object_that_is_no_parquet_is_refused(store: Store) -> None:
 def test_a_truncated_file_is_refused(store: Store, kept: float) -> None:
     land_file(VIEWS, "views", store.root, 0, 0)
     key = "views/partition=0/views+0+0000000000.parquet"
-    data = store.get(key)
-    assert data is not None
+    data = there(store.get(key))
     store.put(key, data[: int(len(data) * kept) if isinstance(kept, float) else kept])
     assert "truncated or no Parquet" in refusal(views(store))
 
@@ -169,8 +168,7 @@ def test_a_topic_that_has_grown_is_one_finding_with_both_counts_and_what_to_decl
 )
 def test_a_name_that_disagrees_with_its_folder_is_refused(store: Store, name: str, said: str) -> None:
     land_file(VIEWS, "views", store.root, 0, 0)
-    data = store.get("views/partition=0/views+0+0000000000.parquet")
-    assert data is not None
+    data = there(store.get("views/partition=0/views+0+0000000000.parquet"))
     store.put(f"views/partition=0/{name}.parquet", data)
     assert said in refusal(views(store))
 
@@ -191,11 +189,7 @@ def test_a_duplicate_inside_a_file_is_refused(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "said"),
-    [
-        (7, "gap: no file holds views-1@[5,7)"),
-        (3, "overlap: two files hold views-1@[3,5)"),
-    ],
+    ("second", "said"), [(7, "gap: no file holds views-1@[5,7)"), (3, "overlap: two files hold views-1@[3,5)")]
 )
 def test_a_gap_or_overlap_between_files_is_refused_with_both_files(store: Store, second: int, said: str) -> None:
     uris = [land_file(VIEWS, "views", store.root, 1, first) for first in (0, second)]
@@ -206,8 +200,7 @@ def test_a_gap_or_overlap_between_files_is_refused_with_both_files(store: Store,
 
 def test_two_files_with_the_same_records_are_refused(store: Store) -> None:
     uri = land_file(VIEWS, "views", store.root, 1, 0)
-    data = store.get(uri.removeprefix(f"{store.root}/"))
-    assert data is not None
+    data = there(store.get(uri.removeprefix(f"{store.root}/")))
     # Eleven digits name the same offset in another file.
     store.put("views/partition=1/views+1+00000000000.parquet", data)
     assert "duplicate: two files hold views-1@[0,5)" in refusal(views(store))

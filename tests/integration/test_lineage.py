@@ -23,6 +23,7 @@ from partitioning.documents.stores import store_at
 from partitioning.model.outcome import Outcome
 from tests import forked
 from tests.clicked import landed
+from tests.there import there
 from tests.told import Recorder, recording
 
 FACET = Path(__file__).parents[2] / "coset" / "lineage" / "offsets_run_facet.json"
@@ -133,8 +134,7 @@ def test_the_offsets_of_a_run_are_as_their_schema_says(root: str, recorder: Reco
     assert run(tmp_path).returncode == 0
     facet = told(recorder)[0]["run"]["facets"]["coset_offsets"]
     ledger = Ledger(store_at(root), "clicked")
-    plan = ledger.plan(0)
-    assert plan is not None
+    plan = there(ledger.plan(0))
     assert (facet["batch"], facet["plan"]) == (0, BatchRef.of(ledger.store, plan).digest)
     assert [(each["partition"], each["from"], each["to"]) for each in facet["partitions"]] == [
         (each.partition.partition, each.start, each.end) for each in plan.ranges()
@@ -151,8 +151,7 @@ def test_a_pipeline_is_another_job_in_each_environment_though_its_plans_are_the_
     assert planned.returncode == 0, planned.stderr
     (start,) = told(recorder, "coset.prod")
     assert tags(start) == [("outcome", "not run"), ("environment", "prod")]
-    plan = Ledger(store_at(root), "clicked").plan(0)
-    assert plan is not None
+    plan = there(Ledger(store_at(root), "clicked").plan(0))
     runs = [str(AttemptRun(plan, 0, "", "", name).run) for name in ("prod", "dev", "")]
     assert (runs[0], len(set(runs))) == (start["run"]["runId"], 3)
     assert AttemptRun(plan, 0, "", "shop", "prod").namespace == "shop"

@@ -13,9 +13,10 @@ from coset.batches.runners.runner import Runner
 from coset.batches.runners.spark import Spark
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
+from tests.asked_of_duckdb import published
 from tests.examples import few, in_turn
-from tests.moved import Build, direct, planned_over, published
-from tests.running import run_and_publish
+from tests.moved import Build, direct, planned_over
+from tests.running import next_batch, run_and_publish
 
 PIPELINES: dict[str, tuple[Build, str]] = {
     "counted by another key": (
@@ -88,10 +89,7 @@ PIPELINES: dict[str, tuple[Build, str]] = {
         lambda views: views.partial("count(*) AS n", by="page").combine("sum(n)::BIGINT AS n"),
         "SELECT page, count(*) FROM views GROUP BY page",
     ),
-    "put into other partitions": (
-        lambda views: views.repartition(3).select("v"),
-        "SELECT k, v FROM views",
-    ),
+    "put into other partitions": (lambda views: views.repartition(3).select("v"), "SELECT k, v FROM views"),
     "put into other partitions by Java's hash": (
         lambda views: views.repartition(5, hash="java").aggregate("count(*) AS n"),
         "SELECT k, count(*) FROM views GROUP BY k",
@@ -118,25 +116,21 @@ PIPELINES: dict[str, tuple[Build, str]] = {
 def test_the_table_is_as_duckdb_says(name: str, scheme: str, store: Store) -> None:
     build, sql = PIPELINES[name]
     pipeline = planned_over(store, build)
-    ref, _ = steps.plan(pipeline, store.root, Settings.parse(scheme=scheme, groups=2))
-    assert ref is not None
-    run_and_publish(ref)
+    run_and_publish(next_batch(pipeline, store.root, Settings.parse(scheme=scheme, groups=2)))
     assert published(store) == direct(sql)
 
 
 @pytest.mark.parametrize("runner", few([lambda: Local(2), lambda: Spark("local[2]")]), ids=["two processes", "spark"])
 def test_whoever_runs_it(runner: Callable[[], Runner], store: Store, tmp_path: Path) -> None:
     build, sql = PIPELINES["joined after both have moved"]
-    ref, _ = steps.plan(planned_over(store, build), store.root, Settings.parse(scheme="elastic(2)", groups=2))
-    assert ref is not None
+    ref = next_batch(planned_over(store, build), store.root, Settings.parse(scheme="elastic(2)", groups=2))
     run_and_publish(ref, tmp_path, runner())
     assert published(store) == direct(sql)
 
 
 def test_of_kafka_7294_only_the_rekeyed_records_move_and_the_report_says_so(store: Store, tmp_path: Path) -> None:
     build, _ = PIPELINES["KAFKA-7294: only the re-keyed side moves"]
-    ref, _ = steps.plan(planned_over(store, build), store.root)
-    assert ref is not None
+    ref = next_batch(planned_over(store, build), store.root)
     run_and_publish(ref, tmp_path)
     report = steps.report(ref, tmp_path)
     moved = next(line for line in report.splitlines() if line.startswith("| of_b.exchange"))

@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from coset.batches import steps
 from coset.batches.ends import forget
 from coset.batches.planning import preview
 from coset.sources.landed import discover
@@ -29,7 +28,8 @@ from partitioning.model.read_ends import What
 from tests.batches import erase
 from tests.faults import FaultProxy
 from tests.landed import land_file
-from tests.running import run_and_publish
+from tests.running import next_batch, run_and_publish
+from tests.there import there
 
 PARTITIONS, FILES, ROWS = 3, 30, 2
 
@@ -48,21 +48,18 @@ def land(store: Store, partition: int, first: int, rows: int = ROWS) -> str:
 
 
 def published(store: Store, made: Pipeline, docs: Path, settings: Settings = DEFAULTS) -> Plan:
-    ref, sentence = steps.plan(made, store.root, settings)
-    assert ref is not None, sentence
+    ref = next_batch(made, store.root, settings)
     run_and_publish(ref, docs)
     return ref.load()[1]
 
 
 def next_plan(store: Store, made: Pipeline) -> Plan:
-    plan = preview(made, store).plan
-    assert plan is not None
+    plan = there(preview(made, store).plan)
     return plan
 
 
 def last(store: Store) -> Plan:
-    plan = Ledger(store, "seen").standing().published
-    assert plan is not None
+    plan = there(Ledger(store, "seen").standing().published)
     return plan
 
 

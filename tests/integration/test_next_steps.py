@@ -18,11 +18,12 @@ from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.kinds import Kind
 from tests.clicked import landed
-from tests.commands import coset
+from tests.commands import coset, succeeded
 from tests.followed import commands, in_another_shell
 from tests.histories import Click, table_of
 from tests.landed import land_file, land_table
 from tests.sparse import FIRST, SECOND, land
+from tests.there import there
 
 LOCAL = ("--runner", "local")
 # An open batch of now goes first, and is not waited for here.
@@ -39,7 +40,7 @@ def file(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     written(file, "count(*) AS n")
     for batch in range(2):
         landed(store, batch)
-        assert coset("run", str(file), *LOCAL).exit_code == 0
+        succeeded("run", str(file), *LOCAL)
     return str(file)
 
 
@@ -58,18 +59,9 @@ def first_file(store: Store) -> str:
     return min(entry.key for entry in store.list("topics/clicks/partition=0/"))
 
 
-def spoiled(store: Store, key: str) -> bytes:
-    """Put something else there; what it was."""
-    data = store.get(key)
-    assert data is not None
-    store.put(key, b"PAR1 no more")
-    return data
-
-
 def repaired(store: Store, identity: int) -> None:
     """Land the first file of partition 0 anew, with another identity in each record."""
-    plan = Ledger(store, "clicked").plan(0)
-    assert plan is not None
+    plan = there(Ledger(store, "clicked").plan(0))
     count = plan.stream("clicks").partitions[0].end
     keys = [click.key for click in _clicks() if click.key in _keys(store, 0)][:count]
     table = table_of([Click(key, identity, 0) for key in keys])
@@ -108,10 +100,10 @@ def test_a_backfill_that_fails_is_given_up_and_asked_for_again_and_the_live_batc
     store: Store, file: str
 ) -> None:
     landed(store, 2)
-    assert coset("plan", file).exit_code == 0
+    succeeded("plan", file)
     key = first_file(store)
     repaired(store, 100)
-    assert coset("backfill", file, "--from", "0", "--input", "repaired", "--preview").exit_code == 0
+    succeeded("backfill", file, "--from", "0", "--input", "repaired", "--preview")
     pipeline = load(file)
     request = actions.begin(pipeline, store, actions.Asked(0, 0, DEFAULTS, "", True))
     actions.planned(pipeline, store, request, 0)
@@ -123,8 +115,7 @@ def test_a_backfill_that_fails_is_given_up_and_asked_for_again_and_the_live_batc
     (cancel,) = set(commands(told.replace(" with `--input repaired`", "")))
     assert cancel == ("backfill", file, "--cancel", "0", *at(store), "--wait-for-live", "0", *LOCAL, *pages(file))
     in_another_shell(*cancel)
-    again = coset("backfill", file, "--from", "0", "--input", "repaired", *BESIDE)
-    assert again.exit_code == 0, again.output
+    again = succeeded("backfill", file, "--from", "0", "--input", "repaired", *BESIDE)
     assert "backfill 1 of clicked" in again.output
     standing = Ledger(store, "clicked").standing()
     assert standing.open
@@ -147,15 +138,14 @@ def test_a_file_that_lands_in_a_gap_of_a_batch_is_read_by_a_backfill_with_repair
     )
     land(store, FIRST)
     land(store, SECOND)
-    assert coset("run", str(sparse), *LOCAL).exit_code == 0
+    succeeded("run", str(sparse), *LOCAL)
     land(store, [10, 11])
     told = nexts(Kind.PROOF, "backfill", str(sparse), "--from", "0", *LOCAL)
     assert "with `--input repaired`" in told
     cancel = ("backfill", str(sparse), "--cancel", "0", *at(store), *LOCAL, *pages(file))
     assert cancel in commands(told)
     in_another_shell(*cancel)
-    done = coset("backfill", str(sparse), "--from", "0", "--input", "repaired", *LOCAL)
-    assert done.exit_code == 0, done.output
+    succeeded("backfill", str(sparse), "--from", "0", "--input", "repaired", *LOCAL)
 
 
 @pytest.mark.long
@@ -177,14 +167,12 @@ def test_a_batch_from_before_a_column_says_from_where_a_backfill_can_begin(store
     clicks = table_of(_clicks()).append_column("price", pa.array(range(10), pa.int64()))
     land_table(clicks, "clicks", f"{store.root}/topics", key="k", partitions=2)
     written(Path(file), "sum(price) AS n", ", mode='replace'")
-    run = coset("run", file, *LOCAL)
-    assert run.exit_code == 0, run.output
+    succeeded("run", file, *LOCAL)
     told = nexts(Kind.SQL_COLUMN, "backfill", file, "--from", "1", "--cascade", *LOCAL)
     assert "begin at a later batch" in told
     asked = ("backfill", file, "--from", "1", "--input", "repaired", *at(store), *LOCAL, *pages(file))
     assert asked in commands(told)
-    later = coset("backfill", file, "--from", "2", *LOCAL)
-    assert later.exit_code == 0, later.output
+    succeeded("backfill", file, "--from", "2", *LOCAL)
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -207,12 +195,12 @@ def test_a_batch_that_waits_is_planned_anew_or_tried_again(again: bool, store: S
         assert nexts(Kind.EXPECTATION, *run).replace(" --again", "") == told
     written(Path(file), "count(*) AS n")
     in_another_shell(*replan)
-    assert coset("run", file, *LOCAL).exit_code == 0
+    succeeded("run", file, *LOCAL)
 
 
 @pytest.mark.long
 def test_a_backfill_that_was_paused_cancelled_or_put_in_place_says_how_to_go_on(store: Store, file: str) -> None:
-    assert coset("backfill", file, "--from", "0", *LOCAL, "--scheme", "tasks(4)").exit_code == 0
+    succeeded("backfill", file, "--from", "0", *LOCAL, "--scheme", "tasks(4)")
     (undo,) = commands(nexts(Kind.BACKFILL_TURN, "backfill", file, "--cancel", "0"))
     assert undo == ("undo", file, "0", *at(store), *pages(file))
     in_another_shell(*undo)
@@ -225,9 +213,9 @@ def test_a_backfill_that_was_paused_cancelled_or_put_in_place_says_how_to_go_on(
     (resume,) = commands(nexts(Kind.BACKFILL_UNREADY, "swap", file, "1", "--approve", "sha256:0"))
     assert resume == ("backfill", file, "--resume", "1", *at(store), *pages(file))
     in_another_shell(*resume, *LOCAL)
-    assert coset("backfill", file, "--from", "1", "--scheme", "tasks(8)", "--preview").exit_code == 0
+    succeeded("backfill", file, "--from", "1", "--scheme", "tasks(8)", "--preview")
     third = actions.begin(load(file), store, actions.Asked(1, 1, Settings.parse(scheme="tasks(8)")))
-    assert coset("backfill", file, "--cancel", str(third.number)).exit_code == 0
+    succeeded("backfill", file, "--cancel", str(third.number))
     (another,) = commands(nexts(Kind.BACKFILL_HELD, "backfill", file, "--resume", str(third.number), *LOCAL))
     in_another_shell(*another)
 
@@ -247,8 +235,7 @@ def test_what_there_is_not_is_looked_up_by_the_command_that_is_named(file: str, 
 
 def test_without_anything_to_do_the_last_plan_is_explained_and_drawn(file: str, tmp_path: Path) -> None:
     drawn = tmp_path / "plan.svg"
-    shown = coset("explain", file, "--svg", str(drawn))
-    assert shown.exit_code == 0, shown.output
+    shown = succeeded("explain", file, "--svg", str(drawn))
     assert "Nothing to do: no new records since batch 1" in shown.stdout
     assert "batch 1 is shown" in shown.stdout
     assert "<svg" in drawn.read_text()

@@ -14,7 +14,6 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from coset.cli.main import app
-from coset.sources.s3 import storage_options
 from partitioning.documents.folder_store import path_of
 from partitioning.documents.store import Store
 from partitioning.kinds import Kind
@@ -23,6 +22,7 @@ from tests.commands import coset
 from tests.faults import FaultProxy
 from tests.followed import commands, done, in_another_shell, told
 from tests.landed import land_table
+from tests.logs import log_of
 
 LOCAL = ("--runner", "local")
 COUNTED = 'clicks.aggregate("count(*) AS n").write("counts")'
@@ -81,7 +81,7 @@ class Shop:
             self.store.put(key, data)
 
     def table(self) -> DeltaTable:
-        return DeltaTable(f"{self.store.root}/tables/counts", storage_options=storage_options())
+        return log_of(self.store, "counts")
 
 
 @pytest.fixture

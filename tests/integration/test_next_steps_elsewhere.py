@@ -20,6 +20,7 @@ from partitioning.kinds import Kind
 from tests import forked
 from tests.clicked import landed
 from tests.followed import commands, done, in_another_shell, told
+from tests.there import there
 
 LOCAL = ("--runner", "local")
 TOTALS = """
@@ -113,8 +114,7 @@ def test_what_a_command_was_asked_is_in_its_next_step(
     assert options(rebuilt) == {"--from": "0"} | {name: WORDS[name] for name in WORDS if name != "--limit"}
     in_another_shell(*rebuilt, "--preview", folder=changed.folder)
     in_another_shell(*planned, folder=changed.folder)
-    plan = Ledger(changed.trial, "totalled").plan(1)
-    assert plan is not None
+    plan = there(Ledger(changed.trial, "totalled").plan(1))
     assert (len(plan.groups), [len(stage.tasks) for stage in plan.stages], plan.records) == (1, [2], 4)
     assert plan.grouper == "round-robin"
     assert changed.batches(changed.production) == 1
@@ -138,8 +138,7 @@ def test_a_backfill_is_asked_for_again_with_its_pace_and_its_spark(changed: Desk
     }
     words = [word for pair in asked.items() for word in pair]
     key = min(entry.key for entry in changed.production.list("topics/"))
-    landed_file = changed.production.get(key)
-    assert landed_file is not None
+    landed_file = there(changed.production.get(key))
     changed.production.delete(key)
     found = told(Kind.FILE_GONE, "backfill", "q.py", "--from", "0", "--preview", *words, folder=changed.folder)
     changed.production.put(key, landed_file)
@@ -166,8 +165,7 @@ def test_a_page_and_a_message_say_where_their_commands_act(
     desk.written()
     in_another_shell(*said["replan"], folder=somewhere)
     in_another_shell(*said["run"], folder=somewhere)
-    published = Ledger(desk.trial, "totalled").standing().published
-    assert published is not None
+    published = there(Ledger(desk.trial, "totalled").standing().published)
     assert (published.batch, desk.batches(desk.production)) == (1, 1)
     assert not list(somewhere.iterdir())
 

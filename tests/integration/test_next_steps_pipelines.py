@@ -17,7 +17,7 @@ from partitioning.documents.stores import store_at
 from partitioning.kinds import Kind
 from partitioning.model.outcome import Outcome
 from tests.clicked import landed
-from tests.commands import coset
+from tests.commands import coset, succeeded
 from tests.followed import done, told
 
 LOCAL = ("--runner", "local")
@@ -224,10 +224,7 @@ def test_expectations_are_corrected_and_the_batch_is_planned_anew(
 
 @pytest.mark.parametrize(
     ("body", "how"),
-    [
-        ("raise ValueError('too small')", "failed: ValueError: too small"),
-        ("os._exit(7)", "ended with exit code 7"),
-    ],
+    [("raise ValueError('too small')", "failed: ValueError: too small"), ("os._exit(7)", "ended with exit code 7")],
 )
 def test_a_function_is_corrected_and_the_same_command_goes_on(
     body: str, how: str, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -291,7 +288,7 @@ def test_a_process_may_open_more_files(file: Path) -> None:
         (finding,) = json.loads(result.stderr)["findings"]
         (limit,) = re.findall(r"`ulimit -n (\d+)`", finding["next"])
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(limit), hard))
-        assert coset("assign", "--stream", "views=8").exit_code == 0
+        succeeded("assign", "--stream", "views=8")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert (finding["kind"], "run the same command again" in finding["next"]) == (Kind.OPEN_FILES, True)

@@ -21,7 +21,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.private import MASK
-from tests.commands import coset
+from tests.commands import coset, succeeded
 from tests.landed import land_table
 from tests.real_batches import ran
 from tests.running import run_and_publish, run_and_publish_unjudged
@@ -208,8 +208,7 @@ def test_it_is_shown_with_escapes(store: Store, tmp_path: Path, monkeypatch: pyt
         'flow.select("x", name="kept").write("kept")\n'
     )
     assert "is not UTF-8" in coset("run", str(file), "--runner", "local").stderr
-    answer = coset("records", str(file), "--json")
-    assert answer.exit_code == 0, answer.output
+    answer = succeeded("records", str(file), "--json")
     shown = [record["columns"]["x"] for each in json.loads(answer.stdout)["streams"] for record in each["records"]]
     assert sorted(shown, key=str) == sorted(
         [text and text.decode(errors="backslashreplace") for text in TEXTS], key=str
@@ -235,10 +234,9 @@ def test_records_do_not_tell_private_values_of_those_that_cannot_be_used(
     )
     lines.write_text('{"id": "a", "name": "hush", "n": 1}\n{"id": "b", "name": "hush", "n": "hush"}\n')
     for arguments in (["land", str(file), "o", str(lines)], ["plan", str(file)]):
-        assert coset(*arguments).exit_code == 0
+        succeeded(*arguments)
     for form in ([], ["--json"]):
-        answer = coset("records", str(file), *form)
-        assert answer.exit_code == 0
+        answer = succeeded("records", str(file), *form)
         assert "hush" not in answer.output
         assert MASK in answer.stdout
     assert Ledger(store, "named").plan(0) is not None

@@ -23,6 +23,7 @@ from partitioning.hashes import placement_hash
 from partitioning.model.order import order_of
 from partitioning.model.receipt import MODULUS, offset_digest
 from tests.landed import land_file
+from tests.running import next_batch
 
 SETTINGS = Settings.parse(scheme="tasks(4)", groups=2)
 
@@ -43,9 +44,7 @@ def land(store: Store, partition: int, first: int, count: int) -> str:
 
 
 def planned(pipeline: Pipeline, store: Store) -> BatchRef:
-    ref, sentence = steps.plan(pipeline, store.root, SETTINGS)
-    assert ref is not None, sentence
-    return ref
+    return next_batch(pipeline, store.root, SETTINGS)
 
 
 def test_a_range_goes_from_its_file_to_the_commit(pipeline: Pipeline, store: Store, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from coset.batches.planning import preview, take_up
 from coset.batches.publication import publish
 from coset.batches.tables.compaction import compact
 from coset.cli.main import app
-from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
@@ -26,10 +25,11 @@ from partitioning.model.graph import Mode
 from spark_jobs.tables.table_schema import folder
 from tests.histories import Click, History
 from tests.late import arrive, decided, pipeline, published
+from tests.logs import log_of
 
 
 def delta(store: Store, version: int | None = None) -> DeltaTable:
-    return DeltaTable(folder(store, "delays"), version, storage_options=storage_options())
+    return log_of(store, "delays", version)
 
 
 def rows(store: Store) -> int:

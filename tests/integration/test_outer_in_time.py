@@ -17,15 +17,15 @@ from partitioning.errors import Refused
 from tests.examples import few
 from tests.histories import Click
 from tests.outer import END, LATE, MINUTE, WITHIN, Outer, Pair, pairs_of, some
-from tests.running import run_and_publish, run_and_publish_unjudged, task_receipts
+from tests.running import next_batch, run_and_publish, run_and_publish_unjudged, task_receipts
+from tests.there import there
 
 # A minute of the year 11,476, which no step believes.
 _NEVER = 5_000_000_000
 
 
 @pytest.mark.parametrize(
-    ("batches", "seed", "how"),
-    few([(3, 0, "full"), (7, 1, "left"), (20, 40, "full"), (1, 0, "left")]),
+    ("batches", "seed", "how"), few([(3, 0, "full"), (7, 1, "left"), (20, 40, "full"), (1, 0, "left")])
 )
 def test_the_same_records_give_the_same_pairs_wherever_batches_are_cut(
     store: Store, batches: int, seed: int, how: str
@@ -43,8 +43,7 @@ def test_a_batch_without_a_record_gives_what_is_over_once_and_is_proved(store: S
     last = [Click(key, END, END) for key in "abcdefgh"]
     outer.batch(last, last)
     assert outer.pairs() == [("b", 2, 3)]
-    ref = outer.plan()
-    assert ref is not None
+    ref = there(outer.plan())
     run_and_publish(ref)
     assert ref.load()[1].records == 0
     assert outer.pairs() == [("a", 1, None), ("b", 2, 3)]
@@ -60,8 +59,7 @@ def test_what_comes_when_its_time_is_over_is_given_at_once_and_changes_nothing_t
     outer.batch([Click("a", 1, 0)], [Click("b", 2, 0)])
     last = [Click(key, END, 100) for key in "abcdefgh"]
     outer.batch(last, last)
-    empty = outer.plan()
-    assert empty is not None
+    empty = there(outer.plan())
     run_and_publish_unjudged(empty)
     late = outer.batch([Click("b", 3, 1), Click("c", 4, 1)], [Click("a", 5, 1), Click("c", 6, 1)])
     alone = [("a", 1, None), ("a", None, 5), ("b", 3, None), ("b", None, 2)]
@@ -97,8 +95,7 @@ def test_another_time_to_wait_begins_anew_by_name_only(store: Store, within: int
     outer.batch([Click("a", 1, 10), Click("b", 2, 13)], [Click("c", 3, 10)])
     last = [Click(key, END, 11 + WITHIN + LATE) for key in "efghijklm"]
     outer.batch(last, last)
-    ref = outer.plan()
-    assert ref is not None
+    ref = there(outer.plan())
     run_and_publish_unjudged(ref)
     outer.within = within
     outer.land([Click("z", 7, 30)], [])
@@ -108,9 +105,7 @@ def test_another_time_to_wait_begins_anew_by_name_only(store: Store, within: int
         f"state of pairs.{side}, left by batch 2" for side in ("clicks", "views")
     ]
     anew = Settings.parse(begin_anew=["pairs.clicks", "pairs.views"])
-    planned, _ = steps.plan(outer.pipeline, store.root, anew)
-    assert planned is not None
-    run_and_publish_unjudged(planned)
+    run_and_publish_unjudged(next_batch(outer.pipeline, store.root, anew))
     outer.close()
     assert outer.pairs() == [("a", 1, None), ("c", None, 3), ("z", 7, None)]
 
@@ -127,17 +122,13 @@ def test_what_was_kept_for_too_short_a_time_to_be_given_alone_begins_anew_by_nam
 
     outer = Outer(store, "inner")
     outer.land([Click("a", 1, 10)], [Click("a", 2, 12)])
-    ref, _ = steps.plan(joined(within=10 * MINUTE, keep=15 * MINUTE), store.root)
-    assert ref is not None
-    run_and_publish_unjudged(ref)
+    run_and_publish_unjudged(next_batch(joined(within=10 * MINUTE, keep=15 * MINUTE), store.root))
     outer.land([Click("b", 3, 20)], [])
     with pytest.raises(Refused, match=r"its time to keep records changed from 0:15:00 to 0:20:00"):
         steps.plan(joined(within=10 * MINUTE, how="left"), store.root)
     with pytest.raises(Refused, match=r"its time to wait changed from 0:10:00 to 0:07:00"):
         steps.plan(joined(within=7 * MINUTE, how="left"), store.root)
-    longer, _ = steps.plan(joined(within=10 * MINUTE, keep=20 * MINUTE), store.root)
-    assert longer is not None
-    run_and_publish_unjudged(longer)
+    run_and_publish_unjudged(next_batch(joined(within=10 * MINUTE, keep=20 * MINUTE), store.root))
     outer.land([Click("c", 4, 20)], [])
     assert steps.plan(joined(within=10 * MINUTE, how="left"), store.root)[0] is not None
 

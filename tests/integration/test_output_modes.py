@@ -17,17 +17,16 @@ from coset.batches.attempt import Attempt
 from coset.batches.ref import BatchRef
 from coset.batches.tables.compaction import compact
 from coset.batches.tables.logs import Logs
-from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.graph import Mode
 from partitioning.model.verdict import Judged
-from spark_jobs.tables.table_schema import folder
 from tests.examples import few
 from tests.histories import Click, History, Row, table_of, total
 from tests.landed import land_table
+from tests.logs import log_of
 from tests.running import run_groups
 
 Rows = dict[str, list[Row]]
@@ -75,10 +74,6 @@ def _sorted(**tables: list[Row]) -> Rows:
     return {table: sorted(rows, key=repr) for table, rows in tables.items()}
 
 
-def delta(store: Store, table: str) -> DeltaTable:
-    return DeltaTable(folder(store, table), storage_options=storage_options())
-
-
 def held(store: Store) -> Rows:
     """What readers of the tables see."""
     columns = {
@@ -87,7 +82,7 @@ def held(store: Store) -> Rows:
         "last": ["k", "n", "last"],
         "now": ["k", "n", "last"],
     }
-    return _sorted(**{table: list(_rows(delta(store, table), names)) for table, names in columns.items()})
+    return _sorted(**{table: list(_rows(log_of(store, table), names)) for table, names in columns.items()})
 
 
 def _rows(table: DeltaTable, names: list[str]) -> Iterator[Row]:
@@ -172,7 +167,7 @@ def test_a_table_that_comes_later_has_what_its_step_kept_before(store: Store, tm
     keys = {f"key-{number}": 1 for number in range(40)}
     Tables(store, tmp_path, newest("append")).batch(keys)
     Tables(store, tmp_path, newest("append", "upsert"), 1).batch({"key-7": 2})
-    rows = delta(store, "upsert").to_pyarrow_table(columns=["k", "id"]).to_pylist()
+    rows = log_of(store, "upsert").to_pyarrow_table(columns=["k", "id"]).to_pylist()
     assert {row["k"]: row["id"] for row in rows} == keys | {"key-7": 2}
 
 
@@ -231,7 +226,7 @@ def test_a_batch_is_published_while_its_table_is_compacted(
     def read_and_compact(logs: Logs, where: str) -> DeltaTable | None:
         table, name = read(logs, where), where.rpartition("/")[2]
         if name not in together:
-            together[name] = delta(store, name).optimize.compact()["numFilesRemoved"]
+            together[name] = log_of(store, name).optimize.compact()["numFilesRemoved"]
         return table
 
     before = held(store)
@@ -285,7 +280,7 @@ def test_columns_are_added_later(mode: Mode, store: Store, tmp_path: Path) -> No
     narrow.batch({"key-1": 1, "key-2": 2})
     wide.batch({"key-2": 4})
     wide.batch({"key-3": 5}, "tasks(3)")
-    rows = delta(store, "clicks").to_pyarrow_table(columns=["k", "id", "twice"]).to_pylist()
+    rows = log_of(store, "clicks").to_pyarrow_table(columns=["k", "id", "twice"]).to_pylist()
     found = sorted(tuple(row.values()) for row in rows)
     old, new = [("key-1", 1, None)], [("key-3", 5, 10)]
     assert (
@@ -298,7 +293,7 @@ def test_columns_are_added_later(mode: Mode, store: Store, tmp_path: Path) -> No
     )
     if mode is Mode.REPLACE:
         narrow.batch({"key-4": 6})
-        assert delta(store, "clicks").to_pyarrow_table().to_pylist() == [{"k": "key-4", "id": 6}]
+        assert log_of(store, "clicks").to_pyarrow_table().to_pylist() == [{"k": "key-4", "id": 6}]
         return
     with pytest.raises(Refused, match="column 'twice' is BIGINT in the table, missing in the plan"):
         narrow.planned({"key-4": 6})
@@ -337,7 +332,7 @@ def test_rows_that_are_not_one_for_each_key_are_refused(
     _, ref, _ = steps.replan(corrected, store.root, Settings(), "rows that are not one for each key")
     assert ref is not None
     history.publish(ref, judged=False)
-    assert set(delta(store, "clicks").to_pyarrow_table(columns=["id"])["id"].to_pylist()) - {1} == {0}
+    assert set(log_of(store, "clicks").to_pyarrow_table(columns=["id"])["id"].to_pylist()) - {1} == {0}
 
 
 @pytest.mark.long
@@ -357,7 +352,7 @@ def test_a_table_that_comes_later_has_all_rows(store: Store, tmp_path: Path) -> 
     for history, identity in ((with_it, 2), (without, 3), (with_it, 4)):
         history.batch({f"key-{identity}": identity})
         first, later = (
-            sorted(delta(store, table).to_pyarrow_table(columns=["k", "id"]).to_pylist(), key=str)
+            sorted(log_of(store, table).to_pyarrow_table(columns=["k", "id"]).to_pylist(), key=str)
             for table in ("first", "later")
         )
         assert len(first) == 40

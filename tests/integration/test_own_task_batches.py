@@ -22,6 +22,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.reasons import OwnTasks
 from tests.hot import HOT, Met, Skewed, counted_on, skewed
 from tests.running import silently
+from tests.there import there
 
 OWN = Settings(hot_keys=HotKeys.OWN_TASK)
 TURNS = (
@@ -54,8 +55,7 @@ def test_a_full_join_gives_the_hot_key_a_task_of_its_own_and_the_same_rows(store
     assert own(plan) == [HOT]
     assert met.rows() == met.direct()
     # Its task has hardly anything else, and the others have what they had without it.
-    found = statistics(Attempt.published(Ledger(store, "met"), plan))
-    assert found is not None
+    found = there(statistics(Attempt.published(Ledger(store, "met"), plan)))
     taken = [figures.own for _, figures in sorted(found.tasks.items())]
     assert len(taken) == 5
     assert max(taken[:4]) < 1_000 < taken[4] < 1_800
@@ -93,7 +93,6 @@ def test_a_backfill_gives_the_same_keys_a_task_of_their_own_and_the_same_rows(st
     backfill = actions.begin(skew.pipeline, store, Asked(0, 1, OWN))
     with Local(processes=1) as runner:
         actions.run(skew.pipeline, store, backfill, runner, tmp_path, silently)
-    again = Ledger(store, backfill.name).plan(1)
-    assert again is not None
+    again = there(Ledger(store, backfill.name).plan(1))
     assert [stage.tasks for stage in again.stages] == [stage.tasks for stage in plan.stages]
     assert str(actions.comparison(store, backfill)).startswith("identical: ")

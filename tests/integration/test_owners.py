@@ -15,7 +15,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner, Result
 
-from coset.batches import steps
 from coset.batches.attempt import Attempt
 from coset.batches.planning import preview, take_up
 from coset.batches.publication import decide, publish
@@ -36,7 +35,8 @@ from tests import late
 from tests.batches import NAME, PASSED, decided, expected, pipeline, planned, rows, run
 from tests.forked import at_once
 from tests.landed import land_table
-from tests.running import run_and_publish, run_and_publish_unjudged
+from tests.logs import log_of
+from tests.running import next_batch, run_and_publish, run_and_publish_unjudged
 
 FIRST_ENTRY = "tables/delays/_delta_log/00000000000000000000.json"
 
@@ -46,7 +46,7 @@ def coset(store: Store, *words: str) -> Result:
 
 
 def delta(store: Store, table: str = "delays") -> DeltaTable:
-    return DeltaTable(folder(store, table), storage_options=storage_options())
+    return log_of(store, table)
 
 
 def other(store: Store) -> Pipeline:
@@ -229,8 +229,7 @@ def test_what_an_earlier_owner_appended_is_not_appended_again_unasked(store: Sto
         land_table(table, stream, store.root, key="tailnum", partitions=4)
 
     def publish(made: Pipeline, settings: Settings = DEFAULTS) -> Plan:
-        ref, _ = steps.plan(made, store.root, settings)
-        assert ref is not None
+        ref = next_batch(made, store.root, settings)
         run_and_publish_unjudged(ref)
         return ref.load()[1]
 
@@ -270,9 +269,7 @@ def test_a_table_that_is_handed_over_and_back_has_the_rows_of_both(store: Store)
     # It reads the same flights as `late` did.
     assert kinds(partial(take_up, other(store), store)) == {Kind.TABLE_AGAIN}
     accepted(store)
-    ref, _ = steps.plan(other(store), store.root)
-    assert ref is not None
-    run_and_publish(ref)
+    run_and_publish(next_batch(other(store), store.root))
     late.arrive(store, 10, 10)
     for plan in (take_up, preview):
         assert kinds(partial(plan, late.pipeline(store.root), store)) == {Kind.TABLE_OWNER}
@@ -304,9 +301,7 @@ class Totals:
         land_table(table, f"of_{name}", self.store.root, key="tailnum", partitions=4)
 
     def publish(self, name: str, settings: Settings = DEFAULTS) -> None:
-        ref, _ = steps.plan(self.pipeline(name), self.store.root, settings)
-        assert ref is not None
-        run_and_publish(ref, self._docs)
+        run_and_publish(next_batch(self.pipeline(name), self.store.root, settings), self._docs)
 
     def refused(self, name: str) -> list[Finding]:
         with pytest.raises(Refused) as caught:

@@ -28,7 +28,8 @@ from spark_jobs.tables.table_schema import table_schema
 from tests.batches import rows
 from tests.flipped import flipped
 from tests.landed import land_file
-from tests.running import run_and_publish, run_groups, task_receipts
+from tests.running import next_batch, run_and_publish, run_groups, task_receipts
+from tests.there import there
 
 
 def landed(store: Store, *, checked: bool, spoil: bool = True) -> str:
@@ -38,8 +39,7 @@ def landed(store: Store, *, checked: bool, spoil: bool = True) -> str:
     table = pa.table({"k": keys, "v": range(1000, 1020)})
     uri = land_file(table, "views", source, 0, 0)
     lake, key = store_at(source), uri.removeprefix(f"{source}/")
-    data = lake.get(key)
-    assert data is not None
+    data = there(lake.get(key))
     sink = io.BytesIO()
     columns = pq.read_table(io.BytesIO(data)).select(["v", "k", "_offset"])
     pq.write_table(columns, sink, compression="none", use_dictionary=False, write_page_checksum=checked)
@@ -57,8 +57,7 @@ def sums(source: str) -> Pipeline:
 
 
 def test_a_landed_file_with_a_flipped_bit_is_refused_by_the_checksum_of_its_page(store: Store, tmp_path: Path) -> None:
-    ref, _ = steps.plan(sums(source := landed(store, checked=True)), store.root)
-    assert ref is not None
+    ref = next_batch(sums(source := landed(store, checked=True)), store.root)
     with pytest.raises(Refused) as refused:
         run_and_publish(ref, tmp_path)
     (finding,) = refused.value.findings
@@ -78,24 +77,19 @@ def test_a_flipped_bit_among_the_offsets_is_refused_where_they_are_looked_at(sto
 
 
 def test_a_file_without_checksums_is_read_as_it_is(store: Store, tmp_path: Path) -> None:
-    ref, _ = steps.plan(sums(landed(store, checked=False)), store.root)
-    assert ref is not None
-    run_and_publish(ref, tmp_path)
+    run_and_publish(next_batch(sums(landed(store, checked=False)), store.root), tmp_path)
     assert len(rows(store.root, "sums")) == 20
 
 
 def test_what_tasks_leave_has_checksums_and_they_are_verified(store: Store) -> None:
-    ref, _ = steps.plan(sums(landed(store, checked=False, spoil=False)), store.root)
-    assert ref is not None
+    ref = next_batch(sums(landed(store, checked=False, spoil=False)), store.root)
     run_groups(ref)
     (task,) = task_receipts(ref)
     ledger, plan = ref.load()
-    receipt = ledger.receipt(0, 0, 0)
-    assert receipt is not None
+    receipt = there(ledger.receipt(0, 0, 0))
     assert {artefact.role for artefact in receipt.artefacts} == {Role.TABLE, Role.KEYS}
     for artefact in receipt.artefacts:
-        data = store.get(artefact.path)
-        assert data is not None
+        data = there(store.get(artefact.path))
         store.put(artefact.path, flipped(data) if artefact.role is Role.TABLE else bytes([data[0] ^ 1]) + data[1:])
     with pytest.raises(Refused, match="CRC checksum"):
         list(result_rows(Attempt(ledger, plan, 0))["sums"].read(["k", "v"]))
@@ -107,13 +101,10 @@ def test_what_tasks_leave_has_checksums_and_they_are_verified(store: Store) -> N
 
 def test_what_compaction_writes_has_checksums(store: Store, tmp_path: Path) -> None:
     pipeline = sums(landed(store, checked=False, spoil=False))
-    ref, _ = steps.plan(pipeline, store.root, Settings.parse(scheme=["tasks(2)"]))
-    assert ref is not None
-    run_and_publish(ref, tmp_path)
+    run_and_publish(next_batch(pipeline, store.root, Settings.parse(scheme=["tasks(2)"])), tmp_path)
     (done,) = compact(pipeline, store, timedelta(days=1))
     assert (done.files, done.made) == (2, 1)
     (key,) = (entry.key for entry in store.list("tables/sums/") if "compact" in entry.key)
-    data = store.get(key)
-    assert data is not None
+    data = there(store.get(key))
     with pytest.raises(OSError, match="CRC checksum"):
         pq.read_table(io.BytesIO(flipped(data)), page_checksum_verification=True)

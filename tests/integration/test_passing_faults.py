@@ -9,19 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
 from coset.batches import steps
 from coset.batches.ref import BatchRef
-from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, OutcomeUnknown, Unreachable
 from tests.examples import few
 from tests.faults import CUT, LATE, FaultProxy
+from tests.logs import log_of
 from tests.real_batches import TAILS, delays, land_delays
-from tests.running import run_and_publish, run_groups
+from tests.running import next_batch, run_and_publish, run_groups
 
 SHARE = 0.05
 AGAIN, CHECK = "run the same command again", "check that it runs and that AWS_ENDPOINT_URL names it"
@@ -39,9 +38,7 @@ def made(store: Store) -> Pipeline:
 
 
 def planned(store: Store, settings: Settings = DEFAULTS) -> BatchRef:
-    ref, _ = steps.plan(made(store), store.root, settings)
-    assert ref is not None
-    return ref
+    return next_batch(made(store), store.root, settings)
 
 
 def plan_and_publish(store: Store, docs: Path) -> None:
@@ -49,7 +46,7 @@ def plan_and_publish(store: Store, docs: Path) -> None:
 
 
 def flights(store: Store) -> dict[str, int]:
-    table = DeltaTable(f"{store.root}/tables/delays", storage_options=storage_options()).to_pyarrow_table()
+    table = log_of(store, "delays").to_pyarrow_table()
     return dict(zip(table["tailnum"].to_pylist(), table["flights"].to_pylist(), strict=True))
 
 
@@ -72,15 +69,9 @@ def test_a_batch_ends_right_though_one_request_in_twenty_is_spoiled(
 
 # What is asked of the store, and the step of a batch that asks it.
 REQUESTS = [
-    ("GET", LANDED, "plan"),
-    ("GET", "list-type", "plan"),
-    ("GET", LOG, "plan"),
-    ("GET", LANDED, "run"),
-    ("PUT|POST", ROWS, "run"),
-    ("GET", ROWS, "check"),
-    ("GET", LOG, "check"),
-    ("HEAD", ROWS, "publish"),
-]
+    ("GET", LANDED, "plan"), ("GET", "list-type", "plan"), ("GET", LOG, "plan"), ("GET", LANDED, "run"),
+    ("PUT|POST", ROWS, "run"), ("GET", ROWS, "check"), ("GET", LOG, "check"), ("HEAD", ROWS, "publish"),
+]  # fmt: skip
 # The client that asks has been seen with each fault in another step.
 ALIKE = {("GET", LANDED, "plan"), ("GET", LOG, "check")}
 SPOILED = [

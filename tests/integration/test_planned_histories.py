@@ -11,7 +11,8 @@ from coset import Changes, PartitioningContext, Pipeline, Settings, Share
 from partitioning.authoring.settings import DEFAULTS, PartitionerRef
 from partitioning.documents.store import Store
 from partitioning.values import replace
-from tests.member_streams import COUNTED, counted, direct, numbers_of_tasks, ran, records, written
+from tests.asked_of_duckdb import published
+from tests.member_streams import COUNTED, counted, direct, numbers_of_tasks, ran, records
 
 
 def test_elasticity_any_number_of_tasks_follows_any_other(store: Store) -> None:
@@ -21,7 +22,7 @@ def test_elasticity_any_number_of_tasks_follows_any_other(store: Store) -> None:
         numbers_of_tasks(ran(store, counted, Settings.parse(scheme=scheme), n)) for n, scheme in enumerate(schemes)
     ]
     assert tasks == [[4], [8], [4], [8], [12], [12], [1]]
-    assert written(store) == direct(COUNTED, len(schemes))
+    assert published(store) == direct(COUNTED, len(schemes))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_changing_counts_running_totals_stay_with_their_keys(
         found.append(numbers_of_tasks(plan))
     assert found == tasks
     # Each batch has all members.
-    assert written(store) == sorted(
+    assert published(store) == sorted(
         (
             (member, sum(records("views", batch)["member"].to_pylist().count(member) for batch in range(last + 1)))
             for last in range(len(batches))
@@ -75,7 +76,7 @@ def test_exchanges_are_put_elsewhere_when_it_is_known_what_filters_leave(store: 
     ]
     for name, remainder in (("late", 1), ("early", 2)):
         sql = f"SELECT page, count(*) FROM views WHERE v % 10 = {remainder} GROUP BY page"
-        assert written(store, name) == direct(sql, 2)
+        assert published(store, name) == direct(sql, 2)
 
 
 def few_are_paid(pipeline: Pipeline) -> None:
@@ -91,7 +92,7 @@ def test_exchanges_of_placed_records_too_where_few_are_left(store: Store) -> Non
     plans = [ran(store, few_are_paid, batch=number) for number in range(2)]
     assert [[exchange.name for exchange in plan.exchanges] for plan in plans] == [["of_b.exchange"], ["paid.exchange"]]
     both = "SELECT member, v FROM a UNION ALL SELECT member, v FROM b"
-    assert written(store) == direct(f"SELECT member, count(*) FROM ({both}) WHERE v % 30 = 0 GROUP BY member", 2)
+    assert published(store) == direct(f"SELECT member, count(*) FROM ({both}) WHERE v % 30 = 0 GROUP BY member", 2)
 
 
 @dataclass(frozen=True)
@@ -134,4 +135,4 @@ def test_partitioners_deal_the_cosets_of_real_batches(
         dealt = replace(DEFAULTS, partitioners={"counted": PartitionerRef(partitioner, given)})
         found += numbers_of_tasks(ran(store, counted, dealt, number))
     assert found == tasks
-    assert written(store) == direct(COUNTED, len(arguments))
+    assert published(store) == direct(COUNTED, len(arguments))

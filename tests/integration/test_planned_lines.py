@@ -15,7 +15,8 @@ import pytest
 from coset import Pipeline, Settings
 from partitioning.authoring.flow import Flow
 from partitioning.documents.store import Store
-from tests.member_streams import COUNTED, Build, counted, direct, numbers_of_tasks, ran, written
+from tests.asked_of_duckdb import published
+from tests.member_streams import COUNTED, Build, counted, direct, numbers_of_tasks, ran
 
 
 def met(views_in: int, clicks_in: int) -> Build:
@@ -156,10 +157,7 @@ _ALL_FOUR = " UNION ALL ".join(f"SELECT member, v FROM {stream}" for stream in "
 LINES = {
     **{
         f"elasticity: {scheme} over 4 partitions": Line(counted, (scheme,), (tasks,), {"t": COUNTED})
-        for scheme, tasks in (
-            ("elastic(2)", 8),
-            *((f"tasks({number})", number) for number in (2, 3, 4, 6, 7, 8, 16)),
-        )
+        for scheme, tasks in (("elastic(2)", 8), *((f"tasks({number})", number) for number in (2, 3, 4, 6, 7, 8, 16)))
     },
     "elasticity: a join of 4 and 6 under 5 tasks": Line(met(4, 6), ("tasks(5)",), (5,), JOINED),
     **{
@@ -191,10 +189,7 @@ LINES = {
         for name, (step, tasks, sql) in STEPS.items()
     },
     "exchanges: nested merges": Line(
-        nested_merges,
-        (),
-        (8, 4),
-        {"t": f"SELECT member, count(*), sum(v) FROM ({_ALL_FOUR}) GROUP BY member"},
+        nested_merges, (), (8, 4), {"t": f"SELECT member, count(*), sum(v) FROM ({_ALL_FOUR}) GROUP BY member"}
     ),
     "unifiers: 12 parts by 4": Line(summed(12, 4), (), (12, 3, 1), SUMS),
     "unifiers: 17 parts by 4": Line(summed(17, 4), (), (17, 5, 2, 1), SUMS),
@@ -214,4 +209,4 @@ def test_a_line_gives_the_rows_that_duckdb_gives(name: str, store: Store) -> Non
     plan = ran(store, line.build, Settings.parse(scheme=line.schemes, groups=2))
     assert numbers_of_tasks(plan) == list(line.tasks)
     for table, sql in line.tables.items():
-        assert written(store, table) == direct(sql)
+        assert published(store, table) == direct(sql)

@@ -27,6 +27,7 @@ from tests.batches import erase
 from tests.forked import at_once
 from tests.landed import land_table
 from tests.late import arrive, decided, pipeline, published
+from tests.there import there
 
 
 def test_the_first_batch_takes_everything_there_is_and_is_stored(store: Store) -> None:
@@ -49,8 +50,7 @@ def test_the_next_batch_starts_where_the_published_one_ended(store: Store) -> No
     arrive(store, 0, 100)
     first = published(store)
     arrive(store, 100, 50)
-    second = take_up(pipeline(store.root), store).plan
-    assert second is not None
+    second = there(take_up(pipeline(store.root), store).plan)
     assert (second.batch, second.parent, second.records) == (1, digest(first), 50)
     assert [each.start for each in second.ranges()] == [each.end for each in first.ranges()]
 
@@ -82,8 +82,7 @@ def test_an_open_batch_keeps_its_plan_whatever_else_is_asked_for_and_says_so(sto
 
 def test_a_decided_batch_is_taken_up_until_its_publication_is_finished(store: Store) -> None:
     arrive(store, 0, 100)
-    first = take_up(pipeline(store.root), store).plan
-    assert first is not None
+    first = there(take_up(pipeline(store.root), store).plan)
     ledger = decided(store, first)
     taken = take_up(pipeline(store.root), store)
     assert taken.plan == first
@@ -95,29 +94,24 @@ def test_a_decided_batch_is_taken_up_until_its_publication_is_finished(store: St
 
 def test_the_records_of_an_abandoned_batch_belong_to_the_next(store: Store) -> None:
     arrive(store, 0, 100)
-    first = take_up(pipeline(store.root), store).plan
-    assert first is not None
+    first = there(take_up(pipeline(store.root), store).plan)
     abandon(Ledger(store, "late"), "not wanted")
-    second = take_up(pipeline(store.root), store).plan
-    assert second is not None
+    second = there(take_up(pipeline(store.root), store).plan)
     assert (second.batch, second.parent, second.ranges()) == (1, digest(first), first.ranges())
 
 
 def test_a_limit_bounds_what_a_batch_takes_and_the_next_takes_the_rest(store: Store) -> None:
     arrive(store, 0, 100)
-    first = take_up(pipeline(store.root), store, Settings(limit=10)).plan
-    assert first is not None
+    first = there(take_up(pipeline(store.root), store, Settings(limit=10)).plan)
     assert [len(each) for each in first.ranges()] == [10] * 4
     publish(decided(store, first), first)
-    second = take_up(pipeline(store.root), store).plan
-    assert second is not None
+    second = there(take_up(pipeline(store.root), store).plan)
     assert second.records == 60
 
 
 def test_scheme_and_groups_are_those_asked_for(store: Store) -> None:
     arrive(store, 0, 100)
-    plan = take_up(pipeline(store.root), store, Settings.parse(scheme="elastic(2)", groups=3)).plan
-    assert plan is not None
+    plan = there(take_up(pipeline(store.root), store, Settings.parse(scheme="elastic(2)", groups=3)).plan)
     assert (plan.stages[0].scheme, plan.stages[0].cosets, len(plan.groups)) == (elastic(2), 8, 3)
 
 
@@ -146,8 +140,7 @@ def grown(store: Store) -> Pipeline:
 
 
 def test_a_changed_partition_count_is_read_by_what_both_counts_have_in_common(store: Store) -> None:
-    plan = take_up(grown(store), store).plan
-    assert plan is not None
+    plan = there(take_up(grown(store), store).plan)
     (read,) = plan.stages[0].streams
     assert (read.partitions, read.placement.partitions) == (8, 4)
     assert plan.stages[0].changes == (CountChange("flights", 4, 8),)
@@ -155,8 +148,7 @@ def test_a_changed_partition_count_is_read_by_what_both_counts_have_in_common(st
 
 
 def test_a_changed_partition_count_may_need_records_to_move(store: Store) -> None:
-    plan = take_up(grown(store), store, Settings.parse(scheme="tasks(8)")).plan
-    assert plan is not None
+    plan = there(take_up(grown(store), store, Settings.parse(scheme="tasks(8)")).plan)
     (exchange,) = plan.exchanges
     assert str(exchange.placement) == "murmur2(tailnum) mod 8"
     (moved,) = (read for read in plan.stage(plan.stages[1].name).inputs if read.name == exchange.name)
@@ -214,8 +206,7 @@ def planner(root: str, number: int) -> Callable[[], str]:
     store, asked = store_at(root), Settings(groups=1 + number % 4, limit=1 + number)
 
     def plan() -> str:
-        taken = take_up(made, store, asked).plan
-        assert taken is not None
+        taken = there(take_up(made, store, asked).plan)
         return digest(taken)
 
     return plan
@@ -224,7 +215,6 @@ def planner(root: str, number: int) -> Callable[[], str]:
 def test_sixteen_processes_that_plan_at_once_get_one_plan(store: Store) -> None:
     arrive(store, 0, 200)
     digests = at_once(16, partial(planner, store.root))
-    stored = Ledger(store, "late").plan(0)
-    assert stored is not None
+    stored = there(Ledger(store, "late").plan(0))
     assert digests == [digest(stored)] * 16
     assert [entry.key for entry in store.list("late/")] == ["late/journal/0/plan.json", "late/plans/0.json.gz"]

@@ -17,7 +17,6 @@ from coset.batches.tables import logs as tables
 from coset.batches.tables.delta import commit
 from coset.batches.tables.log_copy import LogCopy
 from coset.batches.tables.owners import Owner
-from coset.sources.s3 import storage_options
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -26,14 +25,15 @@ from partitioning.errors import Conflict, Refused
 from partitioning.model.streams import Column
 from partitioning.model.verdict import TableVersion
 from partitioning.values import replace
-from spark_jobs.tables.table_schema import folder
 from tests.batches import NAME, PASSED, data_files, decided, erase, expected, pipeline, planned, rows, run
 from tests.faults import FaultProxy
 from tests.forked import at_once
+from tests.logs import log_of
+from tests.there import there
 
 
 def log_versions(root: str, table: str = "delays") -> int:
-    return DeltaTable(folder(store_at(root), table), storage_options=storage_options()).version()
+    return log_of(store_at(root), table).version()
 
 
 def documents(store: Store) -> dict[str, bytes | None]:
@@ -47,8 +47,7 @@ def test_a_decided_batch_is_published_with_its_offsets(store: Store) -> None:
     made = publish(ledger, plan)
     assert rows(store.root) == expected(0)
     assert transaction_version(store, NAME, "delays") == 0
-    verdict = ledger.verdict(0)
-    assert verdict is not None
+    verdict = there(ledger.verdict(0))
     # The plan names the offsets, the verdict the files.
     assert (made.plan, made.verdict) == (digest(plan), digest(verdict))
     assert made.tables == (TableVersion("delays", 1),)
@@ -95,8 +94,7 @@ def test_a_batch_without_rows_still_counts_as_a_version_of_its_table(store: Stor
 
 def test_a_publication_that_stopped_between_two_tables_is_finished(store: Store) -> None:
     ledger, plan = decided(store.root, pipeline("delays", "copies"))
-    verdict = ledger.verdict(0)
-    assert verdict is not None
+    verdict = there(ledger.verdict(0))
     commit(store, plan, plan.writes()[0], verdict.rows_of("delays"), Owner.of(store, NAME))
     made = publish(ledger, plan)
     assert [each.table for each in made.tables] == ["delays", "copies"]
@@ -107,8 +105,7 @@ def test_a_publication_that_stopped_between_two_tables_is_finished(store: Store)
 def publisher(root: str, number: int) -> Callable[[], str]:
     """What a process does that has loaded the plan; it answers with what the publication says."""
     ledger = Ledger(store_at(root), NAME)
-    plan = ledger.plan(0)
-    assert plan is not None
+    plan = there(ledger.plan(0))
     return lambda: str(publish(ledger, plan))
 
 
@@ -163,8 +160,7 @@ def test_a_file_that_changed_after_the_verdict_is_refused_and_nothing_published(
     ledger, plan = decided(store.root)
     removed, cut = data_files(store)
     erase(store.root, removed)
-    whole = store.get(cut)
-    assert whole is not None
+    whole = there(store.get(cut))
     store.put(cut, whole[:100])
     with pytest.raises(Refused) as refusal:
         publish(ledger, plan)
@@ -197,7 +193,7 @@ def test_a_lost_commit_object_is_made_again_with_the_same_bytes(store: Store) ->
 def test_a_table_that_was_compacted_vacuumed_and_checkpointed_keeps_its_batches(store: Store) -> None:
     ledger, first = decided(store.root)
     made = publish(ledger, first)
-    table = DeltaTable(folder(store, "delays"), storage_options=storage_options())
+    table = log_of(store, "delays")
     table.optimize.compact()
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
     table.create_checkpoint()
@@ -226,7 +222,7 @@ def test_a_log_is_read_from_its_newest_checkpoint_on(
 def _requests(proxy: FaultProxy, store: Store) -> int:
     """How many requests it takes to read the table's log."""
     proxy.spoil("503 before storing", ".*", "_delta_log/", times=0)
-    DeltaTable(folder(store, "delays"), storage_options=storage_options())
+    log_of(store, "delays")
     return proxy.heal()
 
 

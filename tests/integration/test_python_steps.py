@@ -8,17 +8,14 @@ import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from coset.batches import steps
 from coset.batches.code import changed_code
 from coset.batches.planning import preview
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
-from coset.sources.s3 import storage_options
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -27,8 +24,11 @@ from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Refused
 from partitioning.imports import code_of
 from tests import functions
+from tests.asked_of_duckdb import direct, published
 from tests.landed import land_table
-from tests.running import run_and_publish, run_groups
+from tests.logs import log_of
+from tests.running import next_batch, run_and_publish, run_groups
+from tests.there import there
 
 VIEWS = pa.table(
     {
@@ -94,14 +94,7 @@ def planned(store: Store, build: Callable[[Flow], Flow], scheme: str | None = No
     land_table(VIEWS, "views", source, key="k", partitions=4, files=2)
     pipeline = Pipeline("scores", source=source)
     build(pipeline.stream("views", key="k", partitions=4, null_keys="own task")).write("t")
-    ref, _ = steps.plan(pipeline, store.root, Settings.parse(scheme=scheme) if scheme else Settings())
-    assert ref is not None
-    return ref
-
-
-def published(store: Store) -> list[tuple[object, ...]]:
-    rows = DeltaTable(f"{store.root}/tables/t", storage_options=storage_options()).to_pyarrow_table()
-    return sorted(zip(*rows.to_pydict().values(), strict=True), key=str)
+    return next_batch(pipeline, store.root, Settings.parse(scheme=scheme) if scheme else Settings())
 
 
 @pytest.mark.parametrize("scheme", [None, "elastic(3)"])
@@ -111,9 +104,7 @@ def test_the_table_is_as_duckdb_says(name: str, scheme: str | None, store: Store
     if name == "all records at once":
         scheme = None
     run_and_publish(planned(store, build, scheme))
-    with duckdb.connect() as connection:
-        connection.register("views", VIEWS)
-        assert published(store) == sorted(connection.execute(sql).fetchall(), key=str)
+    assert published(store) == direct(sql, views=VIEWS)
 
 
 def test_records_are_given_by_partition_and_offset(store: Store) -> None:
@@ -125,7 +116,7 @@ def test_records_are_given_by_partition_and_offset(store: Store) -> None:
 
     ref = planned(store, seen, "tasks(2)")
     run_and_publish(ref)
-    rows = DeltaTable(f"{store.root}/tables/t", storage_options=storage_options()).to_pyarrow_table().to_pylist()
+    rows = log_of(store, "t").to_pyarrow_table().to_pylist()
     for partitions in ((0, 2), (1, 3)):
         places = [(row["p"], row["o"]) for row in rows if row["k"] and row["p"] in partitions]
         assert places == sorted(places)
@@ -137,10 +128,7 @@ WRONG: Mapping[str, tuple[str, str]] = {
         "the function tests.functions:refusing failed: ValueError: 213 is not allowed",
         "of its input, first key 'key-12'",
     ),
-    "leaving": (
-        "the function tests.functions:leaving failed: SystemExit: 0",
-        "of its input, first key 'key-12'",
-    ),
+    "leaving": ("the function tests.functions:leaving failed: SystemExit: 0", "of its input, first key 'key-12'"),
     "cancelled": (
         "the function tests.functions:cancelled failed: CancelledError: ",
         "of its input, first key 'key-12'",
@@ -255,13 +243,11 @@ def test_a_plan_notes_the_code_of_its_functions_and_goes_on_with_other_code(
         ran = runner.group(ref, plan.groups[0].group)
     assert f"with other code of {path} than was planned" in ran
     run_and_publish(ref, tmp_path)
-    receipt = ref.load()[0].receipt(0, 0, 0)
-    assert receipt is not None
+    receipt = there(ref.load()[0].receipt(0, 0, 0))
     assert receipt.code == {path: (code_of(path),)}
     land_table(VIEWS, "views", f"{store.root}/topics", key="k", partitions=4)
     in_repository(module)
-    after = preview(pipeline_of(store, path), store).plan
-    assert after is not None
+    after = there(preview(pipeline_of(store, path), store).plan)
     (change,) = (one for one in changes(plan, after) if one.what == f"code of {path}")
     assert change.before == noted
     assert re.fullmatch(rf"{code_of(path)}, commit [0-9a-f]{{12}}", change.now)

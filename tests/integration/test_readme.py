@@ -14,7 +14,6 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from coset.batches import steps
 from coset.batches.publication import abandon
 from dags.pipelines.tail_activity import pipeline as tail_activity
 from demo.home import SOURCE, STORE, Home
@@ -24,6 +23,7 @@ from partitioning.documents.stores import store_at
 from tests.examples import few
 from tests.followed import REPORTED
 from tests.forked import coset
+from tests.running import next_batch
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -51,8 +51,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
     with home.served(), home.with_spark():
         land(0, SOURCE)
         for number in range(3):
-            ref, _ = steps.plan(tail_activity, STORE)
-            assert ref is not None
+            next_batch(tail_activity, STORE)
             if number < 2:
                 abandon(Ledger(store_at(STORE), tail_activity.name), "to come to batch 2")
         yield dict(os.environ)

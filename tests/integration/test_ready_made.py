@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from coset import Pipeline, Refused, Settings, expect
-from coset.batches import steps
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.runners.local import Local
@@ -25,9 +24,10 @@ from partitioning.documents.stores import store_at
 from partitioning.kinds import Kind
 from partitioning.model.measures import READY_MADE, Measured
 from tests.clicked import landed
-from tests.commands import coset
+from tests.commands import succeeded
 from tests.followed import told
-from tests.running import run_and_publish, silently
+from tests.running import next_batch, run_and_publish, silently
+from tests.there import there
 
 Records = list[dict[str, object]]
 LOCAL = ("--runner", "local")
@@ -92,9 +92,7 @@ def test_the_history_plots_what_was_measured(tmp_path: Path) -> None:
     trial = Trial(paid(*ALL), tmp_path)
     for count in (20, 22):
         trial.land({"orders": orders(count)})
-        ref, _ = steps.plan(trial.pipeline, trial.root, DEFAULTS)
-        assert ref is not None
-        run_and_publish(ref, tmp_path / "docs")
+        run_and_publish(next_batch(trial.pipeline, trial.root, DEFAULTS), tmp_path / "docs")
     newest, _ = listed(store_at(f"file://{tmp_path}/store"), "paid", "index")
     age = newest["measured"]["paid"].pop("latest(seen)")
     # A plan notes its minute.
@@ -249,10 +247,9 @@ def test_too_little_history_is_no_failure_and_too_many_rows_are_published_once_s
     )
     for batch in range(5):
         landed(store, batch)
-        assert coset("run", str(file), *LOCAL).exit_code == 0
+        succeeded("run", str(file), *LOCAL)
     ledger = Ledger(store, "clicked")
-    verdict = ledger.verdict(4)
-    assert verdict is not None
+    verdict = there(ledger.verdict(4))
     assert verdict.measured == (Measured("counts", "rows", 10),)
     assert "rows is 10: not judged, it needs 5 batches, and has 4" in observed(ledger, 4)
     page = (tmp_path / "docs" / "clicked" / "batch-4-attempt-0.html").read_text()
@@ -267,16 +264,13 @@ def test_too_little_history_is_no_failure_and_too_many_rows_are_published_once_s
     assert ledger.attempt(5) == 2
     settings = tmp_path / "settings.toml"
     settings.write_text("\n".join(found.next.splitlines()[1:3]))
-    assert coset("replan", str(file), "--why", "a good day", "--settings", str(settings)).exit_code == 0
-    done = coset("run", str(file), *LOCAL)
-    assert done.exit_code == 0, done.output
+    succeeded("replan", str(file), "--why", "a good day", "--settings", str(settings))
+    done = succeeded("run", str(file), *LOCAL)
     assert "; warning: counts gets 20 rows; the 5 batches before had 10" in done.stderr
     # Run again beside, its rows are compared with those that are published.
-    done = coset("backfill", str(file), "--from", "6", "--scheme", "tasks(2)", *LOCAL)
-    assert done.exit_code == 0, done.output
+    done = succeeded("backfill", str(file), "--from", "6", "--scheme", "tasks(2)", *LOCAL)
     backfill = Ledger(store, "clicked.backfill-0")
-    again = backfill.verdict(6)
-    assert again is not None
+    again = there(backfill.verdict(6))
     assert again.measured == (Measured("counts", "rows", 20),)
     assert "rows is 20: not judged, a backfill is compared with what was published" in observed(backfill, 6)
 

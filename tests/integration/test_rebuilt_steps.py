@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from typer.testing import CliRunner, Result
 
 from coset.cli.main import app
-from coset.sources.s3 import storage_options
 from partitioning.documents.store import Store
-from spark_jobs.tables.table_schema import folder
 from tests.landed import land_table
+from tests.logs import log_of
 
 CODE = """
 from coset import Pipeline
@@ -61,7 +59,7 @@ class Shop:
 
     def rows(self) -> dict[str, tuple[int, ...]]:
         """What readers see of each customer."""
-        delta = DeltaTable(folder(self._store, "worth"), storage_options=storage_options())
+        delta = log_of(self._store, "worth")
         columns = [name for name in ("worth", "orders") if name in delta.to_pyarrow_table().schema.names]
         rows = delta.to_pyarrow_table(columns=["customer", *columns]).to_pylist()
         return {row["customer"]: tuple(row[name] for name in columns) for row in rows}

@@ -24,7 +24,7 @@ from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from partitioning.model.streams import NullKeys
 from spark_jobs.engine.take import LEFT, Taken
-from tests.commands import coset
+from tests.commands import coset, succeeded
 from tests.judged import COVERED, HASH, HAVE_KEYS, IN_PLACE, MEET, refusal
 from tests.kafka import new_topic, produce
 from tests.landed import land_file
@@ -43,8 +43,7 @@ def landed(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 def shown(*words: str, batch: int = 0) -> dict[str, Any]:
     """What the command says as JSON."""
-    answer = coset("records", PIPELINE, "--batch", str(batch), "--json", *words)
-    assert answer.exit_code == 0, answer.output
+    answer = succeeded("records", PIPELINE, "--batch", str(batch), "--json", *words)
     said: dict[str, Any] = json.loads(answer.stdout)
     return said
 
@@ -138,8 +137,7 @@ def test_a_setting_says_how_many_offenders_a_finding_lists(landed: Store, most: 
 def test_sql_selects_what_is_shown(landed: Store, tmp_path: Path) -> None:
     seats = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "seats", "max_value": 38}}
     refusal(ran(landed, delays(landed, expect=[seats])), tmp_path)
-    answer = coset("records", PIPELINE, "--batch", "0", "--offenders", "--sql")
-    assert answer.exit_code == 0, answer.output
+    answer = succeeded("records", PIPELINE, "--batch", "0", "--offenders", "--sql")
     (row,), flights, (plane,) = selected(answer.stdout)
     assert (row["tailnum"], row["seats"]) == ("N39", 39)
     assert [(flight["tailnum"], flight["delay"]) for flight in flights] == [("N39", 39), ("N39", 79)]
@@ -158,8 +156,7 @@ def test_the_records_of_a_key_are_looked_for_where_it_hashes(landed: Store) -> N
 
 def test_a_batch_that_nothing_is_wrong_with_has_no_offenders(landed: Store, tmp_path: Path) -> None:
     run_and_publish(ran(landed, delays(landed)), tmp_path)
-    answer = coset("records", PIPELINE, "--batch", "0", "--offenders")
-    assert answer.exit_code == 0
+    answer = succeeded("records", PIPELINE, "--batch", "0", "--offenders")
     assert answer.stdout == "Batch 0 of delays, attempt 0: no expectation is unmet\n\n"
 
 
@@ -230,8 +227,7 @@ def test_records_in_a_broker_are_found_by_key_offset_and_expectation(
     )
 
     def found(*words: str) -> dict[str, Any]:
-        answer = coset("records", str(file), "--batch", "0", "--json", *words)
-        assert answer.exit_code == 0, answer.output
+        answer = succeeded("records", str(file), "--batch", "0", "--json", *words)
         return json.loads(answer.stdout)
 
     assert coset("run", str(file), "--runner", "local", "--docs", str(tmp_path / "docs")).exit_code == 3
@@ -264,8 +260,7 @@ def test_the_next_step_of_a_failed_expectation_leads_to_its_records(landed: Stor
     refusal(ref, tmp_path)
     answer = coset("report", PIPELINE, "--batch", "0")
     (command,) = set(re.findall(r"`coset (records \S+ --batch 0 --offenders --store \S+)` the records", answer.stdout))
-    answer = coset(*command.split())
-    assert answer.exit_code == 0
+    answer = succeeded(*command.split())
     assert "flights: 1 record, looked at 1 record\n" in answer.stdout
 
 
@@ -291,8 +286,7 @@ def test_sql_reads_other_landed_files_as_well(
         f"flights = pipeline.stream('flights', key='tailnum', partitions=1, {declared})\n"
         "flights.write('late')\n"
     )
-    planned = coset("plan", str(made))
-    assert planned.exit_code == 0, planned.output
+    succeeded("plan", str(made))
     answer = coset("records", str(made), "--batch", "0", "--key", "N7", "--sql")
     within = coset("records", str(made), "--batch", "0", "--key", "N7", "--sql", "--json")
     assert json.loads(within.stdout)["sql"] == answer.stdout.removesuffix("\n")

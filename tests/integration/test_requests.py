@@ -20,6 +20,7 @@ from coset.batches.tables.logs import Logs
 from coset.sources.s3 import storage_options
 from partitioning.authoring.settings import Settings
 from partitioning.documents.s3_store import S3Store
+from tests.running import next_batch
 
 TASKS, GROUPS = 6, 3
 # Of a batch of four tasks in two groups, with two tables and state, after others, all in one process.
@@ -53,8 +54,7 @@ def s3_counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
 def test_a_batch_asks_what_the_page_reckons_with(s3_counted: Asked, tmp_path: Path) -> None:
     scale.land(TASKS, 0)
     s3_counted.since()
-    ref, said = steps.plan(scale.pipeline(TASKS), STORE, Settings.parse(groups=GROUPS))
-    assert ref is not None, said
+    ref = next_batch(scale.pipeline(TASKS), STORE, Settings.parse(groups=GROUPS))
     ref = ref.in_hand()
     with Local(processes=1) as runner:
         for group in range(GROUPS):

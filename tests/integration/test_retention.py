@@ -27,6 +27,7 @@ from tests.judged import EXPLAINED, refusal
 from tests.real_batches import ran
 from tests.running import silently
 from tests.sparse import counted, land, planned, published
+from tests.there import there
 
 LOST = Settings.parse(accept_loss=["views-0@[4,12)"])
 
@@ -79,8 +80,7 @@ def test_a_loss_that_is_accepted_is_in_the_plan_the_verdict_and_the_report(lost:
     ledger, plan = ref.load()
     assert [str(loss) for loss in plan.lost] == ["views-0@[4,12)"]
     assert (str(plan.ranges()[0]), plan.records) == ("views-0@[4,16)", 4)
-    verdict = ledger.verdict(plan.batch)
-    assert verdict is not None
+    verdict = there(ledger.verdict(plan.batch))
     assert isinstance(verdict.why, Judged)
     assert verdict.why.lost == 8
     report = steps.report(ref, tmp_path)
@@ -176,6 +176,5 @@ def test_on_the_command_line(lost: Store, tmp_path: Path) -> None:
     assert json.loads(shown.stdout)["plan"]["losses"] == [
         {"partition": {"stream": "views", "partition": 0}, "start": 4, "end": 12}
     ]
-    plan = Ledger(lost, "counted").plan(1)
-    assert plan is not None
+    plan = there(Ledger(lost, "counted").plan(1))
     assert BatchRef.of(lost, plan).load()[1].lost == plan.lost

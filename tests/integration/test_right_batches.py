@@ -5,10 +5,8 @@ Here are the kinds of batches whose tasks take other records than those of one r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pytest
 
@@ -27,11 +25,14 @@ from partitioning.model.streams import NullKeys
 from partitioning.model.verdict import Judged
 from partitioning.planning.check import check_plan
 from partitioning.values import replace
-from tests.batches import erase, rows
+from tests import asked_of_duckdb
+from tests.asked_of_duckdb import in_order, published
+from tests.batches import erase
 from tests.judged import results
 from tests.landed import land_file, land_table
 from tests.real_batches import Change, as_planned, stored
 from tests.running import run_and_publish, task_receipts
+from tests.there import there
 
 EVEN = "partitioning.planning.partitioners.partitioners:Even"
 JOINED = """
@@ -82,17 +83,7 @@ def publish(
 
 def direct(sql: str, *batches: dict[str, pa.Table]) -> list[tuple[object, ...]]:
     """The rows that DuckDB gives of each batch's records, all together."""
-    found: list[tuple[object, ...]] = []
-    for batch in batches:
-        with duckdb.connect() as connection:
-            for name, table in batch.items():
-                connection.register(name, table)
-            found += connection.execute(sql).fetchall()
-    return in_order(found)
-
-
-def in_order(found: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    return sorted(found, key=str)
+    return in_order([row for batch in batches for row in asked_of_duckdb.direct(sql, **batch)])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +110,7 @@ def test_a_topic_whose_partition_count_changes_between_two_batches(
         _, plan = ref.load()
         (stage,) = plan.stages
         assert {read.name: read.placement.partitions for read in stage.streams} == {"views": count, "clicks": 12}
-    assert in_order(rows(store.root, "activity")) == direct(JOINED, *batches)
+    assert published(store, "activity") == direct(JOINED, *batches)
 
 
 @pytest.mark.long
@@ -140,7 +131,7 @@ def test_a_topic_whose_partition_count_changes_where_no_keys_have_to_meet(
     land_table(between["views"], "views", f"{store.root}/topics", key="k", partitions=before)
     publish(store, evenly(now), tmp_path, Settings.parse(scheme=scheme), **second)
     expected = direct("SELECT k, v FROM views WHERE v % 2 = 0", first, between, second)
-    assert in_order(rows(store.root, "even")) == expected
+    assert published(store, "even") == expected
 
 
 def by_two_hashes(store: Store, clicked: pa.Table) -> tuple[Flow, Flow, Pipeline]:
@@ -165,7 +156,7 @@ def test_streams_that_are_placed_by_different_hashes_and_merged_in_the_tasks_of_
     seen, clicked, made = by_two_hashes(store, batch["clicks"])
     seen.merge(clicked, name="both").write("both")
     publish(store, made, tmp_path, Settings.parse(scheme="cogroup"), views=batch["views"])
-    assert in_order(rows(store.root, "both")) == direct(UNION, batch)
+    assert published(store, "both") == direct(UNION, batch)
 
 
 def test_a_stream_of_which_equal_keys_meet_beside_one_of_which_they_do_not(store: Store, tmp_path: Path) -> None:
@@ -177,8 +168,8 @@ def test_a_stream_of_which_equal_keys_meet_beside_one_of_which_they_do_not(store
     (meet,) = (each for each in results(ref) if each["expectation"] == "expect_keys_to_meet_in_one_task")
     assert meet["table"] == "Keys of stage views+clicks in views"
     assert meet["result"]["element_count"] == 61
-    assert in_order(rows(store.root, "both")) == direct(UNION, batch)
-    assert in_order(rows(store.root, "counts")) == direct("SELECT k, count(*) FROM views GROUP BY k", batch)
+    assert published(store, "both") == direct(UNION, batch)
+    assert published(store, "counts") == direct("SELECT k, count(*) FROM views GROUP BY k", batch)
 
 
 @pytest.mark.long
@@ -191,7 +182,7 @@ def test_cosets_that_are_dealt_to_few_tasks_and_then_to_more(store: Store, tmp_p
         _, plan = ref.load()
         assert (len(plan.stages[0].tasks), plan.stages[0].cosets) == (tasks_there, 24)
         assert {len(task.owns) for task in plan.stages[0].tasks} == ({8} if tasks_there == 3 else {4, 5})
-    assert in_order(rows(store.root, "activity")) == direct(JOINED, *batches)
+    assert published(store, "activity") == direct(JOINED, *batches)
 
 
 @pytest.mark.parametrize("scheme", ["cogroup", "tasks(5)", "tasks(24)"])
@@ -201,8 +192,7 @@ def test_a_stream_that_two_stages_read_each_in_its_way(store: Store, tmp_path: P
 
     def both(plan: Plan) -> Plan:
         """What the planner does across exchanges only: a stage of one scheme beside another."""
-        other = preview(evenly, store).plan
-        assert other is not None
+        other = there(preview(evenly, store).plan)
         stages = (*plan.stages, *other.stages)
         refs = [tuple(TaskRef(stage.name, task.task) for task in stage.tasks) for stage in stages]
         groups = tuple(TaskGroup(number, tasks, 0, 0) for number, tasks in enumerate(refs))
@@ -213,10 +203,9 @@ def test_a_stream_that_two_stages_read_each_in_its_way(store: Store, tmp_path: P
     ledger, plan = ref.load()
     assert [[read.name for read in stage.streams] for stage in plan.stages] == [["views", "clicks"], ["views"]]
     assert [stage.scheme for stage in plan.stages] == [Scheme.parse(scheme), MAX]
-    assert in_order(rows(store.root, "activity")) == direct(JOINED, batch)
-    assert in_order(rows(store.root, "even")) == direct("SELECT k, v FROM views WHERE v % 2 = 0", batch)
-    verdict = ledger.verdict(0)
-    assert verdict is not None
+    assert published(store, "activity") == direct(JOINED, batch)
+    assert published(store, "even") == direct("SELECT k, v FROM views WHERE v % 2 = 0", batch)
+    verdict = there(ledger.verdict(0))
     assert isinstance(verdict.why, Judged)
     # A record that two stages read is one record of the batch.
     assert (verdict.why.records, verdict.why.partitions) == (700, 20)
@@ -236,7 +225,7 @@ def test_records_without_a_key_in_a_task_of_their_own(store: Store, tmp_path: Pa
         (receipt,) = (each for each in task_receipts(ref) if each.task.task == own.task)
         assert sum(each.taken for each in receipt.partitions) == sum(each.nulls for each in receipt.partitions) == 30
     expected = direct("SELECT k, count(*), sum(v) FROM views GROUP BY k", *batches)
-    assert in_order(rows(store.root, "activity")) == expected
+    assert published(store, "activity") == expected
 
 
 @pytest.mark.long
@@ -252,8 +241,8 @@ def test_a_table_that_is_left_out_for_a_batch_and_then_written_again(store: Stor
     for tables, batch in zip((("a", "b"), ("a",), ("a", "b"), ("a", "b")), batches, strict=True):
         publish(store, writing(*tables), tmp_path, **batch)
     count = "SELECT k, count(*) FROM views GROUP BY k"
-    assert in_order(rows(store.root, "a")) == direct(count, *batches)
-    assert in_order(rows(store.root, "b")) == direct(count, batches[0], *batches[2:])
+    assert published(store, "a") == direct(count, *batches)
+    assert published(store, "b") == direct(count, batches[0], *batches[2:])
 
 
 def test_a_batch_after_one_that_was_given_up(store: Store, tmp_path: Path) -> None:
@@ -268,4 +257,4 @@ def test_a_batch_after_one_that_was_given_up(store: Store, tmp_path: Path) -> No
     _, plan = ref.load()
     assert (plan.batch, plan.ranges()[0].start) == (2, given_up.ranges()[0].start)
     both = {name: pa.concat_tables([batches[1][name], batches[2][name]]) for name in ("views", "clicks")}
-    assert in_order(rows(store.root, "activity")) == direct(JOINED, batches[0], both)
+    assert published(store, "activity") == direct(JOINED, batches[0], both)

@@ -14,15 +14,10 @@ from partitioning.documents.stores import store_at
 
 # What each part would do for anyone who asks: list and read a bucket, write to it, remove it with all data.
 ASKED = [
-    ("GET", "/buckets/test/?limit=10"),
-    ("GET", "/buckets/test/held"),
-    ("PUT", "/buckets/test/planted"),
-    ("DELETE", "/buckets/test/held"),
-    ("GET", "/test/?list-type=2"),
-    ("GET", "/test/held"),
-    ("GET", "/dir/assign"),
+    ("GET", "/buckets/test/?limit=10"), ("GET", "/buckets/test/held"), ("PUT", "/buckets/test/planted"),
+    ("DELETE", "/buckets/test/held"), ("GET", "/test/?list-type=2"), ("GET", "/test/held"), ("GET", "/dir/assign"),
     ("GET", "/col/delete?collection=test"),
-]
+]  # fmt: skip
 
 
 def answer(port: int, method: str, path: str) -> int:

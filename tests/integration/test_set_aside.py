@@ -29,17 +29,16 @@ from partitioning.errors import Refused
 from partitioning.model.artefact import Role
 from partitioning.model.private import MASK
 from partitioning.model.schemes import Scheme
-from tests.commands import coset
+from tests.commands import coset, succeeded
 from tests.kafka import new_topic, produce
 from tests.landed import land_file
-from tests.running import run_and_publish, silently
+from tests.running import next_batch, run_and_publish, silently
+from tests.there import there
 from tests.unusable import PARTITIONS, home, land, line, orders, totals
 
 
 def planned(pipeline: Pipeline, store: Store) -> BatchRef:
-    ref, sentence = steps.plan(pipeline, store.root)
-    assert ref is not None, sentence
-    return ref
+    return next_batch(pipeline, store.root)
 
 
 def ran(pipeline: Pipeline, store: Store, docs: Path) -> BatchRef:
@@ -49,8 +48,7 @@ def ran(pipeline: Pipeline, store: Store, docs: Path) -> BatchRef:
 
 
 def rows(store: Store, table: str = "spent") -> list[Mapping[str, Any]]:
-    found = first_rows(store, table, 1000)
-    assert found is not None
+    found = there(first_rows(store, table, 1000))
     return sorted(found.rows.select(["customer", "orders", "spent"]).to_pylist(), key=str)
 
 
@@ -74,8 +72,7 @@ def test_a_line_that_cannot_be_read_is_set_aside_and_the_others_count(store: Sto
     assert record["raw"] == bad
     assert "line 2" in record["why"]
     ledger, plan = ref.load()
-    verdict = ledger.verdict(plan.batch)
-    assert verdict is not None
+    verdict = there(ledger.verdict(plan.batch))
     assert sum(file.role is Role.SET_ASIDE for file in verdict.artefacts) == 1
     assert "set aside" in steps.report(ref, tmp_path)
 
@@ -159,9 +156,7 @@ def test_each_is_set_aside_by_one_task_under_any_scheme(store: Store, scheme: st
 
 
 def planned_under(pipeline: Pipeline, store: Store, scheme: str) -> BatchRef:
-    ref, sentence = steps.plan(pipeline, store.root, Settings(scheme=Scheme.parse(scheme)))
-    assert ref is not None, sentence
-    return ref
+    return next_batch(pipeline, store.root, Settings(scheme=Scheme.parse(scheme)))
 
 
 def test_a_value_of_a_parquet_file_that_cannot_be_cast_is_set_aside(store: Store, tmp_path: Path) -> None:
@@ -279,8 +274,7 @@ def test_a_record_that_one_of_two_stages_cannot_use_is_set_aside_by_both_in_the_
         run_and_publish(ref)
     run_and_publish(ref)
     assert rows(store) == [{"customer": "ann", "orders": 2, "spent": 2.0}]
-    joined = first_rows(store, "joined", 10)
-    assert joined is not None
+    joined = there(first_rows(store, "joined", 10))
     assert sorted(joined.rows.select(["amount", "n"]).to_pylist(), key=str) == [
         {"amount": 1.0, "n": 2},
         {"amount": 2.0, "n": 2},
@@ -303,8 +297,7 @@ def test_a_file_that_is_landed_again_with_the_record_corrected_gives_it_to_the_r
     ledger, plan = ref.load()
     assert [record["offset"] for record in set_aside_in(ledger, plan)] == [1]
     again = Ledger(store, request.name)
-    plan_again = again.plan(0)
-    assert plan_again is not None
+    plan_again = there(again.plan(0))
     assert list(set_aside_in(again, plan_again)) == []
 
 
@@ -320,8 +313,7 @@ def test_the_command_line_shows_what_was_set_aside(
     monkeypatch.setenv("COSET_STORE", store.root)
     land(store, home("ann"), 0, [line("ann", 1, 0), b"x\xff", line("ann", 2, 2)])
     ran(totals(store), store, tmp_path)
-    answer = coset("records", str(file), "--batch", "0", "--set-aside", "--json")
-    assert answer.exit_code == 0, answer.output
+    answer = succeeded("records", str(file), "--batch", "0", "--set-aside", "--json")
     said = json.loads(answer.stdout)
     assert (said["set_aside"], said["records"][0]["offset"], said["records"][0]["raw"]) == (1, 1, "x\\xff")
     shown = coset("records", str(file), "--set-aside")

@@ -29,11 +29,12 @@ from partitioning.sizing.hotkeys import hot_keys
 from partitioning.sizing.hotpartitions import hot_partitions
 from partitioning.sizing.proposal import Targets
 from partitioning.values import replace as replace_value
-from tests.commands import coset
+from tests.commands import coset, succeeded
 from tests.goldens import expect_golden
 from tests.landed import land_table
 from tests.plans import COLUMNS, arrived, plan_of, tails, tails_found
 from tests.running import run_and_publish
+from tests.there import there
 
 PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "delays.py")
 STAGE = "flights+planes"
@@ -57,8 +58,7 @@ def arrive(store: Store, count: int) -> None:
 
 
 def compared(*words: str) -> dict[str, Any]:
-    result = coset("schemes", PIPELINE, "--json", *words)
-    assert result.exit_code == 0, result.output
+    result = succeeded("schemes", PIPELINE, "--json", *words)
     document: dict[str, Any] = json.loads(result.stdout)
     return document
 
@@ -71,9 +71,8 @@ def row(document: dict[str, Any], name: str) -> dict[str, Any]:
 
 def published(store: Store, docs: Path) -> None:
     """Plan the next batch, run it and publish it."""
-    assert coset("plan", PIPELINE).exit_code == 0
-    plan = Ledger(store, "delays").standing().plan
-    assert plan is not None
+    succeeded("plan", PIPELINE)
+    plan = there(Ledger(store, "delays").standing().plan)
     run_and_publish(BatchRef.of(store, plan), docs)
 
 
@@ -109,8 +108,7 @@ def test_a_hot_key_that_could_be_split_is_shown_with_what_that_saves_and_costs(
     key = KeyFigures(TaskRef("flights", 1), "N1", {"flights": 8})
     past = Statistics(0, tasks=took, keys=(key,), heavy=(HeavyShare("flights", 1, "N1", 8_000, 9_000),))
     basis = Basis(pipeline, found, {"counts": COLUMNS}, 0, None, None, (past,), "")
-    plan = basis.plan()
-    assert plan is not None
+    plan = there(basis.plan())
     result = compare(basis, Settings(), [], Targets())
     (split,) = result.splits
     assert (split.stage, str(split), split.task, split.key, split.tasks) == ("flights", "flights-1", 1, "N1", 9)
@@ -161,8 +159,7 @@ def test_a_hot_key_of_a_join_that_could_be_split_is_shown_with_what_that_saves_a
     key = KeyFigures(TaskRef(STAGE, task), "N1", {"flights": 160_000})
     past = Statistics(0, tasks=took, cosets={STAGE: 4}, keys=(key,))
     basis = Basis(tails(), found, {"tail_activity": COLUMNS}, 0, None, None, (past,), "")
-    plan = basis.plan()
-    assert plan is not None
+    plan = there(basis.plan())
     result = compare(basis, Settings(), [], Targets())
     (split,) = result.joins
     assert (split.stage, split.key, split.of_stage, split.beside) == (STAGE, "N1", Fraction(2, 5), task)
@@ -305,8 +302,7 @@ def test_a_hot_partition_is_named_with_the_setting_that_spreads_it(
     show(*told(basis, result, None))
     shown = capsys.readouterr().out
     assert "--scheme 'flights=records(300)'   6 tasks, the heaviest of which reads 3.0 kB" in shown
-    dealt = basis.plan(Settings.parse(scheme="flights=records(300)"))
-    assert dealt is not None
+    dealt = there(basis.plan(Settings.parse(scheme="flights=records(300)")))
     assert not hot_partitions(dealt)
 
 

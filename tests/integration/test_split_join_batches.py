@@ -7,7 +7,6 @@ from fractions import Fraction
 from itertools import count
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -28,9 +27,11 @@ from partitioning.hashes import placement_hash
 from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan
 from partitioning.model.reasons import OwnTasks
+from tests.asked_of_duckdb import direct
 from tests.hot import HOT, Met, skewed
 from tests.landed import land_file, land_table
-from tests.running import run_and_publish, run_groups, silently
+from tests.running import next_batch, run_and_publish, run_groups, silently
+from tests.there import there
 
 SPLIT = Settings(hot_keys=HotKeys.SPLIT)
 
@@ -43,8 +44,7 @@ def shared(plan: Plan) -> dict[str, int]:
 
 def longest(store: Store, plan: Plan) -> Fraction:
     """What the task that takes most takes beside the mean task."""
-    found = statistics(Attempt.published(Ledger(store, "met"), plan))
-    assert found is not None
+    found = there(statistics(Attempt.published(Ledger(store, "met"), plan)))
     taken = [figures.own for figures in found.tasks.values()]
     return Fraction(max(taken) * len(taken), sum(taken))
 
@@ -110,8 +110,7 @@ def test_a_backfill_splits_alike_and_gives_the_same_rows(store: Store, tmp_path:
     backfill = actions.begin(met.pipeline, store, Asked(0, 1, SPLIT))
     with Local(processes=1) as runner:
         actions.run(met.pipeline, store, backfill, runner, tmp_path, silently)
-    again = Ledger(store, backfill.name).plan(1)
-    assert again is not None
+    again = there(Ledger(store, backfill.name).plan(1))
     assert [stage.tasks for stage in again.stages] == [stage.tasks for stage in plan.stages]
     assert str(actions.comparison(store, backfill)).startswith("identical: ")
 
@@ -132,8 +131,7 @@ def test_the_next_batch_counts_copies_once(store: Store) -> None:
     for seed in (1, 2):
         met.land(seed)
         plan = met.run(None)
-    found = statistics(Attempt.published(Ledger(store, "met"), plan))
-    assert found is not None
+    found = there(statistics(Attempt.published(Ledger(store, "met"), plan)))
     assert found.records["clicks"] == 1_001
     assert found.records["views"] == 4_000
     (key,) = found.keys
@@ -172,8 +170,7 @@ def test_records_without_a_key_and_missing_offsets_are_counted_once(null_keys: s
                 first = batch * 3 * len(some)
                 offsets = [first + 3 * number for number in range(len(some))]
                 land_file(table, name, source, partition, first, offsets=offsets)
-        ref, _ = steps.plan(pipeline, store.root, SPLIT)
-        assert ref is not None
+        ref = next_batch(pipeline, store.root, SPLIT)
         run_and_publish(ref)
         plans.append(ref.load()[1])
     plan = plans[-1]
@@ -202,14 +199,11 @@ def test_what_moved_to_the_join_is_copied_and_what_is_made_of_it_moves_on(store:
         land_table(made, "views", source, key="k", partitions=8)
         by_id = pa.table({"id": [f"id-{number % 7}" for number in range(len(keys))], "k": keys})
         land_table(by_id, "people", source, key="id", partitions=3)
-        ref, _ = steps.plan(pipeline, store.root, Settings.parse(scheme="tasks(4)", base=SPLIT))
-        assert ref is not None
+        ref = next_batch(pipeline, store.root, Settings.parse(scheme="tasks(4)", base=SPLIT))
         run_and_publish(ref)
-        with duckdb.connect() as connection:
-            connection.register("views", made)
-            connection.register("people", by_id)
-            sql = "SELECT id, count(*), sum(v) FROM views JOIN people USING (k) GROUP BY id"
-            rows += connection.execute(sql).fetchall()
+        rows += direct(
+            "SELECT id, count(*), sum(v) FROM views JOIN people USING (k) GROUP BY id", views=made, people=by_id
+        )
         plan = ref.load()[1]
     assert shared(plan)[HOT] > 1
     (stage,) = (stage for stage in plan.stages if stage.shares)

@@ -27,7 +27,7 @@ from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from tests import functions
 from tests.backfilled import Batches, counted, stored
-from tests.commands import coset, refused
+from tests.commands import coset, refused, succeeded
 from tests.histories import Click, History, Oracle, pipeline_of
 from tests.running import run_groups, silently
 from tests.three_batches import NEWEST, three_batches
@@ -178,12 +178,11 @@ def test_are_refused_wherever_they_are_read(three_batches: Store, monkeypatch: p
     result = coset(*words)
     assert result.exit_code == 3, result.output
     assert f"{again} --runner local`" in result.stderr
-    done = coset("restore", NEWEST, "--runner", "local")
-    assert done.exit_code == 0, done.output
+    done = succeeded("restore", NEWEST, "--runner", "local")
     assert re.search(r"Made anew: \d+ objects? of state", done.stdout)
-    assert coset("state", NEWEST, "newest").exit_code == 0
+    succeeded("state", NEWEST, "newest")
     assert "There is nothing to make anew" in coset("restore", NEWEST, "--runner", "local").stdout
-    assert coset(*words).exit_code == 0
+    succeeded(*words)
 
 
 @pytest.mark.long

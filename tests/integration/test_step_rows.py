@@ -14,6 +14,7 @@ from coset.sources.landing import land_rows
 from partitioning.model.private import MASK
 from partitioning.model.streams import DiscoveredPartition, InputFile
 from tests.forked import coset
+from tests.there import there
 
 FILE = """
 from coset import Pipeline
@@ -52,12 +53,10 @@ def _pipeline(file: Path) -> Pipeline:
 
 def test_any_step_and_stream_is_shown_from_a_sample_of_what_has_landed(written: Path) -> None:
     pipeline = _pipeline(written)
-    everything = step_rows(pipeline, "by_country", Sample(), 20)
-    assert everything is not None
+    everything = there(step_rows(pipeline, "by_country", Sample(), 20))
     assert everything.rows.to_pylist() == [{"customer": "c0", "spent": sum(range(12, 40, 2)), "country": "NL"}]
     assert (everything.of, everything.looked, everything.landed) == (1, 41, 41)
-    newest = step_rows(pipeline, "many", Sample(3), 2)
-    assert newest is not None
+    newest = there(step_rows(pipeline, "many", Sample(3), 2))
     assert [row["amount"] for row in newest.rows.to_pylist()] == [34, 36]
     assert (newest.of, newest.looked, newest.landed) == (6, 6, 40)
     assert {row["name"] for row in newest.rows.to_pylist()} == {MASK}

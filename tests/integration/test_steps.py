@@ -7,17 +7,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from coset.batches import publication, steps
 from coset.batches.ref import BatchRef
-from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from tests.landed import land_table
-from tests.running import run_groups
+from tests.logs import log_of
+from tests.running import next_batch, run_groups
 
 KEYS = [f"N{number}" for number in range(40)]
 
@@ -34,9 +33,7 @@ def landed(store: Store, *expect: dict[str, object]) -> Pipeline:
 
 
 def planned(store: Store, pipeline: Pipeline, groups: int = 2) -> BatchRef:
-    ref, _ = steps.plan(pipeline, store.root, Settings(groups=groups))
-    assert ref is not None
-    return ref
+    return next_batch(pipeline, store.root, Settings(groups=groups))
 
 
 def test_a_batch_is_published_and_every_step_may_be_run_again(store: Store, tmp_path: Path) -> None:
@@ -53,7 +50,7 @@ def test_a_batch_is_published_and_every_step_may_be_run_again(store: Store, tmp_
         None,
         "Nothing to do: no new records since batch 0 (all 43 landed records are committed)",
     )
-    rows = DeltaTable(f"{store.root}/tables/delays", storage_options=storage_options()).to_pyarrow_table()
+    rows = log_of(store, "delays").to_pyarrow_table()
     assert {row["tailnum"]: (row["flights"], row["delay"]) for row in rows.to_pylist()} == {
         key: (2, 40) if key == "N7" else (1, number) for number, key in enumerate(KEYS)
     }
@@ -152,8 +149,7 @@ def test_a_reference_to_another_plan_is_refused(store: Store) -> None:
 
 
 def test_a_group_is_labelled_by_its_tasks_and_bytes_within_what_airflow_keeps(store: Store) -> None:
-    ref, _ = steps.plan(landed(store), store.root, Settings.parse(groups=1, scheme="tasks(80)"))
-    assert ref is not None
+    ref = next_batch(landed(store), store.root, Settings.parse(groups=1, scheme="tasks(80)"))
     (text,) = steps.group_labels(ref).values()
     assert text.startswith("group 0: flights/0 1 2 3 ")
     assert text.endswith(" … (0.1 MB)")

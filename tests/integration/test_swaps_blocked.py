@@ -15,23 +15,18 @@ from deltalake import DeltaTable
 from coset.batches.backfills import actions
 from coset.batches.backfills.request import backfill, comparison_of
 from coset.batches.backfills.swap import swaps
-from coset.sources.s3 import storage_options
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.model.backfill import SwapKind
-from tests.commands import coset
+from tests.commands import coset, succeeded
+from tests.logs import log_of
 from tests.swapped import NEWEST, backfilled, batch, chosen, half, land, seen, two_batches
 
 __all__ = ["two_batches"]
 
 
 def newest(store: Store, version: int | None = None) -> DeltaTable:
-    return DeltaTable(f"{store.root}/tables/newest", version, storage_options=storage_options())
-
-
-def key_of(uri: str) -> str:
-    """A file of the table, as the store names it: Delta says of a file in a folder where it lies without a scheme."""
-    return f"tables/newest/{uri.partition('/tables/newest/')[2]}"
+    return log_of(store, "newest", version)
 
 
 def removed(store: Store, keys: list[str]) -> Callable[[], None]:
@@ -86,8 +81,7 @@ def test_is_turned_back_where_it_is_done_by_the_command_that_is_named(
     verb, back = ("undo", "swap") if to is SwapKind.SWAP else ("swap", "undo")
     assert told("compact", NEWEST) == refused
     assert "half" in coset("status", NEWEST).stdout
-    turned = coset(*named(refused, verb))
-    assert turned.exit_code == 0, turned.output
+    turned = succeeded(*named(refused, verb))
     assert "counts at version" in turned.stdout
     after = (before[0], before[1]) if to is SwapKind.SWAP else (seen(store)[0], chosen(before[1]))
     assert seen(store) == after
@@ -97,8 +91,7 @@ def test_is_turned_back_where_it_is_done_by_the_command_that_is_named(
     restored()
     approved = json.loads(coset("backfills", NEWEST, "0", "--json").stdout)["comparison"]["digest"]
     words = ("swap", NEWEST, "0", "--approve", approved) if back == "swap" else ("undo", NEWEST, "0")
-    done = coset(*words)
-    assert done.exit_code == 0, done.output
+    done = succeeded(*words)
     assert seen(store)[1] == (chosen(before[1]) if to is SwapKind.SWAP else before[1])
     again = coset("undo", NEWEST, "0") if to is SwapKind.SWAP else done
     assert again.exit_code == 0, again.output
@@ -116,10 +109,8 @@ def test_no_swap_overwrites_what_others_did_before_that_is_accepted(
     swap = ("swap", NEWEST, "0", "--approve", approved)
     refused = told(*swap)
     assert seen(store) == before
-    accepted = coset(*named(refused, "accept-changes"), "--why", "it was a test")
-    assert accepted.exit_code == 0, accepted.output
-    done = coset(*swap)
-    assert done.exit_code == 0, done.output
+    succeeded(*named(refused, "accept-changes"), "--why", "it was a test")
+    succeeded(*swap)
     assert "key-3" not in [key for key, _ in before[1]]
     assert seen(store)[1] == chosen(sorted({f"key-{key}": 10 * (key >= 3) + key for key in range(10)}.items()))
 
@@ -133,7 +124,7 @@ def test_batches_go_on_after_a_half_swap_was_turned_back(
     half(store, SwapKind.SWAP, monkeypatch)
     removed(store, files_to_come(store, SwapKind.SWAP))
     monkeypatch.delenv("NEWEST_FROM")
-    assert coset("undo", NEWEST, "0").exit_code == 0
+    succeeded("undo", NEWEST, "0")
     land(store, 2)
     batch(store)
     latest = {f"key-{key}": 10 * number + key for number in range(3) for key in range(3 * number, 10)}
@@ -156,9 +147,8 @@ def test_a_table_that_others_put_together_blocks_a_swap_of_which_nothing_was_don
         patch.setattr(swaps, "exchange", killed)
         with pytest.raises(KeyboardInterrupt):
             actions.swap(store, request, digest(found), "")
-    DeltaTable(f"{store.root}/tables/counts", storage_options=storage_options()).optimize.compact()
+    log_of(store, "counts").optimize.compact()
     refused = told("run", NEWEST, "--runner", "local")
     assert "0 of 2 tables" in coset("status", NEWEST).stdout
-    turned = coset(*named(refused, "undo"))
-    assert turned.exit_code == 0, turned.output
+    succeeded(*named(refused, "undo"))
     assert seen(store) == before

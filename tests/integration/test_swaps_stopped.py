@@ -26,7 +26,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.backfill import SwapKind
-from tests.commands import coset
+from tests.commands import coset, succeeded
 from tests.examples import few
 from tests.faults import FaultProxy
 from tests.swapped import NEWEST, backfilled, chosen, half, land, seen, two_batches
@@ -39,13 +39,12 @@ def planned(store: Store) -> None:
 
 
 def status(_: Store) -> None:
-    result = coset("status", NEWEST)
-    assert result.exit_code == 0, result.output
+    result = succeeded("status", NEWEST)
     assert "half" not in result.stdout
 
 
 def ran(_: Store) -> None:
-    assert coset("run", NEWEST, "--runner", "local").exit_code == 0
+    succeeded("run", NEWEST, "--runner", "local")
 
 
 def compacted(store: Store) -> None:
@@ -121,8 +120,8 @@ def test_is_finished_before_a_batch_is_published(
     with monkeypatch.context() as patch:
         # It was decided after somebody who plans had looked whether there is something to finish.
         patch.setattr("coset.batches.planning.finish", lambda *_: None)
-        assert coset("plan", NEWEST).exit_code == 0
-    assert coset("run", NEWEST, "--runner", "local").exit_code == 0
+        succeeded("plan", NEWEST)
+    succeeded("run", NEWEST, "--runner", "local")
     swaps.finish(store, "newest")
     newest = {f"key-{key}": 10 * number + key for number in range(3) for key in range(3 * number, 10)}
     assert seen(store)[1] == sorted((key, identity) for key, identity in newest.items() if identity >= 5)
@@ -173,9 +172,8 @@ def test_what_was_taken_back_is_not_put_in_place_by_a_cleared_task(
 def test_what_was_taken_back_is_not_put_in_place_by_going_on_with_it(two_batches: Store, tmp_path: Path) -> None:
     words = ("backfill", NEWEST, "--from", "0", "--cascade", "--scheme", "tasks(2)", "--runner", "local")
     assert "It is in place" in coset(*words).stdout
-    assert coset("undo", NEWEST, "0", "--why", "too early").exit_code == 0
-    shown = coset("backfill", NEWEST, "--resume", "0", "--runner", "local")
-    assert shown.exit_code == 0, shown.output
+    succeeded("undo", NEWEST, "0", "--why", "too early")
+    shown = succeeded("backfill", NEWEST, "--resume", "0", "--runner", "local")
     assert "It is in place" not in shown.stdout
     (command,) = re.findall(r"`coset (swap [^`]+ 0 --approve sha256:[^`]+)`", shown.stdout)
-    assert coset(*command.split()).exit_code == 0
+    succeeded(*command.split())

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from deltalake import DeltaTable
 
 from coset.batches import steps
 from coset.batches.ref import BatchRef
 from coset.batches.sweeping import left_over, sweep
 from coset.batches.tables.handing_over import hand_over
 from coset.batches.tables.others import accept
-from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.streams import NullKeys
+from tests.logs import log_of
 from tests.real_batches import TAILS, delays, land_delays, land_flights
-from tests.running import run_and_publish, run_groups
+from tests.running import next_batch, run_and_publish, run_groups
 
 
 @pytest.fixture
@@ -26,9 +25,7 @@ def landed(store: Store) -> Store:
 
 
 def planned(store: Store, pipeline: Pipeline | None = None) -> BatchRef:
-    ref, _ = steps.plan(pipeline or delays(store), store.root)
-    assert ref is not None
-    return ref
+    return next_batch(pipeline or delays(store), store.root)
 
 
 def leave_behind(store: Store, batch: int) -> str:
@@ -39,7 +36,7 @@ def leave_behind(store: Store, batch: int) -> str:
 
 
 def rows(store: Store) -> int:
-    return DeltaTable(f"{store.root}/tables/delays", storage_options=storage_options()).to_pyarrow_table().num_rows
+    return log_of(store, "delays").to_pyarrow_table().num_rows
 
 
 def test_what_a_killed_task_left_goes_once_its_batch_is_decided(landed: Store) -> None:

@@ -18,8 +18,9 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model.root_names import taken_from_pipelines, taken_from_tables
 from tests.batches import rows
-from tests.commands import coset, refused
+from tests.commands import coset, refused, succeeded
 from tests.swapped import NEWEST, chosen, land
+from tests.there import there
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -43,8 +44,7 @@ def entered(root: str, tables: str, monkeypatch: pytest.MonkeyPatch, folder: Pat
 
 
 def done(*words: str) -> Result:
-    result = coset(*words)
-    assert result.exit_code == 0, result.output
+    result = succeeded(*words)
     return result
 
 
@@ -86,8 +86,7 @@ def test_all_that_is_done_to_tables_happens_where_they_lie(
 
 
 def written(ledger: Ledger, table: str) -> list[str]:
-    verdict = ledger.verdict(1)
-    assert verdict is not None
+    verdict = there(ledger.verdict(1))
     return [file.path for file in verdict.rows_of(table)]
 
 
@@ -142,8 +141,7 @@ def test_tables_in_a_folder_are_not_for_workers_elsewhere(tmp_path: Path, monkey
     store = entered(f"file://{tmp_path}/store", f"file://{tmp_path}/lake", monkeypatch, tmp_path)
     land(store, 0)
     done("run", NEWEST, "--runner", "local")
-    plan = Ledger(store, "newest").plan(0)
-    assert plan is not None
+    plan = there(Ledger(store, "newest").plan(0))
     with pytest.raises(Refused) as found:
         check_reach(BatchRef.of(store, plan), "spark://elsewhere:7077")
     assert f"file://{tmp_path}/lake" in {finding.where for finding in found.value.findings}

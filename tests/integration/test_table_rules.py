@@ -23,11 +23,12 @@ from spark_jobs.tables.table_schema import folder
 from tests import late
 from tests.batches import PASSED
 from tests.histories import Click, History
+from tests.logs import log_of
 from tests.running import run_groups
 
 
 def delta(store: Store, table: str = "delays") -> DeltaTable:
-    return DeltaTable(folder(store, table), storage_options=storage_options())
+    return log_of(store, table)
 
 
 def made(store: Store, *fields: Field) -> None:

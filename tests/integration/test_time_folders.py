@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from coset.batches import steps
 from coset.batches.ends import forget
 from coset.batches.planning import preview
 from coset.sources.known import KnownStream
@@ -26,7 +25,8 @@ from partitioning.model.read_ends import What
 from partitioning.model.streams import Layout
 from tests.batches import erase
 from tests.faults import FaultProxy
-from tests.running import run_and_publish
+from tests.running import next_batch, run_and_publish
+from tests.there import there
 from tests.written import WRITERS, file_key, row
 
 WRITER = next(writer for writer in WRITERS if str(writer) == "json-plain")
@@ -50,8 +50,7 @@ def land(store: Store, hour: int, partition: int, first: int, rows: int = ROWS) 
 
 
 def published(store: Store, made: Pipeline, docs: Path) -> Plan:
-    ref, sentence = steps.plan(made, store.root)
-    assert ref is not None, sentence
+    ref = next_batch(made, store.root)
     run_and_publish(ref, docs)
     return ref.load()[1]
 
@@ -80,8 +79,7 @@ def landed(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sto
 
 
 def last(store: Store) -> Plan:
-    plan = Ledger(store, "hourly").standing().published
-    assert plan is not None
+    plan = there(Ledger(store, "hourly").standing().published)
     return plan
 
 
@@ -118,8 +116,7 @@ def test_all_folders_are_listed_and_only_new_files_opened(landed: Store, proxy: 
 
 def test_the_audit_lists_from_the_first_planned_file_to_the_last(landed: Store, proxy: FaultProxy) -> None:
     late = land(landed, 3, 0, HOURS * ROWS)
-    plan = preview(views(landed), landed).plan
-    assert plan is not None
+    plan = there(preview(views(landed), landed).plan)
     assert (
         requests(proxy, r"list-type=2.*topics/views", lambda: list(not_as_planned(plan.streams, Replan("hourly")))) == 1
     )

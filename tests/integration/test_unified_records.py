@@ -22,10 +22,11 @@ from partitioning.model.plan import Plan
 from partitioning.values import replace
 from spark_jobs.engine import writers
 from spark_jobs.engine.destinations import destinations
+from tests.asked_of_duckdb import published
 from tests.judged import COVERED, IN_PLACE, Refusal, caught_by, refusal
 from tests.misread import read_otherwise
-from tests.moved import direct, planned_over, published
-from tests.running import run_and_publish, run_groups, task_receipts
+from tests.moved import direct, planned_over
+from tests.running import next_batch, run_and_publish, run_groups, task_receipts
 
 COMBINED = "sum(n)::BIGINT AS n, sum(v)::BIGINT AS v, min(least) AS least"
 
@@ -71,8 +72,7 @@ PIPELINES = {
 def planned(store: Store, name: str, fan_in: int, *schemes: str) -> tuple[BatchRef, Plan]:
     combines = ("totals", "all") if name == "twice" else ("totals",)
     settings = replace(Settings.parse(scheme=schemes, groups=2), fan_in=dict.fromkeys(combines, fan_in))
-    ref, _ = steps.plan(planned_over(store, PIPELINES[name][0]), store.root, settings)
-    assert ref is not None
+    ref = next_batch(planned_over(store, PIPELINES[name][0]), store.root, settings)
     return ref, ref.load()[1]
 
 

@@ -15,7 +15,7 @@ from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.streams import NullKeys
 from tests.real_batches import delays, land_delays
-from tests.running import run_and_publish
+from tests.running import next_batch, run_and_publish
 
 
 @pytest.fixture
@@ -37,9 +37,7 @@ def attempt(store: Store, docs: Path, *, again: bool = False) -> Refused:
 def plan_and_publish(
     pipeline: Pipeline, store: Store, docs: Path, settings: Settings = DEFAULTS, *, again: bool = False
 ) -> None:
-    ref, _ = steps.plan(pipeline, store.root, settings, again=again)
-    assert ref is not None
-    run_and_publish(ref, docs)
+    run_and_publish(next_batch(pipeline, store.root, settings, again=again), docs)
 
 
 def test_a_batch_that_fails_twice_in_the_same_way_waits_and_says_for_what(landed: Store, tmp_path: Path) -> None:

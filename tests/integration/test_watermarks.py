@@ -25,7 +25,7 @@ from partitioning.hashes import placement_hash
 from partitioning.model.watermarks import Watermark
 from partitioning.sections import markdown
 from tests.landed import land_table
-from tests.running import run_and_publish, run_and_publish_unjudged
+from tests.running import next_batch, run_and_publish, run_and_publish_unjudged
 
 NOON = datetime.fromisoformat("2026-01-01 12:00")
 MINUTE = timedelta(minutes=1)
@@ -60,9 +60,7 @@ class Clicks:
     def plan(self, *clicks: tuple[str, object], scheme: str = "cogroup") -> BatchRef:
         if clicks:
             self.land(*clicks)
-        ref, said = steps.plan(self.pipeline, self.store.root, Settings.parse(scheme=scheme))
-        assert ref is not None, said
-        return ref
+        return next_batch(self.pipeline, self.store.root, Settings.parse(scheme=scheme))
 
     def batch(self, *clicks: tuple[str, object], scheme: str = "cogroup") -> Watermark:
         """The watermark by which a batch went."""

@@ -15,7 +15,6 @@ import pytest
 from typer.testing import CliRunner
 
 from coset import Pipeline, Refused
-from coset.batches import steps
 from coset.batches.interpreter import run_batch
 from coset.batches.planning import preview
 from coset.batches.runners.local import Local
@@ -25,6 +24,7 @@ from coset.sources.landed import discover
 from partitioning.documents.store import Store
 from tests.batches import erase
 from tests.landed import land_file
+from tests.running import next_batch
 
 PAGE = (Path(__file__).parents[2] / "docs" / "internals" / "landed-files.md").read_text()
 VIEWS = pa.table({"member": ["anna", "bert", "carl", "dora", "emma"], "page": ["home"] * 5})
@@ -158,8 +158,7 @@ def test_what_does_not_continue_what_is_committed_is_refused(store: Store, tmp_p
     pipeline = views(store)
     first = land(store)
     land(store, 1)
-    ref, _ = steps.plan(pipeline, store.root)
-    assert ref is not None
+    ref = next_batch(pipeline, store.root)
     with Local(processes=1) as local:
         run_batch(ref, local, tmp_path, step)
     erase(store.root, first.removeprefix(f"{store.root}/"))

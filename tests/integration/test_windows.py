@@ -32,6 +32,7 @@ from tests.histories import Click
 from tests.killed import arm
 from tests.outer import END, LATE, some
 from tests.running import run_and_publish, run_and_publish_unjudged, silently, task_receipts
+from tests.there import there
 from tests.windowed import GAP, KEEP, Window, Windowed, both, sessions_of, windows_of
 
 MINUTE = timedelta(minutes=1)
@@ -78,8 +79,7 @@ def test_a_batch_without_a_record_gives_the_windows_that_are_over_once_and_is_pr
     windowed.batch([Click("a", 1, 0), Click("b", 2, 14)], [Click("b", 3, 15)])
     windowed.batch(_LAST, _LAST)
     assert windowed.windows() == []
-    ref = windowed.plan()
-    assert ref is not None
+    ref = there(windowed.plan())
     run_and_publish(ref)
     assert ref.load()[1].records == 0
     assert windowed.windows() == [("a", 0, 1, 1), ("b", 0, 1, 2), ("b", 15, 1, 3)]
@@ -119,8 +119,7 @@ def _close(late: str, store: Store) -> None:
     windowed.batch([Click("a", 1, 0)], [Click("b", 2, 0)])
     last = [Click(key, 9, 45) for key in "abcdefgh"]
     windowed.batch(last, last)
-    ref = windowed.plan()
-    assert ref is not None
+    ref = there(windowed.plan())
     run_and_publish_unjudged(ref)
     assert windowed.windows() == [("a", 0, 1, 1), ("b", 0, 1, 2)]
 
@@ -133,8 +132,7 @@ def _closed(begun: Begun, late: str) -> Windowed:
 def test_what_comes_after_its_window_was_given_is_dropped_and_counted(begun: Begun, tmp_path: Path) -> None:
     windowed = _closed(begun, "drop")
     windowed.land([Click("a", 3, 1), Click("a", 4, 46), Click("c", 5, _NEVER)], [])
-    ref = windowed.plan()
-    assert ref is not None
+    ref = there(windowed.plan())
     run_and_publish(ref, tmp_path)
     assert _dropped(ref) == (1, 2)
     said = "".join(page.read_text() for page in tmp_path.rglob("*.html"))
@@ -151,8 +149,7 @@ def _passes(windowed: Windowed, minute: int) -> None:
     """The watermark is there, and a batch has gone by it."""
     last = [Click(key, 9, minute + LATE) for key in "abcdefgh"]
     windowed.batch(last, last)
-    ref = windowed.plan()
-    assert ref is not None
+    ref = there(windowed.plan())
     run_and_publish_unjudged(ref)
 
 
@@ -160,8 +157,7 @@ def _passes(windowed: Windowed, minute: int) -> None:
 def test_a_window_is_given_again_with_what_comes_late_until_it_is_kept_no_more(begun: Begun) -> None:
     windowed = _closed(begun, "correct")
     windowed.land([Click("a", 3, 1)], [])
-    ref = windowed.plan()
-    assert ref is not None
+    ref = there(windowed.plan())
     run_and_publish(ref)
     assert _dropped(ref) == (1, 0)
     assert windowed.windows() == [("a", 0, 2, 4), ("b", 0, 1, 2)]
@@ -195,8 +191,7 @@ def test_what_a_partition_brings_that_nobody_waited_for_is_late(
             (row["k"], row["n"]) for row in trial.tables()["counted"] if str(row["window_start"])[11:] == "12:00:00"
         ]
         ledger = Ledger(store_at(trial.root), "silent")
-        published = ledger.standing().published
-        assert published is not None
+        published = there(ledger.standing().published)
         assert (found, len(list(set_aside_in(ledger, published)))) == (rows, aside), said
 
 
@@ -298,8 +293,7 @@ def test_a_window_has_one_row_for_each_key() -> None:
 def test_what_comes_after_its_window_was_given_is_set_aside_and_proved(begun: Begun) -> None:
     windowed = _closed(begun, "set aside")
     windowed.land([Click("a", 3, 1), Click("a", 4, 46), Click("c", 5, _NEVER)], [Click("d", 6, 2)])
-    ref = windowed.plan()
-    assert ref is not None
+    ref = there(windowed.plan())
     run_and_publish(ref)
     ledger, plan = ref.load()
     found = sorted((one["stream"], one["step"], one["why"]) for one in set_aside_in(ledger, plan))
@@ -323,14 +317,12 @@ def test_a_session_closes_after_its_gap_and_nothing_that_is_late_becomes_a_part_
     last = [Click(key, 9, GAP + LATE + 1 + GAP) for key in "cdefgh"]
     windowed.batch(last, last)
     assert windowed.windows() == []
-    empty = windowed.plan()
-    assert empty is not None
+    empty = there(windowed.plan())
     run_and_publish(empty)
     # The watermark is 15. What ended at 7 is over, and what ended at 15 is not.
     assert windowed.windows() == [("a", 0, 2, 3), ("b", 0, 1, 4)]
     windowed.land([Click("a", 5, GAP + 2), Click("b", 6, 15), Click("b", 7, _NEVER)], [])
-    ref = windowed.plan()
-    assert ref is not None
+    ref = there(windowed.plan())
     run_and_publish(ref)
     assert _dropped(ref) == (1, 2)
     windowed.close()

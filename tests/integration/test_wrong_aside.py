@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from coset.batches import steps
 from coset.batches.ref import BatchRef
 from coset.sources.reader import Batch
 from partitioning.authoring.settings import Settings
@@ -17,9 +16,9 @@ from partitioning.model.artefact import Artefact
 from partitioning.model.schemes import Scheme
 from spark_jobs.engine.take import LEFT, SET_ASIDE, TAKEN, Taken
 from spark_jobs.engine.writers import Writers
-from tests.judged import ASIDE_FEW, ASIDE_KEPT, COVERED, Refusal, caught_by, refusal
+from tests.judged import ASIDE_FEW, ASIDE_KEPT, COVERED, Refusal, caught_by, refusal, saying
 from tests.real_batches import spoil_kernel
-from tests.running import run_groups
+from tests.running import next_batch, run_groups
 from tests.unusable import home, land, line, totals
 
 
@@ -32,8 +31,7 @@ def landed(store: Store) -> Store:
 def ran(store: Store, bad_records: str = "set aside") -> BatchRef:
     """A batch of eight tasks, of which two read each partition."""
     settings = Settings(scheme=Scheme.parse("tasks(8)"))
-    ref, sentence = steps.plan(totals(store, bad_records=bad_records, null_keys="drop"), store.root, settings)
-    assert ref is not None, sentence
+    ref = next_batch(totals(store, bad_records=bad_records, null_keys="drop"), store.root, settings)
     run_groups(ref)
     return ref
 
@@ -47,9 +45,7 @@ def test_a_task_that_takes_what_another_sets_aside_is_refused(
             seen.dispositions[seen.offsets == 1] = TAKEN
 
     spoil_kernel(monkeypatch, take)
-    said = refusal(ran(landed))
-    assert "1 record more taken than the 4 planned" in said.findings[0]
-    return said
+    return saying(refusal(ran(landed)), "1 record more taken than the 4 planned")
 
 
 @caught_by(COVERED)
@@ -58,9 +54,7 @@ def test_a_record_that_is_set_aside_by_two_tasks_is_refused(landed: Store, monke
         seen.dispositions[seen.offsets == 1] = SET_ASIDE
 
     spoil_kernel(monkeypatch, twice)
-    said = refusal(ran(landed))
-    assert "1 record more taken than the 4 planned" in said.findings[0]
-    return said
+    return saying(refusal(ran(landed)), "1 record more taken than the 4 planned")
 
 
 @caught_by(COVERED)
@@ -71,9 +65,7 @@ def test_a_record_that_is_lost_in_place_of_being_set_aside_is_refused(
         seen.dispositions[seen.offsets == 1] = LEFT
 
     spoil_kernel(monkeypatch, lose)
-    said = refusal(ran(landed))
-    assert "1 record of 4 not taken by any task" in said.findings[0]
-    return said
+    return saying(refusal(ran(landed)), "1 record of 4 not taken by any task")
 
 
 @caught_by(COVERED)
@@ -85,9 +77,7 @@ def test_another_record_that_is_set_aside_in_place_of_one_is_refused(
         seen.dispositions[seen.offsets == (1 if mine else 3)] = LEFT if mine else SET_ASIDE
 
     spoil_kernel(monkeypatch, other)
-    said = refusal(ran(landed))
-    assert "the offsets taken are not those planned" in said.findings[0]
-    return said
+    return saying(refusal(ran(landed)), "the offsets taken are not those planned")
 
 
 @caught_by(ASIDE_KEPT)
@@ -101,9 +91,7 @@ def test_a_writer_that_keeps_another_record_than_was_set_aside_is_refused(
         return write(self, rows.set_column(place, "offset", pa.array(np.zeros(len(rows), np.int64))))
 
     monkeypatch.setattr(Writers, "set_aside", other)
-    said = refusal(ran(landed), tmp_path)
-    assert "the records kept are not those set aside" in said.findings[0]
-    return said
+    return saying(refusal(ran(landed), tmp_path), "the records kept are not those set aside")
 
 
 @caught_by(ASIDE_KEPT)
@@ -111,13 +99,12 @@ def test_a_writer_that_keeps_nothing_of_what_is_set_aside_is_refused(
     landed: Store, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     monkeypatch.setattr(Writers, "set_aside", lambda *_: None)
-    said = refusal(ran(landed))
-    assert "2 records set aside, 0 kept" in said.findings[0]
-    return said
+    return saying(refusal(ran(landed)), "2 records set aside, 0 kept")
 
 
 @caught_by(ASIDE_FEW)
 def test_a_batch_that_sets_more_aside_than_it_may_is_refused(landed: Store) -> Refusal:
-    said = refusal(ran(landed, "set aside up to 1 or 10 %"))
-    assert "orders: 2 records of 4 set aside, beyond: set aside up to 1 or 10 %" in said.findings[0]
-    return said
+    return saying(
+        refusal(ran(landed, "set aside up to 1 or 10 %")),
+        "orders: 2 records of 4 set aside, beyond: set aside up to 1 or 10 %",
+    )

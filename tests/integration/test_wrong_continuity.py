@@ -23,9 +23,10 @@ from partitioning.model.read_ends import StreamProgress
 from partitioning.values import replace
 from tests.batches import erase
 from tests.changing import World
-from tests.judged import CONTINUES, HOLD, REMEMBERED, Refusal, caught_by, refusal, results
+from tests.judged import CONTINUES, HOLD, REMEMBERED, Refusal, caught_by, refusal, results, saying
 from tests.real_batches import TAILS, delays, land_flights, land_planes, ran, stored, with_start
 from tests.running import run_and_publish, run_and_publish_unjudged, run_groups
+from tests.there import there
 
 LOG = "tables/delays/_delta_log"
 
@@ -41,16 +42,18 @@ def published(store: Store) -> Store:
 
 @caught_by(CONTINUES)
 def test_a_plan_that_leaves_records_out_is_refused(published: Store) -> Refusal:
-    said = refusal(ran(published, delays(published), lambda plan: with_start(plan, "flights", 3, 6)))
-    assert "- flights-3: the last published batch ended at 4: 2 records left out" in said.findings[0]
-    return said
+    return saying(
+        refusal(ran(published, delays(published), lambda plan: with_start(plan, "flights", 3, 6))),
+        "- flights-3: the last published batch ended at 4: 2 records left out",
+    )
 
 
 @caught_by(CONTINUES)
 def test_a_plan_that_takes_records_once_more_is_refused(published: Store) -> Refusal:
-    said = refusal(ran(published, delays(published), lambda plan: with_start(plan, "flights", 3, 1)))
-    assert "- flights-3: the last published batch ended at 4: 3 records before it would count twice" in said.findings[0]
-    return said
+    return saying(
+        refusal(ran(published, delays(published), lambda plan: with_start(plan, "flights", 3, 1))),
+        "- flights-3: the last published batch ended at 4: 3 records before it would count twice",
+    )
 
 
 @pytest.mark.long
@@ -64,9 +67,10 @@ def test_a_plan_that_says_itself_that_the_last_batch_ended_elsewhere_is_refused_
         partitions = tuple(replace(each, committed=each.start, beginning=each.start) for each in flights.partitions)
         return replace(later, streams=(replace(flights, partitions=partitions), planes), starts={"flights-3": 6})
 
-    said = refusal(ran(published, delays(published), lying))
-    assert "- flights-3: the last published batch ended at 4: 2 records left out" in said.findings[0]
-    return said
+    return saying(
+        refusal(ran(published, delays(published), lying)),
+        "- flights-3: the last published batch ended at 4: 2 records left out",
+    )
 
 
 @caught_by(CONTINUES)
@@ -74,18 +78,20 @@ def test_a_table_that_is_not_read_whole_is_refused(store: Store) -> Refusal:
     land_flights(store, TAILS)
     land_planes(store)
     made = delays(store, planes_are_a_table=True)
-    said = refusal(ran(store, made, lambda plan: with_start(plan, "planes", 1, 2)))
-    assert "- planes-1: the table begins at offset 0, but is read from 2 on" in said.findings[0]
-    return said
+    return saying(
+        refusal(ran(store, made, lambda plan: with_start(plan, "planes", 1, 2))),
+        "- planes-1: the table begins at offset 0, but is read from 2 on",
+    )
 
 
 @caught_by(CONTINUES)
 def test_a_first_batch_that_begins_later_than_it_has_to_is_refused(store: Store) -> Refusal:
     land_flights(store, TAILS)
     land_planes(store)
-    said = refusal(ran(store, delays(store), lambda plan: with_start(plan, "flights", 3, 1)))
-    assert "- flights-3: it begins at 0: 1 record left out" in said.findings[0]
-    return said
+    return saying(
+        refusal(ran(store, delays(store), lambda plan: with_start(plan, "flights", 3, 1))),
+        "- flights-3: it begins at 0: 1 record left out",
+    )
 
 
 def test_a_first_batch_that_begins_where_the_settings_say_passes_and_what_it_skips_is_counted(store: Store) -> None:
@@ -104,9 +110,10 @@ def test_a_first_batch_that_begins_where_the_settings_say_passes_and_what_it_ski
 def test_a_first_batch_whose_plan_says_itself_that_a_stream_begins_later_is_refused(store: Store) -> Refusal:
     land_flights(store, [*TAILS, *TAILS])
     land_planes(store)
-    said = refusal(ran(store, delays(store), lambda plan: _beginning(plan, "flights", 3, 1)))
-    assert "- flights-3: it begins at 0: 1 record left out" in said.findings[0]
-    return said
+    return saying(
+        refusal(ran(store, delays(store), lambda plan: _beginning(plan, "flights", 3, 1))),
+        "- flights-3: it begins at 0: 1 record left out",
+    )
 
 
 @caught_by(CONTINUES)
@@ -114,9 +121,10 @@ def test_a_plan_that_says_itself_that_a_table_begins_later_is_refused(store: Sto
     land_flights(store, TAILS)
     land_planes(store)
     made = delays(store, planes_are_a_table=True)
-    said = refusal(ran(store, made, lambda plan: _beginning(plan, "planes", 1, 2)))
-    assert "- planes-1: the table begins at offset 0, but is read from 2 on" in said.findings[0]
-    return said
+    return saying(
+        refusal(ran(store, made, lambda plan: _beginning(plan, "planes", 1, 2))),
+        "- planes-1: the table begins at offset 0, but is read from 2 on",
+    )
 
 
 def _beginning(plan: Plan, stream: str, number: int, offset: int) -> Plan:
@@ -155,12 +163,10 @@ def left_out(store: Store, tmp_path: Path) -> World:
 @caught_by(REMEMBERED)
 def test_a_plan_that_forgets_what_it_does_not_read_is_refused(left_out: World) -> Refusal:
     end = left_out.topics["clicks"].ends[2]
-    said = refusal(ran(left_out.store, left_out.pipeline(), lambda plan: replace(plan, remembered=())))
-    assert (
-        f"- clicks-2: the plan remembers that it was never read, by the ledger it was read up to {end} by batch 0"
-        in (said.findings[0])
+    return saying(
+        refusal(ran(left_out.store, left_out.pipeline(), lambda plan: replace(plan, remembered=()))),
+        f"- clicks-2: the plan remembers that it was never read, by the ledger it was read up to {end} by batch 0",
     )
-    return said
 
 
 @pytest.mark.long
@@ -198,9 +204,7 @@ def test_a_plan_that_remembers_of_what_it_was_read_otherwise_is_refused(told: st
         assert isinstance(plan.remembered, tuple)
         return replace(plan, remembered=tuple(map(WRONG[told], plan.remembered)))
 
-    said = refusal(ran(left_out.store, left_out.pipeline(), lying))
-    assert f"- {told} as the ledger has it" in said.findings[0]
-    return said
+    return saying(refusal(ran(left_out.store, left_out.pipeline(), lying)), f"- {told} as the ledger has it")
 
 
 @caught_by(CONTINUES)
@@ -224,8 +228,7 @@ def test_a_plan_that_begins_anew_with_a_stream_that_comes_back_is_refused(left_o
     left_out.batch()
     left_out.read = ["views", "clicks"]
     left_out.send("clicks", 40)
-    first = Ledger(left_out.store, "changing").plan(0)
-    assert first is not None
+    first = there(Ledger(left_out.store, "changing").plan(0))
     read = first.stream("clicks").partitions[2]
 
     def anew(plan: Plan) -> Plan:
@@ -246,8 +249,7 @@ def test_what_a_published_plan_remembers_is_held_against_the_plan_that_it_names(
     run_and_publish_unjudged(stored(left_out.store, left_out.pipeline(), lambda plan: with_end(plan, "clicks", 2, 1)))
     left_out.read = ["views", "clicks"]
     left_out.send("clicks", 40)
-    ref = left_out.plan()
-    assert ref is not None
+    ref = there(left_out.plan())
     run_groups(ref)
     steps.audit(ref)
     with pytest.raises(Refused, match="later plans say that batch 0 read it up to 1, but its own plan") as refused:
@@ -281,9 +283,7 @@ def next_batch(store: Store) -> BatchRef:
 def test_a_table_that_was_rolled_back_is_refused(published: Store) -> Refusal:
     ref = next_batch(published)
     erase(published.root, f"{LOG}/00000000000000000001.json")
-    said = refusal(ref)
-    assert "- delays: its log says no batch, the ledger batch 0" in said.findings[0]
-    return said
+    return saying(refusal(ref), "- delays: its log says no batch, the ledger batch 0")
 
 
 @pytest.mark.long
@@ -301,25 +301,22 @@ def test_a_table_that_was_rolled_back_while_no_batch_wrote_to_it_is_refused(stor
         run_and_publish(stored(store, writing(*tables)))
     erase(store.root, f"{LOG}/00000000000000000001.json")
     land_flights(store, TAILS)
-    said = refusal(ran(store, writing("all", "delays")))
-    assert "- delays: its log says no batch, the ledger batch 0" in said.findings[0]
-    return said
+    return saying(refusal(ran(store, writing("all", "delays"))), "- delays: its log says no batch, the ledger batch 0")
 
 
 @caught_by(HOLD)
 def test_a_table_that_holds_the_batch_of_another_plan_is_refused(published: Store) -> Refusal:
     ref = next_batch(published)
     ledger, _ = ref.load()
-    first = ledger.plan(0)
-    assert first is not None
+    first = there(ledger.plan(0))
     other = digest(replace(first, key_sample=7))
     key = f"{LOG}/00000000000000000001.json"
     log = (published.get(key) or b"").decode()
     assert digest(first) in log
     published.put(key, log.replace(digest(first), other).encode())
-    said = refusal(ref)
-    assert f"- delays: batch 0 in its log is of the plan {other}, in the ledger of {digest(first)}" in said.findings[0]
-    return said
+    return saying(
+        refusal(ref), f"- delays: batch 0 in its log is of the plan {other}, in the ledger of {digest(first)}"
+    )
 
 
 @pytest.mark.long

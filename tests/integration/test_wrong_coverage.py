@@ -21,7 +21,7 @@ from partitioning.model.takes import Task
 from partitioning.values import replace
 from spark_jobs.engine.take import LEFT, REFUSED, TAKEN, Taken
 from tests.changed_receipts import change_receipt
-from tests.judged import COVERED, HAVE_KEYS, MEET, Refusal, caught_by, refusal
+from tests.judged import COVERED, HAVE_KEYS, MEET, Refusal, caught_by, refusal, saying
 from tests.landed import land_file
 from tests.real_batches import TAILS, delays, land_delays, ran, spoil_kernel, with_tasks
 
@@ -42,10 +42,11 @@ def test_a_file_whose_offsets_do_not_follow_each_other_is_refused(landed: Store)
     # Its name and its footer say what they should.
     offsets = [end, end + 2, end + 1, end + 3]
     land_file(flights, "flights", f"{landed.root}/topics", 2, end, offsets=offsets)
-    said = refusal(ran(landed, delays(landed)))
-    assert f"flights-2@[0,{end + 4}): 3 offsets missing, repeated or out of order" in said.findings[0]
-    assert f"flights-2 at offset {end + 2} does not follow the offset before it" in said.findings[0]
-    return said
+    return saying(
+        refusal(ran(landed, delays(landed))),
+        f"flights-2@[0,{end + 4}): 3 offsets missing, repeated or out of order",
+        f"flights-2 at offset {end + 2} does not follow the offset before it",
+    )
 
 
 @caught_by(COVERED)
@@ -64,11 +65,7 @@ def test_a_kernel_that_loses_a_record_is_refused(landed: Store, monkeypatch: pyt
 @caught_by(COVERED)
 def test_a_plan_in_which_records_without_a_key_are_no_tasks_is_refused(landed: Store) -> Refusal:
     nobodys = ran(landed, delays(landed), lambda plan: with_tasks(plan, lambda task: replace(task, keyless={})))
-    said = refusal(nobodys)
-    assert "flights-0@[0," in said.findings[0]
-    assert "1 record of" in said.findings[0]
-    assert "not taken by any task" in said.findings[0]
-    return said
+    return saying(refusal(nobodys), "flights-0@[0,", "1 record of", "not taken by any task")
 
 
 def test_a_plan_in_which_two_tasks_take_the_same_keys_is_refused(landed: Store) -> None:
@@ -101,9 +98,7 @@ def test_a_receipt_whose_figures_are_others_is_refused(
 ) -> Refusal:
     ref = ran(landed, delays(landed))
     change_receipt(ref, change)
-    said = refusal(ref)
-    assert says in said.findings[0]
-    return said
+    return saying(refusal(ref), says)
 
 
 # ---- records have keys
@@ -125,7 +120,6 @@ def test_a_kernel_that_takes_records_without_a_key_where_they_are_refused_is_ref
         seen.dispositions[seen.dispositions == REFUSED] = TAKEN
 
     spoil_kernel(monkeypatch, take_all)
-    said = refusal(ran(landed, delays(landed, null_keys=NullKeys.REFUSE)))
-    assert "flights-0@[0," in said.findings[0]
-    assert "1 record without a key" in said.findings[0]
-    return said
+    return saying(
+        refusal(ran(landed, delays(landed, null_keys=NullKeys.REFUSE))), "flights-0@[0,", "1 record without a key"
+    )

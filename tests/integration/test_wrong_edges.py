@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from coset.batches import steps
 from coset.batches.ref import BatchRef
 from coset.sources import parts_reader
 from partitioning.authoring.pipeline import Pipeline
@@ -25,7 +24,8 @@ from spark_jobs.engine import destinations, writers
 from tests.judged import COVERED, HASH, IN_PLACE, MEET, Refusal, caught_by, refusal
 from tests.landed import land_table
 from tests.misread import read_otherwise
-from tests.running import run_and_publish, run_groups, task_receipts
+from tests.running import next_batch, run_and_publish, run_groups, task_receipts
+from tests.there import there
 
 Parts = tuple[LeftPart, ...]
 
@@ -41,9 +41,7 @@ def planned(store: Store) -> BatchRef:
     pipeline = Pipeline("delays", source=source)
     by_origin = pipeline.stream("flights", key="tailnum", partitions=4).rekey("origin", name="by_origin")
     by_origin.aggregate("count(*) AS flights", name="counted").write("delays")
-    ref, _ = steps.plan(pipeline, store.root, Settings.parse(scheme=["by_origin.exchange=tasks(3)"], groups=2))
-    assert ref is not None
-    return ref
+    return next_batch(pipeline, store.root, Settings.parse(scheme=["by_origin.exchange=tasks(3)"], groups=2))
 
 
 def run_spoiled(ref: BatchRef, patch: pytest.MonkeyPatch, spoil: Callable[[Parts], Parts]) -> None:
@@ -124,8 +122,7 @@ def test_a_file_that_changed_or_went_before_it_was_read_is_refused(
     for number in plan.waves[0]:
         run_one(ref, number)
     path = written(ref, plan.waves[0])[0].path
-    data = store.get(path)
-    assert data is not None
+    data = there(store.get(path))
     if change is None:
         store.delete(path)
     else:
@@ -187,8 +184,7 @@ def test_an_index_that_does_not_fit_is_refused(forge: Callable[[Artefact], Artef
     ref = planned(store)
     run_groups(ref)
     ledger, plan = ref.load()
-    receipt = ledger.receipt(plan.batch, 0, 0)
-    assert receipt is not None
+    receipt = there(ledger.receipt(plan.batch, 0, 0))
     key = ledger.key("receipts", plan.batch, "attempt-0", "group-0")
     store.delete(key)
     ledger.put_receipt(forged(receipt, forge), plan.batch)

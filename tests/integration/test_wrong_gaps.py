@@ -20,7 +20,7 @@ from partitioning.model.receipt import PartitionReceipt
 from partitioning.values import replace
 from spark_jobs.engine.take import LEFT, TAKEN, Taken
 from tests.changed_receipts import change_receipt
-from tests.judged import COVERED, EMPTY, EXPLAINED, MEET, Refusal, caught_by, refusal, results
+from tests.judged import COVERED, EMPTY, EXPLAINED, MEET, Refusal, caught_by, refusal, results, saying
 from tests.real_batches import ran, spoil_kernel
 from tests.sparse import FIRST, SECOND, counted, land, published
 
@@ -44,9 +44,7 @@ def test_a_lost_record_of_a_sparse_stream_is_refused(landed: Store, monkeypatch:
         seen.dispositions[seen.offsets == 14] = LEFT
 
     spoil_kernel(monkeypatch, lose)
-    said = refusal(ran(landed, counted(landed)))
-    assert "views-0@[0,21): 1 record of 9 not taken by any task" in said.findings[0]
-    return said
+    return saying(refusal(ran(landed, counted(landed))), "views-0@[0,21): 1 record of 9 not taken by any task")
 
 
 def test_a_record_of_a_sparse_stream_that_two_tasks_take_is_refused(
@@ -68,9 +66,7 @@ def test_offsets_that_are_taken_and_are_not_those_that_were_read_are_refused(lan
     made, settings = of_two_tasks(landed)
     ref = ran(landed, made, settings=settings)
     change_receipt(ref, lambda seen: replace(seen, digest=f"{int(seen.digest, 16) ^ 1:016x}"))
-    said = refusal(ref)
-    assert "views-0@[0,21): the offsets taken are not those planned" in said.findings[0]
-    return said
+    return saying(refusal(ref), "views-0@[0,21): the offsets taken are not those planned")
 
 
 @caught_by(COVERED)
@@ -79,9 +75,7 @@ def test_tasks_that_did_not_read_the_same_offsets_are_refused(landed: Store, hel
     made, settings = of_two_tasks(landed)
     ref = ran(landed, made, settings=settings)
     change_receipt(ref, lambda seen: replace(seen, held=held))
-    said = refusal(ref)
-    assert "views-0@[0,21): the tasks that read it did not read the same offsets" in said.findings[0]
-    return said
+    return saying(refusal(ref), "views-0@[0,21): the tasks that read it did not read the same offsets")
 
 
 @caught_by(COVERED)
@@ -89,10 +83,11 @@ def test_tasks_that_did_not_read_the_same_offsets_are_refused(landed: Store, hel
 def test_a_file_whose_offsets_do_not_rise_is_refused(landed: Store, offsets: list[int]) -> Refusal:
     # Its name, its footer and its count say what they should.
     land(landed, offsets)
-    said = refusal(ran(landed, counted(landed)))
-    assert "views-0@[0,28): 1 offset missing, repeated or out of order" in said.findings[0]
-    assert f"views-0 at offset {offsets[2]} does not follow the offset before it" in said.findings[0]
-    return said
+    return saying(
+        refusal(ran(landed, counted(landed))),
+        "views-0@[0,28): 1 offset missing, repeated or out of order",
+        f"views-0 at offset {offsets[2]} does not follow the offset before it",
+    )
 
 
 @caught_by(COVERED)
@@ -110,9 +105,7 @@ def test_a_receipt_of_a_sparse_stream_whose_figures_are_others_is_refused(
 ) -> Refusal:
     ref = ran(landed, counted(landed))
     change_receipt(ref, change)
-    said = refusal(ref)
-    assert says in said.findings[0]
-    return said
+    return saying(refusal(ref), says)
 
 
 def with_partition(plan: Plan, change: Callable[[PlannedPartition], PlannedPartition]) -> Plan:
@@ -143,9 +136,7 @@ def test_a_dense_plan_with_a_hole_that_nobody_accepted_is_refused(store: Store) 
 
     ref = ran(store, counted(store, "dense"), lambda plan: with_partition(plan, hiding))
     store.delete("topics/views/partition=0/views+0+0000000010.parquet")
-    said = refusal(ref)
-    assert "views-0: 10 offsets are missing and nothing says why, the first in views-0@[10,20)" in said.findings[0]
-    return said
+    return saying(refusal(ref), "views-0: 10 offsets are missing and nothing says why, the first in views-0@[10,20)")
 
 
 @caught_by(EMPTY)
@@ -155,12 +146,11 @@ def test_a_file_that_lies_in_a_gap_is_refused_though_a_gap_is_allowed_there(
 ) -> Refusal:
     ref = ran(landed, counted(landed))
     land(landed, landed_late)
-    said = refusal(ref)
-    assert (
-        f"views-0: 1 file or record lies where readers found nothing, the first is {landed.root}/" in said.findings[0]
+    return saying(
+        refusal(ref),
+        f"views-0: 1 file or record lies where readers found nothing, the first is {landed.root}/",
+        f"from offset {landed_late[0]} on",
     )
-    assert f"from offset {landed_late[0]} on" in said.findings[0]
-    return said
 
 
 def test_gaps_with_nothing_in_them_are_looked_into(landed: Store, tmp_path: Path) -> None:

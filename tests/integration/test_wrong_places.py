@@ -17,7 +17,7 @@ from partitioning.values import replace
 from spark_jobs.engine import take
 from spark_jobs.engine.hashing import placement_hashes
 from spark_jobs.engine.take import Take
-from tests.judged import HASH, IN_PLACE, MEET, Refusal, caught_by, refusal
+from tests.judged import HASH, IN_PLACE, MEET, Refusal, caught_by, refusal, saying
 from tests.landed import land_file
 from tests.real_batches import STAGE, TAILS, delays, land_delays, ran
 
@@ -47,9 +47,10 @@ def test_a_foreign_producers_record_is_refused_though_its_key_is_not_in_the_samp
     offset = foreign_flight(landed, tail, 2)
     # Of four tasks, both partitions are one's: the record is in a wrong place and in the right task.
     sample = next(many for many in range(2, 99) if placement_hash(tail) // 4 % many)
-    said = refusal(ran(landed, delays(landed), lambda plan: replace(plan, key_sample=sample)))
-    assert f"key {tail!r}, flights-2 at offset {offset}, belongs in partition 6 of 8" in said.findings[0]
-    return said
+    return saying(
+        refusal(ran(landed, delays(landed), lambda plan: replace(plan, key_sample=sample))),
+        f"key {tail!r}, flights-2 at offset {offset}, belongs in partition 6 of 8",
+    )
 
 
 def test_a_foreign_producers_record_is_seen_by_its_key_as_well(landed: Store) -> None:

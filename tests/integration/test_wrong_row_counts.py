@@ -6,28 +6,26 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
 from coset.batches import steps
 from coset.batches.planning import preview
 from coset.batches.ref import BatchRef
-from coset.sources.s3 import storage_options
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
-from spark_jobs.tables.table_schema import folder
 from tests.histories import Click, History, total
-from tests.judged import KEEP, Refusal, caught_by, refusal
-from tests.running import run_and_publish, run_groups
+from tests.judged import KEEP, Refusal, caught_by, refusal, saying
+from tests.logs import log_of
+from tests.running import next_batch, run_and_publish, run_groups
 
 Write = Callable[[Flow], object]
 
 
 def count(store: Store, table: str = "totals") -> int:
-    return len(DeltaTable(folder(store, table), storage_options=storage_options()).to_pyarrow_table())
+    return len(log_of(store, table).to_pyarrow_table())
 
 
 class Clicks:
@@ -49,9 +47,7 @@ class Clicks:
         History(self.store, self._docs).land(clicks, [], 4)
 
     def planned(self, *writes: Write, settings: Settings = DEFAULTS) -> BatchRef:
-        ref, said = steps.plan(self.pipeline(*writes), self.store.root, settings)
-        assert ref is not None, said
-        return ref
+        return next_batch(self.pipeline(*writes), self.store.root, settings)
 
     def batch(self, keys: Iterable[int], *writes: Write, settings: Settings = DEFAULTS) -> None:
         self.arrive(keys)
@@ -175,9 +171,7 @@ def test_a_table_that_would_be_replaced_by_far_fewer_rows_is_refused(clicks: Cli
     clicks.arrive(range(99))
     ref = clicks.planned(now)
     run_groups(ref)
-    said = refusal(ref)
-    assert "- now: it has 200 rows, and would have 99 after the batch" in said.findings[0]
-    return said
+    return saying(refusal(ref), "- now: it has 200 rows, and would have 99 after the batch")
 
 
 @caught_by(KEEP)
@@ -186,9 +180,7 @@ def test_a_table_of_which_most_keys_are_deleted_is_refused(clicks: Clicks) -> Re
     clicks.arrive(range(101))
     ref = clicks.planned(living)
     run_groups(ref)
-    said = refusal(ref)
-    assert "- living: it has 200 rows, and would have 99 after the batch" in said.findings[0]
-    return said
+    return saying(refusal(ref), "- living: it has 200 rows, and would have 99 after the batch")
 
 
 def test_a_batch_that_takes_half_of_the_rows_is_published(clicks: Clicks, store: Store) -> None:

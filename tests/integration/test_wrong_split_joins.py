@@ -1,19 +1,14 @@
 """Hot keys of joins that several tasks share wrongly: records that they lose, double or swap are all caught.
 
-One batch is run again and again, each time wrong in another way, and right in the end. Views are read in ranges, clicks
-are copied.
+Views are read in ranges, clicks are copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import pyarrow as pa
-import pytest
-
-from coset.batches.ref import BatchRef
-from coset.sources.reader import Batch, Reader
-from partitioning.documents.stores import store_at
+from coset.sources.reader import Reader
+from partitioning.documents.store import Store
 from partitioning.model.hot_keys import HotKeys
 from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.planned_streams import PlannedPartition
@@ -21,42 +16,33 @@ from partitioning.model.reasons import OwnTasks
 from partitioning.values import replace
 from spark_jobs.engine import kernel
 from spark_jobs.engine.kernel import TaskEnvironment
-from spark_jobs.engine.take import LEFT, TAKEN, Take, Taken
+from spark_jobs.engine.take import LEFT, TAKEN, Take
 from tests.hot import HOT, Met
-from tests.judged import COVERED, IN_PLACE, MEET, PRODUCED, Refusal, caught_by, ran, refusal
-from tests.running import run_and_publish, run_groups
-from tests.wrong_tasks import first, of_others, read_nothing, reading, spoil_takes_of, take_residues, write_rows
+from tests.judged import COVERED, IN_PLACE, MEET, PRODUCED
+from tests.running import run_and_publish
+from tests.wrong_tasks import (
+    Patch,
+    doubled,
+    first,
+    goes_by,
+    lost,
+    of_others,
+    read_nothing,
+    reading,
+    refused,
+    says,
+    writes,
+)
 
-Patch = pytest.MonkeyPatch
 # The tasks that share the hot key, and one that has other keys only.
 FIRST, LAST = 4, 5
 FAR = 0
+ELSEWHERE = {COVERED, IN_PLACE, MEET}
+TAKE, LOSE, TAKE_ANOTHER = first(LEFT, TAKEN, hot=True), first(TAKEN, LEFT, hot=True), first(LEFT, TAKEN, hot=False)
 
 
-@pytest.fixture(scope="module")
-def met(tmp_path_factory: pytest.TempPathFactory) -> Met:
-    """A pipeline with one published batch."""
-    made = Met(store_at(str(tmp_path_factory.mktemp("store") / "store")), "left", HotKeys.SPLIT)
-    made.land(1)
-    made.run(None)
-    made.land(2)
-    return made
-
-
-@pytest.fixture(scope="module")
-def split(met: Met) -> BatchRef:
-    """Its second batch, planned with two tasks for its hot key."""
-    ref, plan = met.planned()
-    (stage,) = plan.stages
-    assert isinstance(stage.why, OwnTasks)
-    assert [(key.key, key.ranged, key.tasks) for key in stage.why.keys] == [(HOT, "views", 2)]
-    assert stage.shares == (range(FIRST, LAST + 1),)
-    assert of_others(ref, FIRST) != FAR
-    return ref
-
-
-def other_order(patch: Patch, task: int, read: str, change: Callable[[PlannedPartition], PlannedPartition]) -> None:
-    """A task reads partitions of a stream otherwise than its order says."""
+def read_as(patch: Patch, task: int, change: Callable[[PlannedPartition], PlannedPartition]) -> None:
+    """A task reads partitions of views otherwise than its order says."""
     reader, make = kernel.reader, Take.__init__
 
     def changed(ordered: Ordered) -> Ordered:
@@ -64,164 +50,69 @@ def other_order(patch: Patch, task: int, read: str, change: Callable[[PlannedPar
         return replace(ordered, partitions=tuple(map(change, ordered.partitions)))
 
     def wrong(order: Order, ordered: Ordered, place: TaskEnvironment) -> Reader:
-        is_it = (order.task.task, ordered.name) == (task, read)
+        is_it = (order.task.task, ordered.name) == (task, "views")
         return reader(order, changed(ordered) if is_it else ordered, place)
 
     def made(self: Take, order: Order, ordered: Ordered, planned: PlannedPartition, *more: object) -> None:
-        is_it = (order.task.task, ordered.name) == (task, read)
+        is_it = (order.task.task, ordered.name) == (task, "views")
         make(self, order, ordered, change(planned) if is_it else planned, *more)  # type: ignore[arg-type]
 
     patch.setattr(kernel, "reader", wrong)
     patch.setattr(Take, "__init__", made)
 
 
-# ---- each record of the side in ranges in exactly one of the tasks
+def moved(start: int, end: int = 0) -> Callable[[PlannedPartition], PlannedPartition]:
+    return lambda part: replace(part, start=part.start + start, end=part.end + end)
 
 
-@caught_by(COVERED)
-def test_a_record_of_its_range_that_a_task_loses_is_missed(split: BatchRef, monkeypatch: Patch) -> Refusal:
-    spoil_takes_of(monkeypatch, reading(LAST, "views"), first(TAKEN, LEFT, hot=True))
-    return ran(split)
-
-
-@caught_by(COVERED)
-def test_a_range_that_no_task_reads_is_missed(split: BatchRef, monkeypatch: Patch) -> Refusal:
-    read_nothing(monkeypatch, reading(LAST, "views"))
-    return ran(split)
-
-
-@caught_by(COVERED)
-def test_a_range_that_two_tasks_read_is_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
-    """The last task reads the whole partition, and so the first one's range again."""
-    whole = split.load()[1].stream("views").partitions
-    other_order(monkeypatch, LAST, "views", lambda part: whole[part.partition])
-    return ran(split)
-
-
-@caught_by(COVERED)
-def test_ranges_that_overlap_are_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
-    other_order(monkeypatch, LAST, "views", lambda part: replace(part, start=part.start - 20))
-    return ran(split)
-
-
-@caught_by(COVERED)
-def test_ranges_that_leave_a_gap_between_them_are_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
-    other_order(monkeypatch, LAST, "views", lambda part: replace(part, start=part.start + 20))
-    return ran(split)
-
-
-@caught_by(COVERED)
-def test_ranges_that_move_on_by_a_record_are_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
-    """As many records are read as should be."""
-    other_order(monkeypatch, FIRST, "views", lambda part: replace(part, start=part.start + 1, end=part.end + 1))
-    return ran(split)
-
-
-def test_a_record_that_the_task_of_the_others_takes_too_is_seen(split: BatchRef, monkeypatch: Patch) -> None:
-    spoil_takes_of(monkeypatch, reading(of_others(split, FIRST), "views"), first(LEFT, TAKEN, hot=True))
-    assert set(ran(split).failed) == {COVERED, IN_PLACE, MEET}
-
-
-def test_a_record_that_the_task_of_the_others_takes_in_place_of_those_that_share_it_is_seen(
-    split: BatchRef, monkeypatch: Patch
+def test_tasks_that_share_a_hot_key_wrongly_are_refused_and_their_batch_is_published_once_nothing_is_wrong(
+    store: Store,
 ) -> None:
-    with monkeypatch.context() as patch:
-        spoil_takes_of(patch, reading(of_others(split, FIRST), "views"), first(LEFT, TAKEN, hot=True))
-        spoil_takes_of(patch, reading(FIRST, "views"), first(TAKEN, LEFT, hot=True))
-        run_groups(split)
-    assert set(refusal(split).failed) == {IN_PLACE, MEET}
-
-
-# ---- all records of the other side in each of them
-
-
-@caught_by(COVERED)
-@pytest.mark.parametrize("task", [FIRST, LAST])
-def test_a_copy_that_lacks_a_record_is_seen(split: BatchRef, monkeypatch: Patch, task: int) -> Refusal:
-    spoil_takes_of(monkeypatch, reading(task, "clicks"), first(TAKEN, LEFT, hot=True))
-    return ran(split)
-
-
-def test_a_copy_with_a_record_of_another_key_is_seen(split: BatchRef, monkeypatch: Patch) -> None:
-    spoil_takes_of(monkeypatch, reading(LAST, "clicks"), first(LEFT, TAKEN, hot=False))
-    assert set(ran(split).failed) == {COVERED, IN_PLACE, MEET}
-
-
-def test_a_copy_of_another_record_is_seen(split: BatchRef, monkeypatch: Patch) -> None:
-    """As many records are copied as should be."""
-
-    def swap(batch: Batch, seen: Taken) -> None:
-        first(TAKEN, LEFT, hot=True)(batch, seen)
-        first(LEFT, TAKEN, hot=False)(batch, seen)
-
-    spoil_takes_of(monkeypatch, reading(LAST, "clicks"), swap)
-    assert set(ran(split).failed) == {COVERED, IN_PLACE, MEET}
-
-
-@caught_by(COVERED)
-def test_a_copy_that_is_not_read_is_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
-    read_nothing(monkeypatch, reading(LAST, "clicks"))
-    return ran(split)
-
-
-@caught_by(COVERED)
-def test_copies_that_all_lack_the_same_record_are_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
-    with monkeypatch.context() as patch:
-        for task in (FIRST, LAST):
-            spoil_takes_of(patch, reading(task, "clicks"), first(TAKEN, LEFT, hot=True))
-        run_groups(split)
-    return refusal(split)
-
-
-def test_a_copy_for_the_task_of_the_others_is_seen(split: BatchRef, monkeypatch: Patch) -> None:
-    spoil_takes_of(monkeypatch, reading(of_others(split, FIRST), "clicks"), first(LEFT, TAKEN, hot=True))
-    assert set(ran(split).failed) == {COVERED, IN_PLACE, MEET}
-
-
-# ---- every other key in one task
-
-
-def test_a_record_of_another_key_in_a_task_that_shares_is_seen(split: BatchRef, monkeypatch: Patch) -> None:
-    spoil_takes_of(monkeypatch, reading(LAST, "views"), first(LEFT, TAKEN, hot=False))
-    assert set(ran(split).failed) == {COVERED, IN_PLACE, MEET}
-
-
-@caught_by(COVERED)
-def test_a_record_of_another_key_that_nobody_takes_is_missed(split: BatchRef, monkeypatch: Patch) -> Refusal:
-    spoil_takes_of(monkeypatch, reading(of_others(split, FIRST), "views"), first(TAKEN, LEFT))
-    return ran(split)
-
-
-def test_a_task_that_takes_all_keys_of_its_range_is_seen(split: BatchRef, monkeypatch: Patch) -> None:
-    take_residues(monkeypatch, LAST, lambda *_: None)
-    assert set(ran(split).failed) == {COVERED, IN_PLACE, MEET}
-
-
-def test_a_task_that_goes_by_another_residue_is_seen(split: BatchRef, monkeypatch: Patch) -> None:
-    take_residues(monkeypatch, LAST, lambda modulus, owned: ((owned[0] + 8) % modulus,))
-    assert set(ran(split).failed) == {COVERED, IN_PLACE, MEET}
-
-
-def test_a_task_of_others_that_keeps_the_hot_key_is_seen(split: BatchRef, monkeypatch: Patch) -> None:
-    take_residues(monkeypatch, of_others(split, FIRST), lambda *_: None)
-    assert set(ran(split).failed) == {COVERED, IN_PLACE, MEET}
-
-
-# ---- each row of them written once
-
-
-@caught_by(PRODUCED)
-def test_a_row_that_is_lost_when_it_is_written_is_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
-    write_rows(monkeypatch, FIRST, lambda rows: rows.slice(1))
-    return ran(split)
-
-
-@caught_by(PRODUCED)
-def test_a_row_that_is_doubled_when_it_is_written_is_seen(split: BatchRef, monkeypatch: Patch) -> Refusal:
-    write_rows(monkeypatch, LAST, lambda rows: pa.concat_tables([rows, rows.slice(0, 1)]))
-    return ran(split)
-
-
-def test_the_same_batch_is_published_once_nothing_is_wrong(met: Met, split: BatchRef) -> None:
+    met = Met(store, "left", HotKeys.SPLIT)
+    met.land(1)
+    met.run(None)
+    met.land(2)
+    split, plan = met.planned()
+    (stage,) = plan.stages
+    assert isinstance(stage.why, OwnTasks)
+    assert [(key.key, key.ranged, key.tasks) for key in stage.why.keys] == [(HOT, "views", 2)]
+    assert stage.shares == (range(FIRST, LAST + 1),)
+    others, whole = of_others(split, FIRST), plan.stream("views").partitions
+    assert others != FAR
+    refused(split, {
+        # Each record of the side in ranges is in exactly one of the tasks.
+        "a task loses a record of its range": ({COVERED}, says(LAST, "views", LOSE)),
+        "no task reads a range": ({COVERED}, lambda p: read_nothing(p, reading(LAST, "views"))),
+        # The last task reads the whole partition, and so the first one's range again.
+        "two read a range": ({COVERED}, lambda p: read_as(p, LAST, lambda part: whole[part.partition])),
+        "ranges overlap": ({COVERED}, lambda p: read_as(p, LAST, moved(-20))),
+        "ranges leave a gap between them": ({COVERED}, lambda p: read_as(p, LAST, moved(20))),
+        # As many records are read as should be.
+        "ranges move on by a record": ({COVERED}, lambda p: read_as(p, FIRST, moved(1, 1))),
+        "the task of the others takes one too": (ELSEWHERE, says(others, "views", TAKE)),
+        "the task of the others takes one in their place": (
+            {IN_PLACE, MEET}, lambda p: [says(others, "views", TAKE)(p), says(FIRST, "views", LOSE)(p)]
+        ),
+        # All records of the other side are in each of them.
+        "the first copy lacks one": ({COVERED}, says(FIRST, "clicks", LOSE)),
+        "the last copy lacks one": ({COVERED}, says(LAST, "clicks", LOSE)),
+        "a copy has another key": (ELSEWHERE, says(LAST, "clicks", TAKE_ANOTHER)),
+        # As many records are copied as should be.
+        "a copy has another record": (ELSEWHERE, says(LAST, "clicks", LOSE, TAKE_ANOTHER)),
+        "a copy is not read": ({COVERED}, lambda p: read_nothing(p, reading(LAST, "clicks"))),
+        "all copies lack the same": (
+            {COVERED}, lambda p: [says(task, "clicks", LOSE)(p) for task in (FIRST, LAST)]
+        ),
+        "the task of the others has a copy": (ELSEWHERE, says(others, "clicks", TAKE)),
+        # Every other key is in one task.
+        "a task that shares takes another key": (ELSEWHERE, says(LAST, "views", TAKE_ANOTHER)),
+        "nobody takes another key": ({COVERED}, says(others, "views", first(TAKEN, LEFT))),
+        "a task takes all keys of its range": (ELSEWHERE, goes_by(LAST, None)),
+        "a task goes by another residue": (ELSEWHERE, goes_by(LAST, 8)),
+        "the task of the others keeps the key": (ELSEWHERE, goes_by(others, None)),
+        # Each row of them is written once.
+        "a row is lost when it is written": ({PRODUCED}, writes(FIRST, lost)),
+        "a row is doubled when it is written": ({PRODUCED}, writes(LAST, doubled)),
+    })  # fmt: skip
     run_and_publish(split)
     assert met.rows() == met.direct()

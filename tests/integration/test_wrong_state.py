@@ -22,6 +22,7 @@ from tests.histories import Click, History
 from tests.judged import COVERED, IN_PLACE, Refusal, caught_by, refusal
 from tests.misread import read_otherwise
 from tests.running import run_groups, task_receipts
+from tests.there import there
 from tests.totals import totals
 
 Parts = tuple[LeftPart, ...]
@@ -70,8 +71,7 @@ def test_a_run_that_is_read_twice_is_seen(store: Store, tmp_path: Path, monkeypa
 def test_state_of_other_keys_is_seen(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ref = second(store, tmp_path)
     ledger, _ = ref.load()
-    verdict = ledger.verdict(0)
-    assert verdict is not None
+    verdict = there(ledger.verdict(0))
     (file,) = (file for file in verdict.artefacts if file.role is Role.STATE and file.task == 2)
     (theirs,) = file.parts
 
@@ -96,8 +96,7 @@ def test_state_of_other_keys_is_seen(store: Store, tmp_path: Path, monkeypatch: 
 def test_a_file_of_state_that_is_not_what_was_left_is_refused(gone: bool, store: Store, tmp_path: Path) -> None:
     ref = second(store, tmp_path)
     ledger, _ = ref.load()
-    verdict = ledger.verdict(0)
-    assert verdict is not None
+    verdict = there(ledger.verdict(0))
     path = next(file.path for file in verdict.artefacts if file.role is Role.STATE)
     if gone:
         store.delete(path)

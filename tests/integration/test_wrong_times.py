@@ -15,7 +15,7 @@ from tests.as_of import AsOf
 from tests.expiring import Expiring
 from tests.histories import Click
 from tests.integration.test_watermarks import A, B, Clicks
-from tests.judged import FOLLOW, ONCE, Refusal, caught_by, refusal
+from tests.judged import FOLLOW, ONCE, Refusal, caught_by, refusal, saying
 from tests.outer import END, Outer
 from tests.real_batches import ran
 from tests.windowed import Windowed
@@ -57,9 +57,7 @@ def test_a_join_that_gives_too_early_or_never_or_again_what_found_no_partner_is_
     def given(step: Step) -> Step:
         return replace(step, sql=step.sql.replace('THEN "clicks"."@closes"', f"THEN {wrong}"))
 
-    said = refusal(ran(store, outer.pipeline, hurried))
-    assert "over, 0 had met a partner" in said.findings[0]
-    return said
+    return saying(refusal(ran(store, outer.pipeline, hurried)), "over, 0 had met a partner")
 
 
 @caught_by(ONCE)

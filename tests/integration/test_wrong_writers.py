@@ -28,10 +28,11 @@ from partitioning.values import replace
 from spark_jobs.engine.order_steps import Steps
 from spark_jobs.engine.writers import Writers
 from tests.histories import Click, History
-from tests.judged import PRODUCED, Refusal, caught_by, refusal
+from tests.judged import PRODUCED, Refusal, caught_by, refusal, saying
 from tests.landed import land_table
 from tests.real_batches import STAGE, delays, land_delays, stored
 from tests.running import run_and_publish, run_groups, task_receipts
+from tests.there import there
 from tests.totals import totals
 
 
@@ -76,25 +77,18 @@ def test_a_writer_that_loses_its_file_is_refused(of_tables: BatchRef, monkeypatc
 
     monkeypatch.setattr(Writers, "table", lose)
     run_groups(of_tables)
-    said = refusal(of_tables)
-    assert f"task {STAGE}/2, table delays: " in said.findings[0]
-    assert " rows made, 0 rows left" in said.findings[0]
-    return said
+    return saying(refusal(of_tables), f"task {STAGE}/2, table delays: ", " rows made, 0 rows left")
 
 
 @caught_by(PRODUCED)
 @pytest.mark.parametrize("change", [less, twice])
 def test_a_writer_that_drops_or_doubles_a_row_is_refused(
-    of_tables: BatchRef,
-    monkeypatch: pytest.MonkeyPatch,
-    change: Callable[[pa.RecordBatchReader], pa.RecordBatchReader],
+    of_tables: BatchRef, monkeypatch: pytest.MonkeyPatch, change: Callable[[pa.RecordBatchReader], pa.RecordBatchReader]
 ) -> Refusal:
     write = Writers.table
     monkeypatch.setattr(Writers, "table", lambda self, planned, rows: write(self, planned, change(rows)))
     run_groups(of_tables)
-    said = refusal(of_tables)
-    assert "Production, not met: What a task left has as many rows as its steps made" in said.findings[0]
-    return said
+    return saying(refusal(of_tables), "Production, not met: What a task left has as many rows as its steps made")
 
 
 @caught_by(PRODUCED)
@@ -131,11 +125,10 @@ def test_a_record_that_sql_loses_where_records_only_move_is_missed(
     give = Steps.left
     monkeypatch.setattr(Steps, "left", lambda self, leaving: less(give(self, leaving)))
     run_groups(of_an_exchange)
-    said = refusal(of_an_exchange)
-    assert (
-        "task flights/3, exchange flights.exchange: 90 records taken and only moved, 89 rows left" in said.findings[0]
+    return saying(
+        refusal(of_an_exchange),
+        "task flights/3, exchange flights.exchange: 90 records taken and only moved, 89 rows left",
     )
-    return said
 
 
 @caught_by(PRODUCED)
@@ -145,9 +138,7 @@ def test_a_row_that_is_lost_after_its_move_is_missed(
     give = Steps.table
     monkeypatch.setattr(Steps, "table", lambda self, write: less(give(self, write)))
     run_groups(of_an_exchange)
-    said = refusal(of_an_exchange)
-    assert "records taken and only moved" in said.findings[0]
-    return said
+    return saying(refusal(of_an_exchange), "records taken and only moved")
 
 
 def second(store: Store, docs: Path, patch: pytest.MonkeyPatch, spoil: Callable[[], None]) -> Refusal:
@@ -238,13 +229,11 @@ def test_a_partition_of_an_upserted_table_that_loses_a_row_is_missed(
 def replaced(ref: BatchRef, role: Role, change: Callable[[bytes], bytes], **says: int) -> Artefact:
     """Put another object in the place of a task's first file; the receipt says of it what is so now, or `says`."""
     ledger, plan = ref.load()
-    receipt = ledger.receipt(plan.batch, 0, 0)
-    assert receipt is not None
+    receipt = there(ledger.receipt(plan.batch, 0, 0))
     first, *others = receipt.tasks
     (file,) = first.left(role)
     ledger.store.put(file.path, change(ledger.store.get(file.path) or b""))
-    entry = ledger.store.head(file.path)
-    assert entry is not None
+    entry = there(ledger.store.head(file.path))
     forged = replace(file, size=entry.size, etag=entry.etag, **says)
     artefacts = tuple(forged if each is file else each for each in first.artefacts)
     changed = replace(receipt, tasks=(replace(first, artefacts=artefacts), *others))
@@ -299,9 +288,7 @@ def test_state_that_was_truncated_or_replaced_since_a_task_left_it_is_refused(
 def test_a_receipt_that_does_not_say_what_was_made_for_a_table_is_refused(of_tables: BatchRef) -> Refusal:
     run_groups(of_tables)
     change_made(of_tables, ())
-    said = refusal(of_tables)
-    assert "nothing was made for it, " in said.findings[0]
-    return said
+    return saying(refusal(of_tables), "nothing was made for it, ")
 
 
 def test_a_receipt_of_a_version_that_did_not_count_passes_and_the_page_says_so(
@@ -317,8 +304,7 @@ def test_a_receipt_of_a_version_that_did_not_count_passes_and_the_page_says_so(
 def change_made(ref: BatchRef, made: tuple[()] | None) -> None:
     """Change what the first task of the batch says that it made."""
     ledger, plan = ref.load()
-    receipt = ledger.receipt(plan.batch, 0, 0)
-    assert receipt is not None
+    receipt = there(ledger.receipt(plan.batch, 0, 0))
     first, *others = receipt.tasks
     assert [each.records for each in first.made or ()] == [file.records for file in first.left(Role.TABLE)]
     changed = replace(receipt, tasks=(replace(first, made=made), *others))

@@ -9,11 +9,9 @@ from typing import Any
 import duckdb
 import pytest
 from confluent_kafka import Producer
-from deltalake import DeltaTable
 
 from coset.batches import steps
 from coset.sources.kafka.properties import PROPERTIES
-from coset.sources.s3 import storage_options
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -21,11 +19,12 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model.offsets import OffsetRange
-from spark_jobs.tables.table_schema import RESIDUE, folder
+from spark_jobs.tables.table_schema import RESIDUE
 from tests.examples import few
 from tests.judged import IN_PLACE, refusal
+from tests.logs import log_of
 from tests.registry import USER, Registry, running
-from tests.running import run_and_publish, run_and_publish_unjudged, run_groups
+from tests.running import next_batch, run_and_publish, run_and_publish_unjudged, run_groups
 from tests.year import FOREIGN, IDLE, Year, customers
 
 BATCHES = 24
@@ -67,8 +66,7 @@ class Reading:
 
     def publish(self, pipeline: Pipeline, settings: Settings, docs: Path | None) -> None:
         """A batch; it is judged if there is a folder for the pages."""
-        ref, said = steps.plan(pipeline, self.store.root, settings)
-        assert ref is not None, said
+        ref = next_batch(pipeline, self.store.root, settings)
         if docs is None:
             run_and_publish_unjudged(ref)
         else:
@@ -76,8 +74,7 @@ class Reading:
 
     def refuses_misplaced(self, year: Year, docs: Path) -> None:
         """The batch is refused because of where its keys lie; the same records are moved to where they belong."""
-        ref, _ = steps.plan(self.pipeline(year), self.store.root)
-        assert ref is not None
+        ref = next_batch(self.pipeline(year), self.store.root)
         run_groups(ref)
         assert IN_PLACE in refusal(ref, docs).failed
         again = self.pipeline(year, misplaced=True)
@@ -87,7 +84,7 @@ class Reading:
 
     def held(self, table: str) -> list[tuple[object, ...]]:
         """The rows of a table, but for where they lie."""
-        there = DeltaTable(folder(self.store, table), storage_options=storage_options()).to_pyarrow_table()
+        there = log_of(self.store, table).to_pyarrow_table()
         names = [name for name in there.column_names if name != RESIDUE]
         with duckdb.connect() as connection:
             connection.register("there", there.select(names))

@@ -168,13 +168,7 @@ def landed(case: Case, files: LocalFiles) -> Order:
     """The order, its files written, as it is sent."""
     ranges = {number: _planned(case, number, log, files) for number, log in case.logs.items()}
     made = order(
-        case.declared,
-        case.task,
-        ranges,
-        cosets=case.cosets,
-        lie_by=case.lie_by,
-        only=case.only,
-        sample=case.sample,
+        case.declared, case.task, ranges, cosets=case.cosets, lie_by=case.lie_by, only=case.only, sample=case.sample
     )
     return decode(Order, encode(made), "an order")
 

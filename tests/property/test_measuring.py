@@ -35,15 +35,10 @@ WRITE = PlannedWrite(
     Write("paid", "each", "k", lineage=False, expectations=()), tuple(Column(*each) for each in COLUMNS.items())
 )
 MEASURES = (
-    Measure(MeasureKind.ROWS),
-    Measure(MeasureKind.KEYS),
-    Measure(MeasureKind.NULLS, "whole"),
-    Measure(MeasureKind.NULLS, "k || ''"),
-    Measure(MeasureKind.LATEST, "seen"),
-    Measure(MeasureKind.SUM, "whole"),
-    Measure(MeasureKind.SUM, "part"),
-    Measure(MeasureKind.SUM, "money"),
-)
+    Measure(MeasureKind.ROWS), Measure(MeasureKind.KEYS), Measure(MeasureKind.NULLS, "whole"),
+    Measure(MeasureKind.NULLS, "k || ''"), Measure(MeasureKind.LATEST, "seen"), Measure(MeasureKind.SUM, "whole"),
+    Measure(MeasureKind.SUM, "part"), Measure(MeasureKind.SUM, "money"),
+)  # fmt: skip
 row = st.tuples(
     st.none() | st.sampled_from("abcdef"),
     st.none() | st.integers(-(2**62), 2**62),

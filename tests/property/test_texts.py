@@ -154,17 +154,7 @@ def _batch_page(text: str) -> str:
         publish(
             site,
             plan,
-            Page(
-                0,
-                False,
-                text,
-                7,
-                [_found(text)],
-                [text],
-                _coverage(),
-                pd.DataFrame({"kind": [], "records": []}),
-                [],
-            ),
+            Page(0, False, text, 7, [_found(text)], [text], _coverage(), pd.DataFrame({"kind": [], "records": []}), []),
         )
     pages = [site.store.get(f"delays/docs/{name}.html") for name in ("batch-0-attempt-0", "index")]
     return "".join((page or b"").decode() for page in pages)

@@ -14,6 +14,7 @@ import pytest
 
 from coset.batches.runners.class_archive import archive_file, archive_option, making_option, outdated
 from coset.batches.runners.spark_settings import configuration, environment, java_from_pypi
+from tests.there import there
 
 JARS = Path(pyspark.__file__).parent / "jars"
 JAVAS: dict[str, Mapping[str, str]] = {"the machine's": environment(), "from PyPI": java_from_pypi()}
@@ -52,8 +53,7 @@ def jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def archive(java: dict[str, str], jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An archive of those, in a folder of its own."""
     folder = tmp_path_factory.mktemp("a folder")
-    file = archive_file(java, folder)
-    assert file is not None
+    file = there(archive_file(java, folder))
     assert archive_option(java, folder) == ""
     run(java, making_option(file), jars=jars)
     return file
@@ -94,8 +94,7 @@ def _starts_silently(java: Mapping[str, str], archives: Path) -> None:
 )
 def test_an_archive_is_for_one_version_of_java_and_of_spark(release: str, kind: str, tmp_path: Path) -> None:
     (tmp_path / "release").write_text(release)
-    archive = archive_file({"JAVA_HOME": str(tmp_path)}, tmp_path)
-    assert archive is not None
+    archive = there(archive_file({"JAVA_HOME": str(tmp_path)}, tmp_path))
     assert archive.name.startswith(f"spark-{pyspark.__version__}-")
     assert archive.name.endswith(kind)
 
@@ -108,8 +107,7 @@ def test_a_java_that_does_not_say_its_version_has_no_archive(tmp_path: Path) -> 
 
 def test_archives_of_other_jars_are_outdated_and_those_of_another_java_are_not(tmp_path: Path) -> None:
     (tmp_path / "release").write_text('JAVA_VERSION="21.0.2"')
-    other_java = archive_file({"JAVA_HOME": str(tmp_path)}, tmp_path)
-    assert other_java is not None
+    other_java = there(archive_file({"JAVA_HOME": str(tmp_path)}, tmp_path))
     other_jars = tmp_path / "spark-3.0.0-1-java-21.0.2.jsa"
     for archive in (other_java, other_jars):
         archive.touch()

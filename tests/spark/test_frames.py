@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from coset.batches import steps
 from coset.batches.auditing.audit import audit
 from coset.batches.backfills.request import backfills
 from coset.batches.ref import BatchRef
@@ -37,7 +36,7 @@ from spark_jobs.row_routing import ORDER, RowRouting, routing
 from tests import frames
 from tests.hot import HOT, Skewed, skewed
 from tests.landed import land_table
-from tests.running import check_production, publish_unjudged, silently, task_receipts
+from tests.running import check_production, next_batch, publish_unjudged, silently, task_receipts
 
 VIEWS = pa.table(
     {
@@ -56,13 +55,7 @@ def spark() -> Iterator[Spark]:
 
 
 def planned(
-    store: Store,
-    function: str,
-    *,
-    groups: int = 1,
-    hash: str = "murmur2",
-    private: Sequence[str] = (),
-    **more: str,
+    store: Store, function: str, *, groups: int = 1, hash: str = "murmur2", private: Sequence[str] = (), **more: str
 ) -> BatchRef:
     """A batch whose five tasks are of one step."""
     source = f"{store.root}/topics"
@@ -70,9 +63,7 @@ def planned(
     pipeline = Pipeline("scores", source=source)
     views = pipeline.stream("views", key="k", partitions=4, null_keys="own task", hash=hash, private=private)
     views.spark(f"tests.frames:{function}", COLUMNS | more, name="scored").write("t")
-    ref, _ = steps.plan(pipeline, store.root, Settings(groups=groups))
-    assert ref is not None
-    return ref
+    return next_batch(pipeline, store.root, Settings(groups=groups))
 
 
 GROUP, TASK = "step 'scored', group 0 of batch 0 of scores", "step 'scored', task views/"
@@ -90,10 +81,7 @@ WRONG: Mapping[str, tuple[str, str]] = {
 }
 
 # The line of their file that is to be named, where Spark says it: here, or in a worker.
-LINES = {
-    "failing": 'raise ValueError("not today")',
-    "failing_on_one": 'raise ValueError(f"{v} is not allowed")',
-}
+LINES = {"failing": 'raise ValueError("not today")', "failing_on_one": 'raise ValueError(f"{v} is not allowed")'}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -161,8 +149,7 @@ def test_lost_state_that_only_spark_makes_is_not_begun_without_it(spark: Spark, 
     pipeline = Pipeline("scores", source=source)
     views = pipeline.stream("views", key="k", partitions=4, null_keys="drop")
     views.spark("tests.frames:doubled", COLUMNS | {"twice": "BIGINT"}, name="scored").latest("v").to_stream().write("t")
-    ref, _ = steps.plan(pipeline, store.root)
-    assert ref is not None
+    ref = next_batch(pipeline, store.root)
     ledger, plan = ref.load()
     for group in plan.groups:
         spark.group(ref, group.group)

@@ -8,7 +8,6 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from coset.batches import steps
 from coset.batches.ref import BatchRef
 from coset.batches.runners.connect import Connect
 from coset.batches.runners.runner import Runner
@@ -25,7 +24,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.reasons import HotRanges, OwnTasks
 from tests.hot import HOT, Met, Skewed, counted, skewed, table_of
 from tests.kafka import COLUMNS, new_topic, produce
-from tests.running import run_and_publish
+from tests.running import next_batch, run_and_publish
 
 pytestmark = pytest.mark.long
 # A runner, and how many task groups it is given.
@@ -57,8 +56,7 @@ def split(plan: Plan) -> bool:
 
 
 def planned(pipeline: Pipeline, store: Store, groups: int = 2) -> tuple[BatchRef, Plan]:
-    ref, _ = steps.plan(pipeline, store.root, Settings(hot_keys=HotKeys.SPLIT, groups=groups))
-    assert ref is not None
+    ref = next_batch(pipeline, store.root, Settings(hot_keys=HotKeys.SPLIT, groups=groups))
     return ref, ref.load()[1]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,42 +16,28 @@ from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.artefact import Role
 from partitioning.model.schemes import MAX
-from partitioning.model.streams import NullKeys
 from partitioning.values import replace
 from spark_jobs.engine.kernel import run_orders
 from tests.activity import (
     CLICKS,
-    JOINED,
     VIEWS,
     activity,
     assert_proved,
     files_of,
-    in_duckdb,
     land,
     order_for,
     plan_for,
     ran_all,
-    receipts_of,
     rows_of,
     run_all,
 )
+from tests.asked_of_duckdb import direct
 from tests.landed import land_table
 
 
 @pytest.fixture
 def source(store: Store) -> str:
     return f"{store.root}/topics"
-
-
-@pytest.mark.parametrize("scheme", ["cogroup", "elastic(2)", "elastic(3)", "tasks(1)", "tasks(5)", "tasks(24)"])
-def test_every_scheme_gives_the_rows_that_duckdb_gives(source: str, store: Store, scheme: str) -> None:
-    land(source)
-    plan = plan_for(activity(source), scheme)
-    receipts = run_all(plan, store)
-    assert sorted(rows_of(store, receipts, "activity"), key=str) == sorted(
-        in_duckdb(JOINED, views=VIEWS, clicks=CLICKS), key=str
-    )
-    assert_proved(plan, receipts)
 
 
 def test_a_stage_without_keyed_steps_takes_whole_partitions(source: str, store: Store) -> None:
@@ -65,27 +50,12 @@ def test_a_stage_without_keyed_steps_takes_whole_partitions(source: str, store: 
     receipts = [ran.receipt for ran in everything]
     assert [stage.scheme for stage in plan.stages] == [MAX, MAX]
     rows = rows_of(store, receipts, "large")
-    assert sorted(row[:2] for row in rows) == sorted(in_duckdb("SELECT k, v FROM views WHERE v >= 700", views=VIEWS))
+    assert sorted(row[:2] for row in rows) == sorted(direct("SELECT k, v FROM views WHERE v >= 700", views=VIEWS))
     assert all(placement_hash(key) % 8 == partition for key, _, partition, _ in rows)
     assert len({row[2:] for row in rows}) == len(rows)
     assert len(rows_of(store, receipts, "clicked")) == len(CLICKS)
     assert_proved(plan, receipts)
     assert [len(ran.sample) for ran in everything] == [0] * 20
-
-
-def test_a_stream_that_two_tables_need_is_read_once_for_both(source: str, store: Store) -> None:
-    land(source)
-    pipeline = Pipeline("both", source=source)
-    views = pipeline.stream("views", key="k", partitions=8)
-    views.aggregate("sum(v) AS v").write("sums")
-    views.filter("v % 2 = 0").to_stream().write("even")
-    plan = plan_for(pipeline)
-    receipts = run_all(plan, store)
-    assert sorted(rows_of(store, receipts, "sums")) == sorted(
-        in_duckdb("SELECT k, sum(v) FROM views GROUP BY k", views=VIEWS)
-    )
-    assert sorted(rows_of(store, receipts, "even")) == sorted(in_duckdb("FROM views WHERE v % 2 = 0", views=VIEWS))
-    assert_proved(plan, receipts)
 
 
 def test_of_a_table_only_the_latest_record_of_each_key_counts(source: str, store: Store) -> None:
@@ -104,34 +74,6 @@ def test_of_a_table_only_the_latest_record_of_each_key_counts(source: str, store
     expected = sorted((key, c, latest[key]) for key, c in clicks if key in latest)
     assert sorted(rows_of(store, receipts, "named")) == expected
     assert_proved(plan, receipts)
-
-
-@pytest.mark.parametrize("scheme", ["cogroup", "tasks(5)"])
-@pytest.mark.parametrize("policy", [NullKeys.DROP, NullKeys.OWN_TASK])
-def test_records_without_a_key_follow_the_policy(source: str, store: Store, policy: str, scheme: str) -> None:
-    keys = [None if n % 10 == 3 else f"key-{n % 97}" for n in range(1500)]
-    views = VIEWS.set_column(0, "k", pa.array(keys))
-    land(source, views=views)
-    plan = plan_for(activity(source, null_keys=policy), scheme)
-    receipts = run_all(plan, store)
-    assert_proved(plan, receipts)
-    wanted = views if policy == NullKeys.OWN_TASK else views.filter(views["k"].is_valid())
-    assert sorted(rows_of(store, receipts, "activity"), key=str) == sorted(
-        in_duckdb(JOINED, views=wanted, clicks=CLICKS), key=str
-    )
-    seen = list(chain.from_iterable(receipts_of(receipts, "views").values()))
-    assert sum(each.dropped for each in seen) == (150 if policy == NullKeys.DROP else 0)
-    assert sum(each.nulls for each in seen) == (0 if policy == NullKeys.DROP else 150)
-
-
-def test_only_the_planned_range_is_read(source: str, store: Store) -> None:
-    land(source)
-    first = plan_for(activity(source), limit=10)
-    receipts = run_all(first, store)
-    assert_proved(first, receipts)
-    second = plan_for(activity(source), limit=7, after=first)
-    assert_proved(second, run_all(second, store))
-    assert {(each.start, each.end) for each in receipts_of(run_all(second, store), "views")[3]} == {(10, 17)}
 
 
 def test_row_groups_outside_of_the_range_are_left_out(source: str, store: Store) -> None:

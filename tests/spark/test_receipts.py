@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import chain
-
-import pyarrow as pa
 import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from partitioning.model.artefact import Role
-from partitioning.model.placement import OPAQUE
-from partitioning.model.receipt import MODULUS, Offender, Violation, offset_digest
-from partitioning.model.streams import NullKeys
 from partitioning.values import replace
-from tests.activity import (
-    CLICKS,
-    VIEWS,
-    activity,
-    assert_proved,
-    land,
-    plan_for,
-    ran_all,
-    receipts_of,
-    rows_of,
-    run_all,
-)
-from tests.landed import land_file
+from tests.activity import CLICKS, VIEWS, activity, assert_proved, land, plan_for, ran_all, run_all
 
 
 @pytest.fixture
@@ -73,55 +55,3 @@ def test_receipts_are_complete_although_sql_stops_early(source: str, store: Stor
     receipts = run_all(plan, store)
     assert [receipt.left(Role.TABLE) for receipt in receipts] == [()] * 4
     assert_proved(plan, receipts)
-
-
-def test_records_without_a_key_that_are_refused_are_named(source: str, store: Store) -> None:
-    views = VIEWS.set_column(0, "k", pa.array([None if n in {7, 11} else f"key-{n}" for n in range(1500)]))
-    land(source, views=views)
-    seen = receipts_of(run_all(plan_for(activity(source, null_keys=NullKeys.REFUSE), "tasks(16)"), store), "views")
-    offenders = [offender for each in chain.from_iterable(seen.values()) for offender in each.offenders]
-    assert sum(each.nulls for each in chain.from_iterable(seen.values())) == 2
-    assert [(offender.violation, offender.partition, offender.key) for offender in offenders] == [
-        (Violation.NULL_KEY, 0, None),
-        (Violation.NULL_KEY, 1, None),
-    ]
-
-
-def test_a_record_in_a_foreign_partition_is_named_with_its_key_and_offset(source: str, store: Store) -> None:
-    land(source)
-    key = next(key for key in map(str, range(100)) if placement_hash(key) % 8 == 6)
-    end = plan_for(activity(source)).stream("views").partitions[2].end
-    land_file(pa.table({"k": [key], "v": [1]}), "views", source, 2, end)
-    plan = plan_for(activity(source))
-    (seen,) = receipts_of(run_all(plan, store), "views")[2]
-    assert (seen.foreign, seen.stray) == (1, 0)
-    assert seen.offenders == (Offender(Violation.FOREIGN, 2, end, key),)
-    (seen,) = receipts_of(run_all(plan_for(activity(source), "tasks(8)"), store), "views")[2]
-    assert (seen.foreign, seen.stray) == (1, 1)
-
-
-def test_opaque_placement_is_not_checked_by_hash(source: str, store: Store) -> None:
-    land(source)
-    end = plan_for(activity(source)).stream("views").partitions[2].end
-    land_file(pa.table({"k": [f"new-{n}" for n in range(50)], "v": [1] * 50}), "views", source, 2, end)
-    plan = plan_for(activity(source, hash=OPAQUE), "tasks(2)")
-    receipts = run_all(plan, store)
-    assert_proved(plan, receipts)
-    assert {"new-7"} <= {row[0] for row in rows_of(store, receipts, "activity")}
-
-
-@pytest.mark.parametrize(
-    ("offsets", "disorder"),
-    [([0, 2, 1, 3], 3), ([0, 1, 1, 3], 2), ([0, 0, 3, 3], 3)],
-    ids=["swapped", "twice", "twice twice"],
-)
-def test_offsets_out_of_order_are_seen(source: str, store: Store, offsets: list[int], disorder: int) -> None:
-    key = next(key for key in map(str, range(100)) if placement_hash(key) % 8 == 0)
-    land(source, views=VIEWS.slice(0, 0))
-    # The footer's statistics and the number of records are as they should be.
-    land_file(pa.table({"k": [key] * 4, "v": [1] * 4}), "views", source, 0, 0, offsets=offsets)
-    (seen,) = receipts_of(run_all(plan_for(activity(source)), store), "views")[0]
-    assert (seen.read, seen.disorder) == (4, disorder)
-    assert {offender.violation for offender in seen.offenders} == {Violation.OFFSET}
-    good = sum(offset_digest(offset) for offset in range(4)) % MODULUS
-    assert (int(seen.digest, 16) == good) == (sorted(offsets) == [0, 1, 2, 3])

@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
-from coset.batches import steps
 from coset.batches.ref import BatchRef
 from coset.batches.runners.connect import Connect
 from coset.batches.runners.connection import connected
@@ -23,12 +21,12 @@ from coset.batches.runners.shipped import Shipped
 from coset.batches.runners.spark import Spark
 from coset.batches.runners.spark_server import SparkServer
 from coset.batches.runners.spark_submit import SparkSubmit
-from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
-from tests.running import run_and_publish
+from tests.logs import log_of
+from tests.running import next_batch, run_and_publish
 from tests.small import land
 
 RUNNERS: Mapping[str, Callable[[SparkServer], Runner]] = {
@@ -71,13 +69,11 @@ def planned(store: Store) -> BatchRef:
     views, columns = pipeline.stream("views", key="k", partitions=4), {"k": "VARCHAR", "score": "BIGINT"}
     views.process("shop.scores:scored", columns, name="by_arrow").write("by_arrow")
     views.spark("shop.scores:scored_in_spark", columns, name="by_spark").write("by_spark")
-    ref, _ = steps.plan(pipeline, store.root, Settings(groups=1))
-    assert ref is not None
-    return ref
+    return next_batch(pipeline, store.root, Settings(groups=1))
 
 
 def sums(store: Store) -> list[int]:
-    tables = (DeltaTable(f"{store.root}/tables/{name}", storage_options=storage_options()) for name in TABLES)
+    tables = (log_of(store, name) for name in TABLES)
     return [sum(table.to_pyarrow_table()["score"].to_pylist()) for table in tables]
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coset.batches import steps
 from coset.batches.runners.packed import pack, settings_for
 from coset.batches.runners.runner import Runner
 from coset.batches.runners.shipped import SHIPPED
@@ -36,8 +35,9 @@ from spark_jobs.worker_code import installed
 from tests.activity import rows_of
 from tests.hosts import Host, Standalone, standalone
 from tests.identity import IDENTITY, STATIC, identity
-from tests.running import run_and_publish
+from tests.running import next_batch, run_and_publish
 from tests.small import KEYS, ROWS, SLOW, SmallBatch, land, small_batch, until, working
+from tests.there import there
 
 DIGEST = "@digest"
 RUNNERS: Mapping[str, Callable[..., Runner]] = {"spark": Spark, "spark-submit": SparkSubmit}
@@ -81,8 +81,7 @@ def test_executors_elsewhere_reach_the_store_and_no_text_has_the_secret(
             until(running.done, within=0.5)
         assert running.result().startswith("group 0 of batch 0 of sums: 2 tasks read")
     assert running.result().endswith(", at sea"), "where its tasks ran, and not where it was asked for"
-    receipt = batch.ledger.receipt(0, 0, 0)
-    assert receipt is not None
+    receipt = there(batch.ledger.receipt(0, 0, 0))
     assert {task.location for task in receipt.tasks} == {"sea"}
     assert any("CoarseGrainedExecutorBackend" in command for command in seen)
     assert not [command for command in seen if secret in command]
@@ -215,8 +214,7 @@ def test_a_worker_with_other_code_of_a_users_module_is_refused_before_it_reads(
     pipeline = Pipeline("kept", source=land())
     views = pipeline.stream("views", key="k", partitions=4)
     views.process("studio:kept", {"k": "VARCHAR", "v": "BIGINT"}).write("kept")
-    ref, _ = steps.plan(pipeline, f"s3://test/{uuid.uuid4().hex}", Settings(groups=1))
-    assert ref is not None
+    ref = next_batch(pipeline, f"s3://test/{uuid.uuid4().hex}", Settings(groups=1))
     with Spark(cluster.master, "1GB", {**cluster.settings, PYTHON: str(python)}) as runner:
         with pytest.raises(Refused) as caught:
             runner.group(ref, 0)
@@ -259,11 +257,7 @@ def test_groups_use_both_hosts_and_an_executor_that_is_killed_in_mid_task_loses_
     batch = small_batch(SLOW)
     hosts = [cluster.hosts["sea"], cluster.host("coast")]
     # A task that takes longer than half of them is started once more, on the other host.
-    twice = {
-        "spark.speculation": "true",
-        "spark.speculation.quantile": "0.5",
-        "spark.speculation.multiplier": "1.1",
-    }
+    twice = {"spark.speculation": "true", "spark.speculation.quantile": "0.5", "spark.speculation.multiplier": "1.1"}
     settings = {
         **cluster.settings,
         **twice,
@@ -308,8 +302,7 @@ def test_of_two_applications_at_once_one_waits_for_its_worker_and_goes_on_with_a
         assert group.result().startswith("group 0 of batch 0 of sums: 2 tasks read")
     cluster.kill("isle")
     for batch, where in zip(batches, ("sea", "isle"), strict=True):
-        receipt = batch.ledger.receipt(0, 0, 0)
-        assert receipt is not None
+        receipt = there(batch.ledger.receipt(0, 0, 0))
         assert {task.location for task in receipt.tasks} == {where}
 
 

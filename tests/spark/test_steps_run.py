@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import io
-import uuid
 from collections.abc import Callable
 from inspect import signature
-from itertools import chain
 
-import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from coset.batches.ref import BatchRef
-from coset.sources.landed import discover
-from demo.s3_server import S3Server
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.model.artefact import Role
-from partitioning.model.plan import Plan
-from partitioning.model.receipt import TaskReceipt
-from partitioning.planning.planner import plan_batch
-from spark_jobs.sql.column_check import check_sql
+from tests.asked_of_duckdb import direct, published
 from tests.examples import in_turn
 from tests.landed import land_table
-from tests.running import run_groups, task_receipts
+from tests.real_batches import stored
+from tests.running import run_and_publish_unjudged, task_receipts
 
 # Keys that all have, keys that only some have, and records without a key.
 RECORDS = {
@@ -153,75 +141,24 @@ STATELESS: dict[str, tuple[Build, str]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def source(s3: S3Server) -> str:
-    landed = f"s3://test/{uuid.uuid4().hex}/topics"
-    for name, table in RECORDS.items():
-        land_table(table, name, landed, key="k", partitions=PARTITIONS[name])
-    return landed
-
-
-def _planned(source: str, build: Build, scheme: str) -> Plan:
-    pipeline = Pipeline("steps", source=source)
-    build(
-        *(
-            pipeline.stream(name, key="k", partitions=PARTITIONS[name], null_keys="own task")
-            for name in signature(build).parameters
-        )
-    ).write("t")
-    found = discover(pipeline.streams)
-    plan = plan_batch(pipeline, found, check_sql(pipeline, found), settings=Settings.parse(scheme=scheme))
-    assert plan is not None
-    return plan
-
-
-def _run(plan: Plan, store: Store) -> list[TaskReceipt]:
-    ref = BatchRef.of(store, Ledger(store, plan.pipeline).put_plan(plan))
-    run_groups(ref)
-    return task_receipts(ref)
-
-
-def _rows(store: Store, receipts: list[TaskReceipt], table: str) -> list[tuple[object, ...]]:
-    files = [
-        store.get(artefact.path) or b""
-        for receipt in receipts
-        for artefact in receipt.left(Role.TABLE)
-        if artefact.name == table
-    ]
-    tables = [pq.read_table(io.BytesIO(file)).to_pydict() for file in files]
-    return sorted(chain.from_iterable(zip(*each.values(), strict=True) for each in tables), key=str)
-
-
-def _direct(sql: str) -> list[tuple[object, ...]]:
-    with duckdb.connect() as connection:
-        for name, table in RECORDS.items():
-            connection.register(name, table)
-        return sorted(connection.execute(sql).fetchall(), key=str)
-
-
-def _assert_each_record_was_taken_once(plan: Plan, receipts: list[TaskReceipt]) -> None:
-    seen = [each for receipt in receipts for each in receipt.partitions]
-    for stream in plan.streams:
-        taken = sum(each.taken for each in seen if each.input == stream.name)
-        assert taken == len(RECORDS[stream.name])
-    assert not any(each.offenders for each in seen)
-
-
-@pytest.mark.parametrize(("case", "scheme"), in_turn(KEYED, ["tasks(6)", "cogroup", "elastic(2)", "tasks(1)"]))
-def test_steps_give_the_rows_that_duckdb_gives(source: str, store: Store, case: str, scheme: str) -> None:
-    build, sql = KEYED[case]
-    plan = _planned(source, build, scheme)
-    receipts = _run(plan, store)
-    assert _rows(store, receipts, "t") == _direct(sql)
-    _assert_each_record_was_taken_once(plan, receipts)
-
-
-@pytest.mark.parametrize(("case", "scheme"), in_turn(STATELESS, ["tasks(5)", "max", "cogroup", "elastic(3)"]))
-def test_steps_that_need_no_keys_together_run_under_every_scheme(
-    source: str, store: Store, case: str, scheme: str
-) -> None:
-    build, sql = STATELESS[case]
-    plan = _planned(source, build, scheme)
-    receipts = _run(plan, store)
-    assert _rows(store, receipts, "t") == _direct(sql)
-    _assert_each_record_was_taken_once(plan, receipts)
+@pytest.mark.parametrize(
+    ("case", "scheme"),
+    [
+        *in_turn(KEYED, ["tasks(6)", "cogroup", "elastic(2)", "tasks(1)"]),
+        *in_turn(STATELESS, ["tasks(5)", "max", "cogroup", "elastic(3)"]),
+    ],
+)
+def test_steps_give_the_rows_that_duckdb_gives(store: Store, case: str, scheme: str) -> None:
+    build, sql = (KEYED | STATELESS)[case]
+    pipeline = Pipeline("steps", source=f"{store.root}/topics")
+    names = signature(build).parameters
+    for name in names:
+        land_table(RECORDS[name], name, pipeline.source, key="k", partitions=PARTITIONS[name])
+    declared = (pipeline.stream(name, key="k", partitions=PARTITIONS[name], null_keys="own task") for name in names)
+    build(*declared).write("t")
+    ref = stored(store, pipeline, settings=Settings.parse(scheme=scheme))
+    run_and_publish_unjudged(ref)
+    assert published(store) == direct(sql, **RECORDS)
+    receipts = [each for receipt in task_receipts(ref) for each in receipt.partitions]
+    assert sum(each.taken for each in receipts) == sum(len(RECORDS[name]) for name in names)
+    assert not any(each.offenders for each in receipts)

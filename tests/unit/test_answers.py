@@ -99,15 +99,8 @@ def test_a_table_whose_words_are_too_long_is_shown_row_by_row(
     wide = Table("Tables", ("table", "lies in", "version"), [("spent", place, 3), ("late", "", 4)])
     show(wide)
     assert capsys.readouterr().out.splitlines() == [
-        "Tables",
-        "table    spent",
-        f"lies in  {place}",
-        "version  3",
-        "",
-        "table    late",
-        "version  4",
-        "",
-    ]
+        "Tables", "table    spent", f"lies in  {place}", "version  3", "", "table    late", "version  4", "",
+    ]  # fmt: skip
     with printed(OutputForm(wide=True)):
         show(wide)
     assert capsys.readouterr().out.splitlines()[3] == f"spent   {place}         3"

@@ -19,6 +19,7 @@ from partitioning.model.receipt import Receipt
 from partitioning.model.takes import Disposition
 from partitioning.values import replace
 from tests.reference import Seen, log, pipeline, planned, run, store
+from tests.there import there
 
 # The columns of coverage that earlier versions do not have.
 ADDED = ["bad_records", "set_aside", "kept_aside", "digest_aside", "digest_kept", "copies_differ"]
@@ -146,8 +147,7 @@ def test_a_missing_receipt_is_refused_with_the_command_that_makes_it() -> None:
     plan, seen = batch()
     whole = store(plan, seen)
     ledger = Ledger(type(whole.store)(), plan.pipeline)
-    receipt = whole.receipt(0, 0, 0)
-    assert receipt is not None
+    receipt = there(whole.receipt(0, 0, 0))
     ledger.put_receipt(receipt, 0)
     with pytest.raises(Refused) as refused:
         audit(ledger, plan, 0)
@@ -203,8 +203,7 @@ def test_a_receipt_that_does_not_fit_its_plan_is_refused(fault: str, says: str) 
 def test_missing_sampled_keys_are_refused() -> None:
     plan, seen = batch()
     ledger = store(plan, seen)
-    receipt = ledger.receipt(0, 0, 0)
-    assert receipt is not None
+    receipt = there(ledger.receipt(0, 0, 0))
     put_again(ledger, plan, replace(receipt, tasks=(replace(receipt.tasks[0], artefacts=()),)))
     with pytest.raises(Refused, match=r"the sampled keys of task flights[+]planes/0 are missing"):
         audit(ledger, plan, 0)

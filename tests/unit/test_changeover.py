@@ -48,10 +48,7 @@ def test_growth_by_a_multiple_moves_nothing_and_grows_the_tasks_a_batch_later() 
     plan = grown(2, 4)
     (stage,) = plan.stages
     assert (plan.exchanges, stage.cosets, stage.inputs[0].placement.partitions) == ((), 2, 2)
-    assert reads(plan) == [
-        {"views": (0, 2), "counted.state": (0,)},
-        {"views": (1, 3), "counted.state": (1,)},
-    ]
+    assert reads(plan) == [{"views": (0, 2), "counted.state": (0,)}, {"views": (1, 3), "counted.state": (1,)}]
     assert stage_reason(stage).endswith("; views changed from 2 to 4 partitions, which is read as 2, so nothing moves")
     later = grown(2, 4, 4)
     assert later.stages[0].cosets == 4

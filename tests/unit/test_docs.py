@@ -24,15 +24,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
 # What `coset init` writes; pages tell of that too.
 STARTER = ROOT / "coset" / "cli" / "starter"
-FOLDERS = (
-    "partitioning",
-    "coset",
-    "spark_jobs",
-    "expectations",
-    "demo",
-    "bench",
-    "tests",
-)
+FOLDERS = ("partitioning", "coset", "spark_jobs", "expectations", "demo", "bench", "tests")
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -54,13 +54,7 @@ def test_the_first_plan_reads_as_the_golden_file() -> None:
 def test_a_plan_with_filters_null_keys_and_many_tasks_reads_as_the_golden_file() -> None:
     before = plan_of(many_tasks("drop"), many_found(100))
     plan = plan_of(
-        many_tasks(),
-        many_found(),
-        batch=1,
-        parent=digest(before),
-        published=before,
-        scheme="tasks(24)",
-        groups=3,
+        many_tasks(), many_found(), batch=1, parent=digest(before), published=before, scheme="tasks(24)", groups=3
     )
     expect_golden("explain_many.md", markdown(explain(plan, before)))
 

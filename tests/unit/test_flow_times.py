@@ -145,12 +145,7 @@ def test_a_stream_that_is_idle_is_not_needed() -> None:
         (lambda clicks, prices: _as_of(_sessions(clicks), prices, "window_start"), "priced.prices", 0, PRICES),
         (lambda clicks, prices: _within(clicks, prices), "pairs.clicks", 15, PRICES),
         # Who has no new records is not waited for, or only so far.
-        (
-            lambda clicks, prices: _as_of(clicks, prices),
-            "priced.clicks",
-            21,
-            _mark("prices", 3, idle=(0,)),
-        ),
+        (lambda clicks, prices: _as_of(clicks, prices), "priced.clicks", 21, _mark("prices", 3, idle=(0,))),
         (lambda clicks, prices: _as_of(clicks, prices), "priced.clicks", 21, _mark("prices", None, idle=(0,))),
         (
             lambda clicks, prices: _within(clicks, prices),

@@ -17,10 +17,6 @@ def sized(sizes: Sequence[int]) -> list[SizedTask]:
     return [SizedTask(TaskRef("views", number), size, 1, {}) for number, size in enumerate(sizes)]
 
 
-def first_plan(sizes: Sequence[int], groups: int) -> list[list[int]]:
-    return [[task.task for task in group.tasks] for group in grouped(sized(sizes), "balanced-sticky", groups).groups]
-
-
 def regrouped(
     sizes: Sequence[int],
     before: Sequence[int],
@@ -36,18 +32,6 @@ def regrouped(
     reasons = {task: move_reason(why) for task, why in answer.why.items()}
     assert {task for task, group in was.items() if answer.groups[task] != group} == set(reasons)
     return [answer.groups[each.task] for each in tasks], [reasons[task] for task in sorted(reasons)]
-
-
-def test_the_largest_task_is_put_first() -> None:
-    assert first_plan([10, 70, 40, 30], 2) == [[0, 1], [2, 3]]
-
-
-def test_equal_tasks_are_put_in_order() -> None:
-    assert first_plan([5] * 6, 3) == [[0, 3], [1, 4], [2, 5]]
-
-
-def test_tasks_without_bytes_spread_out_too() -> None:
-    assert first_plan([0] * 6, 2) == [[0, 2, 4], [1, 3, 5]]
 
 
 def test_records_count_where_no_bytes_are_known() -> None:
@@ -88,42 +72,10 @@ def test_a_group_that_joins_is_reason_enough_where_no_other_holds_too_much() -> 
     assert (groups.count(12), why) == (9, ["group 12 joined"] * 9)
 
 
-def test_the_tasks_of_a_group_that_left_go_to_the_other_groups_at_its_location() -> None:
-    groups, why = regrouped(
-        [1] * 8,
-        [0, 0, 1, 1, 2, 2, 3, 3],
-        [0, 1, 3],
-        {0: "other", 1: "host", 3: "host"},
-        ["other", "other", "host", "host", "host", "host", "host", "host"],
-    )
-    assert groups == [0, 0, 1, 1, 1, 3, 3, 3]
-    assert why == [
-        "group 2 left, and group 1 is at its location host",
-        "group 2 left, and group 3 is at its location host",
-    ]
-
-
-def test_without_a_group_at_their_location_tasks_spread_and_the_reason_says_so() -> None:
-    _, why = regrouped(
-        [1] * 6, [0, 0, 1, 1, 2, 2], [0, 1], {0: "h0", 1: "h1", 2: "h2"}, ["h0", "h0", "h1", "h1", "h2", "h2"]
-    )
-    assert why == ["group 2 left, and its location h2 has no group now"] * 2
-
-
-def test_a_full_location_does_not_break_the_balance() -> None:
-    groups, why = regrouped([1] * 6, [0, 0, 0, 0, 1, 2], [1, 2], {1: "h0", 2: "h1"}, ["h0"] * 4 + ["h0", "h1"])
-    assert sorted(groups.count(group) for group in (1, 2)) == [3, 3]
-    assert "group 0 left, and the groups at its location h0 are full" in why
-
-
 def test_a_group_that_is_elsewhere_now_gives_its_tasks_to_one_that_is_where_they_ran() -> None:
     groups, why = regrouped([1] * 4, [0, 0, 1, 1], [0, 1], {0: "h1", 1: "h0"}, ["h0", "h0", "h1", "h1"])
     assert groups == [1, 1, 0, 0]
     assert why[0] == "group 0 is at h1 now, and group 1 is at its location h0"
-
-
-def test_a_group_that_is_elsewhere_keeps_its_tasks_if_nobody_is_where_they_ran() -> None:
-    assert regrouped([1] * 4, [0, 0, 1, 1], [0, 1], {0: "h9", 1: "h1"}, ["h0", "h0", "h1", "h1"]) == ([0, 0, 1, 1], [])
 
 
 def test_a_large_task_that_fits_nowhere_has_smaller_ones_make_room() -> None:

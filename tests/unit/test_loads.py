@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
-from partitioning.authoring.settings import PartitionerRef
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.errors import Refused
-from partitioning.model.plan import Stage
-from partitioning.model.statistics import TaskFigures
+from partitioning.model.plan import Plan, Stage, TaskRef
+from partitioning.model.statistics import Statistics, TaskFigures
 from partitioning.planning.partitioners.by_load import FINEST, ByThroughput, repartitioned
 from partitioning.planning.partitioners.key_shares import Share, complete, widest
 from partitioning.planning.partitioners.partitioners import ApexKeys, PartitioningContext, assign_shares
+from partitioning.planning.planner import plan_batch
 from partitioning.values import replace
-from tests.plans import dealt_stage
+from tests.plans import COLUMNS, arrived, dealt_stage, takers
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "apex"
 Keys = tuple[int, tuple[int, ...]]
@@ -61,15 +63,6 @@ def test_a_step_is_that_of_the_real_system_unless_that_loses_or_doubles_keys(
         assert sorted(keys(after)) == sorted(apex)
     else:
         assert sorted(keys(after)) != sorted(apex)
-
-
-def test_wherever_the_real_system_is_wrong_it_merges_shares_of_several_residues_or_of_different_moduli() -> None:
-    """The list of deviations, by its rule: only cold shares that are no plain siblings."""
-    wrong = [before for _, before, _, right in STEPS if not right]
-    assert wrong
-    for before in wrong:
-        cold = [share for share in before if share.load < 0]
-        assert any(len(share.residues) > 1 for share in cold) or len({share.modulus for share in cold}) > 1
 
 
 @pytest.mark.parametrize(("tasks", "after"), [(3, [(2, (0,)), (2, (1,))]), (5, [(4, (each,)) for each in range(4)])])
@@ -148,14 +141,8 @@ def test_hot_shares_are_split_until_all_are_within_bounds_each_after_its_cool_do
         stage = dealt_stage("views", shares.cosets, shares.owners, shares.cooling)
         history.append((len(stage.tasks), shares.cooling))
     assert history == [
-        (3, (3, 0, 3)),
-        (3, ()),
-        (5, (5, 0, 5, 5, 5)),
-        (5, ()),
-        (9, (7, 0, 7, 7, 7, 7, 7, 7, 7)),
-        (9, ()),
-        (9, ()),
-    ]
+        (3, (3, 0, 3)), (3, ()), (5, (5, 0, 5, 5, 5)), (5, ()), (9, (7, 0, 7, 7, 7, 7, 7, 7, 7)), (9, ()), (9, ()),
+    ]  # fmt: skip
     assert (stage.cosets, stage.tasks[1].owns) == (16, (1, 3, 5, 7, 9, 11, 13, 15))
 
 
@@ -174,3 +161,41 @@ def test_all_that_is_wrong_with_the_bounds_is_said_at_once() -> None:
     ]
     with pytest.raises(Refused, match="is no number"):
         ByThroughput("20", 30)  # type: ignore[arg-type]
+
+
+def test_a_hot_task_is_split_in_the_next_batch_and_its_state_goes_with_its_keys() -> None:
+    pipeline = Pipeline("delays", source="s3://landing/topics")
+    flow = pipeline.stream("flights", key="tailnum", partitions=4)
+    totals = flow.partial("count(*) AS n", by="tailnum").combine("sum(n) AS n", running=True, name="totals")
+    totals.to_stream().write("totals")
+    ref = PartitionerRef(
+        "partitioning.planning.partitioners.by_load:ByThroughput", {"minimum": 10, "maximum": 30, "per": "batch"}
+    )
+    settings = Settings.parse(scheme="tasks(2)", base=Settings(partitioners={"totals": ref}))
+
+    def planned(end: int, published: Plan | None, took: dict[int, int]) -> Plan:
+        plan = plan_batch(
+            pipeline,
+            [arrived("flights", [end] * 4)],
+            {"totals": COLUMNS},
+            batch=0 if published is None else published.batch + 1,
+            published=published,
+            settings=settings,
+            statistics=Statistics(
+                0, tasks={TaskRef("flights", task): TaskFigures(records, 0) for task, records in took.items()}
+            ),
+        )
+        assert plan is not None
+        return plan
+
+    first = planned(9, None, {})
+    second = planned(18, first, {0: 40, 1: 20})
+    (before,), (after,) = first.stages, second.stages
+    assert [task.owns for task in before.tasks] == [(0,), (1,)]
+    assert [task.owns for task in after.tasks] == [(0,), (1, 3), (2,)]
+    assert {each.name: each.placement.partitions for each in after.inputs} == {"flights": 4, "totals.state": 2}
+    for residue in range(4):
+        owner = takers(after.tasks, "flights", residue % 4, residue)
+        assert takers(after.tasks, "totals.state", residue % 2, residue) == owner
+        assert len(owner) == 1
+    assert after == planned(18, first, {0: 40, 1: 20}).stages[0]

@@ -194,12 +194,7 @@ def merged(flights: Flow, planes: Flow) -> Flow:
 
 @pytest.mark.parametrize(
     ("keys", "declared"),
-    [
-        ({}, {}),
-        ({"bot": 900}, {}),
-        ({MASK: 40_000}, {}),
-        (HOT, {"hash": "opaque"}),
-    ],
+    [({}, {}), ({"bot": 900}, {}), ({MASK: 40_000}, {}), (HOT, {"hash": "opaque"})],
     ids=["no hot key", "few records", "a private key", "an opaque placement"],
 )
 def test_where_no_key_can_have_a_task_the_plan_is_as_without_the_setting(

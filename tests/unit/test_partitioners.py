@@ -215,10 +215,7 @@ def test_more_tasks_than_cosets_are_refused_with_the_scheme_that_would_do() -> N
 def test_what_was_kept_removed_and_made_shows_in_the_keys_owned() -> None:
     before, after = stage(4, (0, 3), (1,), (2,)), stage(8, (0, 4), (1, 5), (2, 6), (3, 7))
     found = changes(before, after)
-    assert [(share.task, str(share)) for share in found.kept] == [
-        (1, "h(key) mod 4 = 1"),
-        (2, "h(key) mod 4 = 2"),
-    ]
+    assert [(share.task, str(share)) for share in found.kept] == [(1, "h(key) mod 4 = 1"), (2, "h(key) mod 4 = 2")]
     assert [(share.task, str(share)) for share in found.removed] == [(0, "h(key) mod 4 in 0, 3")]
     assert [(share.task, str(share)) for share in found.new] == [(0, "h(key) mod 4 = 0"), (3, "h(key) mod 4 = 3")]
 

@@ -258,10 +258,7 @@ def test_a_process_declares_what_its_function_gives(pipeline: Pipeline, flights:
 def test_a_repartition_keeps_what_was_asked_for(pipeline: Pipeline, flights: Flow) -> None:
     flights.repartition(6, hash="shop.codecs:country")
     flights.repartition(name="again")
-    assert [(step.partitions, step.hash) for step in pipeline.steps] == [
-        (6, "shop.codecs:country"),
-        (None, "murmur2"),
-    ]
+    assert [(step.partitions, step.hash) for step in pipeline.steps] == [(6, "shop.codecs:country"), (None, "murmur2")]
 
 
 def test_a_step_more_changes_no_other_name(pipeline: Pipeline, flights: Flow) -> None:

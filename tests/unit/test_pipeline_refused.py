@@ -93,9 +93,7 @@ REFUSED: dict[str, tuple[str, Callable[[Pipeline, Flow, Flow], object]]] = {
     "DataFrames across pipelines": (
         "of different pipelines",
         lambda p, f, q: f.spark(
-            "shop.frames:f",
-            {"tailnum": "X"},
-            Pipeline("other", source="s3://b/t").stream("x", key="k", partitions=1),
+            "shop.frames:f", {"tailnum": "X"}, Pipeline("other", source="s3://b/t").stream("x", key="k", partitions=1)
         ),
     ),
     "DataFrames of a flow without a key": (

@@ -18,6 +18,7 @@ from partitioning.planning.planner import KEYS_COMPARED, OPAQUE_KEYS_COMPARED, p
 from partitioning.planning.stages.step_states import StateSnapshot
 from partitioning.values import replace
 from tests.plans import COLUMNS, arrived, plan_of, tails, tails_found
+from tests.there import there
 
 HASHES = (("a", "murmur2"), ("b", "java"))
 RESULTS = {"tail_activity": COLUMNS, "t": COLUMNS}
@@ -159,14 +160,10 @@ def test_the_same_inputs_give_the_same_bytes_in_whatever_order_they_were_discove
 def test_every_input_of_a_plan_is_in_its_identity() -> None:
     found: list[Discovered] = tails_found()
     plans = [
-        plan_of(tails(), found),
-        plan_of(tails(), found, batch=1),
-        plan_of(tails(), found, parent="sha256:0"),
-        plan_of(tails(), found, scheme="tasks(2)"),
-        plan_of(tails(), found, groups=3),
-        plan_of(tails(), found, limit=7),
-        plan_of(tails(), tails_found(flights=251)),
-    ]
+        plan_of(tails(), found), plan_of(tails(), found, batch=1), plan_of(tails(), found, parent="sha256:0"),
+        plan_of(tails(), found, scheme="tasks(2)"), plan_of(tails(), found, groups=3),
+        plan_of(tails(), found, limit=7), plan_of(tails(), tails_found(flights=251)),
+    ]  # fmt: skip
     assert len({digest(plan) for plan in plans}) == len(plans)
 
 
@@ -238,11 +235,11 @@ def test_tasks_that_run_in_another_group_are_named_with_the_reason() -> None:
 def test_the_first_batch_begins_where_the_settings_say_and_the_next_where_it_ended() -> None:
     settings = Settings.read("[starts]\na-0 = 120", "settings.toml")
     found = [arrived("a", [250, 30])]
-    first = plan_batch(plain(), found, {"t": COLUMNS}, settings=settings)
-    assert first is not None
+    first = there(plan_batch(plain(), found, {"t": COLUMNS}, settings=settings))
     assert [str(each) for each in first.ranges()] == ["a-0@[120,250)", "a-1@[0,30)"]
-    second = plan_batch(plain(), [arrived("a", [260, 30])], {"t": COLUMNS}, batch=1, published=first, settings=settings)
-    assert second is not None
+    second = there(
+        plan_batch(plain(), [arrived("a", [260, 30])], {"t": COLUMNS}, batch=1, published=first, settings=settings)
+    )
     assert [str(each) for each in second.ranges()] == ["a-0@[250,260)", "a-1@[30,30)"]
 
 

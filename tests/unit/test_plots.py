@@ -23,6 +23,7 @@ from partitioning.model.usual import usual_from
 from partitioning.values import replace
 from tests.evidence import batch, evidence, judged, receipts
 from tests.memory_store import MemoryStore
+from tests.there import there
 
 RECORDS = Figure("records", "Records", "{:,}".format, FigureTopic.RECORDS)
 values = st.lists(st.none() | st.integers(-(10**12), 10**12), max_size=60)
@@ -68,14 +69,12 @@ def test_what_is_usual_is_learned_from_the_thirty_before_and_not_from_what_comes
 
 
 def test_a_batch_of_ten_times_as_much_is_unusual_and_one_of_a_little_more_is_not() -> None:
-    plot = Plot.of(RECORDS, rows(100, 103, 98, 101, 99, 1000, 104))
-    assert plot is not None
+    plot = there(Plot.of(RECORDS, rows(100, 103, 98, 101, 99, 1000, 104)))
     assert [point.unusual for point in plot.points] == [False] * 5 + [True, False]
 
 
 def test_one_value_far_above_what_was_usual_does_not_press_the_others_to_the_ground() -> None:
-    plot = Plot.of(RECORDS, rows(*[100, 110, 90, 105, 95, 100] * 2, 50_000, 100))
-    assert plot is not None
+    plot = there(Plot.of(RECORDS, rows(*[100, 110, 90, 105, 95, 100] * 2, 50_000, 100)))
     assert [point.above for point in plot.points] == [False] * 12 + [True, False]
     assert (plot.top, plot.points[12].text) == ("120", "50,000")
     assert min(point.y for point in plot.points) == plot.points[12].y
@@ -86,8 +85,7 @@ def test_one_value_far_above_what_was_usual_does_not_press_the_others_to_the_gro
 
 
 def test_a_gap_in_what_is_known_is_no_value_and_parts_no_band_without_need() -> None:
-    plot = Plot.of(RECORDS, rows(9, 9, 9, 9, 9, None, 9))
-    assert plot is not None
+    plot = there(Plot.of(RECORDS, rows(9, 9, 9, 9, 9, None, 9)))
     assert [point.row["batch"] for point in plot.points] == [0, 1, 2, 3, 4, 6]
     assert len(plot.bands) == 1
 
@@ -137,17 +135,9 @@ def test_the_index_plots_what_its_table_says(tmp_path: Path) -> None:
     text = (tmp_path / "delays" / "index.html").read_text()
     drawings = [ElementTree.fromstring(each) for each in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
     assert [each.attrib["aria-label"].partition(" of ")[0] for each in drawings] == [
-        "Records",
-        "Tasks ran",
-        "Time expected wrongly",
-        "CPU",
-        "Read",
-        "Without a key",
-        "Keys compared",
-        "Tasks",
-        "Largest task / mean",
-        "Largest group / mean",
-    ]
+        "Records", "Tasks ran", "Time expected wrongly", "CPU", "Read", "Without a key", "Keys compared", "Tasks",
+        "Largest task / mean", "Largest group / mean",
+    ]  # fmt: skip
     titles = [[title.text or "" for title in each.iter("title")] for each in drawings]
     records = json.loads(site.store.get("delays/docs/index.json") or b"")[-1]["records"]
     assert titles[0][:7] == [f"Batch {number}: {records:,}" for number in range(7)]
@@ -172,16 +162,14 @@ def test_what_was_not_proved_teaches_nothing_of_what_is_usual() -> None:
     made = rows(*[10] * 10, *[900] * 10, 10)
     for failed in made[10:20]:
         failed["success"] = False
-    plot = Plot.of(RECORDS, made)
-    assert plot is not None
+    plot = there(Plot.of(RECORDS, made))
     assert [point.unusual for point in plot.points] == [False] * 10 + [True] * 10 + [False]
     assert {point.usual for point in plot.points[5:]} == {"9 to 11"}
 
 
 def test_two_hundred_batches_are_drawn_and_what_is_usual_is_known_at_the_first() -> None:
     made = rows(*range(1000, 1300))
-    plot = Plot.of(RECORDS, made)
-    assert plot is not None
+    plot = there(Plot.of(RECORDS, made))
     assert [point.row["batch"] for point in plot.points] == list(range(300 - DRAWN, 300))
     assert plot.points[0].usual != "–"
 
@@ -209,8 +197,7 @@ def test_the_partition_that_was_furthest_behind_stands_beside_the_lag() -> None:
         {"batch": n, "attempt": 0, "page": "", "success": True, "lag_records": 9, "lag_worst": worst} for n in (0, 1)
     ]
     del made[0]["lag_worst"]
-    plot = Plot.of(lag, made)
-    assert plot is not None
+    plot = there(Plot.of(lag, made))
     newest, before = cells(plot, set()).split("</tr>")[:2]
     assert '>9 <span class="soft">a&lt;b&gt;-1 with 7 records</span><' in newest
     assert ">9<" in before
@@ -220,10 +207,11 @@ def test_the_partition_that_was_furthest_behind_stands_beside_the_lag() -> None:
 
 def test_a_changed_number_of_tasks_is_marked_where_it_begins() -> None:
     shapes = ["s: cogroup, 4", "s: cogroup, 4", None, "s: tasks(8), 8", "s: tasks(8), 8"]
-    plot = Plot.of(
-        RECORDS, [{"batch": n, "success": True, "records": 5, "shape": shape} for n, shape in enumerate(shapes)]
+    plot = there(
+        Plot.of(
+            RECORDS, [{"batch": n, "success": True, "records": 5, "shape": shape} for n, shape in enumerate(shapes)]
+        )
     )
-    assert plot is not None
     assert plot.changes == ((plot.points[3].x, "s: tasks(8), 8"),)
 
 
@@ -253,8 +241,7 @@ def test_a_band_begins_anew_where_the_tasks_change_and_is_back_with_them() -> No
         {"batch": n, "success": True, "seconds": 8.0 if shape == "one" else 2.0, "records": 9, "shape": shape}
         for n, shape in enumerate(["one"] * 8 + ["two"] * 8 + ["one"] * 2)
     ]
-    plot = Plot.of(figure, made)
-    assert plot is not None
+    plot = there(Plot.of(figure, made))
     assert (len(plot.changes), len(plot.bands)) == (2, 2)
     assert [point.usual for point in plot.points[5:17:6]] == ["7.2 s to 8.8 s", "–"]
     assert [point.usual for point in plot.points[13:]] == ["1.8 s to 2.2 s"] * 3 + ["7.2 s to 8.8 s"] * 2

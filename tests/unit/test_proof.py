@@ -20,6 +20,7 @@ from spark_jobs.engine.partition_claims import Claims
 from spark_jobs.engine.proof import OFFENDERS_KEPT, Proof
 from spark_jobs.engine.take import TAKEN, Take, Unusable
 from tests.inspected import FIRST, batch_of, keys_of, ordered, proved
+from tests.there import there
 
 WHOLE = Task(0, {"views": (0,)}, owns=(0,), keyless={"views": (0,)})
 
@@ -177,8 +178,7 @@ def test_only_an_unbroken_batch_that_keeps_all_claims_is_proved_as_a_whole(coset
         assert (unbroken is None) == (fault not in {"foreign", "late"})
         assert unbroken is None or not proof.note_unbroken(batch, unbroken)
         assert proof.receipt() == Proof(read, planned, Claims.of(order, read, planned)).receipt()
-    unbroken = take.unbroken(batch_of(GOOD))
-    assert unbroken is not None
+    unbroken = there(take.unbroken(batch_of(GOOD)))
     assert proof.note_unbroken(batch_of(GOOD), unbroken)
     assert proof.receipt().read == 100
 
@@ -186,16 +186,14 @@ def test_only_an_unbroken_batch_that_keeps_all_claims_is_proved_as_a_whole(coset
 def test_a_batch_of_which_the_task_takes_what_is_anothers_is_not_as_claimed() -> None:
     order, read, planned = ordered(TASKS[8], cosets=8)
     take, proof = Take(order, read, planned), Proof(read, planned, Claims.of(order, read, planned))
-    unbroken = take.unbroken(batch_of(GOOD))
-    assert unbroken is not None
+    unbroken = there(take.unbroken(batch_of(GOOD)))
     assert not proof.note_unbroken(batch_of(GOOD), replace(unbroken, rows=None))
 
 
 def test_a_batch_that_lies_right_in_a_partition_of_anothers_keys_is_not_as_claimed() -> None:
     order, read, planned = ordered()
     batch, claims = batch_of(GOOD), Claims.of(order, read, planned)
-    unbroken = Take(order, read, planned).unbroken(batch)
-    assert unbroken is not None
+    unbroken = there(Take(order, read, planned).unbroken(batch))
     assert claims.owned_where_placed
     assert Proof(read, planned, claims).note_unbroken(batch, unbroken)
     anothers = replace(claims, owned=(1,))

@@ -8,18 +8,10 @@ from partitioning.documents.remembering_store import RememberingStore
 from tests.memory_store import MemoryStore
 
 STAY = (
-    "store-id",
-    "p/plans/3.json.gz",
-    "p/verdicts/3.json",
-    "p/commits/3.json",
-    "p/receipts/3/attempt-0/group-1.json",
-    "p/receipts/3/attempt-0/failed.json",
-    "p/journal/3/attempt-0/audit.json",
-    "p/forgets/3.json",
-    "p/swaps/3.json",
-    "p/swapped/3.json",
-    "p.backfill-3/backfill.json",
-)
+    "store-id", "p/plans/3.json.gz", "p/verdicts/3.json", "p/commits/3.json", "p/receipts/3/attempt-0/group-1.json",
+    "p/receipts/3/attempt-0/failed.json", "p/journal/3/attempt-0/audit.json", "p/forgets/3.json", "p/swaps/3.json",
+    "p/swapped/3.json", "p.backfill-3/backfill.json",
+)  # fmt: skip
 OWN = ("p/audits/3/attempt-0/tables.zip", "p/audits/3/attempt-0/judgement.json", "p/docs/batch-3-attempt-0.html")
 CHANGE = (
     "p/turns/3/check.json",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from math import gcd, lcm
 from typing import Any
 
 import pytest
 
-from partitioning.cosets.assignment import assign
 from partitioning.errors import Refused
-from partitioning.model.schemes import COGROUP
 from partitioning.samza.groupings import (
     Grouping,
     SystemPartition,
@@ -73,40 +70,3 @@ def test_everything_wrong_with_a_grouping_is_found_at_once() -> None:
     assert [finding.where for finding in refused.value.findings] == [
         "factor", "build", "inputs", "broadcast", "broadcast",
     ]  # fmt: skip
-
-
-def split(tasks: dict[str, list[tuple[str, int]]], counts: dict[str, int]) -> list[int]:
-    """The hashes that are in different tasks in some two streams, of all that can be told apart."""
-    owner = {(stream, number): task for task, parts in tasks.items() for stream, number in parts}
-    return [h for h in range(lcm(*counts.values())) if len({owner[stream, h % n] for stream, n in counts.items()}) > 1]
-
-
-def streams_of(grouping: Grouping) -> dict[str, list[tuple[str, int]]]:
-    return {
-        task: [(f"{part.system}/{part.stream}", part.partition) for part in parts] for task, parts in grouping.items()
-    }
-
-
-def test_cogroup_keeps_the_keys_together_that_group_by_partition_splits() -> None:
-    cases = [case for case in answers("group_by_partition") if "everyKeyCoLocated" in case]
-    splitting = 0
-    for case in cases:
-        counts: dict[str, int] = case["inputs"]
-        theirs = group_by_partition({stream.replace("/", "."): count for stream, count in counts.items()})
-        assert (split(streams_of(theirs), counts) == []) is case["everyKeyCoLocated"], case["id"]
-        splitting += not case["everyKeyCoLocated"]
-        ours = {
-            str(task.task): [(stream, number) for stream, numbers in task.reads.items() for number in numbers]
-            for task in assign([(stream.replace("/", "."), n) for stream, n in counts.items()], COGROUP).tasks
-        }
-        ours = {task: [(stream.replace(".", "/"), number) for stream, number in parts] for task, parts in ours.items()}
-        assert split(ours, counts) == [], case["id"]
-        assert len(ours) == gcd(*counts.values())
-    print(f"keys are split in {splitting} of {len(cases)} groupings of Samza's, in 0 of Coset's")
-    assert splitting
-
-
-def test_the_share_of_keys_that_meet_is_one_in_three_for_8_and_12_partitions() -> None:
-    counts = {"kafka/views": 8, "kafka/clicks": 12}
-    theirs = group_by_partition({"kafka.views": 8, "kafka.clicks": 12})
-    assert len(split(streams_of(theirs), counts)) * 3 == 24 * 2

@@ -13,7 +13,6 @@ from partitioning.errors import Refused
 from partitioning.hashes import hash_of, java_hash
 from partitioning.model.schemes import Scheme
 from partitioning.samza.key_buckets import ELASTIC_FINAL, RELEASE, key_bucket
-from tests.coset_rule import tasks_of
 from tests.plans import arrived, plan_of, takers
 from tests.samza import answers
 
@@ -57,8 +56,7 @@ def test_a_factor_or_build_that_does_not_exist_is_refused(factor: int, build: st
 
 
 @pytest.mark.parametrize(
-    ("key", "key_format"),
-    [("polygenelubricants", "string"), (-(2**31), "int"), (2**31, "long"), (-0.0, "double")],
+    ("key", "key_format"), [("polygenelubricants", "string"), (-(2**31), "int"), (2**31, "long"), (-0.0, "double")]
 )
 def test_a_key_whose_hash_java_cannot_make_positive_has_no_task_in_samza_but_one_here(
     key: object, key_format: str
@@ -81,22 +79,6 @@ def test_the_placement_java_gives_the_releases_buckets_and_nought_for_the_negati
         for factor, expected in case["bucket"].items():
             ours = h(read(case["key"]), key_format) % int(factor)
             assert ours == (0 if case["javaHash"] == -(2**31) else expected), case
-
-
-def test_integer_keys_leave_three_of_four_buckets_empty_in_samza_but_no_task_here() -> None:
-    """Keys placed by k mod 8 and a factor of 4 (SAMZA-2728), and 4 tasks to each partition."""
-    h = hash_of("java", "here")
-    for partition in range(8):
-        keys = [key for key in range(1000) if h(key, "int") % 8 == partition]
-        assert len({key_bucket(key, "0", 4, key_format="int") for key in keys}) == 1
-        assert {h(key, "int") % 32 for key in keys} == set(tasks_of(partition, 8, 32))
-        assert len(tasks_of(partition, 8, 32)) == 4
-
-
-def test_the_31_slots_of_samzas_last_build_are_dealt_unevenly_to_16_buckets_but_residues_are_not() -> None:
-    slots = [key_bucket(slot, "0", 16, key_format="int", build=ELASTIC_FINAL) for slot in range(31)]
-    assert sorted(slots.count(bucket) for bucket in range(16)) == [1, *[2] * 15]
-    assert len({len(tasks_of(partition, 8, 128)) for partition in range(8)}) == 1
 
 
 @pytest.mark.parametrize(("key_format", "placement"), [("int", "java"), ("string", "murmur2")])

@@ -447,10 +447,7 @@ def wrong_plans() -> Mapping[str, tuple[Plan, str]]:
             with_task(plan, beside, filters={}, owns=tuple(range(beside, 128, 4))),
             "are not exactly one task's",
         ),
-        "a full join": (
-            replace(plan, stages=(replace(stage, steps=full.steps),)),
-            "joined keeps its records together",
-        ),
+        "a full join": (replace(plan, stages=(replace(stage, steps=full.steps),)), "joined keeps its records together"),
     }
 
 

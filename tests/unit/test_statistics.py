@@ -17,6 +17,7 @@ from partitioning.model.verdict import Decision, Verdict
 from partitioning.values import replace
 from tests.batches import PASSED
 from tests.reference import log, pipeline, planned, run, store
+from tests.there import there
 
 TAILS: dict[str, list[str | None]] = {
     "flights": ["N7"] * 200 + [f"N{n}" for n in range(90)] + [None],
@@ -25,8 +26,7 @@ TAILS: dict[str, list[str | None]] = {
 
 
 def _receipts(ledger: Ledger) -> list[Receipt]:
-    plan = ledger.plan(0)
-    assert plan is not None
+    plan = there(ledger.plan(0))
     found = [ledger.receipt(0, 0, group.group) for group in plan.groups]
     return [receipt for receipt in found if receipt is not None]
 
@@ -39,16 +39,14 @@ def _ran(scheme: str | None = None) -> Ledger:
 
 
 def _published(ledger: Ledger, batch: int = 0, attempt: int = 0, decision: Decision = Decision.PUBLISH) -> None:
-    plan = ledger.plan(batch)
-    assert plan is not None
+    plan = there(ledger.plan(batch))
     ledger.put_verdict(Verdict(digest(plan), batch, decision, attempt, PASSED, ()))
 
 
 @pytest.mark.parametrize("scheme", ["cogroup", "tasks(8)"])
 def test_a_stream_is_counted_once_however_many_tasks_read_it(scheme: str) -> None:
     ledger = _ran(scheme)
-    plan = ledger.plan(0)
-    assert plan is not None
+    plan = there(ledger.plan(0))
     found = statistics_of(plan, _receipts(ledger))
     assert dict(found.records) == {"flights": 291, "planes": 90, "joined": 0}
     assert dict(found.cosets) == {"flights+planes": plan.stages[0].cosets}
@@ -57,8 +55,7 @@ def test_a_stream_is_counted_once_however_many_tasks_read_it(scheme: str) -> Non
 
 def test_the_rows_of_a_step_are_those_of_its_files_of_rows() -> None:
     ledger = _ran()
-    plan = ledger.plan(0)
-    assert plan is not None
+    plan = there(ledger.plan(0))
     rows = Artefact(Role.TABLE, "delays", "tables/delays/data/a.parquet", 10, "e", "sha256:0", 7)
     keys = replace(rows, role=Role.KEYS, records=1000)
     receipts = [
@@ -70,8 +67,7 @@ def test_the_rows_of_a_step_are_those_of_its_files_of_rows() -> None:
 
 def test_a_task_has_what_it_read_what_it_took_and_its_seconds() -> None:
     ledger = _ran("tasks(8)")
-    plan = ledger.plan(0)
-    assert plan is not None
+    plan = there(ledger.plan(0))
     found = statistics_of(plan, _receipts(ledger))
     assert set(found.tasks) == {TaskRef("flights+planes", number) for number in range(8)}
     assert sum(each.taken or 0 for each in found.tasks.values()) == 290 + 90
@@ -83,8 +79,7 @@ def test_a_task_has_what_it_read_what_it_took_and_its_seconds() -> None:
 
 def test_heavy_keys_are_added_up_by_task() -> None:
     ledger = _ran()
-    plan = ledger.plan(0)
-    assert plan is not None
+    plan = there(ledger.plan(0))
     (key,) = statistics_of(plan, _receipts(ledger)).keys
     assert key == KeyFigures(TaskRef("flights+planes", 0), "N7", {"flights": 201})
 
@@ -98,23 +93,20 @@ def test_figures_do_not_depend_on_the_order_of_receipts() -> None:
 
 def test_the_figures_are_of_the_attempt_that_was_published() -> None:
     ledger = _ran()
-    plan = ledger.plan(0)
-    assert plan is not None
+    plan = there(ledger.plan(0))
     assert statistics(Attempt.published(ledger, plan)) is None
     for group in plan.groups:
         tasks = tuple(TaskReceipt(task, (), (), 9000) for task in group.tasks)
         ledger.put_receipt(Receipt(digest(plan), group.group, 1, tasks), 0)
     _published(ledger, attempt=1)
-    found = statistics(Attempt.published(ledger, plan))
-    assert found is not None
+    found = there(statistics(Attempt.published(ledger, plan)))
     assert {each.seconds for each in found.tasks.values()} == {9.0}
     assert set(found.tasks.values()) == {TaskFigures(0, 300, 9.0, 0)}
 
 
 def test_a_batch_took_from_its_first_group_to_its_last_and_the_cpu_of_all_tasks() -> None:
     ledger = _ran()
-    plan = ledger.plan(0)
-    assert plan is not None
+    plan = there(ledger.plan(0))
     # Those of the attempt 0 are as earlier versions wrote them.
     assert Attempt(ledger, plan, 0).missing == []
     assert Attempt(ledger, plan, 0).effort is None
@@ -129,8 +121,7 @@ def test_a_batch_took_from_its_first_group_to_its_last_and_the_cpu_of_all_tasks(
 
 def test_a_batch_whose_receipts_are_gone_has_no_figures() -> None:
     ledger = _ran()
-    plan = ledger.plan(0)
-    assert plan is not None
+    plan = there(ledger.plan(0))
     _published(ledger, attempt=1)
     assert statistics(Attempt.published(ledger, plan)) is None
     assert history(ledger, plan, 3) == ()
@@ -138,8 +129,7 @@ def test_a_batch_whose_receipts_are_gone_has_no_figures() -> None:
 
 def test_history_has_the_published_batches_oldest_first() -> None:
     ledger = _ran()
-    first = ledger.plan(0)
-    assert first is not None
+    first = there(ledger.plan(0))
     _published(ledger)
     parent, plans = first, [first]
     for batch, decision in enumerate((Decision.PUBLISH, Decision.ABANDON, Decision.PUBLISH), start=1):

@@ -8,21 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import lcm
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from partitioning.cosets.assignment import assign
 from partitioning.model.graph import Graph, Op, StateSpec, Step, Write
-from partitioning.model.schemes import COGROUP
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Stream
 from partitioning.planning.exchanges.cuts import Cut, cuts
 from partitioning.planning.exchanges.derived_placements import derive_placements, target
 from tests.exchanged import paths, tables, tables_of_one_task
-from tests.plans import takers
 
 Topology = Mapping[str, Any]
 
@@ -182,6 +178,7 @@ def test_where_clean_and_dirty_meet_only_dirty_records_move(topology: Topology) 
     graph, made, found = planned(topology)
     placed = derive_placements(graph)
     steps = {step.name: step for step in graph.steps}
+    assert len(MIXED) >= 7
     crossed: dict[tuple[str, str, bool], set[int]] = {}
     for path in paths(graph, made, found):
         dirty = not placed[path.start].lies(target(steps[path.wants], placed))
@@ -199,47 +196,6 @@ def test_where_clean_and_dirty_meet_only_dirty_records_move(topology: Topology) 
 def op_of(name: str) -> str:
     """The op of a stream or step."""
     return name.partition(".")[0]
-
-
-def uneven(topology: Topology) -> Mapping[str, Mapping[str, int]]:
-    """For each stateful op, the clean origins that meet in it, if their partition counts differ."""
-    met: dict[str, dict[str, int]] = {}
-    for each in topology["derived"]["stateful_inputs"]:
-        for origin in each["origins"]:
-            if origin["clean"] and origin["partitions"]:
-                met.setdefault(each["stateful_op"], {})[origin["origin"]] = origin["partitions"]
-    return {op: counts for op, counts in met.items() if len(set(counts.values())) > 1}
-
-
-UNEVEN = [topology for topology in FOUND if uneven(topology)]
-
-
-@pytest.mark.parametrize("topology", named(UNEVEN))
-def test_clean_streams_of_different_counts_stay_and_meet_by_cosets(topology: Topology) -> None:
-    graph, made, found = planned(topology)
-    for op, counts in uneven(topology).items():
-        from_them = [p for p in paths(graph, made, found) if p.wants == op and op_of(p.start) in counts]
-        assert {op_of(path.start) for path in from_them} == set(counts)
-        assert not any(path.exchanges for path in from_them)
-        tasks = assign(list(counts.items()), COGROUP).tasks
-        for number in range(lcm(*counts.values())):
-            met = [takers(tasks, name, number % count, number) for name, count in counts.items()]
-            assert met == [[number % len(tasks)]] * len(counts)
-
-
-def test_a_foreign_key_join_moves_one_side_there_and_the_result_back() -> None:
-    sides: list[dict[str, Any]] = [
-        {"id": name, "op": "table", "inputs": [], "args": {"topics": [name]}, "stateful": True} for name in ("t", "u")
-    ]
-    join = {"id": "j", "op": "foreign_key_join", "inputs": ["t", "u"], "stateful": True, "key_changing": False}
-    _, _, found = planned({"topics": {"t": 6, "u": 4}, "ops": [*sides, join]})
-    assert [(cut.source, cut.wanted_by) for cut in found] == [("j.foreign", ("j.joined",)), ("j.back", ("j",))]
-
-
-def test_there_are_topologies_of_each_kind() -> None:
-    assert len(MIXED) >= 7
-    assert len(UNEVEN) >= 3
-    assert any(topology["kafka"]["all"].get("build_error") for topology in FOUND)
 
 
 def test_fewer_exchanges_in_all_than_with_kafkas_optimiser() -> None:

@@ -77,10 +77,7 @@ def _accepted(way: str) -> None:
 
 CALLS: dict[str, tuple[Callable[[str], object], Kind]] = {
     "placement": (lambda way: hash_of(f"{HERE}:{way}", "stream 'views'")("N1", "string"), Kind.FUNCTION),
-    "placement of many": (
-        lambda way: placement_hashes(pa.array(["N1"]), "string", f"{HERE}:{way}"),
-        Kind.FUNCTION,
-    ),
+    "placement of many": (lambda way: placement_hashes(pa.array(["N1"]), "string", f"{HERE}:{way}"), Kind.FUNCTION),
     "partitioner made": (lambda way: _deal(f"{HERE}:{way}"), Kind.PARTITIONER),
     "partitioner asked": (lambda way: _deal(f"{HERE}:Partly", part="define", way=way), Kind.PARTITIONER),
     "partitioner told": (_accepted, Kind.PARTITIONER),

@@ -95,8 +95,7 @@ def test_tables_that_lie_by_different_hashes_meet_in_a_second_wave() -> None:
 
 
 @pytest.mark.parametrize(
-    ("follow", "scheme", "waves"),
-    [(filtered, "tasks(8)", 2), (counted, None, 2), (rekeyed, "flights=tasks(8)", 3)],
+    ("follow", "scheme", "waves"), [(filtered, "tasks(8)", 2), (counted, None, 2), (rekeyed, "flights=tasks(8)", 3)]
 )
 def test_a_stream_whose_count_has_changed_may_have_to_move_first(
     follow: Callable[[Flow], Flow], scheme: str | None, waves: int
