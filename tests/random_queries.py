@@ -185,7 +185,7 @@ class _Writer:
 
     def modes(self, name: str) -> Sequence[str]:
         """How the flow can be written: a table that is upserted has one row for each key."""
-        return ("append", "replace", "upsert") if self._made[name].unique else ("append", "replace")
+        return ("append", "replace", "upsert", "upsert") if self._made[name].unique else ("append", "replace")
 
     def other(self, one: str, *, same_key: bool = False, prompt: bool = False) -> str | None:
         key = self._made[one].key
@@ -332,6 +332,7 @@ _STEPS: Sequence[Callable[[_Writer, str, str], Step]] = (
     _alone('select("a, b, n + 1 AS n, t, i", name="NAME")'),
     _alone('select("b AS a, a AS b, -n AS n, t, i", name="NAME")'),
     _alone('repartition([[2|3]], name="NAME")'),
+    _alone('to_stream(name="NAME")', unique=False),
     *[_alone('latest("[[n|(b, n)|(t, i)]]", name="NAME")', unique=True)] * 3,
     *[_alone(f'combine("{SUMS}", running=True, name="NAME")', unique=True)] * 2,
     *[_alone(f'aggregate("{SUMS}", name="NAME")', unique=True)] * 2,

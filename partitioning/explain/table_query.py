@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from partitioning.authoring.pipeline import Pipeline
@@ -12,6 +12,7 @@ from partitioning.explain.surprises import JoinsATable, joined_by_batch
 from partitioning.model.composite_key import canonical, key_parts
 from partitioning.model.graph import Op, Step, quote, state_of
 from partitioning.model.leaving import DAY_END
+from partitioning.model.mark_columns import CHANGE
 from partitioning.model.meaning import Meaning, RowKind, meanings
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import Plan
@@ -27,6 +28,7 @@ _SINCE_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 _ARE = {
     RowKind.RECORDS: "what comes of each record",
     RowKind.NEWEST: "the newest row of each key, over all batches",
+    RowKind.CHANGES: "what comes and what goes in each batch",
 }
 
 
@@ -43,8 +45,46 @@ def rows_are(means: Meaning) -> str:
 
 
 def logical_sql(pipeline: Pipeline, step: str) -> str:
-    """The SELECT that a step is of its inputs, over all records."""
-    return next(each.sql for each in pipeline.steps if each.name == step)
+    """The SELECT that a step is of its inputs, over all records: without what batches need to take rows back."""
+    steps = {each.name: each for each in pipeline.steps}
+    it = steps[step]
+    before = steps.get(it.inputs[0])
+    match it.op:
+        case Op.CHANGES:
+            return f"SELECT * FROM {quote(it.inputs[-1])}"
+        case Op.KEEP | Op.ROWS:
+            return f"SELECT * FROM {quote(it.inputs[0])}"
+        case Op.TO_STREAM if CHANGE in it.sql:
+            return f"SELECT * FROM {quote(it.inputs[0])}"
+        case Op.UPSERT if CHANGE in it.sql:
+            change = quote(CHANGE)
+            return it.sql.removeprefix(f"SELECT * EXCLUDE ({change}) FROM (").removesuffix(f") WHERE {change} > 0")
+        case Op.PARTIAL if CHANGE in it.sql:
+            keys = ", ".join(map(quote, (it.key, *key_parts(it.key))))
+            return f"SELECT {keys}, {it.expressions[0]} FROM {quote(it.inputs[0])} AS {_alias(it)} GROUP BY ALL"
+        case Op.COMBINE | Op.FILTER | Op.SELECT if before and _of_totals(before, steps):
+            return f"SELECT * FROM {quote(before.name)}"
+        case _:
+            return it.sql.replace(f", {quote(CHANGE)} FROM", " FROM")
+
+
+def _alias(partial: Step) -> str:
+    """The name of what a step aggregates, in its expressions."""
+    return partial.sql.rpartition(" AS ")[2].removesuffix(" GROUP BY ALL")
+
+
+def _of_totals(step: Step, steps: Mapping[str, Step]) -> bool:
+    """Whether a step is one of those of which totals consist, but for the SELECT at their end."""
+    before = steps.get(step.inputs[0])
+    match step.op:
+        case Op.PARTIAL:
+            return CHANGE in step.sql
+        case Op.COMBINE:
+            return before is not None and before.op is Op.PARTIAL and CHANGE in before.sql
+        case Op.FILTER:
+            return before is not None and before.op is Op.COMBINE and _of_totals(before, steps)
+        case _:
+            return False
 
 
 def table_query(pipeline: Pipeline, plan: Plan, table: str, skipped: Sequence[OffsetRange] = ()) -> str:

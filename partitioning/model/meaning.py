@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import assert_never
 
-from partitioning.model.graph import Graph, Mode, Op, Step, Write, gives_expired
+from partitioning.model.graph import Graph, Join, Mode, Op, Step, Write, gives_expired
 from partitioning.model.streams import Stream
 from partitioning.values import Value, replace
 
@@ -132,8 +132,11 @@ def of_step(step: Step, before: Sequence[Meaning], steps: Mapping[str, Step]) ->
 
 def _of_kept(step: Step, before: Sequence[Meaning]) -> Meaning:
     """What a step makes of all rows of the keys that changed: all that it has of these keys, or none."""
-    several = len(step.expressions) > 1 if step.op is Op.AGGREGATE else any(each.several for each in before)
-    several = several and step.op in {Op.AGGREGATE, Op.JOIN}
+    several = step.op is Op.AGGREGATE and len(step.expressions) > 1
+    if step.op is Op.JOIN:
+        # What a further condition keeps apart, a full join gives alone, once for each side.
+        apart = len(step.expressions) > 1 and f" {Join.FULL.sql} " in step.sql
+        several = apart or any(each.several for each in before)
     why = "a key that has no row any more is not told"
     return Meaning(RowKind.NEWEST, step.name, why, leaves_out=True, several=several)
 
