@@ -18,6 +18,7 @@ from coset.batches.ref import BatchRef
 from coset.batches.tables.compaction import compact
 from coset.batches.tables.logs import Logs
 from coset.sources.s3 import storage_options
+from coset.testing import run
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
@@ -181,6 +182,13 @@ def test_a_key_is_deleted_and_comes_back(store: Store, tmp_path: Path) -> None:
     for identity, rows in ((1, [("key-1", 1, 1)]), (5, []), (10, []), (6, [("key-1", 6, 4)])):
         history.batch({"key-1": identity})
         assert held(store)["newest"] == rows
+
+
+def test_a_key_that_a_filter_lets_pass_no_more_loses_its_row() -> None:
+    pipeline = Pipeline("newest", source="s3://landing/topics")
+    pipeline.stream("clicks", key="k", partitions=1).latest("n").filter("n < 10").write("few", mode="upsert")
+    rows = run(pipeline, {"clicks": [{"k": "a", "n": 1}, {"k": "b", "n": 2}]}, {"clicks": [{"k": "a", "n": 11}]})
+    assert rows["few"] == [{"k": "b", "n": 2}]
 
 
 def test_a_batch_without_records_replaces_nothing_that_is_kept_by_key(store: Store, tmp_path: Path) -> None:
