@@ -78,7 +78,7 @@ def _changes(folder: Path) -> Iterator[tuple[str, Pipeline]]:
 def _pipeline(folder: Path, parts: str, columns: str) -> Pipeline:
     pipeline = Pipeline("totals", source=folder / "topics")
     orders = pipeline.stream("a", key="user", partitions=_PARTITIONS)
-    orders.aggregate(parts).combine(columns, running=True, name="totals").write("totals")
+    orders.aggregate(parts).combine(columns, running=True, name="totals").to_stream().write("totals")
     return pipeline
 
 
@@ -89,7 +89,7 @@ def _expiring(folder: Path, keys: int) -> Iterator[Change]:
         pipeline = Pipeline(f"kept-{number}", source=folder / f"topics-{number}")
         records = pipeline.stream("a", key="user", partitions=_PARTITIONS, time="seen").select("1::BIGINT AS n, seen")
         totals = records.combine("sum(n)::BIGINT AS n, max(seen) AS seen", running=True, name="totals", **more)
-        totals.write(f"kept-{number}")
+        totals.to_stream().write(f"kept-{number}")
         if more:
             totals.expired(name="ended").write(f"ended-{number}")
         for batch in range(2):

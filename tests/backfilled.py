@@ -68,7 +68,7 @@ def timed(threshold: int) -> Callable[[str, int], Pipeline]:
         sessions: dict[str, Any] = {"every": timedelta(minutes=LONG), "gap": timedelta(minutes=GAP)}
         chosen.windows(columns, time="seen", name="sessions", **sessions).write("sessions", lineage=True)
         lives = chosen.latest("seen", time="seen", keep=timedelta(minutes=LIFE), name="alive")
-        lives.write("alive", lineage=True)
+        lives.to_stream().write("alive", lineage=True)
         lives.expired(name="ended").write("ended", lineage=True)
         return one
 

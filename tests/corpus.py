@@ -263,7 +263,7 @@ def _waves(views: int) -> Pipeline:
     seen = pipeline.stream("views", key="ad", partitions=views)
     parts = seen.partial("count(*) AS views, any_value(seconds) AS seconds", by="ad", name="part")
     total = parts.combine("sum(views)::BIGINT AS views, any_value(seconds) AS seconds", running=True, name="totals")
-    total.write("seen")
+    total.to_stream().write("seen")
     sales = pipeline.stream("sales", key="shop", partitions=2)
     sums = sales.aggregate("sum(seconds)::BIGINT AS seconds, any_value(ad) AS ad", name="sums")
     back = (

@@ -54,7 +54,7 @@ def pipeline_of(source: str, partitions: int) -> Pipeline:
     views = pipeline.stream("views", key="k", partitions=partitions, null_keys="own task")
     minutes: dict[str, Any] = {"within": timedelta(minutes=WITHIN), "keep": timedelta(minutes=KEEP)}
     total(clicks).write("totals")
-    clicks.latest("seen", name="newest").write("newest")
+    clicks.latest("seen", name="newest").to_stream().write("newest")
     clicks.distinct("id", time="seen", name="once", **minutes).write("once")
     clicks.join_within(
         views, "clicks.id AS click, views.id AS view", times=("clicks.seen", "views.seen"), name="near", **minutes

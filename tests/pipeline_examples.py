@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from hypothesis import strategies as st
 
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.errors import Refused
 from partitioning.model.placement import JAVA, MURMUR2, OPAQUE
 from partitioning.model.plan import Plan
 from partitioning.model.streams import NullKeys
@@ -68,14 +70,17 @@ def pipeline_of(streams: Sequence[Declared], counts: Sequence[int], steps: Seque
         others = [flow for flow in flows if flow.step != one.step and flow.key and bool(one.key)]
         alike = [flow for flow in others if (flow.key, flow.key_format) == (one.key, one.key_format)]
         name = f"{step.op}{number}"
-        made = _FOLLOW[step.op](one, alike if step.op == "merge" else others, step, name)
+        # Some steps do not take rows that take the place of others.
+        made = None
+        with suppress(Refused):
+            made = _FOLLOW[step.op](one, alike if step.op == "merge" else others, step, name)
         if made is not None:
             flow, inputs = made
             used.update(inputs)
             flows.append(flow)
     for flow in flows:
         if flow.step not in used:
-            flow.write(f"t-{flow.step}")
+            flow.to_stream().write(f"t-{flow.step}")
     return pipeline
 
 

@@ -57,7 +57,7 @@ def apply(step: Step, inputs: Sequence[Sequence[Row]], state: Sequence[Row], kep
             return [row for row in rows if sum(row[1]) % 4]
         case Op.REKEY if not kept_key:
             return [(new_key(step.name, row), row[1]) for row in rows]
-        case Op.SELECT | Op.MERGE | Op.REPARTITION | Op.REKEY:
+        case Op.SELECT | Op.MERGE | Op.REPARTITION | Op.REKEY | Op.CHANGES | Op.TO_STREAM:
             return rows
         case Op.JOIN:
             in_all = set.intersection(*({key for key, _ in given if key is not None} for given in inputs))
@@ -77,6 +77,7 @@ def apply(step: Step, inputs: Sequence[Sequence[Row]], state: Sequence[Row], kep
             | Op.DISTINCT
             | Op.RECENT
             | Op.UPSERT
+            | Op.KEEP
             | Op.PROCESS
             | Op.SPARK
         ):

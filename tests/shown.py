@@ -68,8 +68,8 @@ def unified(views: int = 300, batch: int = 4, wrote: int = 3, totals: int = 1) -
     pipeline = Pipeline("countries", source="s3://landing/topics")
     parts = pipeline.stream("views", key="member", partitions=views).partial("count(*) AS n", by="country", name="part")
     total = parts.combine("sum(n)::BIGINT AS n", running=True, fan_in=17, name="totals")
-    total.write("country_totals")
-    total.rekey("size", sql="least(n, 10)", key_format="long", name="sized").aggregate(
+    total.to_stream().write("country_totals")
+    total.to_stream(name="of_batch").rekey("size", sql="least(n, 10)", key_format="long", name="sized").aggregate(
         "count(*) AS countries", name="sizes"
     ).write("sizes")
     country, large = (
@@ -84,7 +84,7 @@ def unified(views: int = 300, batch: int = 4, wrote: int = 3, totals: int = 1) -
             ExchangeInput("part.exchange", "part", country),
             StateInput("totals.state", "totals", Placement("country", KeyFormat.STRING, MURMUR2, wrote), batch - 1),
         ],
-        ["totals", "sized"],
+        ["totals", "of_batch", "sized"],
         scheme=f"tasks({totals})",
         wave=1,
     )

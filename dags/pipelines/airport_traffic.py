@@ -20,4 +20,4 @@ SUMS = ", ".join(
 )
 
 batch = observed.merge(departures, arrivals, name="all").aggregate(SUMS, name="batch")
-batch.combine(SUMS, running=True, name="traffic").write("airport_traffic", lineage=True)
+batch.combine(SUMS, running=True, name="traffic").to_stream().write("airport_traffic", lineage=True)

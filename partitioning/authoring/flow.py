@@ -10,23 +10,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from partitioning.authoring.arguments import checked
+from partitioning.authoring.change_sql import CHANGELOG
 from partitioning.authoring.keyed_steps import KeyedSteps, named, new_key
 from partitioning.authoring.step_output import listed, refuse
-from partitioning.authoring.step_rules import bad_key, cannot_meet, cannot_write, no_key
+from partitioning.authoring.step_rules import bad_key, cannot_meet, cannot_take_changes, cannot_write, no_key
 from partitioning.authoring.timed_steps import TimedSteps
 from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
-from partitioning.model.graph import ColumnComment, Join, Mode, Op, StateSpec, Step, gives_expired, quote, union
+from partitioning.model.graph import ColumnComment, Join, Mode, Op, StateSpec, quote, union
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, OPAQUE, HashName, KeyFormat, hash_findings
 from partitioning.model.streams import Column
 from partitioning.numbers import PARTITIONS
 from partitioning.values import replace
-
-# Steps that leave a row as it is, or out, or give other columns of it.
-_OF_ONE_ROW = {Op.FILTER, Op.SELECT, Op.TABLE}
 
 
 @checked
@@ -45,9 +43,8 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
 
         `_partition` and the stream's offset column may be selected too: the lineage of a record.
         """
-        return self._step(
-            Op.SELECT, f"SELECT {listed(self._key_columns, columns)} FROM {self._source}", (columns,), name
-        )
+        rows = listed(self._key_columns, self._selecting(columns))
+        return self._step(Op.SELECT, f"SELECT {rows} FROM {self._source}", (columns,), name)
 
     def rekey(
         self,
@@ -65,9 +62,11 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
         where = f"rekey of {self.step}"
         called, made = new_key(key, key_format, where, sql)
         old = f"* EXCLUDE ({quote(self.key)})" if key_parts(self.key) else "*"
-        columns = f"{made} AS {quote(called)}, {old}" if made else old
-        select, expressions = f"SELECT {columns} FROM {self._source}", (sql,) if sql else named(key)
-        return self._step(Op.REKEY, select, expressions, name, key=called, key_format=key_format, rekeys=True)
+        columns, flow = f"{made} AS {quote(called)}, {old}" if made else old, self._moving()
+        select, expressions = f"SELECT {columns} FROM {flow._source}", (sql,) if sql else named(key)
+        called_as = name or f"{self.step}.{Op.REKEY}"
+        made_flow = flow._step(Op.REKEY, select, expressions, called_as, key=called, key_format=key_format, rekeys=True)
+        return replace(made_flow, alias=name or self.alias)
 
     def repartition(self, partitions: int | None = None, *, hash: str = MURMUR2, name: str | None = None) -> Flow:
         """Move the records even if no step needs it: into `partitions` if given, by the hash of that name.
@@ -88,16 +87,21 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
         if not self.key:
             findings.append(no_key(self, where))
         refuse(findings)
-        sql = f"SELECT * FROM {self._source}"
-        return self._step(Op.REPARTITION, sql, (), name, partitions=partitions, hash=HashName(hash))
+        flow = self._changes() if self.means.leaves_out else self
+        sql, called = f"SELECT * FROM {flow._source}", name or f"{self.step}.{Op.REPARTITION}"
+        moved = flow._step(Op.REPARTITION, sql, (), called, partitions=partitions, hash=HashName(hash))
+        return replace(moved, alias=name or self.alias)
 
     def merge(self, *others: Flow, name: str | None = None) -> Flow:
         """The records of all flows, which must have the same columns and the same key.
 
         A column that is a bare NULL in one of them is of the type that it has in the others.
         """
-        flows = self._with(others, Op.MERGE)
-        return self._step(Op.MERGE, union(flow.step for flow in flows), (), name, inputs=flows)
+        flows, called = self._with(others, Op.MERGE), name or f"{self.step}.{Op.MERGE}"
+        if self._meet_changing(flows):
+            flows = self._all_changes(flows, Op.MERGE)
+        merged = flows[0]._step(Op.MERGE, union(flow.step for flow in flows), (), called, inputs=flows)
+        return replace(merged, alias=name or self.alias)
 
     def process(
         self,
@@ -119,7 +123,7 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
         `state` declares the columns of its state, among them the flow's key. The function then gets two tables: the
         records of this batch, and its state of their keys. It returns two: rows, and the new state of these keys.
         """
-        findings = []
+        findings = list(cannot_take_changes(self, Op.PROCESS)) if self._is_weighed or state is not None else []
         if state is not None and self.key not in state:
             what = f"the state has no column {self.key!r}" if self.key else f"{self.step} has no key"
             where = f"process of {self.step}"
@@ -157,8 +161,9 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
         on their number, so the function must treat records by key only. Without `key`, it must return keys that it got.
         It needs Spark: the runner `local` refuses it.
         """
-        findings = list(cannot_meet(Op.SPARK, Join.FULL, [self, *others])) if others else []
         flows = (self, *others)
+        findings = list(cannot_meet(Op.SPARK, Join.FULL, flows)) if others else []
+        findings += [each for flow in flows for each in cannot_take_changes(flow, Op.SPARK)]
         return self._called(Op.SPARK, function, columns, flows, key, key_format, name, findings, sql="", keyed=True)
 
     def _called(
@@ -218,14 +223,19 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
 
         Mode `append` adds the rows. Mode `upsert` keeps one row for each key, the latest; where the SQL condition
         `deletes` is true of it, a filter leaves it out, or it expires, none. Mode `replace` keeps the rows of one
-        batch. `expect` holds Great Expectations configurations as plain data: `{"type": …, "kwargs": {…}}`. `comment`
+        batch. Mode `changelog` adds what comes and what goes: `_change_type` is insert or delete, `_batch` the batch.
+        `expect` holds Great Expectations configurations as plain data: `{"type": …, "kwargs": {…}}`. `comment`
         says what the table is, `comments` what its columns are: they go into its log, where catalogues and query
         engines find them.
         """
         refuse(cannot_write(self, check_name(table, "table"), mode, deletes))
-        flow = self._upserted(f"{table}.upsert", deletes) if mode == Mode.UPSERT else self
+        flow, stored = self._as_given, mode
+        if mode == Mode.UPSERT:
+            flow = flow._upserted(f"{table}.upsert", deletes)
+        elif mode == CHANGELOG:
+            flow, stored, lineage = self._changelog(f"{table}.changelog"), Mode.APPEND, True
         said = tuple(ColumnComment(*each) for each in (comments or {}).items())
-        self.pipeline._write(table, flow, lineage, tuple(expect), Mode(mode), comment, said)
+        self.pipeline._write(table, flow, lineage, tuple(expect), Mode(stored), comment, said)
 
     def _as_table(self, deletes: str | None, *, kept: bool) -> Flow:
         """The latest records of a table without those that delete their key, under the table's name."""
@@ -236,33 +246,6 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
         elif deletes is not None:
             flow = self.filter(f"({deletes}) IS NOT TRUE")
         return replace(flow, alias=self.alias)
-
-    def _undeleted(self, deletes: str | None) -> tuple[str, tuple[str, ...]]:
-        """The SELECT of the records that do not delete their key, and its expressions."""
-        if deletes is None:
-            return f"SELECT * FROM {self._source}", ()
-        return f"SELECT * FROM {self._source} WHERE ({deletes}) IS NOT TRUE", (deletes,)
-
-    def _upserted(self, name: str, deletes: str | None) -> Flow:
-        """A flow whose step keeps its output, one row for each key. A key that comes and has no row loses the one that
-        it had: so the step also gets what comes before filters, for its keys."""
-        steps = {step.name: step for step in self.pipeline.steps}
-        step = steps.get(self.step)
-        if step and step.keeps_its_rows and deletes is None:
-            return self
-        sql, expressions = self._undeleted(deletes)
-        before, leaves_out = self, False
-        while step and step.op in _OF_ONE_ROW and step.key == self.key and not gives_expired(step, steps):
-            before, leaves_out = replace(self, step=step.inputs[0]), leaves_out or step.op is not Op.SELECT
-            step = steps.get(before.step)
-        inputs = (self, before) if leaves_out and _gives_newest(before, step) else ()
-        return self._step(Op.UPSERT, sql, expressions, name, inputs=inputs, keyed=True, state=StateSpec())
-
-
-def _gives_newest(flow: Flow, step: Step | None) -> bool:
-    """Whether a flow has the newest row of each key that comes: of a step that keeps it, or of a table."""
-    tables = {stream.name for stream in flow.pipeline.streams if stream.table}
-    return flow.step in tables or bool(step and step.keeps_its_rows)
 
 
 def _declared(columns: Mapping[str, str]) -> tuple[Column, ...]:

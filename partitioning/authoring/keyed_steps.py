@@ -7,9 +7,10 @@ from datetime import timedelta
 from typing import Any, Self
 
 from partitioning.authoring.arguments import checked
+from partitioning.authoring.changing_steps import ChangingSteps
 from partitioning.authoring.state_sql import alive, combined_lives, expired, latest_of_lives, lives_keep
 from partitioning.authoring.step_output import StepOutput, any_of, met_by_key, names, refuse
-from partitioning.authoring.step_rules import bad_key, cannot_expire, cannot_keep
+from partitioning.authoring.step_rules import bad_key, cannot_expire, cannot_keep, cannot_take_changes
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import bad_parts, canonical, composite, key_parts
@@ -21,11 +22,17 @@ from partitioning.values import replace
 
 
 @checked
-class KeyedSteps(StepOutput, frozen=True):
+class KeyedSteps(ChangingSteps, frozen=True):
     """The steps of a flow that bring the records of a key together."""
 
     def aggregate(self, columns: str, *, by: str | None = None, name: str | None = None) -> Self:
-        """One row per key (and per value of the expressions `by`) of this batch's records."""
+        """One row per key (and per value of the expressions `by`) of this batch's records.
+
+        Of rows that take the place of others it aggregates all that there are, not only those of the batch.
+        """
+        if self.means.changes:
+            called = name or f"{self.step}.{Op.AGGREGATE}"
+            return self._aggregated_again(columns, by, called, name or self.alias)
         sql = self.aggregated(f"{by}, {columns}" if by else columns)
         return self._step(Op.AGGREGATE, sql, (columns, by) if by else (columns,), name, keyed=True)
 
@@ -36,12 +43,16 @@ class KeyedSteps(StepOutput, frozen=True):
         only, and gives null where that flow has no record of the key.
         """
         flows = self._with([flow for flow, _ in others], Op.COGROUP)
-        listed = (columns, *(text for _, text in others))
+        listed, called = (columns, *(text for _, text in others)), name or f"{self.step}.{Op.COGROUP}"
+        changing = self._meet_changing(flows)
+        flows = self._all_kept(flows, Op.COGROUP, called) if changing else flows
         sides = [f"({flow.aggregated(text)}) AS {quote(flow.alias)}" for flow, text in zip(flows, listed, strict=True)]
         kept = ", ".join(f"{quote(flow.alias)}.* EXCLUDE ({names(flow._key_columns)})" for flow in flows)
         # Records without a key are one group here too.
         joined = _joined(sides, flows, "FULL JOIN", "IS NOT DISTINCT FROM")
         sql = f"SELECT {self._keys_of(flows)}, {kept} FROM {joined}"
+        if changing:
+            return flows[0]._of_kept(Op.COGROUP, sql, listed, called, flows, name or self.alias)
         return self._step(Op.COGROUP, sql, listed, name, inputs=flows, keyed=True)
 
     def join(
@@ -59,10 +70,14 @@ class KeyedSteps(StepOutput, frozen=True):
         The result has this flow's key column and alias. `how` is inner, left or full.
         """
         flows = self._with([other] if isinstance(other, StepOutput) else other, Op.JOIN, how)
+        called, changing = name or f"{self.step}.{Op.JOIN}", self._meet_changing(flows)
+        flows = self._all_kept(flows, Op.JOIN, called) if changing else flows
         joined = _joined([flow._source for flow in flows], flows, Join(how).sql, "=") + (f" AND ({on})" if on else "")
-        keys = self._keys_of(flows if how == Join.FULL else [self])
-        sql = f"SELECT {keys}, {columns} FROM {joined}"
-        return self._step(Op.JOIN, sql, (columns, on) if on else (columns,), name, inputs=flows, keyed=True)
+        keys = flows[0]._keys_of(flows if how == Join.FULL else flows[:1])
+        sql, said = f"SELECT {keys}, {columns} FROM {joined}", (columns, on) if on else (columns,)
+        if changing:
+            return flows[0]._of_kept(Op.JOIN, sql, said, called, flows, name or self.alias)
+        return self._step(Op.JOIN, sql, said, name, inputs=flows, keyed=True)
 
     def partial(
         self,
@@ -78,6 +93,7 @@ class KeyedSteps(StepOutput, frozen=True):
         The number of rows depends on the number of tasks, so only `combine` may follow. `key_format` is that of `by`,
         unless `by` is the flow's own key.
         """
+        refuse(cannot_take_changes(self, Op.PARTIAL))
         if by == self.key:
             key_format = self.key_format
         where = f"partial of {self.step}"
@@ -118,6 +134,10 @@ class KeyedSteps(StepOutput, frozen=True):
             raise Refused.of(Kind.DECLARATION, what, f"combine of {self.step}", "use 2 or more", fan_in=fan_in)
         if fan_in is not None:
             FAN_IN.check(fan_in, f"combine of {self.step}")
+        if self.means.changes:
+            refuse(cannot_take_changes(self, Op.COMBINE) if time is not None else ())
+            called = name or f"{self.step}.{Op.COMBINE}"
+            return self._aggregated_again(columns, None, called, name or self.alias)
         if time is not None and keep is not None:
             sql = combined_lives(self.step, self.alias, self._key_columns, columns, time, keep, ahead)
             return self._expiring(Op.COMBINE, sql, (columns, time), name, keep, ahead, fan_in=fan_in)
@@ -140,11 +160,17 @@ class KeyedSteps(StepOutput, frozen=True):
         """
         refuse([*cannot_keep(self, Op.LATEST, {}), *cannot_expire(self, Op.LATEST, time, keep, ahead, running=True)])
         if time is not None and keep is not None:
+            refuse(cannot_take_changes(self, Op.LATEST))
             sql = latest_of_lives(self.step, self.alias, self.key, by, time, keep, ahead)
             return self._expiring(Op.LATEST, sql, (by, time), name, keep, ahead)
-        row = quote(self.alias)
-        newest = f"row_number() OVER (PARTITION BY {self._qualified_key} ORDER BY ({by}) DESC NULLS LAST, {row} DESC)"
-        sql = f"SELECT * FROM {self._source} QUALIFY {newest} = 1"
+        flow, called = self, name or f"{self.step}.{Op.LATEST}"
+        if self.means.changes:
+            (flow,) = self._all_kept([self], Op.LATEST, called)
+        row = quote(flow.alias)
+        newest = f"row_number() OVER (PARTITION BY {flow._qualified_key} ORDER BY ({by}) DESC NULLS LAST, {row} DESC)"
+        sql = f"SELECT * FROM {flow._source} QUALIFY {newest} = 1"
+        if self.means.changes:
+            return flow._of_kept(Op.LATEST, sql, (by,), called, [flow], name or self.alias)
         return self._step(Op.LATEST, sql, (by,), name, keyed=True, state=StateSpec())
 
     def _expiring(

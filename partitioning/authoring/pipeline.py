@@ -16,7 +16,8 @@ from partitioning.authoring.step_output import StepOutput
 from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
-from partitioning.model.graph import ColumnComment, Graph, Mode, Step, Write
+from partitioning.model.graph import ColumnComment, Graph, Mode, Op, Step, Write
+from partitioning.model.meaning import Meaning, of_step, of_stream
 from partitioning.model.measures import as_text, merged
 from partitioning.model.offsets import check_name
 from partitioning.model.private import private_names
@@ -77,6 +78,7 @@ class Pipeline:
         self._streams: dict[str, Stream] = {}
         self._steps: dict[str, Step] = {}
         self._flows: dict[str, Flow] = {}
+        self._meanings: dict[str, Meaning] = {}
         self._writes: dict[str, Write] = {}
 
     @property
@@ -86,8 +88,9 @@ class Pipeline:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The steps, in declared order: each after its inputs."""
-        return tuple(self._steps.values())
+        """The steps, in declared order: each after its inputs. It is no step to take rows as records for a table."""
+        read = {name for step in self._steps.values() for name in step.inputs} | {each.step for each in self.writes}
+        return tuple(step for step in self._steps.values() if step.op is not Op.TO_STREAM or step.name in read)
 
     @property
     def private(self) -> frozenset[str]:
@@ -178,6 +181,18 @@ class Pipeline:
             raise Refused.of(Kind.NAME, what, f"pipeline {self.name!r}", f"there are: {listed}", name=name)
         return self._flows[name]
 
+    def has(self, name: str) -> bool:
+        """Whether there is a stream or step of that name."""
+        return name in self._flows
+
+    def step_of(self, name: str) -> Step | None:
+        """The step of that name, if there is one."""
+        return self._steps.get(name)
+
+    def meaning_of(self, name: str) -> Meaning:
+        """What the rows of a stream or step are."""
+        return self._meanings[name]
+
     def streams_of(self, name: str) -> tuple[Stream, ...]:
         """The streams that a stream or step comes from."""
         seen, todo = set[str](), [name]
@@ -214,12 +229,14 @@ class Pipeline:
         flow = Flow(self, stream.name, stream.name, stream.key, stream.key_format)
         self._once(flow)
         self._streams[stream.name] = stream
+        self._meanings[stream.name] = of_stream(stream)
         return flow
 
     def _add(self, step: Step, flow: StepOutput) -> None:
         check_name(step.name, "step")
         self._once(flow)
         self._steps[step.name] = step
+        self._meanings[step.name] = of_step(step, [self._meanings[name] for name in step.inputs], self._steps)
 
     def _write(
         self,

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from partitioning.model.graph import Op, StateSpec, Step, quote, state_of
 from partitioning.model.leaving import DAY_END, TIME
-from partitioning.model.mark_columns import AT, FROM, IDENTITY, IN, OVER, RECORDS
+from partitioning.model.mark_columns import AT, CHANGE, FROM, IDENTITY, IN, OVER, RECORDS
 from partitioning.model.watermarks import Late
 from partitioning.values import replace
 
@@ -28,7 +28,7 @@ DELETES = "@deletes"
 # Near which times a record's partners in time are.
 NEAR = "@near"
 # The columns that no table has.
-MARKS = frozenset({TIME.name, NEW, CLOSES, OPEN, ALONE, NEAR, RECORDS, DELETES, AT, FROM, IN, OVER})
+MARKS = frozenset({TIME.name, NEW, CLOSES, OPEN, ALONE, NEAR, RECORDS, DELETES, AT, FROM, IN, OVER, CHANGE})
 # The SQL variable with the number of the batch.
 THIS_BATCH = "@this_batch"
 # The key and time of a version, also of a deletion.

@@ -8,16 +8,19 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from partitioning.authoring.change_sql import CHANGELOG
 from partitioning.errors import Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import Join, Missing, Mode, Op, Step
+from partitioning.model.meaning import RowKind
 from partitioning.model.placement import KeyFormat
 from partitioning.model.watermarks import EventTime, Late
 from partitioning.numbers import DAYS
 from partitioning.values import replace
 
 if TYPE_CHECKING:
+    from partitioning.authoring.changing_steps import ChangingSteps
     from partitioning.authoring.step_output import StepOutput
 
 
@@ -194,20 +197,69 @@ def cannot_be_valid(flows: Sequence[StepOutput], missing: str, deletes: str | No
         yield Finding.of(Kind.DECLARATION, "deletes is empty", where, then, deletes=deletes)
 
 
-def cannot_write(flow: StepOutput, table: str, mode: str, deletes: str | None) -> Iterator[Finding]:
+def cannot_write(flow: ChangingSteps, table: str, mode: str, deletes: str | None) -> Iterator[Finding]:
     """Why a flow cannot be written to a table in that mode."""
     where = f"write of {flow.step}"
     if any(write.table == table for write in flow.pipeline.writes):
         what = f"table {table!r} is written twice"
         yield Finding.of(Kind.NAME, what, flow.pipeline.name, "write each table once", table=table)
     yield from unfinished(None, [flow])
-    if mode not in tuple(Mode):
-        yield Finding.of(Kind.DECLARATION, f"unknown mode {mode!r}", where, f"use {', '.join(Mode)}", mode=mode)
+    if mode not in (modes := (*Mode, CHANGELOG)):
+        yield Finding.of(Kind.DECLARATION, f"unknown mode {mode!r}", where, f"use {', '.join(modes)}", mode=mode)
     if mode == Mode.UPSERT and not flow.key:
         yield no_key(flow, where)
     if mode != Mode.UPSERT and deletes is not None:
         then = f"leave deletes out, or use mode={Mode.UPSERT.value!r}"
         yield Finding.of(Kind.DECLARATION, f"mode {mode!r} deletes nothing", where, then, mode=mode)
+    yield from _is_not_its_query(flow, mode, where)
+
+
+def _is_not_its_query(flow: ChangingSteps, mode: str, where: str) -> Iterator[Finding]:
+    """Why a table would not hold what the flow says over all records."""
+    means, what, then = flow.means, "", ""
+    of_batch = "to_stream() before the write takes the rows of each batch as records, if that is meant"
+    if means.rows is RowKind.PARTLY:
+        what, then = f"{means.step}: {means.why}", means.instead
+    elif mode == Mode.UPSERT and not (means.changes or means.rows is RowKind.ALL or means.asked or flow.tells_rows):
+        what = f"of a key that comes again in {flow.step} only the row of its last batch would stay"
+        then = f"take the latest of each key, or a running total: combine(…, running=True); {of_batch}"
+    elif mode == Mode.UPSERT and means.rows is RowKind.ALL and not flow.tells_rows:
+        what = f"{flow.step} has all its rows in each batch, and a key that has none any more would keep the row it had"
+        then = f"use mode={Mode.REPLACE.value!r}"
+    elif mode == Mode.APPEND and (means.rows is RowKind.ALL or means.rows is RowKind.NEWEST):
+        what = f"rows of {flow.step} take the place of earlier ones, and each batch would append those of its keys"
+        then = f"use mode={Mode.UPSERT.value!r}, or mode={CHANGELOG!r} for what comes and goes; {of_batch}"
+    elif means.several and mode == Mode.UPSERT:
+        what = f"{flow.step} may have several rows of a key, and an upserted table has one for each"
+        then = f"aggregate them or take the latest of each key, or use mode={CHANGELOG!r}"
+    elif means.rows is RowKind.CHANGES and mode in {Mode.APPEND, Mode.REPLACE}:
+        what = f"rows of {flow.step} take the place of earlier ones, which mode {str(mode)!r} would leave or lose"
+        then = f"use mode={Mode.UPSERT.value!r}, or mode={CHANGELOG!r} for what comes and goes; {of_batch}"
+    elif mode == CHANGELOG and means.rows is not RowKind.RECORDS and not flow._gives_changes:
+        what = f"nobody knows what goes of {flow.step}: its rows are {means.rows}"
+        then = "write the latest or a running total of it"
+    if what:
+        yield Finding.of(Kind.DECLARATION, what, where, then, step=flow.step, mode=mode)
+
+
+def cannot_take_changes(flow: ChangingSteps, op: str) -> Iterator[Finding]:
+    """Why a step cannot take rows of which some take the place of others."""
+    if flow.means.changes:
+        what = f"rows of {flow.step} take the place of earlier ones, and {op} does not take those back"
+        then = f"give it the records that they are made of, or take what each batch gives: to_stream() before {op}"
+        yield Finding.of(Kind.DECLARATION, what, f"{op} of {flow.step}", then, step=flow.step)
+
+
+def cannot_change(flow: ChangingSteps, where: str) -> Iterator[Finding]:
+    """Why nobody knows what goes of a flow that meets others that change."""
+    if flow.means.rows is RowKind.ALL:
+        (table, *_) = (stream.name for stream in flow.pipeline.streams_of(flow.step))
+        what = f"each batch reads table {table!r} whole, so that nobody knows which of its rows changed"
+        yield Finding.of(Kind.DECLARATION, what, where, "declare it with kept=True", table=table)
+    else:
+        what = f"rows of {flow.step} are {flow.means.rows}, and it meets rows that take the place of earlier ones"
+        then = "take the latest or a running total of it before, or give to_stream() of the rows that change"
+        yield Finding.of(Kind.DECLARATION, what, where, then, step=flow.step)
 
 
 def _unlike(flows: Sequence[StepOutput], where: str) -> Iterator[Finding]:

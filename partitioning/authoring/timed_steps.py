@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Self
 
 from partitioning.authoring.arguments import checked
+from partitioning.authoring.changing_steps import ChangingSteps
 from partitioning.authoring.state_sql import (
     ALONE,
     CLOSES,
@@ -33,8 +34,14 @@ from partitioning.authoring.state_sql import (
     windowed,
     with_own_time,
 )
-from partitioning.authoring.step_output import StepOutput, met_by_key, names, refuse
-from partitioning.authoring.step_rules import cannot_be_given_alone, cannot_be_valid, cannot_close, cannot_keep
+from partitioning.authoring.step_output import met_by_key, names, refuse
+from partitioning.authoring.step_rules import (
+    cannot_be_given_alone,
+    cannot_be_valid,
+    cannot_close,
+    cannot_keep,
+    cannot_take_changes,
+)
 from partitioning.model.graph import Join, Missing, Op, quote
 from partitioning.model.leaving import TIME
 from partitioning.model.mark_columns import RECORDS
@@ -43,7 +50,7 @@ from partitioning.values import replace
 
 
 @checked
-class TimedSteps(StepOutput, frozen=True):
+class TimedSteps(ChangingSteps, frozen=True):
     """The steps of a flow that go by the times of records, and keep them for a time."""
 
     def distinct(
@@ -65,7 +72,7 @@ class TimedSteps(StepOutput, frozen=True):
         """
         kept = keep or _twice(within)
         refuse(cannot_keep(self, Op.DISTINCT, {"within": within, "keep": kept}))
-        refuse(cannot_keep(self, Op.DISTINCT, {"ahead": ahead}))
+        refuse([*cannot_keep(self, Op.DISTINCT, {"ahead": ahead}), *cannot_take_changes(self, Op.DISTINCT)])
         called = self.step + ".distinct" if name is None else name
         sql = distinct(self._source, self.key, identity, time, within, ahead, called)
         keeps = distinct_keeps(self._source, self.key, identity, time, kept, ahead, called)
@@ -95,6 +102,7 @@ class TimedSteps(StepOutput, frozen=True):
         the watermark of both flows is `within` past its time. Their streams have to say their times.
         """
         flows = self._with([other], Op.JOIN, how)
+        refuse(finding for flow in flows for finding in cannot_take_changes(flow, "join_within"))
         kept = keep or _twice(within)
         for flow in flows:
             refuse(cannot_keep(flow, Op.JOIN, {"within": within, "keep": kept}))
@@ -149,6 +157,7 @@ class TimedSteps(StepOutput, frozen=True):
         `columns` are SQL expressions over both flows by their aliases.
         """
         flows = self._with([versions], Op.JOIN)
+        refuse(finding for flow in flows for finding in cannot_take_changes(flow, "join_as_of"))
         kept = {"wait": wait, "keep": keep} if wait else {"keep": keep}
         refuse([*cannot_keep(versions, Op.JOIN, kept), *cannot_keep(self, Op.JOIN, {"ahead": ahead})])
         refuse([*cannot_be_given_alone(flows, None), *cannot_be_valid(flows, missing, deletes)])
@@ -182,7 +191,7 @@ class TimedSteps(StepOutput, frozen=True):
         With a `gap`, a row is a session: records of a key of which each is no more than that after the one before, and
         all in one window. It closes when the watermark is `gap` past its last record, or at the window's end.
         """
-        refuse(cannot_close(self, every, gap, late, keep, ahead))
+        refuse([*cannot_close(self, every, gap, late, keep, ahead), *cannot_take_changes(self, "windows")])
         called, corrected, waits = name or f"{self.step}.windows", keep or timedelta(), waiting_for(every)
         start, kept = window_of(time, every), waits + corrected
         recently = self._recent(

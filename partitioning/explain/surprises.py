@@ -170,7 +170,7 @@ def _join(step: Step, steps: Mapping[str, Step], tables: set[str]) -> Surprise |
     sides = [_origin(name, steps, tables) for name in step.inputs]
     whole = tuple(dict.fromkeys(name for names, of_table in sides if of_table for name in names))
     streams = [names for names, of_table in sides if not of_table]
-    if any(steps[name].op is Op.RECENT for name in step.inputs if name in steps) or not streams:
+    if any(steps[name].op in {Op.RECENT, Op.KEEP} for name in step.inputs if name in steps) or not streams:
         return None
     if len(set(streams)) > 1:
         return JoinsInABatch(

@@ -33,6 +33,9 @@ class Op(StrEnum):
     DISTINCT = "distinct"
     RECENT = "recent"
     UPSERT = "upsert"
+    CHANGES = "changes"
+    KEEP = "keep"
+    TO_STREAM = "to_stream"
     PROCESS = "process"
     SPARK = "spark"
 

@@ -16,8 +16,10 @@ IN = "@in"
 OVER = "@over"
 # By what a record is the same as another one of its key.
 IDENTITY = "@identity"
+# How often a row comes in a batch, or goes if it is below 0; of rows that are kept, how often it is there.
+CHANGE = "@change"
 _WORDS = {TIME: "time", AT: "happened at", FROM: "lives since", RECORDS: "records", IDENTITY: "identity"}
-_WORDS |= {IN: "came in batch", OVER: "over then"}
+_WORDS |= {IN: "came in batch", OVER: "over then", CHANGE: "times"}
 _TIMES = {TIME, AT, FROM, OVER}
 
 

@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import assert_never
 
 from partitioning.model.graph import Graph, Mode, Op, Step, Write, gives_expired
-from partitioning.values import Value
+from partitioning.model.streams import Stream
+from partitioning.values import Value, replace
 
 
 class RowKind(StrEnum):
@@ -21,6 +22,8 @@ class RowKind(StrEnum):
     """Each row once, in one of the batches."""
     NEWEST = "newest"
     """The newest row of each key that came: it takes the place of an earlier one."""
+    CHANGES = "changes"
+    """Rows that come and rows that go, each with how often."""
     ALL = "all"
     """All rows of now, also of keys that did not come."""
     OF_BATCH = "of a batch"
@@ -31,35 +34,55 @@ class RowKind(StrEnum):
 
 class Meaning(Value, frozen=True):
     """What a flow's rows are and, unless they are its query, the step because of which they are not, why, and what to
-    write instead. Rows of a batch may add up, where they are combined, to what all records give."""
+    write instead.
+
+    Rows of a batch may add up, where they are combined, to what all records give. Of the newest rows, those of some
+    keys may be left out. Rows that change may be `several` of a key. Rows of a batch may be `asked` for by name:
+    to_stream().
+    """
 
     rows: RowKind
     step: str = ""
     why: str = ""
     instead: str = ""
     adds_up: bool = False
+    leaves_out: bool = False
+    several: bool = False
+    asked: bool = False
 
     @property
     def is_query(self) -> bool:
         """Whether the rows of all batches together are the flow's query."""
-        return self.rows in {RowKind.RECORDS, RowKind.NEWEST, RowKind.ALL}
+        return self.rows in {RowKind.RECORDS, RowKind.NEWEST, RowKind.CHANGES, RowKind.ALL}
+
+    @property
+    def changes(self) -> bool:
+        """Whether rows of a batch take the place of earlier ones."""
+        return self.rows in {RowKind.NEWEST, RowKind.CHANGES}
 
 
 def meanings(graph: Graph) -> Mapping[str, Meaning]:
     """What the rows of each result table are."""
     steps = {step.name: step for step in graph.steps}
-    found = {stream.name: Meaning(RowKind.ALL if stream.table else RowKind.RECORDS) for stream in graph.streams}
+    found = {stream.name: of_stream(stream) for stream in graph.streams}
     for step in graph.steps:
-        found[step.name] = _of(step, [found[name] for name in step.inputs], steps)
-    return {write.table: _of_table(write, found[write.step], steps) for write in graph.writes}
+        found[step.name] = of_step(step, [found[name] for name in step.inputs], steps)
+    return {write.table: of_table(write, found[write.step], steps) for write in graph.writes}
 
 
-def _of_table(write: Write, flow: Meaning, steps: Mapping[str, Step]) -> Meaning:
+def of_stream(stream: Stream) -> Meaning:
+    """What the rows of a stream are."""
+    return Meaning(RowKind.ALL if stream.table else RowKind.RECORDS)
+
+
+def of_table(write: Write, flow: Meaning, steps: Mapping[str, Step]) -> Meaning:
     """What the rows of a table are to which those of a flow are written."""
     if flow.rows is RowKind.PARTLY:
         return flow
+    if flow.leaves_out and write.mode is Mode.UPSERT:
+        return Meaning(RowKind.PARTLY, flow.step, flow.why, "publish the newest rows, and leave rows out behind")
     match write.mode:
-        case Mode.APPEND if flow.rows in {RowKind.NEWEST, RowKind.ALL}:
+        case Mode.APPEND if flow.changes or flow.rows is RowKind.ALL:
             return Meaning(RowKind.OF_BATCH, write.step, "each batch appends the rows of its keys as they are then")
         case Mode.REPLACE if flow.rows is not RowKind.ALL:
             return Meaning(RowKind.OF_BATCH, flow.step or write.step, "mode replace keeps the rows of the last batch")
@@ -79,25 +102,27 @@ def _is_of_a_table(name: str, steps: Mapping[str, Step]) -> bool:
     return step is None or step.op is Op.TABLE or (step.op is Op.UPSERT and _is_of_a_table(step.inputs[0], steps))
 
 
-def _of(step: Step, before: Sequence[Meaning], steps: Mapping[str, Step]) -> Meaning:
+def of_step(step: Step, before: Sequence[Meaning], steps: Mapping[str, Step]) -> Meaning:
     """What a step makes of its inputs."""
+    if step.op in {Op.CHANGES, Op.KEEP} or before[0].rows is RowKind.CHANGES:
+        kept = any(name in steps and steps[name].op is Op.KEEP for name in step.inputs)
+        return _of_kept(step, before) if kept else _of_changes(step, before)
     in_time = any(name in steps and steps[name].op is Op.RECENT for name in step.inputs)
     match step.op:
         case Op.TABLE:
             return Meaning(RowKind.ALL)
-        case Op.LATEST:
-            return _made(step, before, RowKind.NEWEST)
-        case Op.COMBINE | Op.PROCESS if step.state:
-            return _made(step, before, RowKind.NEWEST if step.op is Op.COMBINE else RowKind.RECORDS)
-        case Op.DISTINCT | Op.RECENT:
-            return _made(step, before, RowKind.RECORDS)
+        case Op.TO_STREAM:
+            return _as_records(step, before[0])
+        case Op.LATEST | Op.COMBINE | Op.PROCESS if step.state:
+            return _made(step, before, RowKind.RECORDS if step.op is Op.PROCESS else RowKind.NEWEST)
         case Op.AGGREGATE if any(_gives_again(steps.get(name)) for name in step.inputs):
             return Meaning(RowKind.OF_BATCH, step.name, "a window is given again with the records that came late")
+        case Op.DISTINCT | Op.RECENT | Op.PARTIAL:
+            of_batch = step.op is Op.PARTIAL and not before[0].changes
+            return before[0] if of_batch else _made(step, before, RowKind.RECORDS)
         case Op.AGGREGATE | Op.JOIN if in_time:
             return _made(step, before, RowKind.RECORDS)
-        case Op.PARTIAL:
-            return before[0] if before[0].rows is not RowKind.NEWEST else _made(step, before, RowKind.RECORDS)
-        case Op.MERGE | Op.AGGREGATE | Op.COGROUP | Op.COMBINE | Op.JOIN:
+        case Op.LATEST | Op.MERGE | Op.AGGREGATE | Op.COGROUP | Op.COMBINE | Op.JOIN:
             return _of_several(step, before)
         case Op.FILTER | Op.SELECT | Op.REKEY | Op.REPARTITION | Op.UPSERT | Op.PROCESS | Op.SPARK:
             return _passed(step, before, steps)
@@ -105,23 +130,62 @@ def _of(step: Step, before: Sequence[Meaning], steps: Mapping[str, Step]) -> Mea
             assert_never(step.op)
 
 
+def _of_kept(step: Step, before: Sequence[Meaning]) -> Meaning:
+    """What a step makes of all rows of the keys that changed: all that it has of these keys, or none."""
+    several = len(step.expressions) > 1 if step.op is Op.AGGREGATE else any(each.several for each in before)
+    several = several and step.op in {Op.AGGREGATE, Op.JOIN}
+    why = "a key that has no row any more is not told"
+    return Meaning(RowKind.NEWEST, step.name, why, leaves_out=True, several=several)
+
+
+def _of_changes(step: Step, before: Sequence[Meaning]) -> Meaning:
+    """What a step makes of what comes and goes: changes again, but for those that end it."""
+    several = any(each.several for each in before)
+    match step.op:
+        case Op.CHANGES:
+            return Meaning(RowKind.CHANGES, several=several or before[0].rows is RowKind.RECORDS)
+        case Op.REKEY | Op.MERGE if len(before) > 1 or step.op is Op.REKEY:
+            return Meaning(RowKind.CHANGES, several=True)
+        case Op.PARTIAL:
+            return Meaning(RowKind.OF_BATCH, step.name, "it has a row for each batch", adds_up=True)
+        case Op.UPSERT:
+            return Meaning(RowKind.NEWEST, several=several)
+        case Op.TO_STREAM:
+            return _as_records(step, before[0])
+        case _:
+            return Meaning(RowKind.CHANGES, several=several)
+
+
+def _as_records(step: Step, flow: Meaning) -> Meaning:
+    """The rows of each batch, taken as records: what they are together depends on how records were cut into batches."""
+    if flow.rows is RowKind.RECORDS:
+        return replace(flow, asked=True)
+    return Meaning(RowKind.OF_BATCH, step.name, "it takes the rows that each batch gives for records", asked=True)
+
+
 def _passed(step: Step, before: Sequence[Meaning], steps: Mapping[str, Step]) -> Meaning:
     """What a step gives that looks at each row alone."""
     one = next((each for each in before if not each.is_query), before[0])
     if step.op is Op.UPSERT and len(before) > 1:
         # It gets the keys of what filters leave out, too.
-        return Meaning(RowKind.NEWEST) if before[-1].is_query else before[-1]
+        return Meaning(RowKind.NEWEST, several=one.several) if before[-1].is_query else before[-1]
     if step.op is Op.FILTER and gives_expired(step, steps):
         return Meaning(RowKind.RECORDS)
     if one.rows is RowKind.NEWEST and step.op is Op.REKEY:
         why = "the row of a key goes to another place, and the row that it takes the place of stays"
         return Meaning(RowKind.PARTLY, step.name, why, "publish the newest rows, and group them where they are read")
-    if one.rows is RowKind.NEWEST and step.op in {Op.FILTER, Op.PROCESS, Op.SPARK}:
-        why = "a key whose newest row it leaves out is not told, so the row before stays"
-        return Meaning(
-            RowKind.PARTLY, step.name, why, "publish the newest rows, and leave rows out where they are read"
+    if one.rows is RowKind.NEWEST and step.op in {Op.FILTER, Op.PROCESS}:
+        return replace(
+            one,
+            step=step.name,
+            why="a key whose newest row it leaves out is not told, so the row before stays",
+            leaves_out=True,
         )
-    return one
+    if one.changes and step.op is Op.SPARK:
+        why = "a function on DataFrames says nothing of the rows that go"
+        return Meaning(RowKind.PARTLY, step.name, why, "give it the rows of each batch as records: to_stream()")
+    # Of sums of which some are left out, or others made, nobody knows what they add up to.
+    return replace(one, adds_up=one.adds_up and step.op in {Op.REKEY, Op.REPARTITION})
 
 
 def _gives_again(step: Step | None) -> bool:
@@ -132,10 +196,12 @@ def _gives_again(step: Step | None) -> bool:
 def _made(step: Step, before: Sequence[Meaning], rows: RowKind) -> Meaning:
     """The rows that a step makes of records; of rows that take the place of others it would count both."""
     for each in before:
-        combined = step.op is Op.COMBINE and each.adds_up
+        # Lives of keys go by the times of records, of which a batch's sums have only the last.
+        of_lives = bool(step.state and step.state.of_lives)
+        combined = step.op is Op.COMBINE and each.adds_up and not of_lives
         if each.rows is RowKind.PARTLY or (each.rows is RowKind.OF_BATCH and not combined):
             return each
-        if each.rows in {RowKind.NEWEST, RowKind.ALL}:
+        if each.changes or each.rows is RowKind.ALL:
             why = "it gets rows that take the place of others, and counts both"
             return Meaning(RowKind.PARTLY, step.name, why, "give it the records that these rows are made of")
     return Meaning(rows)
@@ -148,7 +214,7 @@ def _of_several(step: Step, before: Sequence[Meaning]) -> Meaning:
         return partly
     if kinds == {RowKind.ALL} or (kinds == {RowKind.RECORDS} and step.op is Op.MERGE):
         return before[0]
-    if RowKind.NEWEST in kinds and kinds <= {RowKind.NEWEST, RowKind.ALL}:
+    if any(each.changes for each in before) and kinds <= {RowKind.NEWEST, RowKind.CHANGES, RowKind.ALL}:
         why = "it gets the newest rows of the keys that came, and takes them for those of all keys"
         return Meaning(RowKind.PARTLY, step.name, why, "publish what it gets, and let who reads it do this")
     match step.op:
@@ -161,4 +227,4 @@ def _of_several(step: Step, before: Sequence[Meaning]) -> Meaning:
         case _:
             why = "it has a row for each batch in which a key comes"
             of_batch = next((each for each in before if each.rows is RowKind.OF_BATCH), None)
-            return of_batch or Meaning(RowKind.OF_BATCH, step.name, why, adds_up=True)
+            return of_batch or Meaning(RowKind.OF_BATCH, step.name, why, adds_up=len(step.expressions) == 1)

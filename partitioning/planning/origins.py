@@ -11,6 +11,7 @@ from datetime import timedelta
 from hashlib import sha256
 
 from partitioning.model.graph import Graph, Op, Step, list_items
+from partitioning.model.mark_columns import CHANGE
 from partitioning.model.plan import Plan
 from partitioning.model.streams import NullKeys, Stream
 from partitioning.values import Value
@@ -143,6 +144,8 @@ def _stream(stream: Stream) -> str:
 
 def _passes(step: Step) -> bool:
     """Whether it gives the records that it is given: a merge of one, a move, a table that nothing deletes from."""
+    if step.op is Op.TO_STREAM:
+        return CHANGE not in step.sql
     return step.op in {Op.MERGE, Op.REPARTITION} or (step.op is Op.TABLE and not step.expressions)
 
 

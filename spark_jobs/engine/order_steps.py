@@ -9,6 +9,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from partitioning.authoring.change_sql import net, taken_back
 from partitioning.authoring.state_sql import EARLIEST, THIS_BATCH, kept_since, passed_by
 from partitioning.commands import Replan
 from partitioning.errors import Refused
@@ -70,6 +71,8 @@ class Steps(Relations):
             self._made(step, file)
         elif step.keeps_its_rows:
             self._goes_on(step)
+        elif step.op is Op.CHANGES and (state := self._states.get(step.inputs[0])):
+            self._changes_of(step, state)
         elif waiting(step, self._by_name):
             # It is counted as well as read.
             self.create(step.name, step.sql, f"step {step.name!r}")
@@ -176,6 +179,12 @@ class Steps(Relations):
         sql = step.sql if step.op is Op.UPSERT else f"WITH {name} AS ({both}) {step.sql}"
         with self.errors(f"step {step.name!r}"):
             self._connection.execute(f"CREATE TEMP TABLE {quote(step.name)} AS {sql}")
+
+    def _changes_of(self, step: Step, state: TaskState) -> None:
+        """Store what a step makes of the newest rows of another: of those that there are now, less those that were."""
+        assert isinstance(state, KeptByKey)
+        now, was = (f"WITH {quote(step.inputs[0])} AS ({rows}) SELECT * FROM ({step.sql})" for rows in state.both)
+        self.create(step.name, net(f"({now}) UNION ALL ({taken_back(was)})"), f"step {step.name!r}")
 
     def _table_of(self, step: Step) -> None:
         """Store the rows of this batch's keys, and give the step's name to the rows of all keys."""

@@ -150,6 +150,12 @@ class KeptByKey(TaskState):
         is_another = self._step.function or self._step.op is Op.TABLE
         return quote(f"{self._step.name}.state@made" if is_another else self._step.name)
 
+    @property
+    def both(self) -> tuple[str, str]:
+        """The queries for the rows of this batch's keys, as they are and as they were, in the columns that are kept."""
+        now, was = (f"SELECT {self._columns} FROM {rows}" for rows in (self.rows, self._name))
+        return now, was
+
     def open(self) -> None:
         found = quote(found_of(self._step))
         self._find("true" if self._whole else f"is_got OR known.{quote(BATCH.name)} > {self._unmerged}")

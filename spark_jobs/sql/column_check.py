@@ -236,8 +236,7 @@ class _Check:
         names = {column.name.lower() for column in columns}
         hidden = (frozenset[str]().union(*(relation.hidden for relation in inputs)) - asked) & names
         hidden |= made_of_others
-        if step.op is Op.RECENT or (step.state and step.state.of_lives):
-            hidden |= MARKS & names
+        hidden |= MARKS & names
         lost = frozenset[str]().union(*(relation.lost for relation in inputs))
         if step.op is Op.MERGE:
             lost |= {name for name in hidden if not all(name in relation.names for relation in inputs)}

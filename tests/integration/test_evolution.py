@@ -103,7 +103,7 @@ def test_a_running_aggregate_goes_on_over_a_widened_column(store: Store, tmp_pat
     made = Pipeline("evolving", source=f"{store.root}/topics")
     stream = made.stream("views", key="ad", partitions=1)
     parts = stream.partial("max(n)::BIGINT AS n, count(*) AS views", by="ad")
-    parts.combine("max(n)::BIGINT AS n, sum(views)::BIGINT AS views", running=True).write("seen")
+    parts.combine("max(n)::BIGINT AS n, sum(views)::BIGINT AS views", running=True).to_stream().write("seen")
     land(store, 0, ad=["a", "b"], n=pa.array([1, 2], pa.int32()))
     published(store, made, tmp_path)
     land(store, 2, ad=["a"], n=pa.array([2**40], pa.int64()))

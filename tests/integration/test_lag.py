@@ -82,7 +82,7 @@ def test_a_file_that_was_read_in_part_still_waits(store: Store, tmp_path: Path) 
 
 def test_a_table_lags_by_what_landed_since_it_was_read(store: Store, tmp_path: Path) -> None:
     made = Pipeline("counted", source=f"{store.root}/topics")
-    made.table("views", key="ad", partitions=1).select("n").write("counted")
+    made.table("views", key="ad", partitions=1).select("n").to_stream().write("counted")
     land(store, [0, 1])
     published(store, made, tmp_path)
     assert behind(store, made, later=100) == Progress(VIEWS, 2, 2, 0, 0.0)

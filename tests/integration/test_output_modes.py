@@ -330,7 +330,7 @@ def test_rows_that_are_not_one_for_each_key_are_refused(
         def of(source: str, partitions: int) -> Pipeline:
             one = Pipeline("kept", source=source)
             clicks = one.stream("clicks", key="k", partitions=partitions, null_keys="own task")
-            clicks.filter(condition).write("clicks", mode="upsert")
+            clicks.filter(condition).to_stream().write("clicks", mode="upsert")
             return one
 
         return of
@@ -378,7 +378,9 @@ def test_a_table_keeps_its_mode(store: Store, tmp_path: Path) -> None:
 
     def otherwise(source: str, partitions: int) -> Pipeline:
         pipeline = Pipeline("kept", source=source)
-        pipeline.stream("clicks", key="k", partitions=partitions).latest("seen", name="newest").write("newest")
+        pipeline.stream("clicks", key="k", partitions=partitions).latest("seen", name="newest").to_stream().write(
+            "newest"
+        )
         return pipeline
 
     with pytest.raises(Refused, match="the table was not written in mode 'append' before: it is partitioned"):

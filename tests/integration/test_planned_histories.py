@@ -42,7 +42,7 @@ def test_changing_counts_running_totals_stay_with_their_keys(
         def totals(pipeline: Pipeline, partitions: int = partitions) -> None:
             views = pipeline.stream("views", key="member", partitions=partitions)
             parts = views.partial("count(*) AS n", by="member", name="parts")
-            parts.combine("sum(n)::BIGINT AS n", running=True, name="counted").write("t")
+            parts.combine("sum(n)::BIGINT AS n", running=True, name="counted").to_stream().write("t")
 
         plan = ran(store, totals, Settings.parse(scheme=scheme or None), number)
         found.append(numbers_of_tasks(plan))

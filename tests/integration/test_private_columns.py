@@ -63,7 +63,7 @@ people.distinct("name", time=time, within=hour, name="once").write("once")
 people.windows("count(*) AS n", time=time, every=24 * hour, gap=hour, name="visits").write("visits")
 each = people.select("1::BIGINT AS n, age::BIGINT AS years", name="each")
 columns, seen = "sum(n)::BIGINT AS n, max(years) AS years", "make_timestamp(years * 1000000)"
-each.select("n, years").combine(columns, running=True, time=seen, keep=hour, name="totals").write("totals")
+each.select("n, years").combine(columns, running=True, time=seen, keep=hour, name="totals").to_stream().write("totals")
 """
 BETWEEN = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "years", "max_value": 99}}
 WRONG = [

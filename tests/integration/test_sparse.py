@@ -102,7 +102,7 @@ def test_a_start_within_a_file_with_gaps_is_refused(landed: Store) -> None:
 
 def test_a_compacted_table_is_read_whole(landed: Store, tmp_path: Path) -> None:
     made = Pipeline("latest", source=f"{landed.root}/topics")
-    made.table("views", key="ad", partitions=1, offsets="sparse").select("n").write("latest")
+    made.table("views", key="ad", partitions=1, offsets="sparse").select("n").to_stream().write("latest")
     land(landed, [30, 40], ["N0", "N1"])
     _, plan = published(landed, made, tmp_path).load()
     assert plan.records == 11

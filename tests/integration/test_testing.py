@@ -209,7 +209,7 @@ def test_records_that_are_made_can_be_run_and_seen_batch_by_batch() -> None:
 def commented(comment: str = "", **comments: str) -> Pipeline:
     pipeline = Pipeline("spent", source="s3://nowhere/topics")
     orders = pipeline.stream("orders", key="customer", partitions=2)
-    orders.write("spent", mode="upsert", comment=comment, comments=comments)
+    orders.to_stream().write("spent", mode="upsert", comment=comment, comments=comments)
     return pipeline
 
 

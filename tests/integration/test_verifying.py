@@ -38,11 +38,10 @@ MEANINGS: Mapping[str, RowKind] = {
     "segments": RowKind.NEWEST,
     "users_now": RowKind.ALL,
     "both_now": RowKind.ALL,
-    "both": RowKind.PARTLY,
-    "by_group": RowKind.PARTLY,
-    "total_by_segment": RowKind.PARTLY,
-    "histogram": RowKind.PARTLY,
-    "counted_again": RowKind.PARTLY,
+    "by_group": RowKind.NEWEST,
+    "total_by_segment": RowKind.NEWEST,
+    "histogram": RowKind.NEWEST,
+    "counted_again": RowKind.NEWEST,
     "by_batch": RowKind.OF_BATCH,
     "last_sums": RowKind.OF_BATCH,
     "with_users": RowKind.OF_BATCH,
@@ -71,7 +70,7 @@ def natural() -> Pipeline:
     newest.write("newest", mode="upsert")
     newest.filter("amount > 0").write("positive", mode="upsert")
     newest.select("amount, g", name="some").filter("amount > 0").select("g").write("shown", mode="upsert")
-    newest.write("changes")
+    newest.to_stream().write("changes")
     newest.rekey("g").aggregate("count(*) AS n").write("by_group", mode="upsert")
     totals = orders.select("amount", name="amounts").combine(
         "sum(amount)::BIGINT AS amount", running=True, name="total"
@@ -93,13 +92,12 @@ def natural() -> Pipeline:
     users.write("users_now", mode="replace")
     both = users.join(segments, "users.seg, segments.seg AS other")
     both.write("both_now", mode="replace")
-    both.write("both", mode="upsert")
     orders.aggregate("count(*) AS n").write("by_batch")
-    orders.aggregate("sum(amount) AS s", name="sums").write("last_sums", mode="upsert")
+    orders.aggregate("sum(amount) AS s", name="sums").to_stream().write("last_sums", mode="upsert")
     orders.join(users, "orders.id, users.seg", name="with_users").write("with_users")
     orders.join(newest, "orders.id, newest_order.id AS newest", name="with_newest").write("with_newest")
     orders.write("last_records", mode="replace")
-    ended.write("last_expired", mode="upsert")
+    ended.to_stream().write("last_expired", mode="upsert")
     sums = "sum(amount)::BIGINT AS amount"
     priced = orders.join(users, "orders.amount", name="priced")
     by_batch = priced.aggregate(sums, name="priced_by_batch")
@@ -122,7 +120,7 @@ def few() -> Pipeline:
     lives = orders.latest("ts", time="ts", keep=timedelta(hours=20), name="life")
     lives.write("alive", mode="upsert")
     lives.expired(name="ended").write("expired")
-    pipeline.flow("ended").write("last_expired", mode="upsert")
+    pipeline.flow("ended").to_stream().write("last_expired", mode="upsert")
     return pipeline
 
 
@@ -153,12 +151,11 @@ def test_what_rows_are_is_known_before_anything_runs() -> None:
     assert {table: means.rows for table, means in meanings(natural().graph).items()} == dict(MEANINGS)
 
 
-def test_newest_rows_under_another_key_leave_their_old_place_as_it_was() -> None:
+def test_newest_rows_under_another_key_go_from_their_old_place() -> None:
     pipeline = Pipeline("small")
     newest = pipeline.stream("orders", key="k", partitions=4, source="s3://lake/orders").latest("n", name="newest")
-    newest.rekey("g", name="moved").write("by_group", mode="upsert")
-    (means,) = meanings(pipeline.graph).values()
-    assert (means.rows, means.step) == (RowKind.PARTLY, "moved")
+    moved = newest.rekey("g", name="moved")
+    assert (moved.means.rows, moved.means.several) == (RowKind.CHANGES, True)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +171,7 @@ def test_a_table_differs_from_its_query_only_where_that_is_said(pipeline: Pipeli
         difference = found[table].difference
         assert (difference is None) == (MEANINGS[table] is RowKind.OF_BATCH), table
         if difference is not None:
-            assert difference.same == (MEANINGS[table] is not RowKind.PARTLY), (table, difference)
+            assert difference.same, (table, difference)
     # A key that lives again has still been over once.
     assert {row["k"] for row in rows["last_expired"]} == {row["k"] for row in rows["expired"]}
     for table in some:

@@ -74,7 +74,7 @@ def totals_under_another_name(flow: Flow) -> None:
 
 
 def last(flow: Flow) -> None:
-    flow.aggregate("count(*) AS n, max(id) AS last", name="last").write("last", mode="upsert")
+    flow.aggregate("count(*) AS n, max(id) AS last", name="last").to_stream().write("last", mode="upsert")
 
 
 def now(flow: Flow) -> None:

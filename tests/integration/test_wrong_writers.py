@@ -186,7 +186,7 @@ def test_state_that_is_lost_is_missed_before_the_next_batch_goes_on_from_it(
 def upserting(source: str, partitions: int) -> Pipeline:
     pipeline = Pipeline("kept", source=source)
     clicks = pipeline.stream("clicks", key="k", partitions=partitions)
-    clicks.aggregate("count(*) AS n", name="counts").write("last", mode="upsert")
+    clicks.aggregate("count(*) AS n", name="counts").to_stream().write("last", mode="upsert")
     return pipeline
 
 

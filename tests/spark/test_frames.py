@@ -160,7 +160,7 @@ def test_lost_state_that_only_spark_makes_is_not_begun_without_it(spark: Spark, 
     land_table(VIEWS, "views", source, key="k", partitions=4)
     pipeline = Pipeline("scores", source=source)
     views = pipeline.stream("views", key="k", partitions=4, null_keys="drop")
-    views.spark("tests.frames:doubled", COLUMNS | {"twice": "BIGINT"}, name="scored").latest("v").write("t")
+    views.spark("tests.frames:doubled", COLUMNS | {"twice": "BIGINT"}, name="scored").latest("v").to_stream().write("t")
     ref, _ = steps.plan(pipeline, store.root)
     assert ref is not None
     ledger, plan = ref.load()

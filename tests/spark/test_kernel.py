@@ -78,7 +78,7 @@ def test_a_stream_that_two_tables_need_is_read_once_for_both(source: str, store:
     pipeline = Pipeline("both", source=source)
     views = pipeline.stream("views", key="k", partitions=8)
     views.aggregate("sum(v) AS v").write("sums")
-    views.filter("v % 2 = 0").write("even")
+    views.filter("v % 2 = 0").to_stream().write("even")
     plan = plan_for(pipeline)
     receipts = run_all(plan, store)
     assert sorted(rows_of(store, receipts, "sums")) == sorted(

@@ -146,7 +146,7 @@ def test_partial_results_are_combined_in_levels_within_the_fan_in(
 ) -> None:
     pipeline, flow = flights(parts)
     totals = flow.partial("sum(dep_delay) AS total").combine("sum(total) AS total", fan_in=fan_in, name="totals")
-    totals.write("totals")
+    totals.to_stream().write("totals")
     plan = plan_for(pipeline)
     exchange, *later = plan.exchanges
     assert exchange.unifiers == levels(parts, fan_in) == unifiers
@@ -177,7 +177,7 @@ def test_a_partitioner_named_in_the_settings_deals_the_tasks_of_its_stage() -> N
 def test_a_hot_task_is_split_in_the_next_batch_and_its_state_goes_with_its_keys() -> None:
     pipeline, flow = flights(4)
     totals = flow.partial("count(*) AS n", by="tailnum").combine("sum(n) AS n", running=True, name="totals")
-    totals.write("totals")
+    totals.to_stream().write("totals")
     ref = PartitionerRef(
         "partitioning.planning.partitioners.by_load:ByThroughput", {"minimum": 10, "maximum": 30, "per": "batch"}
     )

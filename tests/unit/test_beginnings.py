@@ -86,7 +86,7 @@ def told(build: Build, before: Build = plain, **more: Any) -> list[str]:
 
 
 def write(pipeline: Pipeline, flow: Flow) -> None:
-    flow.write("totals", mode="upsert")
+    flow.to_stream().write("totals", mode="upsert")
 
 
 # What changes records before the step, and what is said of it.
@@ -278,7 +278,7 @@ def test_a_new_step_over_a_table_that_appends_is_refused_too() -> None:
         views(p).select("dep_delay").write("raw")
 
     def now(p: Pipeline) -> None:
-        views(p).select("dep_delay").latest("dep_delay", name="newest").write("raw")
+        views(p).select("dep_delay").latest("dep_delay", name="newest").to_stream().write("raw")
 
     (finding,) = told(now, first)
     assert "table 'raw' has rows, and those to come would know nothing of earlier batches" in finding
@@ -287,7 +287,7 @@ def test_a_new_step_over_a_table_that_appends_is_refused_too() -> None:
 def test_a_new_step_over_a_new_table_needs_no_word() -> None:
     def now(p: Pipeline) -> None:
         plain(p)
-        p.flow("views").latest("dep_delay", name="newest").write("newest")
+        p.flow("views").latest("dep_delay", name="newest").to_stream().write("newest")
 
     assert next_batch(now)
 

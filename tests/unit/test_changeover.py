@@ -24,7 +24,7 @@ def counting(partitions: int, **more: Any) -> Pipeline:
     views = pipeline.stream("views", key="tailnum", partitions=partitions, **more)
     views.partial("count(*) AS n", by="tailnum", name="part").combine(
         "sum(n) AS n", running=True, name="counted"
-    ).write("t")
+    ).to_stream().write("t")
     return pipeline
 
 
@@ -158,7 +158,7 @@ def test_a_state_that_another_key_or_other_columns_would_go_on_from_is_refused()
     def totals(by: str, columns: str) -> Pipeline:
         pipeline = Pipeline("p", source="s3://landing/topics")
         partial = pipeline.stream("views", key="tailnum", partitions=4).partial("count(*) AS n", by=by)
-        partial.combine(columns, running=True, name="totals").write("t")
+        partial.combine(columns, running=True, name="totals").to_stream().write("t")
         return pipeline
 
     first = plan_of(totals("tailnum", "sum(n) AS n"), [arrived("views", [10] * 4)])
@@ -218,7 +218,7 @@ def test_a_topic_that_was_re_created_with_more_partitions_is_refused_with_both_o
 def test_a_table_whose_count_changed_is_refused_as_its_latest_records_could_not_be_told() -> None:
     def seats(count: int) -> Pipeline:
         pipeline = Pipeline("p", source="s3://landing/topics")
-        pipeline.table("planes", key="tailnum", partitions=count).filter("true").write("t")
+        pipeline.table("planes", key="tailnum", partitions=count).filter("true").to_stream().write("t")
         return pipeline
 
     first = plan_of(seats(2), [arrived("planes", [10, 10])])

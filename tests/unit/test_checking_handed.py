@@ -18,7 +18,7 @@ def counted_by_delay(scheme: str | None = None, fan_in: int | None = None) -> Pl
     """Flights counted by their delay in a later wave, perhaps combined on the way, going on from a first batch."""
     pipeline = Pipeline("p", source="s3://landing/topics")
     partial = pipeline.stream("a", key="tailnum", partitions=6).partial("count(*) AS n", by="dep_delay", name="part")
-    partial.combine("sum(n) AS n", running=True, fan_in=fan_in, name="counted").write("t")
+    partial.combine("sum(n) AS n", running=True, fan_in=fan_in, name="counted").to_stream().write("t")
     first = plan_of(pipeline, [arrived("a", [10] * 6)])
     return plan_of(pipeline, [arrived("a", [20] * 6)], batch=1, published=first, scheme=scheme)
 

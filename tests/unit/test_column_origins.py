@@ -57,12 +57,12 @@ def kept(flights: Flow, planes: Flow) -> None:
 
 
 def newest(flights: Flow, planes: Flow) -> None:
-    flights.latest("dep_delay", name="newest").select("hops").write("t", mode="append")
+    flights.latest("dep_delay", name="newest").select("hops").to_stream().write("t", mode="append")
 
 
 def within(flights: Flow, planes: Flow) -> None:
     times = ("make_timestamp(flights.dep_delay)", "make_timestamp(planes.seats)")
-    flights.join_within(planes, "flights.hops, seats", times=times, within=DAY).write("t")
+    flights.join_within(planes.to_stream(), "flights.hops, seats", times=times, within=DAY).write("t")
 
 
 def rekeyed(flights: Flow, planes: Flow) -> None:
@@ -71,7 +71,7 @@ def rekeyed(flights: Flow, planes: Flow) -> None:
 
 def in_parts(flights: Flow, planes: Flow) -> None:
     parts = flights.partial("sum(dep_delay)::BIGINT AS total", by="tailnum", name="parts")
-    parts.combine("sum(total)::BIGINT AS total", running=True, name="sums").write("t")
+    parts.combine("sum(total)::BIGINT AS total", running=True, name="sums").to_stream().write("t")
 
 
 @pytest.mark.parametrize(

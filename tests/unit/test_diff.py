@@ -60,7 +60,7 @@ def test_a_watermark_that_moved_on_is_no_change() -> None:
     totals = clicks.select("1 AS n, seen").combine(
         "sum(n) AS n, max(seen) AS seen", running=True, time="seen", keep=timedelta(hours=1), name="totals"
     )
-    totals.write("totals")
+    totals.to_stream().write("totals")
     totals.expired(name="ended").write("ended")
     plan = plan_of(pipeline, [arrived("clicks", [10, 10])])
     stages = tuple(replace(stage, steps=tuple(map(_further, stage.steps))) for stage in plan.stages)

@@ -77,7 +77,9 @@ def shop() -> Pipeline:
     late = timedelta(hours=1)
     views = pipeline.stream("views", key="k", partitions=2, time="abs(seen)::TIMESTAMP", late=late)
     near = views.select("editdist3(page, 'x') AS far, seen, page", name="near")
-    near.filter("page COLLATE de = 'x' AND far > 3", name="kept").latest("seen", name="newest").write("newest")
+    near.filter("page COLLATE de = 'x' AND far > 3", name="kept").latest("seen", name="newest").to_stream().write(
+        "newest"
+    )
     near.windows("count(*) AS n", time="seen", every=late, name="hourly").write("hourly")
     return pipeline
 

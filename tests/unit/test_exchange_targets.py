@@ -93,7 +93,7 @@ def test_placements_tell_since_which_step_records_are_dirty(pipeline: Pipeline) 
 
 def test_steps_that_keep_something_lie_in_one_way_whatever_a_batch_brings(pipeline: Pipeline) -> None:
     a, b = stream(pipeline, "a", hash="java"), stream(pipeline, "b")
-    a.merge(b, name="both").latest("v", name="newest").write("newest")
+    a.merge(b, name="both").latest("v", name="newest").to_stream().write("newest")
     times: dict[str, Any] = {"times": ("a.v", "b.v"), "within": timedelta(minutes=1)}
     a.join_within(b, "1 AS one", name="near", **times).write("near")
     a.join(b, "1 AS one", name="joined").write("joined")

@@ -195,7 +195,7 @@ def by_delay(partitions: int = 4) -> Pipeline:
     """Records counted by their delay, going on from batch to batch; the delay is not the key."""
     pipeline = Pipeline("p", source="s3://landing/topics")
     partial = pipeline.stream("a", key="tailnum", partitions=partitions).partial("count(*) AS n", by="dep_delay")
-    partial.combine("sum(n) AS n", running=True, name="counted").write("t")
+    partial.combine("sum(n) AS n", running=True, name="counted").to_stream().write("t")
     return pipeline
 
 

@@ -319,7 +319,7 @@ def test_records_without_a_key_that_have_a_task_of_their_own_are_in_the_way() ->
 
 def test_a_table_is_read_whole() -> None:
     pipeline = Pipeline("planes", source="s3://landing/topics")
-    pipeline.table("planes", key="tailnum", partitions=2).filter("true").write("planes")
+    pipeline.table("planes", key="tailnum", partitions=2).filter("true").to_stream().write("planes")
     with pytest.raises(Refused, match="planes is a table: of each key only the latest record counts"):
         plan_of(pipeline, [arrived("planes", (250, 20))], scheme="records(100)")
 

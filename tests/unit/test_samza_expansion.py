@@ -37,7 +37,7 @@ def counted(counts: Mapping[str, int]) -> Pipeline:
     sides = [(flow, f"count(*) AS n{number}") for number, flow in enumerate(others)]
     met = first.cogroup("count(*) AS n", *sides, name="met") if others else first.aggregate("count(*) AS n", name="met")
     totals = met.partial("sum(n) AS n", by="tailnum", name="summed").combine("sum(n) AS n", running=True, name="total")
-    totals.write("counted")
+    totals.to_stream().write("counted")
     return pipeline
 
 

@@ -24,7 +24,7 @@ def test_the_names_of_faults_are_their_own() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.found_by], ids=lambda fault: fault.name)
 def test_what_finds_a_fault_is_a_test_that_make_test_runs(fault: Fault) -> None:
     file, _, name = fault.found_by.partition("::")
     (test,) = (
@@ -38,5 +38,5 @@ def test_what_finds_a_fault_is_a_test_that_make_test_runs(fault: Fault) -> None:
 
 def test_the_table_of_faults_is_on_the_page_of_those_who_change_tests() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `([\w-]+)` \| (\w+) \| `([^`]+)` \| \d+ \|$", page, re.M)
+    rows = re.findall(r"^\| `([\w-]+)` \| (\w+) \| (?:`([^`]+)` \| \d+|not known yet \|) \|$", page, re.M)
     assert rows == [(fault.name, fault.room, fault.found_by) for fault in FAULTS]

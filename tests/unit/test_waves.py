@@ -81,7 +81,7 @@ def test_a_table_whose_count_never_changes_runs_in_as_many_waves_as_there_are_ex
     follow: Callable[[Flow], Flow], waves: int
 ) -> None:
     pipeline = Pipeline("p", source="s3://landing/topics")
-    follow(pipeline.table("planes", key="tailnum", partitions=4)).write("t")
+    follow(pipeline.table("planes", key="tailnum", partitions=4)).to_stream().write("t")
     plan = plan_of(pipeline, [arrived("planes", [10] * 4)])
     assert (most_waves(pipeline), len(plan.waves)) == (waves, waves)
 

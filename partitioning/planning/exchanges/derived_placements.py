@@ -81,9 +81,9 @@ def _before_state(graph: Graph) -> set[str]:
 
 
 def _sides(graph: Graph) -> Mapping[str, Sequence[str]]:
-    """For each step that keeps a side of a join in time, what both sides read: they lie in one way, so that what moves
-    is new records, and not what is kept."""
-    recent = {step.name: step.inputs for step in graph.steps if step.op is Op.RECENT}
+    """For each step that keeps a side of a join, what both sides read: they lie in one way, so that what moves is new
+    records, and not what is kept."""
+    recent = {step.name: step.inputs for step in graph.steps if step.op in {Op.RECENT, Op.KEEP}}
     joins = [step.inputs for step in graph.steps if step.inputs and recent.keys() >= set(step.inputs)]
     return {side: [name for each in sides for name in recent[each]] for sides in joins for side in sides}
 

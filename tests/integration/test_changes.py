@@ -1,0 +1,199 @@
+"""Tables behind rows that change are their query after each batch: behind re-keying, joins, aggregates.
+
+The oracle is one query for each table, in DuckDB over all records.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from datetime import timedelta
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from coset.testing import run
+from coset.testing.runs import Rows, Trial
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.errors import Refused
+from partitioning.model.meaning import RowKind, meanings
+from partitioning.model.schemes import Scheme
+
+SCHEMES = ("cogroup", "elastic(2)", "tasks(3)", "tasks(5)")
+# The newest order of each key, the total of each key, and the users who are not deleted.
+NEWEST = "(SELECT * FROM orders QUALIFY row_number() OVER (PARTITION BY k ORDER BY n DESC) = 1)"
+TOTAL = "(SELECT k, sum(amount)::BIGINT AS amount FROM orders GROUP BY k)"
+USERS = "(SELECT * FROM users QUALIFY row_number() OVER (PARTITION BY id ORDER BY n DESC) = 1)"
+LIVING = f"(SELECT * FROM {USERS} WHERE NOT gone)"
+# Each table with its query.
+QUERIES: Mapping[str, str] = {
+    "groups": f"SELECT g, count(*) AS c, sum(amount)::BIGINT AS s, count(note) AS notes FROM {NEWEST} GROUP BY g",
+    "positive": f"SELECT g, max(amount) AS most, avg(amount) AS mean, count(DISTINCT note) AS notes FROM {NEWEST} "
+    "WHERE amount > 0 GROUP BY g",
+    "sizes": f"SELECT c, count(*) AS groups FROM (SELECT g, count(*) AS c FROM {NEWEST} GROUP BY g) GROUP BY c",
+    "segments": f"SELECT t.k, t.amount, u.seg FROM {TOTAL} AS t JOIN {LIVING} AS u ON t.k = u.id",
+    "by_segment": f"SELECT u.seg, list(t.amount ORDER BY t.amount) AS amounts FROM {TOTAL} AS t JOIN {LIVING} AS u "
+    "ON t.k = u.id GROUP BY u.seg",
+    "everyone": f"SELECT coalesce(t.k, u.id) AS k, t.amount, u.seg FROM {NEWEST} AS t FULL JOIN {LIVING} AS u "
+    "ON t.k = u.id",
+    "best": f"SELECT g, k, amount, n FROM {NEWEST} QUALIFY row_number() OVER (PARTITION BY g ORDER BY amount, n) = 1",
+    "owing": f"SELECT t.k, count(*) AS c FROM {NEWEST} AS t JOIN (SELECT k FROM {NEWEST} "
+    "QUALIFY row_number() OVER (PARTITION BY g ORDER BY amount, n) = 1) AS b ON t.k = b.k WHERE t.amount < 0 "
+    "GROUP BY t.k",
+    "counted": f"SELECT coalesce(t.k, u.id) AS k, a, b FROM (SELECT k, count(*) AS a FROM {NEWEST} GROUP BY k) AS t "
+    f"FULL JOIN (SELECT id, count(*) AS b FROM {LIVING} GROUP BY id) AS u ON t.k = u.id",
+    "either": f"SELECT amount, count(*) AS c FROM (SELECT amount FROM {NEWEST} UNION ALL SELECT amount FROM {TOTAL}) "
+    "GROUP BY amount",
+    "log": f"SELECT g, k, amount FROM {NEWEST}",
+}
+
+
+def changing() -> Pipeline:
+    """Rows of orders and users that change, behind every step that takes changes."""
+    pipeline = Pipeline("changing")
+    orders = pipeline.stream("orders", key="k", partitions=4, source="s3://lake/orders")
+    users = pipeline.table("users", key="id", partitions=3, source="s3://lake/users", deletes="gone", kept=True)
+    newest = orders.latest("n", name="newest")
+    by_group = newest.rekey("g", name="by_group")
+    counts = by_group.aggregate(
+        "count(*) AS c, sum(amount::BIGINT)::BIGINT AS s, count(note) AS notes", name="group_counts"
+    )
+    counts.write("groups", mode="upsert")
+    most = "max(amount) AS most, avg(amount) AS mean, count(DISTINCT note) AS notes"
+    newest.filter("amount > 0", name="above").rekey("g", name="above_by_group").aggregate(most, name="maxima").write(
+        "positive", mode="upsert"
+    )
+    counts.rekey("c", key_format="long", name="by_size").aggregate("count(*) AS groups", name="size_counts").write(
+        "sizes", mode="upsert"
+    )
+    totals = orders.select("amount", name="amounts").combine(
+        "sum(amount)::BIGINT AS amount", running=True, name="total"
+    )
+    of_user = totals.join(users, "total.amount, users.seg", name="of_user")
+    of_user.write("segments", mode="upsert")
+    of_user.rekey("seg", name="of_seg").aggregate("list(amount ORDER BY amount) AS amounts", name="lists").write(
+        "by_segment", mode="upsert"
+    )
+    newest.join(users, "newest.amount, users.seg", how="full", name="all_of").write("everyone", mode="upsert")
+    least = by_group.select("k, amount, n", name="some").latest("(-amount, -n)", name="least")
+    least.write("best", mode="upsert")
+    # What the newest rows changed is needed before an exchange, and these once it is there.
+    owing = newest.filter("amount < 0", name="owing").join(least.rekey("k", name="of_least"), "owing.amount", name="o")
+    owing.aggregate("count(*) AS c", name="owed").write("owing", mode="upsert")
+    newest.cogroup("count(*) AS a", (users, "count(*) AS b"), name="both").write("counted", mode="upsert")
+    one, other = (
+        flow.rekey("amount", key_format="long", name=f"{flow.step}_by").select("1 AS one", name=f"{flow.step}_ones")
+        for flow in (newest, totals)
+    )
+    one.merge(other, name="merged").aggregate("count(*) AS c", name="again").write("either", mode="upsert")
+    by_group.select("k, amount", name="logged").write("log", mode="changelog")
+    return pipeline
+
+
+def landed(chance: random.Random, batch: int) -> dict[str, Rows]:
+    """Records of a batch: few keys, so that most of them come again."""
+    return {
+        "orders": [
+            {
+                "k": f"k{chance.randrange(12)}",
+                "g": chance.choice("abc"),
+                "amount": chance.randrange(-4, 5),
+                "n": batch * 1000 + number,
+                "note": chance.choice([None, "x", "y"]),
+            }
+            for number in range(chance.randrange(1, 25))
+        ],
+        "users": [
+            {
+                "id": f"k{chance.randrange(14)}",
+                "seg": chance.choice("xyz"),
+                "gone": chance.random() < 0.3,
+                "n": batch * 1000 + number,
+            }
+            for number in range(chance.randrange(1, 10))
+        ],
+    }
+
+
+def rows_of(database: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
+    return sorted(map(str, database.sql(sql).to_arrow_table().to_pylist()))
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 8))])
+def test_a_table_behind_rows_that_change_is_its_query_after_each_batch(seed: int) -> None:
+    chance, records = random.Random(seed), dict[str, list[Mapping[str, object]]]()
+    with Trial.made(changing()) as place:
+        for batch in range(4):
+            arrived = landed(chance, batch)
+            for stream, rows in arrived.items():
+                records.setdefault(stream, []).extend(rows)
+            place.land(arrived)
+            place.run(Settings(scheme=Scheme.parse(chance.choice(SCHEMES))), twice=chance.random() < 0.2)
+            published = place.tables()
+            with duckdb.connect() as database:
+                for stream, rows in records.items():
+                    database.register(stream, pa.Table.from_pylist(rows))
+                for table, sql in QUERIES.items():
+                    columns = ", ".join(database.sql(sql).columns)
+                    made = f"SELECT {columns} FROM published"
+                    if table == "log":
+                        sign = "CASE _change_type WHEN 'insert' THEN 1 ELSE -1 END"
+                        made = f"SELECT {columns} FROM published GROUP BY ALL HAVING sum({sign}) > 0"
+                    database.register("published", pa.Table.from_pylist(published[table]))
+                    assert rows_of(database, made) == rows_of(database, sql), (table, batch, seed)
+
+
+def test_the_sum_of_a_group_that_has_no_value_any_more_is_null() -> None:
+    pipeline = Pipeline("sums")
+    orders = pipeline.stream("orders", key="k", partitions=1, source="s3://lake/orders")
+    orders.latest("n").rekey("g").aggregate("sum(v::BIGINT)::BIGINT AS s", name="sums").write("sums", mode="upsert")
+    first = [{"k": "a", "g": "x", "n": 1, "v": 5}, {"k": "b", "g": "x", "n": 1, "v": None}]
+    then = [{"k": "a", "g": "x", "n": 2, "v": None}, {"k": "c", "g": "y", "n": 2, "v": 7}]
+    rows = run(pipeline, {"orders": first}, {"orders": then})
+    assert {(row["g"], row["s"]) for row in rows["sums"]} == {("x", None), ("y", 7)}
+
+
+def test_of_all_these_tables_only_the_changelog_is_of_batches() -> None:
+    kinds = {table: means.rows for table, means in meanings(changing().graph).items()}
+    assert kinds == dict.fromkeys(QUERIES, RowKind.NEWEST) | {"log": RowKind.OF_BATCH}
+
+
+def flows() -> tuple[Pipeline, Mapping[str, object]]:
+    pipeline = Pipeline("refused")
+    orders = pipeline.stream("orders", key="k", partitions=2, source="s3://lake/orders", time="ts")
+    whole = pipeline.table("whole", key="k", partitions=2, source="s3://lake/whole")
+    newest = orders.latest("n", name="newest")
+    return pipeline, {"orders": orders, "whole": whole, "newest": newest, "moved": newest.rekey("g", name="moved")}
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("orders.write('t', mode='upsert')", "only the row of its last batch would stay"),
+        ("orders.aggregate('count(*) AS n').write('t', mode='upsert')", "only the row of its last batch would stay"),
+        ("newest.write('t')", "each batch would append those of its keys"),
+        ("moved.write('t')", "which mode 'append' would leave or lose"),
+        ("moved.write('t', mode='replace')", "which mode 'replace' would leave or lose"),
+        ("moved.write('t', mode='upsert')", "may have several rows of a key"),
+        ("moved.aggregate('count(*) AS n', by='k').write('t', mode='upsert')", "may have several rows of a key"),
+        ("newest.join(whole, '1 AS one').write('t', mode='upsert')", "each batch reads table 'whole' whole"),
+        ("newest.merge(moved.rekey('k'), orders).write('t')", "which mode 'append' would leave or lose"),
+        ("moved.join(orders.rekey('g', name='o'), '1 AS one')", "rows of o are records, and it meets rows that"),
+        (
+            "whole.join(whole.select('1 AS a', name='b'), '1 AS one').write('t', mode='upsert')",
+            "all its rows in each",
+        ),
+        ("newest.distinct('n', time='ts', within=timedelta(1))", "distinct does not take those back"),
+        ("newest.partial('count(*) AS n', by='g')", "partial does not take those back"),
+        ("newest.windows('count(*) AS n', time='ts', every=timedelta(1))", "windows does not take those back"),
+        ("newest.join_within(orders, '1 AS a', times=('ts', 'ts'), within=timedelta(1))", "join_within does not take"),
+        ("moved.process('m:f', {'g': 'VARCHAR'})", "process does not take those back"),
+    ],
+)
+def test_what_could_not_be_its_query_is_refused_with_what_to_write(written: str, why: str) -> None:
+    _, given = flows()
+    with pytest.raises(Refused, match=why) as refused:
+        eval(written, {**given, "timedelta": timedelta})
+    assert all(finding.next for finding in refused.value.findings)
