@@ -70,11 +70,11 @@ class Branch:
             each = flow.select("1::BIGINT AS n, number AS total, number AS last", name=f"{self.table}.each")
             columns = f"sum(n)::BIGINT AS n, {self.measure}(total)::BIGINT AS total, max(last) AS last"
             lives = each.combine(columns, running=True, time=TIME.format("last"), keep=LIFE * MINUTE, name=self.step)
-            lives.write(self.table, mode=self.mode)
+            lives.to_stream().write(self.table, mode=self.mode)
             lives.expired(name=f"{self.table}.ended").write(self.tables[1])
             return
         if not self.running:
-            flow.aggregate(made, name=self.step).write(self.table, mode=self.mode)
+            flow.aggregate(made, name=self.step).to_stream().write(self.table, mode=self.mode)
             return
         all_of_them = f"sum(n)::BIGINT AS n, {self.measure}(total)::BIGINT AS total"
         counted = flow.aggregate(made, name=f"{self.table}.counted")

@@ -160,6 +160,8 @@ class _Durations:
                     terminalreporter.write_line(f"{seconds:7.1f} s, CPU {computed:6.1f} s, {tests:4} tests  {name}")
             took, computed = sum(self._took.values()), sum(self._computed.values())
             terminalreporter.write_line(f"{took:7.1f} s, CPU {computed:6.1f} s, {self._tests.total():4} tests  in all")
+            whole = "with what collects, commands and servers, which are none of a file's"
+            terminalreporter.write_line(f"{'':11}CPU {_computed():6.1f} s, {whole}")
         if config.getoption("--record-durations"):
             RECORDED.write_text(json.dumps(self._recorded(), indent=1, sort_keys=True) + "\n")
 

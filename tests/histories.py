@@ -52,7 +52,7 @@ def pipeline_of(source: str, partitions: int) -> Pipeline:
     clicks = pipeline.stream("clicks", key="k", partitions=partitions, null_keys="own task")
     views = pipeline.stream("views", key="k", partitions=partitions, null_keys="own task")
     minutes: dict[str, Any] = {"within": timedelta(minutes=WITHIN), "keep": timedelta(minutes=KEEP)}
-    total(clicks).write("totals")
+    total(clicks).to_stream().write("totals")
     clicks.latest("seen", name="newest").to_stream().write("newest")
     clicks.distinct("id", time="seen", name="once", **minutes).write("once")
     clicks.join_within(

@@ -61,7 +61,7 @@ class Skewed:
         self._source = f"{store.root}/topics-{named}"
         self.pipeline = Pipeline(named, source=self._source)
         views = self.pipeline.stream("views", key="k", partitions=PARTITIONS, **declared)  # type: ignore[arg-type]
-        build(views).write(named)
+        build(views).to_stream().write(named)
 
     def land(self, table: pa.Table, files: int = 1) -> None:
         land_table(table, "views", self._source, key="k", partitions=PARTITIONS, files=files)

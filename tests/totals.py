@@ -12,5 +12,5 @@ from tests.histories import total
 def totals(source: str, partitions: int, build: Callable[[Flow], Flow] = total) -> Pipeline:
     pipeline = Pipeline("kept", source=source)
     clicks = pipeline.stream("clicks", key="k", partitions=partitions, null_keys="own task")
-    build(clicks).write("totals")
+    build(clicks).to_stream().write("totals")
     return pipeline

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from coset.sources.databases import connect_to_ask
 from coset.sources.file_columns import NULL_TYPE
 from partitioning.errors import Finding, Refused
-from partitioning.model.graph import Mode, Step, quote
+from partitioning.model.graph import Mode, StateSpec, Step, quote
 from partitioning.model.leaving import step_left
 from partitioning.model.plan import Plan, PlannedWrite, Stage
 from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput
@@ -101,14 +102,28 @@ def _with_columns(read: Input, stage: Stage, given: list[Column], there: Columns
 
 def _columns(plan: Plan) -> tuple[Mapping[str, Columns], Mapping[str, Columns]]:
     """The columns of each stream and step, and of each step's state."""
-    columns = {stream.name: (*stream.columns, Column(PARTITION, "INTEGER")) for stream in plan.streams}
-    columns |= {step.name: step.columns for stage in plan.stages for step in stage.steps if step.function}
-    kept: dict[str, Columns] = {}
+    steps = [step for stage in plan.stages for step in stage.steps]
+    known = {stream.name: (*stream.columns, Column(PARTITION, "INTEGER")) for stream in plan.streams}
+    known |= {step.name: step.columns for step in steps if step.function}
+    # Of state, all but its SQL may be other in each batch.
+    made = (replace(step, state=StateSpec(step.state.sql) if step.state else None) for step in steps)
+    return _described(tuple(known.items()), tuple(step for step in made if not step.function))
+
+
+@lru_cache(maxsize=100)
+def _described(
+    known: tuple[tuple[str, Columns], ...], steps: tuple[Step, ...]
+) -> tuple[Mapping[str, Columns], Mapping[str, Columns]]:
+    """The same: of these relations the columns are `known`, and the others are made by these steps in their order.
+
+    A process that plans batch after batch asks once for a pipeline.
+    """
+    columns, kept = dict(known), dict[str, Columns]()
     with connect_to_ask() as connection:
-        for name, known in columns.items():
-            listed = ", ".join(f"{quote(column.name)} {column.type}" for column in known)
-            connection.execute(f"CREATE TEMP TABLE {quote(name)} ({listed})")
-        for step in (step for stage in plan.stages for step in stage.steps if not step.function):
+        for name, listed in known:
+            typed = ", ".join(f"{quote(column.name)} {column.type}" for column in listed)
+            connection.execute(f"CREATE TEMP TABLE {quote(name)} ({typed})")
+        for step in steps:
             create_state(connection, step)
             create_views(connection, [step])
             made = described(connection, quote(step.name))

@@ -250,6 +250,24 @@ def test_nobody_is_asked_to_approve_what_would_be_refused(parsed, store_root, tm
     assert "It cannot be put in place" in (tmp_path / "docs" / "kept" / "backfill-0.html").read_text()
 
 
+def test_only_other_rows_wait_for_approval(parsed, store_root, tmp_path):
+    from airflow.sdk.execution_time.context import set_current_context
+
+    history = Batches(store_at(store_root), tmp_path)
+    history.batch(0)
+    dags = parsed(
+        "from coset.airflow import coset_backfill_dag\n"
+        "from tests.backfilled import counted\n\n"
+        f"backfill = coset_backfill_dag(counted(5)('{store_root}/topics', 4))"
+    )
+    compare = dags["kept_backfill"].get_task("compare").python_callable
+    ti: Any = SimpleNamespace(xcom_push=lambda key, value: None)
+    with set_current_context({"ti": ti}):
+        for number, (threshold, then) in enumerate([(0, "swap"), (5, "approve")]):
+            history.backfilled(Asked(0, 0, Settings(), "a hot topic"), threshold=threshold)
+            assert compare(number) == then
+
+
 @pytest.mark.parametrize(
     "bad", [{"from": -1}, {"to": "x"}, {"why": ""}, {"groups": 0}, {"scheme": 4}, {"backfill": -1}]
 )

@@ -228,6 +228,7 @@ def test_a_step_that_is_listed_is_a_task_of_both_dags(airflow: Path, monkeypatch
         assert dag.get_task("weigh").downstream_task_ids == {"check"}
         assert dag.get_task("weigh").doc_md == "Weigh it."
     assert set(live.task_ids) == {step.task for step in step_list.STEPS} | {"groups_of_wave_1", "run_wave_1"}
+    assert [step.name for step in steps_of(backfill=True)] == ["plan", "run", "weigh", "audit", "check"]
 
 
 def test_a_task_takes_the_turn_that_its_step_takes(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -101,6 +102,24 @@ def test_a_dag_that_fails_twice_and_then_finds_nothing_to_do_is_told_by_two_mess
     assert "Incident 0 is open: told by 1 channel of 1" in shown.out
     assert SECRET not in shown.out + shown.err
     assert not any(SECRET.encode() in (store.get(entry.key) or b"") for entry in store.list("clicked/"))
+
+
+def test_an_incident_ends_when_a_batch_is_published_and_not_before(
+    dag: Callable[..., Any], recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COSET_NOTIFY", recorder.address)
+    parsed = dag()
+
+    def called(task: str, of: str) -> None:
+        (callback,) = getattr(parsed.get_task(task), of)
+        callback.notify({"ti": SimpleNamespace(task_id=task)})
+
+    called("check", "on_failure_callback")
+    for task in ("plan", "check"):
+        called(task, "on_success_callback")
+        assert kinds(recorder) == [FAILED]
+    called("publish", "on_success_callback")
+    assert kinds(recorder) == [FAILED, ENDED]
 
 
 @pytest.mark.long

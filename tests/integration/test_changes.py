@@ -13,6 +13,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from coset.testing import run
 from coset.testing.runs import Rows, Trial
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -31,6 +32,7 @@ QUERIES: Mapping[str, str] = {
     "groups": f"SELECT g, count(*) AS c, sum(amount)::BIGINT AS s, count(note) AS notes FROM {NEWEST} GROUP BY g",
     "positive": f"SELECT g, max(amount) AS most, avg(amount) AS mean, count(DISTINCT note) AS notes FROM {NEWEST} "
     "WHERE amount > 0 GROUP BY g",
+    "means": f"SELECT g, avg(amount) AS mean FROM {NEWEST} GROUP BY g",
     "sizes": f"SELECT c, count(*) AS groups FROM (SELECT g, count(*) AS c FROM {NEWEST} GROUP BY g) GROUP BY c",
     "segments": f"SELECT t.k, t.amount, u.seg FROM {TOTAL} AS t JOIN {LIVING} AS u ON t.k = u.id",
     "by_segment": f"SELECT u.seg, list(t.amount ORDER BY t.amount) AS amounts FROM {TOTAL} AS t JOIN {LIVING} AS u "
@@ -87,6 +89,7 @@ def changing() -> Pipeline:
         for flow in (newest, totals)
     )
     one.merge(other, name="merged").aggregate("count(*) AS c", name="again").write("either", mode="upsert")
+    by_group.select("amount", name="alone").aggregate("avg(amount) AS mean", name="means").write("means", mode="upsert")
     by_group.select("k, amount", name="logged").write("log", mode="changelog")
     return pipeline
 
@@ -142,6 +145,16 @@ def test_a_table_behind_rows_that_change_is_its_query_after_each_batch(seed: int
                         made = f"SELECT {columns} FROM published GROUP BY ALL HAVING sum({sign}) > 0"
                     database.register("published", pa.Table.from_pylist(published[table]))
                     assert rows_of(database, made) == rows_of(database, sql), (table, batch, seed)
+
+
+def test_the_sum_of_a_group_that_has_no_value_any_more_is_null() -> None:
+    pipeline = Pipeline("sums")
+    orders = pipeline.stream("orders", key="k", partitions=1, source="s3://lake/orders")
+    orders.latest("n").rekey("g").aggregate("sum(v::BIGINT)::BIGINT AS s", name="sums").write("sums", mode="upsert")
+    first = [{"k": "a", "g": "x", "n": 1, "v": 5}, {"k": "b", "g": "x", "n": 1, "v": None}]
+    then = [{"k": "a", "g": "x", "n": 2, "v": None}, {"k": "c", "g": "y", "n": 2, "v": 7}]
+    rows = run(pipeline, {"orders": first}, {"orders": then})
+    assert {(row["g"], row["s"]) for row in rows["sums"]} == {("x", None), ("y", 7)}
 
 
 def test_of_all_these_tables_only_the_changelog_is_of_batches() -> None:

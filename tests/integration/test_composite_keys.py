@@ -93,6 +93,16 @@ def test_rows_meet_by_all_columns_and_by_no_text_that_they_make_together(seed: i
             assert sorted(map(repr, done[table])) == sorted(map(repr, wanted)), table
 
 
+def test_records_meet_none_if_any_column_of_their_key_is_null() -> None:
+    keys = [("a", "b", 1), (None, "b", 1), ("a", None, 1), ("a", "b", None)]
+    left, right = (
+        [{"id": str(n), **dict(zip(names, key, strict=True)), "n": n} for n, key in enumerate(keys)]
+        for names in ("xyz", "uvw")
+    )
+    done = run(pipeline_of(1), {"s": left, "r": right}, settings=Settings.parse(scheme="tasks(1)"))
+    assert [(row["n"], row["m"]) for row in done["met"]] == [(0, 0)]
+
+
 values = st.one_of(st.none(), st.text(max_size=3), st.sampled_from(TEXTS))
 
 

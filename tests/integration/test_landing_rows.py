@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from coset.cli import pipelines
-from coset.sources.landing import land
+from coset.sources.landing import NewRows, land
 from partitioning.documents.store import Store
 from partitioning.kinds import Kind
 from tests.followed import done, told
@@ -288,6 +288,20 @@ def test_a_file_that_counts_its_records_in_two_ways_is_refused_where_it_is_given
     done("land", file, "orders", "a.parquet")
     done("run", file, *LOCAL)
     assert published().total() == 1
+
+
+def test_rows_that_another_lands_meanwhile_stay_and_these_go_behind_them(tmp_path: Path) -> None:
+    (stream,) = pipelines.load(pipeline(f"{tmp_path}/landing")).streams
+    for number in range(2):
+        Path(f"{number}.csv").write_text(f"customer,n\nann,{number}\n")
+
+    def meanwhile(new: Sequence[tuple[int, NewRows]]) -> Sequence[tuple[int, NewRows]]:
+        land(stream, Path("1.csv"))
+        return new
+
+    (written,) = land(stream, Path("0.csv"), meanwhile)
+    assert (written.start, written.end) == (1, 2)
+    assert [pq.read_table(file)["n"].to_pylist() for file in sorted(Path("landing").rglob("*.parquet"))] == [[1], [0]]
 
 
 @pytest.mark.long

@@ -37,7 +37,7 @@ PARTITIONS, FILES, ROWS = 3, 30, 2
 def views(store: Store, table: bool = False) -> Pipeline:
     made = Pipeline("seen", source=f"{store.root}/topics")
     declare = made.table if table else made.stream
-    declare("views", key="ad", partitions=PARTITIONS, hash="opaque").select("n").write("seen")
+    declare("views", key="ad", partitions=PARTITIONS, hash="opaque").select("n").to_stream().write("seen")
     return made
 
 

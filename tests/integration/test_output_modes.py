@@ -17,6 +17,7 @@ from coset.batches.attempt import Attempt
 from coset.batches.ref import BatchRef
 from coset.batches.tables.compaction import compact
 from coset.batches.tables.logs import Logs
+from coset.testing import run
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
@@ -39,7 +40,7 @@ def tables(source: str, partitions: int) -> Pipeline:
     total(clicks).write("totals", mode="upsert", lineage=True)
     clicks.latest("seen", name="newest").write("newest", mode="upsert", deletes="id % 5 = 0")
     counts = clicks.aggregate("count(*) AS n, max(id) AS last", name="counts")
-    counts.write("last", mode="upsert")
+    counts.to_stream().write("last", mode="upsert")
     counts.write("now", mode="replace")
     return pipeline
 
@@ -159,7 +160,7 @@ def test_a_table_that_comes_later_has_what_its_step_kept_before(store: Store, tm
             made = Pipeline("kept", source=source)
             latest = made.stream("clicks", key="k", partitions=partitions).latest("seen", name="latest")
             for mode in modes:
-                latest.write(mode, mode=mode)
+                latest.to_stream().write(mode, mode=mode)
             return made
 
         return pipeline
@@ -176,6 +177,13 @@ def test_a_key_is_deleted_and_comes_back(store: Store, tmp_path: Path) -> None:
     for identity, rows in ((1, [("key-1", 1, 1)]), (5, []), (10, []), (6, [("key-1", 6, 4)])):
         history.batch({"key-1": identity})
         assert held(store)["newest"] == rows
+
+
+def test_a_key_that_a_filter_lets_pass_no_more_loses_its_row() -> None:
+    pipeline = Pipeline("newest", source="s3://landing/topics")
+    pipeline.stream("clicks", key="k", partitions=1).latest("n").filter("n < 10").write("few", mode="upsert")
+    rows = run(pipeline, {"clicks": [{"k": "a", "n": 1}, {"k": "b", "n": 2}]}, {"clicks": [{"k": "a", "n": 11}]})
+    assert rows["few"] == [{"k": "b", "n": 2}]
 
 
 def test_a_batch_without_records_replaces_nothing_that_is_kept_by_key(store: Store, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ from coset import Pipeline, expect
 pipeline = Pipeline("people", source={source!r}, owner="ana")
 people = pipeline.stream("people", key="id", partitions=2, private=("id", "name", "age"), null_keys="drop")
 called = people.select("name AS called, age AS years, city", name="named").rekey("called", name="by_name")
-called.aggregate("count(*) AS n, ({oldest})::BIGINT AS oldest", name="names").write(
+called.aggregate("count(*) AS n, ({oldest})::BIGINT AS oldest", name="names").to_stream().write(
     "names", mode="upsert", expect=[{expected}, expect.few_nulls("oldest", at_most=0.5), expect.keys_as_usual()]
 )
 """

@@ -130,14 +130,19 @@ def test_a_pipeline_under_another_name_is_not_left_out_without_a_word(project: P
 def test_a_pipeline_that_the_runner_cannot_run_is_refused_before_anything_is_stored_and_the_others_run(
     project: Path,
 ) -> None:
-    file = project / "dags/pipelines/framed.py"
+    file, other = (project / "dags/pipelines" / name for name in ("framed.py", "twice.py"))
     file.write_text(FRAMED)
+    other.write_text(FRAMED.replace("framed", "twice"))
     ran = said(project, "run", "--all", code=3)
     assert "same is a function on Spark's DataFrames, and this runner has no Spark" in ran.stderr
     assert "choose --runner spark, spark-submit or connect" in ran.stderr
+    # Of each that failed it is told.
+    assert "framed" in ran.stderr
+    assert "twice" in ran.stderr
     assert "Pipeline spent\n" in ran.stdout
     assert not list((project / "stores/dev").glob("framed/plans/*"))
     file.unlink()
+    other.unlink()
 
 
 def test_a_backfill_that_the_runner_cannot_run_is_refused_before_anything_is_stored(project: Path) -> None:

@@ -248,6 +248,18 @@ def test_a_table_that_lost_a_published_batch_is_refused(store: Store) -> None:
         publish(ledger, second)
 
 
+def test_a_table_that_was_put_back_is_refused(store: Store) -> None:
+    ledger, first = decided(store.root)
+    publish(ledger, first)
+    before = {entry.key for entry in store.list("tables/delays/_delta_log/")}
+    ledger, second = decided(store.root, batch=1, before=first)
+    publish(ledger, second)
+    erase(store.root, *(entry.key for entry in store.list("tables/delays/_delta_log/") if entry.key not in before))
+    ledger, third = decided(store.root, batch=2, before=second)
+    with pytest.raises(Refused, match="the table holds batch 0 as its newest, but batch 1 was published to it"):
+        publish(ledger, third)
+
+
 def test_a_table_with_other_columns_is_refused_with_both_types(store: Store) -> None:
     publish(*decided(store.root))
     plan = planned(pipeline(), columns=(Column("tailnum", "VARCHAR"), Column("delay", "DOUBLE")), batch=1)

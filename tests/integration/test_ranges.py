@@ -86,7 +86,7 @@ PIPELINES: dict[str, tuple[Build, str]] = {
 def pipeline_of(store: Store, build: Build) -> Pipeline:
     pipeline = Pipeline("dealt", source=f"{store.root}/topics")
     views = pipeline.stream("views", key="k", partitions=PARTITIONS, null_keys="drop")
-    build(views).write("t")
+    build(views).to_stream().write("t")
     return pipeline
 
 

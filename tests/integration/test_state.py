@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 
@@ -71,3 +72,15 @@ def test_a_duplicate_may_be_as_far_away_as_is_said_and_not_a_microsecond_farther
     rest = iter(records)
     rows = run(pipeline, *({"clicks": [next(rest) for _ in range(cut)]} for cut in cuts))
     assert [(row["id"], row["t"]) for row in rows["once"]] == [(1, 0), (2, 20), (2, 41)]
+
+
+def test_what_is_kept_for_a_time_is_kept_once_beside_a_larger_run() -> None:
+    pipeline = Pipeline("met", source="s3://landing/topics")
+    clicks, views = (pipeline.stream(name, key="k", partitions=1) for name in ("clicks", "views"))
+    times, span = ("make_timestamp(clicks.t)", "make_timestamp(views.t)"), timedelta(days=1)
+    clicks.join_within(views, "clicks.t, views.t AS v", times=times, within=span, name="met").write("met")
+    many = [{"k": "a", "t": number} for number in range(10)]
+    seen = [many, [{"k": "b", "t": 10}], [{"k": "c", "t": 11}], [{"k": "d", "t": 12}]]
+    clicked = [[{"k": key, "t": 20}] for key in "xyza"]
+    rows = run(pipeline, *({"clicks": c, "views": v} for c, v in zip(clicked, seen, strict=True)))
+    assert Counter(row["v"] for row in rows["met"]) == Counter(range(10))

@@ -120,7 +120,7 @@ def counted(mode: Mode) -> Callable[[str, int], Pipeline]:
     def pipeline(source: str, partitions: int) -> Pipeline:
         made = Pipeline("kept", source=source)
         clicks = made.stream("clicks", key="k", partitions=partitions)
-        clicks.aggregate("count(*) AS n", name="counted").write("delays", mode=mode)
+        clicks.aggregate("count(*) AS n", name="counted").to_stream().write("delays", mode=mode)
         return made
 
     return pipeline

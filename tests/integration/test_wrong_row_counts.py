@@ -78,7 +78,7 @@ def now(flow: Flow) -> None:
 
 
 def appended(flow: Flow) -> None:
-    total(flow).write("totals")
+    total(flow).to_stream().write("totals")
 
 
 def living(flow: Flow) -> None:

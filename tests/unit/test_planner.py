@@ -10,12 +10,15 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest, encode
 from partitioning.errors import Refused
+from partitioning.model.graph import StateSpec
 from partitioning.model.placement import MURMUR2, OPAQUE
 from partitioning.model.plan import Plan
+from partitioning.model.stage_inputs import StateRun
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Discovered
+from partitioning.model.watermarks import TimePassed
 from partitioning.planning.planner import KEYS_COMPARED, OPAQUE_KEYS_COMPARED, plan_batch
-from partitioning.planning.stages.step_states import StateSnapshot
+from partitioning.planning.stages.step_states import StateSnapshot, unexpired
 from partitioning.values import replace
 from tests.plans import COLUMNS, arrived, plan_of, tails, tails_found
 from tests.there import there
@@ -257,3 +260,12 @@ def test_without_an_earlier_batch_exchanges_are_counted_by_what_arrived() -> Non
     clean.merge(again, name="both").aggregate("1 AS n").write("t")
     plan = plan_of(pipeline, [arrived("clean", [450, 450]), arrived("dirty", [50, 50])])
     assert [(each.source, each.moves, each.spares) for each in plan.exchanges] == [("again", 100, 900)]
+
+
+def test_a_run_is_read_as_long_as_any_row_of_it_counts() -> None:
+    runs = [StateRun(batch, "sha256:0", 1, latest) for batch, latest in ((2, 100), (1, 40), (0, 39))]
+    kept = StateSpec(microseconds=50, watermark=TimePassed(90, 200))
+    # This batch gives what is over since the one before.
+    assert unexpired(runs, kept, None) == runs[:2]
+    # Whatever its time, the newest version of a key is valid until another follows.
+    assert unexpired(runs, replace(kept, newest=True), None) == runs

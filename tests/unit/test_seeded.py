@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
 
@@ -21,3 +22,21 @@ def test_a_fault_stands_in_its_file_once_and_still_parses(fault: Fault) -> None:
 
 def test_the_names_of_faults_are_their_own() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.found_by], ids=lambda fault: fault.name)
+def test_what_finds_a_fault_is_a_test_that_make_test_runs(fault: Fault) -> None:
+    file, _, name = fault.found_by.partition("::")
+    (test,) = (
+        node
+        for node in ast.parse((ROOT / file).read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef) and node.name == name.rpartition(".")[2]
+    )
+    assert "pytest.mark.long" not in map(ast.unparse, test.decorator_list)
+    assert name.startswith("test_") or ">>> " in (ast.get_docstring(test) or "")
+
+
+def test_the_table_of_faults_is_on_the_page_of_those_who_change_tests() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w-]+)` \| (\w+) \| (?:`([^`]+)` \| \d+|not known yet \|) \|$", page, re.M)
+    assert rows == [(fault.name, fault.room, fault.found_by) for fault in FAULTS]

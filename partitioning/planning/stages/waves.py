@@ -171,17 +171,7 @@ class _Edges:
         # What a step keeps for a join in time is read in the task that has it.
         kept = {step.name for step in self._steps.values() if step.op is Op.RECENT}
         read = {name: settled[step.name] for step in self._steps.values() for name in kept.intersection(step.inputs)}
-        return settled | read | self._with_what_they_keep(settled)
-
-    def _with_what_they_keep(self, settled: dict[str, int]) -> dict[str, int]:
-        """The waves of steps that say what changed of what another one keeps, and of those between: the other's."""
-        waves: dict[str, int] = {}
-        for step in (step for step in self._steps.values() if step.op is Op.CHANGES and step.inputs[0] in self._steps):
-            kept, name = step.inputs[0], step.name
-            waves[name] = settled[kept]
-            while (name := self._steps[name].inputs[-1]) != kept:
-                waves[name] = settled[kept]
-        return waves
+        return settled | read
 
 
 def _hanging_together(links: Iterable[tuple[Node, Node]]) -> list[list[Node]]:
