@@ -274,7 +274,8 @@ def test_a_table_keeps_its_columns_types(file: Path) -> None:
 def test_a_table_keeps_its_mode_or_another_one_is_named(file: Path) -> None:
     done("run", written(file), *LOCAL)
     landed(store_at(os.environ["COSET_STORE"]), 1)
-    found = told(Kind.TABLE_MODE, "plan", written(file, COUNTED.replace(".write(", ".to_stream().write(").replace('"counts")', '"counts", mode="upsert")')))
+    upserted = COUNTED.replace('.write("counts")', '.to_stream().write("counts", mode="upsert")')
+    found = told(Kind.TABLE_MODE, "plan", written(file, upserted))
     assert "keep the mode, or write to a table of another name" in found.next
     written(file)
     found.again()

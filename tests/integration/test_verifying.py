@@ -32,6 +32,7 @@ MEANINGS: Mapping[str, RowKind] = {
     "totals": RowKind.NEWEST,
     "big": RowKind.NEWEST,
     "alive": RowKind.NEWEST,
+    "living": RowKind.NEWEST,
     "expired": RowKind.RECORDS,
     "users": RowKind.ALL,
     "users_selected": RowKind.NEWEST,
@@ -84,6 +85,7 @@ def natural() -> Pipeline:
         "sum(n)::BIGINT AS n, max(ts) AS ts", running=True, time="ts", keep=timedelta(hours=20), name="life"
     )
     lives.write("alive", mode="upsert")
+    lives.rekey("n", key_format="long", name="by_n").aggregate("count(*) AS c").write("living", mode="upsert")
     ended = lives.expired()
     ended.write("expired")
     users.write("users", mode="upsert")
@@ -119,6 +121,7 @@ def few() -> Pipeline:
     orders.rekey(("k", "g"), name="of_two").latest("ts", name="newest_of_two").write("by_two", mode="upsert")
     lives = orders.latest("ts", time="ts", keep=timedelta(hours=20), name="life")
     lives.write("alive", mode="upsert")
+    lives.rekey("g", name="living_by_group").aggregate("max(amount) AS most").write("living", mode="upsert")
     lives.expired(name="ended").write("expired")
     pipeline.flow("ended").to_stream().write("last_expired", mode="upsert")
     return pipeline
