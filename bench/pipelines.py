@@ -20,7 +20,7 @@ def pipeline_for(workload: Workload, source: str) -> Pipeline:
     # Each stream has to lead to a table.
     topics = workload.topics[:1] if workload.query is Query.HOT else workload.topics
     flows = [bench.stream(topic.name, key=topic.key, partitions=topic.partitions) for topic in topics]
-    _asked(workload.query, flows[0], flows[-1], workload.party == "coset-moving").write("answers")
+    _asked(workload.query, flows[0], flows[-1], workload.party == "coset-moving").to_stream().write("answers")
     return bench
 
 

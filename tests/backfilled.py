@@ -121,7 +121,7 @@ def appended(threshold: int, mode: str = "append") -> Callable[[str, int], Pipel
     def pipeline(source: str, partitions: int) -> Pipeline:
         one = Pipeline("kept", source=source)
         chosen = one.stream("clicks", key="k", partitions=partitions).filter(f"id >= {threshold}", name="chosen")
-        chosen.aggregate("count(*) AS n, sum(id)::BIGINT AS total", name="counts").write(
+        chosen.aggregate("count(*) AS n, sum(id)::BIGINT AS total", name="counts").to_stream().write(
             "counts", lineage=True, mode=mode
         )
         return one

@@ -64,7 +64,7 @@ class Branch:
         made = f"count(*) AS n, {self.measure}(number)::BIGINT AS total"
         if self.timed == "windows":
             windows = flow.windows(made, time=TIME.format("number"), every=WINDOW * MINUTE, name=self.step)
-            windows.write(self.table, mode=self.mode)
+            windows.to_stream().write(self.table, mode=self.mode)
             return
         if self.timed == "expires":
             each = flow.select("1::BIGINT AS n, number AS total, number AS last", name=f"{self.table}.each")
@@ -78,7 +78,7 @@ class Branch:
             return
         all_of_them = f"sum(n)::BIGINT AS n, {self.measure}(total)::BIGINT AS total"
         counted = flow.aggregate(made, name=f"{self.table}.counted")
-        counted.combine(all_of_them, running=True, name=self.step).write(self.table, mode=self.mode)
+        counted.combine(all_of_them, running=True, name=self.step).to_stream().write(self.table, mode=self.mode)
 
 
 @dataclass

@@ -52,7 +52,7 @@ def planned_over(store: Store, build: Build) -> Pipeline:
     declared = (
         pipeline.stream(name, key=KEYS[name], partitions=PARTITIONS[name], null_keys="own task") for name in streams
     )
-    build(*declared).write("t")
+    build(*declared).to_stream().write("t")
     return pipeline
 
 

@@ -174,7 +174,7 @@ def run(way: Way, spark_server: SparkServer, docs: Path) -> Batch:
     clicks = pipeline.stream("clicks", key="m", partitions=6)
     for name in way.cases:
         for kind in KINDS:
-            getattr(CASES[name], kind)(views, clicks).write(f"{name}_{kind}")
+            getattr(CASES[name], kind)(views, clicks).to_stream().write(f"{name}_{kind}")
     ref = next_batch(pipeline, root, way.settings)
     with pytest.MonkeyPatch.context() as patch:
         # The functions are installed nowhere: what is submitted finds them in the checkout.

@@ -170,7 +170,7 @@ def kept(mode: Mode) -> Callable[[str, int], Pipeline]:
     def of(source: str, partitions: int) -> Pipeline:
         made = Pipeline("kept", source=source)
         clicks = made.stream("clicks", key="k", partitions=partitions)
-        clicks.latest("seen", name="newest").write("delays", mode=mode)
+        clicks.latest("seen", name="newest").to_stream().write("delays", mode=mode)
         return made
 
     return of

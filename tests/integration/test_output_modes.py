@@ -279,7 +279,7 @@ def test_columns_are_added_later(mode: Mode, store: Store, tmp_path: Path) -> No
         def pipeline(source: str, partitions: int) -> Pipeline:
             one = Pipeline("kept", source=source)
             clicks = one.stream("clicks", key="k", partitions=partitions)
-            clicks.select(columns, name="chosen").write("clicks", mode=mode)
+            clicks.select(columns, name="chosen").to_stream().write("clicks", mode=mode)
             return one
 
         return pipeline

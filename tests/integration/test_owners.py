@@ -206,7 +206,7 @@ class Successor:
     def pipeline(self, store: Store) -> Pipeline:
         made = Pipeline("other", source=store.root)
         flights = made.stream(self.stream, key="tailnum", partitions=4)
-        flights.select("delay").write(self.table, mode=self.mode)
+        flights.select("delay").to_stream().write(self.table, mode=self.mode)
         return made
 
 

@@ -97,7 +97,7 @@ def together(step: Callable[..., Flow]) -> Build:
     def build(pipeline: Pipeline) -> None:
         counts = {"views": 8, "clicks": 12, "logins": 5}
         names = signature(step).parameters
-        step(*(pipeline.stream(name, key="member", partitions=counts[name]) for name in names)).write("t")
+        step(*(pipeline.stream(name, key="member", partitions=counts[name]) for name in names)).to_stream().write("t")
 
     return build
 

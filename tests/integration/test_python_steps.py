@@ -93,7 +93,7 @@ def planned(store: Store, build: Callable[[Flow], Flow], scheme: str | None = No
     source = f"{store.root}/topics"
     land_table(VIEWS, "views", source, key="k", partitions=4, files=2)
     pipeline = Pipeline("scores", source=source)
-    build(pipeline.stream("views", key="k", partitions=4, null_keys="own task")).write("t")
+    build(pipeline.stream("views", key="k", partitions=4, null_keys="own task")).to_stream().write("t")
     return next_batch(pipeline, store.root, Settings.parse(scheme=scheme) if scheme else Settings())
 
 

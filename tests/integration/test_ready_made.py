@@ -47,7 +47,7 @@ def paid(*expected: dict[str, Any], mode: str = "append", private: Sequence[str]
     rows = orders.select("amount, late, seen::TIMESTAMP AS seen, _offset AS place", name="each")
     if mode == "upsert":
         rows = rows.latest("place", name="newest")
-    rows.write("paid", mode=mode, expect=expected)
+    rows.to_stream().write("paid", mode=mode, expect=expected)
     return pipeline
 
 

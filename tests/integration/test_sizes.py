@@ -278,7 +278,7 @@ def test_wrong_targets_and_schemes_are_refused(landed: Store) -> None:
 def skewed(build: Callable[[Flow], Flow], ends: Sequence[int] = (100, 900, 100, 100)) -> Basis:
     """What is there to compare on of a pipeline whose second partition is hot."""
     pipeline = Pipeline("late", source="s3://landing/topics")
-    build(pipeline.stream("flights", key="tailnum", partitions=len(ends))).write("late")
+    build(pipeline.stream("flights", key="tailnum", partitions=len(ends))).to_stream().write("late")
     return Basis(pipeline, (arrived("flights", ends),), {"late": COLUMNS}, 0, None, None, (), "Batch 0")
 
 

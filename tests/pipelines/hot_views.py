@@ -6,4 +6,4 @@ from coset import Pipeline
 from tests.hot import PARTITIONS, counted
 
 pipeline = Pipeline("hot_views", source=os.environ["VIEWS_SOURCE"])
-counted(pipeline.stream("views", key="k", partitions=PARTITIONS)).write("hot_views")
+counted(pipeline.stream("views", key="k", partitions=PARTITIONS)).to_stream().write("hot_views")

@@ -155,7 +155,7 @@ def test_steps_give_the_rows_that_duckdb_gives(store: Store, case: str, scheme: 
     for name in names:
         land_table(RECORDS[name], name, pipeline.source, key="k", partitions=PARTITIONS[name])
     declared = (pipeline.stream(name, key="k", partitions=PARTITIONS[name], null_keys="own task") for name in names)
-    build(*declared).write("t")
+    build(*declared).to_stream().write("t")
     ref = stored(store, pipeline, settings=Settings.parse(scheme=scheme))
     run_and_publish_unjudged(ref)
     assert published(store) == direct(sql, **RECORDS)

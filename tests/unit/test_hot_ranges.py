@@ -43,7 +43,7 @@ def summed(flights: Flow) -> Flow:
 
 def pipeline_of(build: Build = summed, **declared: Any) -> Pipeline:
     pipeline = Pipeline("counts", source="s3://landing/topics")
-    build(pipeline.stream("flights", key="tailnum", partitions=PARTITIONS, **declared)).write("counts")
+    build(pipeline.stream("flights", key="tailnum", partitions=PARTITIONS, **declared)).to_stream().write("counts")
     return pipeline
 
 

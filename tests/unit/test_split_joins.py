@@ -57,7 +57,7 @@ def pipeline_of(build: Build = LEFT, **declared: Any) -> Pipeline:
     flights, planes = (
         pipeline.stream(name, key="tailnum", partitions=count, **declared) for name, count in PARTITIONS.items()
     )
-    build(flights, planes).write("met")
+    build(flights, planes).to_stream().write("met")
     return pipeline
 
 

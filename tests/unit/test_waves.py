@@ -102,7 +102,7 @@ def test_a_stream_whose_count_has_changed_may_have_to_move_first(
 ) -> None:
     def pipeline(partitions: int) -> Pipeline:
         made = Pipeline("p", source="s3://landing/topics")
-        follow(made.stream("flights", key="tailnum", partitions=partitions)).write("t")
+        follow(made.stream("flights", key="tailnum", partitions=partitions)).to_stream().write("t")
         return made
 
     before = plan_of(pipeline(4), [arrived("flights", [10] * 4)], scheme=scheme)
@@ -128,5 +128,5 @@ def test_levels_of_unifiers_are_counted_for_more_tasks_than_there_are(
 
 def test_a_stream_of_unknown_hash_is_never_moved() -> None:
     pipeline = Pipeline("p", source="s3://landing/topics")
-    filtered(pipeline.stream("flights", key="tailnum", partitions=4, hash="opaque")).write("t")
+    filtered(pipeline.stream("flights", key="tailnum", partitions=4, hash="opaque")).to_stream().write("t")
     assert most_waves(pipeline) == 1
