@@ -31,9 +31,11 @@ class ChangingSteps(StepOutput, frozen=True):
     def to_stream(self, *, name: str | None = None) -> Self:
         """The rows that each batch gives of it, as records: what follows does not know that a row takes the place of an
         earlier one (Kafka Streams: toStream). What it makes of them depends on how records were cut into batches."""
+        called = name or f"{self.step}.{Op.TO_STREAM}"
+        if name is None and self.pipeline.has(called):
+            return replace(self, step=called)
         sql = coming(self.step, self.alias) if self._is_weighed else f"SELECT * FROM {self._source}"
-        given = self._step(Op.TO_STREAM, sql, (), name)
-        return replace(given, alias=name or self.alias)
+        return replace(self._step(Op.TO_STREAM, sql, (), called), alias=name or self.alias)
 
     @property
     def declared_steps(self) -> Mapping[str, Step]:
