@@ -121,7 +121,8 @@ def pipeline_of(
         if flow is None:
             continue
         used.update(inputs)
-        flows.append(flow)
+        # Here each batch is compared, so what follows takes the rows of a batch.
+        flows.append(flow.to_stream())
         new = [step.name for step in pipeline.steps[before:]]
         if in_time:
             made.in_time.update({each.step: each for each in in_time})
@@ -133,7 +134,7 @@ def pipeline_of(
             made.late.update(new)
     for flow in flows:
         if flow.step not in used:
-            flow.write(f"t-{flow.step}")
+            flow.to_stream().write(f"t-{flow.step}")
     return made
 
 

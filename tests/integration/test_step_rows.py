@@ -25,7 +25,8 @@ customers = pipeline.table("customers", key="customer", partitions=1)
 many = orders.filter("amount > 10", name="many")
 parts = many.partial("sum(amount)::BIGINT AS spent", by="customer", name="parts")
 totals = parts.combine("sum(spent)::BIGINT AS spent", running=True, name="totals")
-totals.join(customers, "totals.spent, customers.country", name="by_country").write("spent", mode="upsert")
+joined = totals.to_stream().join(customers, "totals.spent, customers.country", name="by_country")
+joined.to_stream().write("spent", mode="upsert")
 """
 
 

@@ -125,13 +125,11 @@ def test_a_function_is_named(shop: Mapping[str, Any]) -> None:
     assert '"twice" AS (\n  -- tests.functions:doubled on Arrow tables\n' in query
 
 
-def test_a_table_that_is_not_its_query_says_why(shop: Mapping[str, Any]) -> None:
+def test_the_query_of_rows_that_change_has_nothing_of_what_batches_need(shop: Mapping[str, Any]) -> None:
     answer = shop["answers"][1]["by_n"]
-    assert not answer["is_query"]
-    assert (
-        "-- Its rows are not those of its query: in step by_n, the row of a key goes to another place"
-        in answer["query"]
-    )
+    assert answer["is_query"]
+    assert "@" not in answer["query"].partition('"by_n" AS')[2]
+    assert 'SELECT "n", count(*) AS keys FROM "by_n" AS "by_n" GROUP BY ALL' in answer["query"]
 
 
 def test_an_unknown_table_is_refused(shop: Mapping[str, Any]) -> None:

@@ -219,7 +219,7 @@ def in_time(flights: Flow, planes: Flow) -> Flow:
 
 
 def also_written(flights: Flow, planes: Flow) -> Flow:
-    planes.filter("dep_delay > 0", name="late").write("late")
+    planes.filter("dep_delay > 0", name="late").to_stream().write("late")
     return flights.join(planes, "flights.dep_delay", name="joined")
 
 
@@ -265,7 +265,7 @@ def test_a_stream_that_sets_records_aside_is_not_copied_and_a_table_is_not_read_
     assert stage.why.together == "planes"
     pipeline = Pipeline("met", source="s3://landing/topics")
     flights, planes = (pipeline.table(name, key="tailnum", partitions=count) for name, count in PARTITIONS.items())
-    LEFT(flights, planes).write("met")
+    LEFT(flights, planes).to_stream().write("met")
     found = [arrived(name, [1_000] * count) for name, count in PARTITIONS.items()]
     (stage,) = plan_of(pipeline, found, settings=SPLITTING, statistics=figures({"flights": HOT})).stages
     assert isinstance(stage.why, OwnTasks)

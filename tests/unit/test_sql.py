@@ -16,6 +16,7 @@ def test_a_result_has_the_columns_that_duckdb_gives_it() -> None:
         lambda flights, planes: (
             flights.join(planes, "seats, dep_delay")
             .aggregate("count(*) AS flights, sum(seats) AS seats, avg(dep_delay) AS delay", by="seats > 100 AS large")
+            .to_stream()
             .write("t")
         )
     )
@@ -31,7 +32,7 @@ def test_a_result_has_the_columns_that_duckdb_gives_it() -> None:
 
 
 def test_an_unknown_column_is_named_with_its_step_and_the_columns_there_are() -> None:
-    (finding,) = findings(lambda flights, _: flights.filter("dep_dela > 3", name="late").write("t"))
+    (finding,) = findings(lambda flights, _: flights.filter("dep_dela > 3", name="late").to_stream().write("t"))
     assert finding.what == "there is no column 'dep_dela'"
     assert finding.where == "step 'late'"
     assert finding.then == "correct the name; flights has tailnum, dep_delay, hops, place, _offset, _partition"
@@ -39,20 +40,22 @@ def test_an_unknown_column_is_named_with_its_step_and_the_columns_there_are() ->
 
 @pytest.mark.parametrize("name", ["rowid", "flights.rowid", "ROWID"])
 def test_the_number_of_a_row_depends_on_the_tasks_and_is_no_column(name: str) -> None:
-    (finding,) = findings(lambda flights, _: flights.aggregate(f"max({name}) AS last", name="numbered").write("t"))
+    (finding,) = findings(
+        lambda flights, _: flights.aggregate(f"max({name}) AS last", name="numbered").to_stream().write("t")
+    )
     assert (finding.what, finding.where) == (f"there is no column {name!r}", "step 'numbered'")
 
 
 def test_a_landed_column_without_a_name_is_a_finding() -> None:
     nameless = Discovered(FLIGHTS.stream, (*FLIGHTS.columns, Column("", "BIGINT")), FLIGHTS.partitions)
     with pytest.raises(Refused, match="one of its columns has no name"):
-        check_sql(pipeline(lambda flights, _: flights.filter("true").write("t")), [nameless, PLANES])
+        check_sql(pipeline(lambda flights, _: flights.filter("true").to_stream().write("t")), [nameless, PLANES])
 
 
 def test_each_unknown_column_of_each_step_is_a_finding() -> None:
     def build(flights: Flow, planes: Flow) -> None:
-        flights.filter("dep_dela > 3 AND nope IS NULL").write("t")
-        planes.select("planes.sets").write("u")
+        flights.filter("dep_dela > 3 AND nope IS NULL").to_stream().write("t")
+        planes.select("planes.sets").to_stream().write("u")
 
     assert [finding.what for finding in findings(build)] == [
         "there is no column 'dep_dela'",
@@ -62,13 +65,13 @@ def test_each_unknown_column_of_each_step_is_a_finding() -> None:
 
 
 def test_a_column_that_the_other_side_of_a_join_has_is_unknown_under_the_wrong_alias() -> None:
-    (finding,) = findings(lambda flights, planes: flights.join(planes, "flights.seats").write("t"))
+    (finding,) = findings(lambda flights, planes: flights.join(planes, "flights.seats").to_stream().write("t"))
     assert finding.what == "there is no column 'flights.seats'"
     assert "planes has tailnum, seats" in finding.then
 
 
 def test_steps_after_a_wrong_one_add_no_findings() -> None:
-    assert len(findings(lambda flights, _: flights.filter("nope").select("dep_delay").write("t"))) == 1
+    assert len(findings(lambda flights, _: flights.filter("nope").select("dep_delay").to_stream().write("t"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -88,7 +91,7 @@ def test_steps_after_a_wrong_one_add_no_findings() -> None:
     ],
 )
 def test_an_expression_over_one_record_is_allowed(expression: str) -> None:
-    assert columns(lambda flights, _: flights.select(expression).write("t"))[0] == "tailnum"
+    assert columns(lambda flights, _: flights.select(expression).to_stream().write("t"))[0] == "tailnum"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +130,7 @@ def test_an_expression_over_one_record_is_allowed(expression: str) -> None:
     ],
 )
 def test_an_expression_whose_result_depends_on_the_tasks_is_refused(expression: str, what: str) -> None:
-    found = findings(lambda flights, _: flights.select(expression, name="mine").write("t"))
+    found = findings(lambda flights, _: flights.select(expression, name="mine").to_stream().write("t"))
     assert any(what in finding.what for finding in found)
     assert all("step 'mine'" in finding.where for finding in found)
 
@@ -143,34 +146,38 @@ def test_an_expression_whose_result_depends_on_the_tasks_is_refused(expression: 
     ],
 )
 def test_a_column_whose_name_is_a_word_of_sql_is_to_be_quoted(expression: str, words: str | None) -> None:
-    (finding,) = findings(lambda flights, _: flights.select(expression, name="mine").write("t"))
+    (finding,) = findings(lambda flights, _: flights.select(expression, name="mine").to_stream().write("t"))
     assert finding.next == f"write DuckDB SQL expressions{'' if words is None else f'; {words}'}"
 
 
 @pytest.mark.parametrize("condition", ["dep_delay > 0 LIMIT 3", "dep_delay > 0 GROUP BY ALL", "max(dep_delay) > 0"])
 def test_a_filter_cannot_smuggle_in_more_than_a_condition(condition: str) -> None:
-    assert findings(lambda flights, _: flights.filter(condition).write("t"))
+    assert findings(lambda flights, _: flights.filter(condition).to_stream().write("t"))
 
 
 def test_a_join_condition_is_checked_too() -> None:
-    (finding,) = findings(lambda flights, planes: flights.join(planes, "seats", on="seats > random()").write("t"))
+    (finding,) = findings(
+        lambda flights, planes: flights.join(planes, "seats", on="seats > random()").to_stream().write("t")
+    )
     assert finding.where == "step 'flights.join': seats > random()"
 
 
 def test_subqueries_and_windows_are_refused_in_an_aggregate_as_well() -> None:
     found = findings(
-        lambda flights, _: flights.aggregate("max((SELECT 1)) AS a, sum(count(*)) OVER () AS b").write("t")
+        lambda flights, _: flights.aggregate("max((SELECT 1)) AS a, sum(count(*)) OVER () AS b").to_stream().write("t")
     )
     assert {finding.what.split(" would")[0] for finding in found} == {"a subquery", "a window function"}
 
 
 def test_what_duckdb_does_not_accept_is_a_finding_in_its_words() -> None:
-    (finding,) = findings(lambda flights, _: flights.select("date_trunc('day', dep_delay) AS day").write("t"))
+    (finding,) = findings(
+        lambda flights, _: flights.select("date_trunc('day', dep_delay) AS day").to_stream().write("t")
+    )
     assert finding.what.startswith("No function matches the given name and argument types 'date_trunc")
 
 
 def test_two_columns_of_one_name_are_refused() -> None:
-    (finding,) = findings(lambda flights, _: flights.select("dep_delay, dep_delay").write("t"))
+    (finding,) = findings(lambda flights, _: flights.select("dep_delay, dep_delay").to_stream().write("t"))
     assert (finding.what, finding.then) == (
         "two columns are named 'dep_delay'",
         "name one of them otherwise with AS, or leave it out: * EXCLUDE",
@@ -191,7 +198,7 @@ def test_a_key_that_is_named_is_there_already(named: str, advised: str) -> None:
     step, _, expressions = named.partition(": ")
 
     def build(columns: str) -> Build:
-        return lambda f, p: getattr(f, step)(*([p] if step == "join" else []), columns).write("t")
+        return lambda f, p: getattr(f, step)(*([p] if step == "join" else []), columns).to_stream().write("t")
 
     (finding,) = findings(build(expressions))
     assert finding.what == "two columns are named 'tailnum': the key is there without being named"
@@ -203,8 +210,8 @@ def test_a_key_that_is_named_is_there_already(named: str, advised: str) -> None:
 
 def test_a_stream_with_a_column_of_a_virtual_name_is_refused() -> None:
     def build(flights: Flow, planes: Flow) -> None:
-        flights.write("t")
-        planes.write("u")
+        flights.to_stream().write("t")
+        planes.to_stream().write("u")
 
     made = pipeline(build)
     odd = Discovered("flights", (*FLIGHTS.columns, Column("_Partition", "VARCHAR")), ())
@@ -213,23 +220,30 @@ def test_a_stream_with_a_column_of_a_virtual_name_is_refused() -> None:
 
 
 def test_a_result_column_needs_a_plain_name() -> None:
-    (finding,) = findings(lambda flights, _: flights.aggregate("avg(dep_delay)").write("t"))
+    (finding,) = findings(lambda flights, _: flights.aggregate("avg(dep_delay)").to_stream().write("t"))
     assert "'avg(dep_delay)'" in finding.what
     assert finding.then == "give it a plain name with AS"
 
 
 def test_lineage_columns_must_not_be_there_already() -> None:
     def build(lineage: bool) -> Build:
-        return lambda flights, _: flights.select("dep_delay AS _task, 1 AS _batch").write("t", lineage=lineage)
+        return lambda flights, _: (
+            flights.select("dep_delay AS _task, 1 AS _batch").to_stream().write("t", lineage=lineage)
+        )
 
     assert len(findings(build(True))) == 2
     assert columns(build(False)) == ["tailnum", "_task", "_batch"]
 
 
 def test_partition_and_offset_are_in_a_result_only_if_asked_for() -> None:
-    assert columns(lambda flights, _: flights.write("t")) == ["tailnum", "dep_delay", "hops", "place"]
-    assert columns(lambda flights, _: flights.filter("true").write("t")) == ["tailnum", "dep_delay", "hops", "place"]
-    assert columns(lambda flights, _: flights.select("_partition, _offset").write("t")) == [
+    assert columns(lambda flights, _: flights.to_stream().write("t")) == ["tailnum", "dep_delay", "hops", "place"]
+    assert columns(lambda flights, _: flights.filter("true").to_stream().write("t")) == [
+        "tailnum",
+        "dep_delay",
+        "hops",
+        "place",
+    ]
+    assert columns(lambda flights, _: flights.select("_partition, _offset").to_stream().write("t")) == [
         "tailnum",
         "_partition",
         "_offset",

@@ -19,7 +19,7 @@ from tests.checked_sql import FLIGHTS, PLANES, Build, findings, pipeline
 def test_merged_flows_need_the_same_columns_of_the_same_types() -> None:
     def build(flights: Flow, planes: Flow) -> None:
         named = planes.select("seats::VARCHAR AS hops, seats AS dep_delay, 1 AS doors", name="named")
-        flights.merge(named, name="all").filter("dep_delay > 0").write("t")
+        flights.merge(named, name="all").filter("dep_delay > 0").to_stream().write("t")
 
     assert [(finding.what, finding.where) for finding in findings(build)] == [
         ("column 'hops' is VARCHAR[] in flights, VARCHAR in named", "step 'all'"),
@@ -32,8 +32,8 @@ def test_where_records_lie_is_in_the_way_of_no_merge_and_in_no_result() -> None:
     def build(flights: Flow, planes: Flow) -> None:
         counted = planes.aggregate("count(*) AS n", name="counted")
         other = planes.pipeline.stream("other", key="tailnum", partitions=3, offset="at")
-        other.merge(counted, name="all").write("t")
-        flights.merge(flights.filter("true"), name="both").select("_offset, _partition").write("u")
+        other.merge(counted, name="all").to_stream().write("t")
+        flights.merge(flights.filter("true"), name="both").select("_offset, _partition").to_stream().write("u")
 
     other = Discovered("other", (Column("tailnum", "VARCHAR"), Column("n", "BIGINT"), Column("at", "BIGINT")), ())
     found = check_sql(pipeline(build), [FLIGHTS, PLANES, other])
@@ -47,8 +47,10 @@ def test_where_records_lie_is_in_the_way_of_no_merge_and_in_no_result() -> None:
 def test_where_records_lie_cannot_be_asked_for_after_a_merge_in_which_some_have_no_place(named: str) -> None:
     def build(flights: Flow, planes: Flow) -> None:
         counted = planes.aggregate("max(seats) AS seats")
-        planes.filter("true", name="a").merge(counted).filter("true").select(f"{named} AS at", name="late").write("t")
-        flights.write("u")
+        planes.filter("true", name="a").merge(counted).filter("true").select(
+            f"{named} AS at", name="late"
+        ).to_stream().write("t")
+        flights.to_stream().write("u")
 
     (finding,) = findings(build)
     assert finding.what.endswith("is not in all flows that were merged")
@@ -57,8 +59,8 @@ def test_where_records_lie_cannot_be_asked_for_after_a_merge_in_which_some_have_
 
 def test_a_place_that_one_of_the_merged_flows_selected_is_a_column_that_the_others_lack() -> None:
     def build(flights: Flow, planes: Flow) -> None:
-        planes.select("seats, _offset").merge(planes.filter("true"), name="all").write("t")
-        flights.write("u")
+        planes.select("seats, _offset").merge(planes.filter("true"), name="all").to_stream().write("t")
+        flights.to_stream().write("u")
 
     (finding,) = findings(build)
     assert finding.what == "column '_offset' is BIGINT in planes.select, missing in planes.filter"
@@ -100,22 +102,25 @@ def test_a_new_key_is_a_column_of_its_format(build: Build, what: str) -> None:
 
 
 def test_a_new_key_that_has_a_columns_name_can_be_named_as_its_refusal_says() -> None:
-    (finding,) = findings(lambda flights, _: flights.rekey("tailnum", sql="'N' || tailnum").write("t"))
+    (finding,) = findings(lambda flights, _: flights.rekey("tailnum", sql="'N' || tailnum").to_stream().write("t"))
     advised = finding.then.removeprefix("name the new key otherwise: ")
-    made = pipeline(lambda flights, _: flights.rekey(advised, sql="'N' || tailnum").write("t"))
+    made = pipeline(lambda flights, _: flights.rekey(advised, sql="'N' || tailnum").to_stream().write("t"))
     assert check_sql(made, [FLIGHTS, PLANES])["t"][:2] == (Column(advised, "VARCHAR"), Column("tailnum", "VARCHAR"))
 
 
 def test_a_rekey_to_a_missing_column_names_those_there_are() -> None:
-    (finding,) = findings(lambda flights, _: flights.rekey("origin").write("t"))
+    (finding,) = findings(lambda flights, _: flights.rekey("origin").to_stream().write("t"))
     assert finding.then == "correct the name; flights has tailnum, dep_delay, hops, place, _offset, _partition"
 
 
 def test_a_key_is_of_the_format_that_its_refusal_names() -> None:
-    (finding,) = findings(lambda flights, _: flights.rekey("dep_delay").write("t"))
+    (finding,) = findings(lambda flights, _: flights.rekey("dep_delay").to_stream().write("t"))
     assert finding.then == "cast it, or declare key_format='int'"
-    check_sql(pipeline(lambda flights, _: flights.rekey("dep_delay", key_format="int").write("t")), [FLIGHTS, PLANES])
-    (finding,) = findings(lambda flights, _: flights.rekey("hops").write("t"))
+    check_sql(
+        pipeline(lambda flights, _: flights.rekey("dep_delay", key_format="int").to_stream().write("t")),
+        [FLIGHTS, PLANES],
+    )
+    (finding,) = findings(lambda flights, _: flights.rekey("hops").to_stream().write("t"))
     assert finding.then == "cast it"
 
 
@@ -132,7 +137,7 @@ def test_a_new_key_of_each_format_can_be_made() -> None:
 def processed(function: str, **declared: str) -> Build:
     def build(flights: Flow, planes: Flow) -> None:
         made = flights.process(function, {"tailnum": "VARCHAR", **declared}, name="scored")
-        made.filter("score > 0").join(planes, "score, seats").write("t")
+        made.filter("score > 0").join(planes, "score, seats").to_stream().write("t")
 
     return build
 
@@ -154,7 +159,10 @@ def test_what_a_function_is_declared_to_give_is_a_relation_from_then_on() -> Non
         (processed("math:pi", score="DOUBLE"), "math:pi is no function"),
         (processed("math:fsum", score="DUBLE"), "column 'score' is declared as 'DUBLE', which is no DuckDB type"),
         (processed("math:fsum", score="DOUBLE", Score="DOUBLE"), "two columns are named 'score'"),
-        (lambda f, p: f.repartition(hash="shop.codecs:country").write("t"), "'shop.codecs:country' cannot be"),
+        (
+            lambda f, p: f.repartition(hash="shop.codecs:country").to_stream().write("t"),
+            "'shop.codecs:country' cannot be",
+        ),
     ],
 )
 def test_a_function_must_be_there_and_its_columns_of_some_type(build: Build, what: str) -> None:
@@ -164,7 +172,7 @@ def test_a_function_must_be_there_and_its_columns_of_some_type(build: Build, wha
 
 def test_a_streams_placement_function_must_be_there() -> None:
     made = Pipeline("p", source="s3://landing/topics")
-    made.stream("flights", key="tailnum", partitions=12, hash="shop.codecs:country").write("t")
+    made.stream("flights", key="tailnum", partitions=12, hash="shop.codecs:country").to_stream().write("t")
     with pytest.raises(Refused, match="cannot be imported") as refusal:
         check_sql(made, [FLIGHTS])
     assert refusal.value.findings[0].where == "stream 'flights'"
@@ -179,7 +187,7 @@ def test_a_streams_placement_function_must_be_there() -> None:
     ],
 )
 def test_a_column_that_a_table_adds_is_refused(column: str, written: dict[str, Any], why: str) -> None:
-    (finding,) = findings(lambda f, p: f.select(f"1 AS {column}").write("t", **written))
+    (finding,) = findings(lambda f, p: f.select(f"1 AS {column}").to_stream().write("t", **written))
     assert finding.what == f"column '{column}' is there already, and {why} adds one of that name"
 
 
@@ -188,7 +196,7 @@ def test_a_merge_takes_a_null_without_a_type_as_that_of_the_other(kind: str) -> 
     def build(flights: Flow, _: Flow) -> None:
         first = flights.select(f"NULL::{kind} AS word", name="first")
         nothing = flights.select("NULL AS word", name="nothing").filter("word IS NULL", name="second")
-        nothing.merge(first, name="both").filter("true").write("t")
+        nothing.merge(first, name="both").filter("true").to_stream().write("t")
 
     assert check_sql(pipeline(build), [FLIGHTS, PLANES])["t"][-1] == Column("word", kind)
 
@@ -198,7 +206,7 @@ def test_a_merge_of_other_types_is_refused_beside_a_null_too() -> None:
         first, second, third = (
             flights.select(f"{sql} AS word", name=name) for name, sql in (("a", "'late'"), ("b", "NULL"), ("c", "1"))
         )
-        first.merge(second, third, name="all").write("t")
+        first.merge(second, third, name="all").to_stream().write("t")
 
     (finding,) = findings(build)
     assert finding.what == "column 'word' is VARCHAR in a, INTEGER in c"
@@ -215,10 +223,10 @@ def test_a_column_called_as_its_flow_would_hide_the_rows_that_are_ordered(how: s
         if how == "as of":
             hour = timedelta(hours=1)
             times = ("make_timestamp(flights.dep_delay)", f"make_timestamp({delays.alias}.dep_delay)")
-            flights.join_as_of(delays, "1 AS n", times=times, keep=hour, wait=hour, name="at").write("t")
+            flights.join_as_of(delays, "1 AS n", times=times, keep=hour, wait=hour, name="at").to_stream().write("t")
         else:
             life: Any = {"time": "make_timestamp(dep_delay)", "keep": timedelta(hours=1)} if how == "keep" else {}
-            delays.latest("dep_delay", name="newest", **life).write("t", mode="upsert")
+            delays.latest("dep_delay", name="newest", **life).to_stream().write("t", mode="upsert")
         check_sql(made, [FLIGHTS])
 
     with pytest.raises(Refused) as refused:

@@ -89,7 +89,7 @@ def test_a_table_whose_count_never_changes_runs_in_as_many_waves_as_there_are_ex
 def test_tables_that_lie_by_different_hashes_meet_in_a_second_wave() -> None:
     pipeline = Pipeline("p", source="s3://landing/topics")
     planes, makers = (pipeline.table(name, key="k", partitions=4, hash=name) for name in ("murmur2", "java"))
-    planes.join(makers, "1 AS one").write("t")
+    planes.join(makers, "1 AS one").to_stream().write("t")
     plan = plan_of(pipeline, [arrived("murmur2", [10] * 4), arrived("java", [10] * 4)])
     assert (most_waves(pipeline), len(plan.waves)) == (2, 2)
 
@@ -120,7 +120,7 @@ def test_levels_of_unifiers_are_counted_for_more_tasks_than_there_are(
 ) -> None:
     pipeline = Pipeline("p", source="s3://landing/topics")
     parts = pipeline.table("planes", key="tailnum", partitions=5).partial(COUNT)
-    parts.combine("sum(n) AS n", fan_in=fan_in, name="totals").write("t")
+    parts.combine("sum(n) AS n", fan_in=fan_in, name="totals").to_stream().write("t")
     settings = Settings.parse(scheme=[f"planes={scheme}"] if scheme else None)
     plan = plan_of(pipeline, [arrived("planes", [10] * 5)], settings=settings)
     assert (most_waves(pipeline, settings), len(plan.waves)) == (waves, planned)
