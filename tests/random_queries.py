@@ -26,9 +26,11 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Refused
 from partitioning.explain.table_query import table_query
+from partitioning.model.allowance import Allowance
 from partitioning.model.graph import Mode
 from partitioning.model.meaning import meanings
 from partitioning.model.schemes import Scheme
+from partitioning.values import replace
 
 # A row as texts.
 _Row = tuple[str, ...]
@@ -401,13 +403,16 @@ def _but(lines: Sequence[str], refusal: Refused) -> tuple[str, ...]:
 
 def _run(place: Trial, arriving: Arriving) -> None:
     scheme = Scheme.parse(arriving.scheme) if arriving.scheme else None
+    # Tables of a batch, and those of rows that change, may lose most of their rows.
+    may_go = Allowance(named=tuple(write.table for write in place.pipeline.writes))
+    settings = Settings(groups=arriving.groups, allowance=may_go)
     try:
-        place.run(Settings(scheme=scheme, groups=arriving.groups), twice=arriving.twice)
+        place.run(replace(settings, scheme=scheme), twice=arriving.twice)
     except Refused:
         if scheme is None:
             raise
         # Not each scheme fits each pipeline.
-        place.run(Settings(groups=arriving.groups), twice=arriving.twice)
+        place.run(settings, twice=arriving.twice)
 
 
 def _compare(place: Trial, compared: Compared, of_batches: dict[str, list[_Row]], so_far: History) -> None:

@@ -173,7 +173,7 @@ def _passed(step: Step, before: Sequence[Meaning], steps: Mapping[str, Step]) ->
         # It gets the keys of what filters leave out, too.
         return Meaning(RowKind.NEWEST, several=one.several) if before[-1].is_query else before[-1]
     if step.op is Op.FILTER and gives_expired(step, steps):
-        return Meaning(RowKind.RECORDS)
+        return Meaning(RowKind.RECORDS) if one.is_query else one
     if one.rows is RowKind.NEWEST and step.op is Op.REKEY:
         why = "the row of a key goes to another place, and the row that it takes the place of stays"
         return Meaning(RowKind.PARTLY, step.name, why, "publish the newest rows, and group them where they are read")
@@ -224,9 +224,9 @@ def _of_several(step: Step, before: Sequence[Meaning]) -> Meaning:
         case Op.JOIN:
             return Meaning(RowKind.OF_BATCH, step.name, "it joins what comes in one batch")
         case Op.MERGE:
-            return next(
-                (each for each in before if each.step), Meaning(RowKind.OF_BATCH, step.name, "it merges rows of now")
-            )
+            of_batch = next((each for each in before if each.rows is RowKind.OF_BATCH), None)
+            merged = of_batch or Meaning(RowKind.OF_BATCH, step.name, "it merges rows of now")
+            return replace(merged, adds_up=all(each.adds_up or each.rows is RowKind.RECORDS for each in before))
         case _:
             why = "it has a row for each batch in which a key comes"
             of_batch = next((each for each in before if each.rows is RowKind.OF_BATCH), None)

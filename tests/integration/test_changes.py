@@ -143,8 +143,11 @@ def test_a_table_behind_rows_that_change_is_its_query_after_each_batch(seed: int
                     if table == "log":
                         sign = "CASE _change_type WHEN 'insert' THEN 1 ELSE -1 END"
                         made = f"SELECT {columns} FROM published GROUP BY ALL HAVING sum({sign}) > 0"
-                    database.register("published", pa.Table.from_pylist(published[table]))
-                    assert rows_of(database, made) == rows_of(database, sql), (table, batch, seed)
+                    found = list[str]()
+                    if published[table]:
+                        database.register("published", pa.Table.from_pylist(published[table]))
+                        found = rows_of(database, made)
+                    assert found == rows_of(database, sql), (table, batch, seed)
 
 
 def test_the_sum_of_a_group_that_has_no_value_any_more_is_null() -> None:
