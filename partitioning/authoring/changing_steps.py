@@ -56,7 +56,7 @@ class ChangingSteps(StepOutput, frozen=True):
 
     def _selecting(self, columns: str) -> str:
         """A SELECT list, with how often a row comes or goes if the flow says so."""
-        return selecting(columns) if self.means.rows is RowKind.CHANGES else columns
+        return selecting(columns) if self._is_weighed else columns
 
     def _moving(self) -> Self:
         """The flow, as changes if its rows take the place of others: what is left at their old places goes."""
@@ -93,7 +93,7 @@ class ChangingSteps(StepOutput, frozen=True):
 
     def _changes(self) -> Self:
         """What comes and what goes of its rows in a batch. Of records, all come."""
-        if self.means.rows is RowKind.CHANGES:
+        if self._is_weighed:
             return self
         name = f"{self.step}.changes"
         if self.pipeline.has(name):
@@ -171,7 +171,7 @@ class ChangingSteps(StepOutput, frozen=True):
             return self
         sql, expressions = self._undeleted(deletes)
         inputs: Sequence[Self] = ()
-        if self.means.rows is RowKind.CHANGES:
+        if self._is_weighed:
             sql = f"SELECT * EXCLUDE ({quote(CHANGE)}) FROM ({sql}) WHERE {quote(CHANGE)} > 0"
         else:
             between = list[Step]()

@@ -116,7 +116,7 @@ class Pipeline:
         """The same pipeline up to a stream or step, whose rows it appends to a result table; it writes no other, and is
         planned by default. Raises Refused as `flow`."""
         key, needed = self.flow(name).key, {name}
-        for step in reversed(self.steps):
+        for step in reversed(self._steps.values()):
             needed.update(step.inputs if step.name in needed else ())
         other = copy(self)
         other.scheme, other.schemes, other.partitioners = None, {}, {}

@@ -165,6 +165,14 @@ def test_of_all_these_tables_only_the_changelog_is_of_batches() -> None:
     assert kinds == dict.fromkeys(QUERIES, RowKind.NEWEST) | {"log": RowKind.OF_BATCH}
 
 
+def test_rows_that_only_a_table_takes_as_records_are_no_step_of_it_and_can_be_looked_at() -> None:
+    pipeline, _ = flows()
+    given = pipeline.flow("newest").to_stream()
+    given.write("history")
+    assert given.step not in {step.name for step in pipeline.steps}
+    assert [step.name for step in pipeline.up_to(given.step, "t").steps] == ["newest", given.step]
+
+
 def flows() -> tuple[Pipeline, Mapping[str, object]]:
     pipeline = Pipeline("refused")
     orders = pipeline.stream("orders", key="k", partitions=2, source="s3://lake/orders", time="ts")
