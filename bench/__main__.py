@@ -3,7 +3,8 @@
 The queries: `counted`, a cogrouped aggregate of 10 and 5 million records; `in-time`, a join of the same in a window;
 `merged`, 900,000 placed and 100,000 re-keyed records; `elastic`, the first by 2, 4 and 8 times as many tasks; `hot` and
 `hot-joined`, a key with 40 % of the records; `batches`, 50 small batches with totals that go on; `rescaled`, totals of
-ten million keys by another number of tasks; `by-records`, the first of up to 100 million views and half as many clicks;
+ten million keys by another number of tasks; `changing` and `changing-joined`, the newest records of a million keys,
+alone and joined with totals, summed by 200 teams over small batches; `by-records`, the first of up to 100 million views and half as many clicks;
 `by-share`, as `hot` by the share of one key.
 
 Coset reads and writes an S3 server on this machine, whose own cost is shown apart; the others read the same files from
@@ -155,7 +156,7 @@ def _checksums(query: Query, files: Sequence[str]) -> list[int]:
             read = pq.read_table("/".join(split(file)), filesystem=s3_filesystem()) if remote else pq.read_table(file)
             connection.register(f"part{number}", read)
         answer = " UNION ALL ".join(f"SELECT {', '.join(query.columns)} FROM part{n}" for n in range(len(files)))
-        if query.arrives:
+        if query.arrives and not query.changes:
             answer = f"SELECT {key}, {', '.join(f'max({n}) AS {n}' for n in figures)} FROM ({answer}) GROUP BY {key}"
         sums, hashed = (", ".join(each.format(name) for name in figures) for each in ("sum({})", "{}::BIGINT"))
         (row,) = connection.execute(

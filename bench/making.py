@@ -22,6 +22,7 @@ _DAY = 86_400_000_000
 # Zipf's keys beyond this are other keys once more.
 _SKEWED_KEYS = 1_000_000
 _EVEN_KEYS = 400_000
+_TEAMS = 200
 _HOT, _HOT_SHARE = "bot", 0.4
 
 
@@ -90,6 +91,12 @@ def _records(workload: Workload, topic: Topic, number: int, random: np.random.Ge
             return pa.table({"key": keys, "rate": amount})
         case Data.SMALL:
             return pa.table({"key": _named(random.integers(0, 20_000, count)), "amount": amount})
+        case Data.CHANGES | Data.OF_BOTH:
+            all_keys = topic.rounds[0]
+            members = _named(random.integers(0, all_keys, count) if number else np.arange(count))
+            teams = pa.array([f"team-{team:03}" for team in random.integers(0, _TEAMS, count).tolist()])
+            seen = np.arange(count) + sum(topic.rounds[:number])
+            return pa.table({"key": members, "seen": seen, "team": teams, "amount": amount})
         case Data.MANY_KEYS:
             all_keys = topic.rounds[0]
             return pa.table(

@@ -22,8 +22,10 @@ from coset.batches.auditing.audit import audit
 from coset.batches.interpreter import run_batch
 from coset.batches.ref import LoadedBatch
 from coset.batches.runners.local import Local
+from coset.batches.runners.runner import Runner
 from coset.batches.runners.spark import Spark
 from coset.batches.runners.spark_settings import configuration
+from coset.batches.tables.logs import opened_whole
 from coset.sources.reader import Batch
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import decode
@@ -117,18 +119,35 @@ def kernel(workload: Workload) -> Iterator[Run]:
 @contextmanager
 def resident(workload: Workload) -> Iterator[Run]:
     """Whole batches in one Spark application, from landing to published."""
-    batches = list[LoadedBatch]()
     with Spark(MASTER, memory="4GB") as runner:
+        yield partial(_whole_batch, workload, runner, [])
 
-        def run(number: int, _: Workload) -> Callable[[], Left]:
-            upload(_source(workload), workload.landed, workload.round(number))
-            settings = Settings.parse(scheme=f"tasks({workload.totalling(number)})", groups=1)
-            batch = _taken_up(workload, settings)
-            run_batch(batch, runner, workload.results / "docs", silently)
-            batches.append(batch)
-            return lambda: Left([file for each in batches for file in _files(each, task_receipts(each))])
 
-        yield run
+@contextmanager
+def without_spark(workload: Workload) -> Iterator[Run]:
+    """Whole batches in a process for each core, from landing to published."""
+    with Local(processes=CORES) as runner:
+        yield partial(_whole_batch, workload, runner, [])
+
+
+def _whole_batch(
+    workload: Workload, runner: Runner, batches: list[LoadedBatch], number: int, _: Workload
+) -> Callable[[], Left]:
+    upload(_source(workload), workload.landed, workload.round(number))
+    settings = Settings.parse(scheme=f"tasks({workload.totalling(number)})", groups=1)
+    batch = _taken_up(workload, settings)
+    run_batch(batch, runner, workload.results / "docs", silently)
+    batches.append(batch)
+    if workload.query.changes:
+        return lambda: Left(_published(batch))
+    return lambda: Left([file for each in batches for file in _files(each, task_receipts(each))])
+
+
+def _published(batch: LoadedBatch) -> list[str]:
+    """The files that the table of the answers has now."""
+    with opened_whole(f"{batch.ledger.store.root}/tables/answers") as table:
+        assert table is not None
+        return table.file_uris()
 
 
 def prepare(workload: Workload) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 
-from bench.party import CORES, COSETS, Left, Run, emptied
+from bench.party import CORES, COSETS, Left, Run, arrive, emptied
 from bench.workload import WITHIN_SECONDS, Query, Workload
 
 _COUNTED = """
@@ -20,6 +20,7 @@ _COUNTED = """
     ON v.key = c.key
 """
 _TOTALS = "SELECT key, count(*) AS records, sum(amount)::BIGINT AS amount FROM {events} GROUP BY key"
+_NEWEST = "(SELECT key, unnest(max_by(struct_pack(team, amount), seen)) FROM {members} GROUP BY key)"
 _QUERIES = {
     Query.COUNTED: _COUNTED,
     Query.ELASTIC: _COUNTED,
@@ -36,6 +37,12 @@ _QUERIES = {
     """,
     Query.HOT: _TOTALS,
     Query.BY_SHARE: _TOTALS,
+    Query.CHANGING: f"SELECT team, count(*) AS members, sum(amount)::BIGINT AS amount FROM {_NEWEST} GROUP BY team",
+    Query.CHANGING_JOINED: f"""
+        SELECT team, count(*) AS members, sum(newest.amount * totals.amount)::BIGINT AS worth
+        FROM {_NEWEST} AS newest JOIN (SELECT key, sum(amount)::BIGINT AS amount FROM {{orders}} GROUP BY key) AS totals
+        USING (key) GROUP BY team
+    """,
     Query.HOT_JOINED: "SELECT e.key, event, amount * rate AS worth FROM {events} AS e JOIN {profiles} USING (key)",
 }
 
@@ -46,7 +53,8 @@ def one_process(workload: Workload) -> Iterator[Run]:
     with duckdb.connect(config={"threads": str(CORES)}) as connection:
 
         def run(number: int, at: Workload) -> Callable[[], Left]:
-            read = {topic.name: f"read_parquet('{at.landed / topic.name}/*/*.parquet')" for topic in at.topics}
+            folder = arrive(at, number) if at.query.arrives else at.landed
+            read = {topic.name: f"read_parquet('{folder / topic.name}/*/*.parquet')" for topic in at.topics}
             out = emptied(at.results) / "all.parquet"
             _copy(connection, workload.query, read, out)
             return lambda: Left([str(out)])

@@ -40,6 +40,7 @@ _SKEWED = Query.HOT, Query.HOT_JOINED
 _BY_POINT = Query.BY_RECORDS, Query.BY_SHARE
 _KERNELS = *_TWO_STREAMS, Query.MERGED, *_SKEWED
 _TOTALS = Query.BATCHES, Query.RESCALED
+_CHANGING = Query.CHANGING, Query.CHANGING_JOINED
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +70,11 @@ PARTIES = {
     "coset-groups": _coset("Coset, proved, a group per core", Query.ELASTIC),
     "coset-moving": _coset("Coset, made to move all", Query.MERGED),
     "coset-unsplit": _coset("Coset, hot keys left", *_SKEWED, Query.BY_SHARE),
-    "coset-resident": Party("Coset, whole batches, resident", "bench.on_coset", "resident", _TOTALS),
+    "coset-resident": Party("Coset, whole batches, resident", "bench.on_coset", "resident", (*_TOTALS, *_CHANGING)),
+    "coset-local": Party("Coset, whole batches, no Spark", "bench.on_coset", "without_spark", _CHANGING),
     "streaming": Party("Structured Streaming, RocksDB", "bench.state", "streaming", _TOTALS),
     "pyspark": Party("plain PySpark 4.2, adaptive", "bench.on_spark", "plain", (*_KERNELS, Query.ELASTIC, *_BY_POINT)),
-    "pyspark-totals": Party("plain PySpark 4.2, all totals anew", "bench.state", "anew", _TOTALS),
+    "pyspark-totals": Party("plain PySpark 4.2, all totals anew", "bench.state", "anew", (*_TOTALS, *_CHANGING)),
     "pyspark-arrow": Party("PySpark 4.2, `cogroup().applyInArrow`", "bench.on_spark_arrow", "cogrouped", _TWO_STREAMS),
     "comet": Party(
         "Spark 3.5 with Comet 0.12",
@@ -92,7 +94,7 @@ PARTIES = {
         "iceberg.pom.xml",
     ),
     "polars": Party("Polars", "bench.on_polars", "streaming", (*_KERNELS, *_BY_POINT)),
-    "duckdb": Party("DuckDB, one process", "bench.on_duckdb", "one_process", (*_KERNELS, *_BY_POINT)),
+    "duckdb": Party("DuckDB, one process", "bench.on_duckdb", "one_process", (*_KERNELS, *_BY_POINT, *_CHANGING)),
     "duckdb-cosets": Party(
         "DuckDB, a process per core",
         "bench.on_duckdb",
@@ -121,7 +123,9 @@ def arrive(workload: Workload, run: int) -> Path:
     if run == 0:
         emptied(folder)
     for file in workload.round(run):
-        os.link(file, folder / file.name)
+        there = folder / file.relative_to(workload.landed)
+        there.parent.mkdir(parents=True, exist_ok=True)
+        os.link(file, there)
     return folder
 
 

@@ -20,7 +20,11 @@ def pipeline_for(workload: Workload, source: str) -> Pipeline:
     # Each stream has to lead to a table.
     topics = workload.topics[:1] if workload.query is Query.HOT else workload.topics
     flows = [bench.stream(topic.name, key=topic.key, partitions=topic.partitions) for topic in topics]
-    _asked(workload.query, flows[0], flows[-1], workload.party == "coset-moving").to_stream().write("answers")
+    answers = _asked(workload.query, flows[0], flows[-1], workload.party == "coset-moving")
+    if workload.query.changes:
+        answers.write("answers", mode="upsert")
+    else:
+        answers.to_stream().write("answers")
     return bench
 
 
@@ -44,5 +48,15 @@ def _asked(query: Query, left: Flow, right: Flow, moving_all: bool) -> Flow:
             return left.join(right, "events.event, events.amount * profiles.rate AS worth")
         case Query.BATCHES | Query.RESCALED:
             return left.aggregate(_RECORDS, name="in_batch").combine(_SUMMED, running=True, name="totals")
+        case Query.CHANGING:
+            teams = left.latest("seen", name="newest").rekey("team", name="by_team")
+            return teams.aggregate("count(*) AS members, sum(amount::BIGINT)::BIGINT AS amount", name="teams")
+        case Query.CHANGING_JOINED:
+            totals = right.aggregate(_RECORDS, name="in_batch").combine(_SUMMED, running=True, name="totals")
+            newest = left.latest("seen", name="newest")
+            joined = newest.join(totals, "newest.team, newest.amount * totals.amount AS worth", name="joined")
+            return joined.rekey("team", name="by_team").aggregate(
+                "count(*) AS members, sum(worth::BIGINT)::BIGINT AS worth", name="teams"
+            )
         case _:
             assert_never(query)

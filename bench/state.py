@@ -27,7 +27,7 @@ def streaming(workload: Workload) -> Iterator[Run]:
             changed.write.mode("append").parquet(str(rows))
 
         def begin(arrived: str) -> Any:
-            totals = counted(spark.readStream.schema("key string, amount long").parquet(arrived))
+            totals = counted(spark.readStream.schema("key string, amount long").parquet(f"{arrived}/orders"))
             writing = totals.writeStream.outputMode("update").foreachBatch(write)
             return writing.option("checkpointLocation", str(checkpoint)).start()
 
@@ -56,7 +56,10 @@ def anew(workload: Workload) -> Iterator[Run]:
             before = shuffled(spark.sparkContext)
             arrived, out = arrive(workload, number), results / str(number)
             spark.conf.set("spark.sql.shuffle.partitions", str(workload.totalling(number)))
-            if workload.query is Query.BATCHES or number == 0:
+            if workload.query.changes:
+                sides = [spark.read.parquet(str(arrived / topic.name)) for topic in workload.topics]
+                totals = teams(workload.query, sides[0], sides[-1])
+            elif workload.query is Query.BATCHES or number == 0:
                 totals = counted(spark.read.parquet(str(arrived)))
             else:
                 new = counted(spark.read.parquet(*map(str, workload.round(number))))
@@ -66,6 +69,17 @@ def anew(workload: Workload) -> Iterator[Run]:
             return lambda: Left([*map(str, out.glob("*.parquet"))], shuffled(spark.sparkContext) - before)
 
         yield run
+
+
+def teams(query: Query, members: DataFrame, orders: DataFrame) -> DataFrame:
+    """What is asked of the newest record of each member, by its team."""
+    newest = members.groupBy("key").agg(f.max_by(f.struct("team", "amount"), "seen").alias("newest"))
+    newest = newest.select("key", "newest.team", "newest.amount")
+    if query is Query.CHANGING:
+        return newest.groupBy("team").agg(f.count("*").alias("members"), f.sum("amount").alias("amount"))
+    totals = counted(orders, total="ordered")
+    worth = newest.join(totals, "key").withColumn("worth", f.col("amount") * f.col("ordered"))
+    return worth.groupBy("team").agg(f.count("*").alias("members"), f.sum("worth").alias("worth"))
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from typing import assert_never
 WITHIN_SECONDS = 300
 # The other number of tasks.
 OTHER_TASKS = 12
+# Tasks of each stage of small batches of changes: as many as cores.
+CHANGING_TASKS = 2
 # Records of more than so many million views are asked once more, not each run.
 _ONCE = 10
 # So many times as often is asked what is compared to a hundredth.
@@ -31,6 +33,8 @@ class Data(StrEnum):
     MANY_KEYS = "many-keys"
     GROWING = "growing"
     SHARES = "shares"
+    CHANGES = "changes"
+    OF_BOTH = "changes-of-both"
 
     @property
     def has_points(self) -> bool:
@@ -62,6 +66,8 @@ class Query(StrEnum):
     HOT_JOINED = "hot-joined"
     BATCHES = "batches"
     RESCALED = "rescaled"
+    CHANGING = "changing"
+    CHANGING_JOINED = "changing-joined"
     BY_RECORDS = "by-records"
     BY_SHARE = "by-share"
 
@@ -83,7 +89,12 @@ class Query(StrEnum):
     @property
     def arrives(self) -> bool:
         """Whether each run gets records of its own, and goes on from the totals of the runs before."""
-        return self in {Query.BATCHES, Query.RESCALED}
+        return self in {Query.BATCHES, Query.RESCALED} or self.changes
+
+    @property
+    def changes(self) -> bool:
+        """Whether records take the place of earlier ones, so that figures of the result may become smaller."""
+        return self in {Query.CHANGING, Query.CHANGING_JOINED}
 
     @property
     def points(self) -> tuple[Point, ...]:
@@ -130,6 +141,16 @@ _SPECS = {
     ),
     Query.BATCHES: (Data.SMALL, _TOTALS, "totals that go on over many small batches"),
     Query.RESCALED: (Data.MANY_KEYS, _TOTALS, f"totals of many keys that go on by {OTHER_TASKS} tasks in place of 8"),
+    Query.CHANGING: (
+        Data.CHANGES,
+        "team members amount",
+        "the newest record of each member, counted and summed by team",
+    ),
+    Query.CHANGING_JOINED: (
+        Data.OF_BOTH,
+        "team members worth",
+        "totals of each member, joined with the newest record of the member, summed by its team",
+    ),
     Query.BY_RECORDS: (Data.GROWING, _ACTIVITY, "the counted query of one to a hundred million views"),
     Query.BY_SHARE: (Data.SHARES, _TOTALS, "count and sum by key; one has 0 to 60 %, the others the same each"),
 }
@@ -185,6 +206,11 @@ class Workload:
                 return (self._topic("orders", 4, (50 if self.part == 1 else 6) * (4_000,)),)
             case Data.MANY_KEYS:
                 return (self._topic("orders", 8, (10_000_000, 10_000, 10_000)),)
+            case Data.CHANGES:
+                return (self._topic("members", 8, (1_000_000, *(20 * (10_000,)))),)
+            case Data.OF_BOTH:
+                rounds = 1_000_000, *(20 * (10_000,))
+                return self._topic("members", 8, rounds), self._topic("orders", 8, rounds)
             case Data.GROWING:
                 views = int(self.point.value) * 1_000_000 // self.part
                 return Topic("views", 8, _in_rounds(views, 1_000_000)), Topic(
@@ -203,7 +229,7 @@ class Workload:
         it. Records that arrive say themselves how many there are."""
         rounds = len(self.topics[0].rounds)
         match self.query:
-            case Query.BATCHES:
+            case Query.BATCHES | Query.CHANGING | Query.CHANGING_JOINED:
                 names = ["first", *(4 * ["2nd to 5th"]), *((rounds - 10) * [""]), *(5 * ["last five"])]
                 yield from ((name, self) for name in names[:rounds])
             case Query.RESCALED:
@@ -219,6 +245,8 @@ class Workload:
 
     def totalling(self, run: int) -> int:
         """How many tasks of a run keep totals."""
+        if self.query.changes:
+            return CHANGING_TASKS
         return OTHER_TASKS if self.query is Query.RESCALED and run == 2 else self.topics[0].partitions
 
     @property

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from great_expectations.compatibility import pydantic
 
 from expectations.judging import TableExpectation, TableRecords
-from partitioning.errors import Refused
+from expectations.key_hashes import hashes_or_why
 from partitioning.hashes import hash_of
 from partitioning.model.placement import (
     HASHES_OF_BYTES,
@@ -164,7 +164,8 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
 
     def _misplaced(self, rows: pd.DataFrame, hash: str) -> pd.DataFrame:
         """The rows that a hash puts elsewhere, with the partition that they belong in."""
-        homes = rows.assign(**{_HOME: [self._home(key, hash) for key in rows[self.key_column]]})
+        hashed = hashes_or_why(rows[self.key_column].tolist(), self.key_format, hash, self.key_column)
+        homes = rows.assign(**{_HOME: [h if isinstance(h, str) else h % self.partitions for h in hashed]})
         return homes[homes[_HOME] != homes[self.partition_column] % self.partitions]
 
     def _before(self, rows: pd.DataFrame) -> int | None:
@@ -178,13 +179,6 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
         there = [(hashed(key, self.key_format), at) for key, at in lying]
         counts = range(max(at for _, at in there) + 1, self.partitions)
         return next((count for count in counts if all(h % count == at for h, at in there)), None)
-
-    def _home(self, key: object, hash: str) -> int | str:
-        """The partition of a key, or why it has none."""
-        try:
-            return hash_of(hash, self.key_column)(key, self.key_format) % self.partitions
-        except Refused as refused:
-            return refused.findings[0].what
 
     def _sentence(self, row: pd.Series) -> str:
         if isinstance(home := row[_HOME], str):

@@ -132,13 +132,13 @@ class ChangingSteps(StepOutput, frozen=True):
         return [flow if flow.key == self.key else flow._keys_as(self, name) for flow in others]
 
     def _keys_as(self, other: Self, name: str) -> Self:
-        made, called = f"{self._qualified_key} AS {quote(other.key)}", f"{name}.{other.alias}.{self.alias}"
+        made, called = f"{self._qualified_key} AS {quote(other.key)}", f"{name}.keys.{other.alias}.{self.alias}"
         return self._step(Op.SELECT, f"SELECT {made} FROM {self._source}", (made,), called, key=other.key)
 
     def _keeping_rows(self, others: Sequence[Self], name: str) -> Self:
-        sql, inputs, called = kept(self.step), (self, *others), f"{name}.{self.alias}"
-        rows = self._step(Op.KEEP, sql, (), f"{called}.kept", inputs=inputs, keyed=True, state=StateSpec())
-        return rows._step(Op.ROWS, rows_of(rows.step), (), called)
+        inputs, called = (self, *others), f"{name}.kept.{self.alias}"
+        rows = self._step(Op.KEEP, kept(self.step), (), called, inputs=inputs, keyed=True, state=StateSpec())
+        return rows._step(Op.ROWS, rows_of(rows.step), (), f"{name}.rows.{self.alias}")
 
     def _aggregated_again(self, columns: str, by: str | None, name: str, alias: str) -> Self:
         """Aggregates of all rows of each key. Those that can be taken back keep totals; others keep the rows."""

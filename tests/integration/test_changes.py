@@ -181,6 +181,16 @@ def flows() -> tuple[Pipeline, Mapping[str, object]]:
     return pipeline, {"orders": orders, "whole": whole, "newest": newest, "moved": newest.rekey("g", name="moved")}
 
 
+@pytest.mark.parametrize("name", ["changes", "keys", "kept", "newest", "parts", "rows", "there", "totals"])
+def test_flows_may_be_called_as_what_batches_need_of_them_is(name: str) -> None:
+    pipeline = Pipeline("named", source="s3://lake")
+    one, other = (pipeline.stream(f"{of}_in", key="k", partitions=2).latest("n", name=of) for of in (name, "orders"))
+    joined = one.join(other, f"{name}.g", name="joined")
+    joined.rekey("g").aggregate("count(*) AS c, max(k) AS most", name="counted").write("counted", mode="upsert")
+    one.rekey("g", name="moved").aggregate("count(*) AS c", name="all").write("all", mode="upsert")
+    assert [write.table for write in pipeline.graph.writes] == ["counted", "all"]
+
+
 @pytest.mark.parametrize(
     ("written", "why"),
     [

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from expectations.key_hashes import murmur2_of
 from partitioning.errors import Refused
-from partitioning.hashes import hash_of, placement_hash, read_key
+from partitioning.hashes import hash_of, murmur2, placement_hash, read_key
 from spark_jobs.engine import hashing
 from spark_jobs.engine.hashing import key_texts, one_of_equals, placement_hashes
 
@@ -49,6 +50,11 @@ _KEYS = {
 
 def _keys_of(key_format: str) -> st.SearchStrategy[tuple[str, list[object]]]:
     return st.tuples(st.just(key_format), st.lists(st.none() | _KEYS[key_format], max_size=20))
+
+
+@given(st.lists(st.binary(max_size=70)))
+def test_expectations_compute_it_in_a_way_of_their_own(keys: list[bytes]) -> None:
+    assert murmur2_of(keys).tolist() == [murmur2(key) for key in keys]
 
 
 @pytest.mark.parametrize("key_format", sorted(_UNPACK))
