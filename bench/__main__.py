@@ -4,8 +4,8 @@ The queries: `counted`, a cogrouped aggregate of 10 and 5 million records; `in-t
 `merged`, 900,000 placed and 100,000 re-keyed records; `elastic`, the first by 2, 4 and 8 times as many tasks; `hot` and
 `hot-joined`, a key with 40 % of the records; `batches`, 50 small batches with totals that go on; `rescaled`, totals of
 ten million keys by another number of tasks; `changing` and `changing-joined`, the newest records of a million keys,
-alone and joined with totals, summed by 200 teams over small batches; `by-records`, the first of up to 100 million views and half as many clicks;
-`by-share`, as `hot` by the share of one key.
+alone and joined with totals, summed by 200 teams over small batches; `by-records`, the first of up to 100 million views
+and half as many clicks; `by-share`, as `hot` by the share of one key.
 
 Coset reads and writes an S3 server on this machine, whose own cost is shown apart; the others read the same files from
 the local disk. Processor time is that of all processes of a party; the median of some runs counts. What is to be
