@@ -160,6 +160,24 @@ def test_the_sum_of_a_group_that_has_no_value_any_more_is_null() -> None:
     assert {(row["g"], row["s"]) for row in rows["sums"]} == {("x", None), ("y", 7)}
 
 
+def test_sums_of_decimals_keep_their_cents() -> None:
+    pipeline = Pipeline("cents")
+    orders = pipeline.stream("orders", key="k", partitions=2, source="s3://lake/orders")
+    paid = "sum(v::DECIMAL(9,2))::DECIMAL(12,2) AS s"
+    orders.latest("n").rekey("g").aggregate(paid, name="sums").write("sums", mode="upsert")
+    first = [{"k": key, "g": "x", "n": 1, "v": "0.10"} for key in "abc"]
+    rows = run(pipeline, {"orders": first}, {"orders": [{"k": "a", "g": "x", "n": 2, "v": "0.25"}]})
+    assert [str(row["s"]) for row in rows["sums"]] == ["0.45"]
+
+
+def test_of_changes_only_those_that_come_are_records() -> None:
+    pipeline = Pipeline("coming")
+    orders = pipeline.stream("orders", key="k", partitions=2, source="s3://lake/orders")
+    orders.latest("n", name="newest").rekey("g", name="moved").to_stream().write("moves")
+    rows = run(pipeline, {"orders": [{"k": "a", "g": "x", "n": 1}]}, {"orders": [{"k": "a", "g": "y", "n": 2}]})
+    assert sorted((row["g"], row["n"]) for row in rows["moves"]) == [("x", 1), ("y", 2)]
+
+
 def test_of_all_these_tables_only_the_changelog_is_of_batches() -> None:
     kinds = {table: means.rows for table, means in meanings(changing().graph).items()}
     assert kinds == dict.fromkeys(QUERIES, RowKind.NEWEST) | {"log": RowKind.OF_BATCH}
