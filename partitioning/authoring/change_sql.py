@@ -15,7 +15,7 @@ from partitioning.model.mark_columns import CHANGE
 from partitioning.values import Value
 
 _CHANGE, _COPY, _ROWS = map(quote, (CHANGE, "@copy", "@rows"))
-_NEVER_CAME = "a row goes that never came"
+NEVER_CAME = "a row goes that never came"
 # A mode of writing that tables do not know: they are appended to.
 CHANGELOG = "changelog"
 # All columns, by themselves or of a flow.
@@ -79,7 +79,7 @@ def selecting(columns: str) -> str:
 def kept(changes: str) -> str:
     """The rows that a flow of changes amounts to, of the keys that came: the step also gets its rows of before."""
     return (
-        f"SELECT * REPLACE (CASE WHEN {_CHANGE} < 0 THEN error('{_NEVER_CAME}') ELSE {_CHANGE} END AS {_CHANGE}) "
+        f"SELECT * REPLACE (CASE WHEN {_CHANGE} < 0 THEN error('{NEVER_CAME}') ELSE {_CHANGE} END AS {_CHANGE}) "
         f"FROM ({net(f'SELECT * FROM {quote(changes)}')})"
     )
 
@@ -135,7 +135,7 @@ def totals(columns: str) -> Totals | None:
             made = f"(CASE WHEN {count} > 0 THEN {value} END)"
         shown.append(f"{made}{cast} AS {name}")
     some = f"{_ROWS} > 0"
-    there = f"CASE WHEN {_ROWS} < 0 THEN error('{_NEVER_CAME}')::BOOLEAN ELSE {some} END"
+    there = f"CASE WHEN {_ROWS} < 0 THEN error('{NEVER_CAME}')::BOOLEAN ELSE {some} END"
     return Totals(", ".join(parts), ", ".join(sums), ", ".join(shown), some, there)
 
 

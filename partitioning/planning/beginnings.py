@@ -236,8 +236,11 @@ def _findings(
             then = ("change it back, or leave kept= out for one batch: it begins anew then",)
         elif not beginning.itself:
             on = PlanAsking(pipeline, go_on=name)
+            right = "what it kept is still right"
+            if any(each.op is Op.CHANGES and each.name in above for each in now.steps):
+                right = "the steps give of earlier records what they gave then, as that is what they take back"
             then = (
-                f"{back}; if what it kept is still right, ask for that by name: ",
+                f"{back}; if {right}, ask for that by name: ",
                 on,
                 *((f"; if not, make it anew {rebuilt[0]}", *rebuilt[1:]) if rebuilt else ()),
                 *new_beginning,
@@ -325,7 +328,8 @@ def _before(was: Step, now: Step, were: Origins, are: Origins) -> Iterator[tuple
     """Changes that do not show in the state itself: in the records before the step, and in its function."""
     if was.function != now.function:
         yield "function", was.function or "none", now.function or "none"
-    for old, new in differences(were.of_inputs(was), are.of_inputs(now)):
+    # Of a key's rows and of the keys that came, both may come of the step that changed.
+    for old, new in dict.fromkeys(differences(were.of_inputs(was), are.of_inputs(now))):
         if old.rows or new.rows:
             yield f"input {new.name}", str(old), str(new)
         else:

@@ -18,6 +18,7 @@ from coset.testing.runs import Rows, Trial
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.errors import Refused
+from partitioning.kinds import Kind
 from partitioning.model.meaning import RowKind, meanings
 from partitioning.model.schemes import Scheme
 
@@ -176,6 +177,32 @@ def test_of_changes_only_those_that_come_are_records() -> None:
     orders.latest("n", name="newest").rekey("g", name="moved").to_stream().write("moves")
     rows = run(pipeline, {"orders": [{"k": "a", "g": "x", "n": 1}]}, {"orders": [{"k": "a", "g": "y", "n": 2}]})
     assert sorted((row["g"], row["n"]) for row in rows["moves"]) == [("x", 1), ("y", 2)]
+
+
+def test_what_goes_is_taken_back_as_it_came() -> None:
+    def most_of(made: str) -> Pipeline:
+        pipeline = Pipeline("edited")
+        orders = pipeline.stream("orders", key="k", partitions=1, source="s3://lake/orders")
+        made_of = orders.latest("n").select(f"g, {made} AS v", name="made").rekey("g")
+        made_of.aggregate("max(v) AS most", name="most").write("most", mode="upsert")
+        return pipeline
+
+    with Trial.made(most_of("v")) as place:
+        place.land({"orders": [{"k": "a", "g": "x", "n": 1, "v": 5}]})
+        place.run()
+        place.go_on_with(most_of("v + 1"))
+        place.land({"orders": [{"k": "a", "g": "x", "n": 2, "v": 5}]})
+        with pytest.raises(Refused) as asked:
+            place.run()
+        (kept, upserted) = asked.value.findings
+        assert "if the steps give of earlier records what they gave then, as that is what they take back" in kept.then
+        assert upserted.where.startswith("state of most.upsert"), "it is told once, though two of its inputs changed"
+        going_on = next(iter(name for name in place.pipeline.graph.above("most") if ".kept." in name))
+        with pytest.raises(Refused) as never_came:
+            place.run(Settings(go_on=(going_on, "most.upsert")))
+        (finding,) = never_came.value.findings
+        assert finding.kind is Kind.STATE_CHANGED
+        assert finding.then.endswith("by a backfill of all batches: `coset backfill edited --from 0 --cascade`")
 
 
 def test_of_all_these_tables_only_the_changelog_is_of_batches() -> None:
