@@ -191,7 +191,7 @@ def test_what_goes_is_taken_back_as_it_came() -> None:
         place.land({"orders": [{"k": "a", "g": "x", "n": 1, "v": 5}]})
         place.run()
         place.go_on_with(most_of("v + 1"))
-        place.land({"orders": [{"k": "a", "g": "x", "n": 2, "v": 5}]})
+        place.land({"orders": [{"k": "a", "g": "y", "n": 2, "v": 5}]})
         with pytest.raises(Refused) as asked:
             place.run()
         (kept, upserted) = asked.value.findings
