@@ -4,8 +4,8 @@ use nexmark::{config::NexmarkConfig, EventGenerator};
 
 fn main() {
     let config = NexmarkConfig {
-        // Wednesday, 7 January 2026, 23:59:20 UTC: the events are of two days.
-        base_time: 1_767_830_360_000,
+        // Wednesday, 7 January 2026, 23:59:50 UTC: the events are of two days.
+        base_time: 1_767_830_390_000,
         // An event every 10 ms, so that windows of 10 seconds are many.
         first_rate: 100,
         next_rate: 100,
