@@ -132,7 +132,9 @@ class ChangingSteps(StepOutput, frozen=True):
         return [flow if flow.key == self.key else flow._keys_as(self, name) for flow in others]
 
     def _keys_as(self, other: Self, name: str) -> Self:
-        made, called = f"{self._qualified_key} AS {quote(other.key)}", f"{name}.keys.{other.alias}.{self.alias}"
+        keys = zip(self._key_columns, other._key_columns, strict=True)
+        made = ", ".join(f"{quote(self.alias)}.{quote(mine)} AS {quote(theirs)}" for mine, theirs in keys)
+        called = f"{name}.keys.{other.alias}.{self.alias}"
         return self._step(Op.SELECT, f"SELECT {made} FROM {self._source}", (made,), called, key=other.key)
 
     def _keeping_rows(self, others: Sequence[Self], name: str) -> Self:

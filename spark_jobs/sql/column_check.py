@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import duckdb
 
@@ -150,6 +150,8 @@ class _Check:
                 wrong["a cogroup has one row for each key, and this would make more"] = "aggregate it"
             elif step.op is Op.AGGREGATE and waiting(step, {each.name: each for each in self._pipeline.steps}):
                 wrong["there is one row for each key and window, and this would make more"] = "aggregate it"
+        if step.op is Op.COMBINE and step.inputs[0] in self._relations:
+            wrong.update(self._combined_wrongly(step, tree))
         for name in self._hiding_rows(step):
             what = f"column {name!r} is called as its flow, so which of two equal records is the latest is open"
             wrong[what] = "name the flow otherwise before: filter('true', name='…')"
@@ -159,6 +161,18 @@ class _Check:
             Finding.of(Kind.SQL, what, f"{_where(step)}: {text}", then, wrong=what) for what, then in wrong.items()
         )
         return None if wrong else tree
+
+    def _combined_wrongly(self, step: Step, tree: Tree) -> Iterable[tuple[str, str]]:
+        """What a combine makes wrongly of results of tasks, of levels or of the batches before, if it gets such."""
+        before = self._pipeline.step_of(step.inputs[0])
+        while before and before.op in {Op.REKEY, Op.REPARTITION}:
+            before = self._pipeline.step_of(before.inputs[0])
+        of_tasks = before is not None and before.op is Op.PARTIAL
+        if not (of_tasks or step.state or step.fan_in):
+            return ()
+        is_part = before is not None and (of_tasks or (bool(step.state) and before.op is Op.AGGREGATE))
+        parts = parse(self._connection, before.expressions[0]) if before and is_part else None
+        return self._rules.combined_wrongly(tree, parts)
 
     def _hiding_rows(self, step: Step) -> Iterator[str]:
         """The columns that hide the rows by which a step orders equal records: SQL calls a row as its flow."""

@@ -36,6 +36,15 @@ _PARTS = {
     "modifiers": "ORDER BY, LIMIT or DISTINCT",
     "aggregate_handling": "GROUP BY ALL",
 }
+# Aggregates that give something else of their own results: a count of counts, a mean of means.
+_COUNTS = {"count", "count_star", "count_if", "countif"}
+_OF_RECORDS = {
+    *("avg", "mean", "favg", "decimal_average", "median", "mode", "quantile", "quantile_cont", "quantile_disc", "mad"),
+    *("approx_count_distinct", "approx_quantile", "reservoir_quantile", "entropy", "kurtosis", "kurtosis_pop", "sem"),
+    *("skewness", "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp", "corr"),
+    *("covar_pop", "covar_samp"),
+}
+_AGGREGATE_LATEST = "take the latest of each record by what tells it from others, and aggregate those rows"
 # Functions of the machine or of how it runs a query, not of a record.
 _OF_THE_MACHINE = {"current_setting", "getvariable", "pg_backend_pid", "getenv", "vector_type", "version"}
 # DuckDB says that this one may change with its versions: state by such a key would be lost, and another run differ.
@@ -175,6 +184,33 @@ class Rules:
             for item in tree["select_list"]
         )
 
+    def combined_wrongly(self, tree: Tree, parts: Tree | None) -> Iterator[tuple[str, str]]:
+        """What a combine makes of its own results that is not what it would make of all records, each with its remedy.
+        It gets columns that were made in `parts`, of the records of one task or batch."""
+        for name, of_distinct in _of_records(tree["select_list"]):
+            if of_distinct:
+                what = f"{name} of distinct values forgets which they were"
+                yield what, _AGGREGATE_LATEST
+            elif name in _COUNTS:
+                what = "a combine is applied to its own results, and would count those"
+                yield what, "count before it, 1::BIGINT AS n of each record, and add up: sum(n)::BIGINT AS n"
+            else:
+                what = f"a combine is applied to its own results, and {name} of those is not that of the records"
+                yield what, f"combine sums and counts, of which it can be made, or {_AGGREGATE_LATEST}"
+        items = parts["select_list"] if parts else []
+        forgotten = {
+            item["alias"].lower(): f"{name} of distinct values" if of_distinct else name
+            for item in items
+            for name, of_distinct in _of_records(item)
+            if of_distinct or name in _OF_RECORDS
+        }
+        for node in nodes(tree):
+            given = node["arguments"][:1] if _function(node) in self._aggregates else []
+            for column in (each["expression"].get("column_names", [""])[-1] for each in given):
+                if made := forgotten.get(column.lower()):
+                    what = f"{column} is {made} in one task or batch"
+                    yield f"{what}, and {_function(node)} of that is not that of all records", _AGGREGATE_LATEST
+
     def _broken_by(self, node: Mapping[str, Any], aggregates: bool) -> Iterable[tuple[str, str]]:
         kind, name = node["class"], _function(node)
         if kind == "SUBQUERY":
@@ -207,6 +243,19 @@ class Rules:
 
 def _function(node: Mapping[str, Any]) -> str:
     return str(node.get("function_name", "")).lower()
+
+
+def _of_records(tree: Any) -> Iterator[tuple[str, bool]]:
+    """The aggregates in expressions that cannot be applied to their own results, and whether they are of distinct
+    values. What is compared may be one: `count(*) > 1` says whether there were several."""
+    if isinstance(tree, list):
+        for child in tree:
+            yield from _of_records(child)
+    elif isinstance(tree, dict) and tree.get("class") != "COMPARISON":
+        name, of_distinct = _function(tree), bool(tree.get("distinct"))
+        if name in _COUNTS | _OF_RECORDS or (of_distinct and name == "sum"):
+            yield name, of_distinct
+        yield from _of_records(list(tree.values()))
 
 
 def _made_up(name: str, columns: Collection[str], relations: Collection[str]) -> Iterator[tuple[str, str]]:

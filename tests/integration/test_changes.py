@@ -205,6 +205,22 @@ def test_what_goes_is_taken_back_as_it_came() -> None:
         assert finding.then.endswith("by a backfill of all batches: `coset backfill edited --from 0 --cascade`")
 
 
+def test_rows_that_change_meet_by_keys_of_several_columns_that_have_other_names() -> None:
+    pipeline = Pipeline("met")
+    orders = pipeline.stream("orders", key="k", partitions=2, source="s3://lake/orders")
+    newest = orders.latest("n", name="newest")
+    placed = newest.rekey(("shop", "day"), name="placed")
+    counts = (
+        newest.select("shop AS place, day AS at_day").rekey(("place", "at_day"), name="days").aggregate("count(*) AS c")
+    )
+    met = placed.join(counts, "placed.k, days.c", name="met")
+    met.rekey("k").latest("c").write("met", mode="upsert")
+    first = [{"k": k, "shop": "x", "day": 1, "n": 1} for k in "ab"]
+    moved = [{"k": "b", "shop": "x", "day": 2, "n": 2}, {"k": "c", "shop": "x", "day": 2, "n": 2}]
+    rows = run(pipeline, {"orders": first}, {"orders": moved}, settings=Settings(scheme=Scheme.parse("tasks(3)")))
+    assert {(row["k"], row["day"], row["c"]) for row in rows["met"]} == {("a", 1, 1), ("b", 2, 2), ("c", 2, 2)}
+
+
 def test_of_all_these_tables_only_the_changelog_is_of_batches() -> None:
     kinds = {table: means.rows for table, means in meanings(changing().graph).items()}
     assert kinds == dict.fromkeys(QUERIES, RowKind.NEWEST) | {"log": RowKind.OF_BATCH}

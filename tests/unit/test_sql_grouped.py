@@ -111,6 +111,60 @@ def test_a_combine_can_be_applied_to_its_own_results(expression: str, what: str)
     assert findings(build)[0].where == "step 'whole'"
 
 
+@pytest.mark.parametrize(
+    ("select", "expression", "what"),
+    [
+        ("1::BIGINT AS n", "count(*) AS n", "would count those"),
+        ("1::BIGINT AS n", "count(n)::BIGINT AS n", "would count those"),
+        ("dep_delay::BIGINT AS n", "count(DISTINCT n) AS n", "count of distinct values forgets which they were"),
+        ("dep_delay::HUGEINT AS n", "sum(DISTINCT n) AS n", "sum of distinct values forgets which they were"),
+        ("dep_delay::DOUBLE AS n", "round(avg(n), 2) AS n", "avg of those is not that of the records"),
+        ("dep_delay::INTEGER AS n", "mode(n) AS n", "mode of those is not that of the records"),
+    ],
+)
+def test_what_is_made_of_records_is_not_combined_with_what_was_made_of_others(
+    select: str, expression: str, what: str
+) -> None:
+    (finding,) = findings(lambda f, p: f.select(select).combine(expression, running=True).to_stream().write("t"))
+    assert what in finding.what
+    # Once for a batch nothing is applied to its own results.
+    assert columns(lambda f, p: f.select(select).combine(expression).write("t"))
+
+
+def test_a_combine_that_counts_what_tasks_or_levels_counted_is_refused() -> None:
+    (of_tasks,) = findings(lambda f, p: f.partial("count(*) AS n", by="tailnum").combine("count(*) AS n").write("t"))
+    (of_levels,) = findings(lambda f, p: f.select("1::BIGINT AS n").combine("count(*) AS n", fan_in=2).write("t"))
+    assert of_tasks.what == of_levels.what == "a combine is applied to its own results, and would count those"
+
+
+@pytest.mark.parametrize(
+    ("part", "expression", "what"),
+    [
+        ("count(DISTINCT dep_delay) AS n", "sum(n)::BIGINT AS n", "n is count of distinct values in one task or batch"),
+        ("round(median(dep_delay)) AS n", "max(n) AS n", "n is median in one task or batch, and max of that is not"),
+    ],
+)
+def test_what_a_task_or_batch_made_of_its_records_does_not_add_up(part: str, expression: str, what: str) -> None:
+    (of_tasks,) = findings(lambda f, p: f.partial(part, by="tailnum").combine(expression).write("t"))
+    running = findings(lambda f, p: f.aggregate(part).combine(expression, running=True).to_stream().write("t"))
+    assert what in of_tasks.what
+    assert [finding.what for finding in running] == [of_tasks.what]
+    # Of the keys of one batch they may be added up.
+    assert columns(lambda f, p: f.aggregate(part).rekey("g", sql="tailnum").select("n").combine(expression).write("t"))
+
+
+def test_a_mean_is_combined_of_sums_and_counts() -> None:
+    mean = "sum(mean * n) / sum(n) AS mean, sum(n)::BIGINT AS n"
+    assert columns(
+        lambda f, p: f.partial("avg(dep_delay) AS mean, count(*) AS n", by="tailnum").combine(mean).write("t")
+    )
+
+
+def test_a_combine_may_look_whether_there_were_several() -> None:
+    several = "bool_or(several) OR count(*) > 1 AS several"
+    assert columns(lambda f, p: f.select("false AS several").combine(several, running=True).to_stream().write("t"))
+
+
 def test_a_combine_may_give_its_columns_in_another_order() -> None:
     def build(flights: Flow, _: Flow) -> None:
         parts = flights.partial("count(*) AS n, max(dep_delay) AS late", by="tailnum")
