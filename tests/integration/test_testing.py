@@ -98,8 +98,10 @@ def test_tables_that_have_no_such_query_are_named() -> None:
     assert run(spent(), {"orders": ORDERS}).unverified == {
         "spent": "its rows are of a batch: in step totals, it has a row for each batch in which a key comes"
     }
-    changed = run(spent(running=True), {"orders": ORDERS}, {"orders": ORDERS}, before=spent(running=True))
-    assert changed.unverified == {}
+    orders, was = {"orders": ORDERS}, spent(running=True)
+    assert run(spent(running=True), orders, orders, before=was).unverified == {}
+    changed = run(spent(running=True, expect=0), orders, orders, before=was)
+    assert changed.unverified == {"spent": "the pipeline has changed between batches"}
 
 
 @pytest.mark.parametrize("of", ["distinct", "windows"])
