@@ -14,6 +14,7 @@ import pytest
 
 if TYPE_CHECKING:
     from coset.testing import MakeTrial
+    from partitioning.authoring.pipeline import Pipeline
 
 _FILE = "coset.toml"
 
@@ -38,10 +39,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def coset_trial() -> Iterator[MakeTrial]:
-    """Makes a trial of a pipeline: a folder with landed records and a store, which go away after the test."""
+    """Makes a trial of a pipeline: a folder with landed records and a store, which go away after the test. Before that
+    its tables are held against their queries."""
     from contextlib import ExitStack  # noqa: PLC0415
 
     from coset.testing import Trial  # noqa: PLC0415
 
     with ExitStack() as stack:
-        yield lambda pipeline: stack.enter_context(Trial.made(pipeline))
+        trials = list[Trial]()
+
+        def make(pipeline: Pipeline) -> Trial:
+            trials.append(stack.enter_context(Trial.made(pipeline)))
+            return trials[-1]
+
+        yield make
+        for trial in trials:
+            trial.verify()

@@ -27,6 +27,7 @@ try:
         ExpectRecordsToLieWhereTheirKeysHash,
         ExpectSetAsideRecordsToBeKept,
     )
+    from expectations.kept_queries import ExpectTablesToBeTheirQueries
     from expectations.production import ExpectKeysToBeMigratedOnce, ExpectRowsToBeWrittenAsTheyWereMade
     from expectations.ready_made import (
         ExpectFewNulls,
@@ -35,7 +36,7 @@ try:
         ExpectNeverFalls,
         ExpectRowsAsUsual,
     )
-    from expectations.table_rows import ExpectTablesToKeepTheirRows
+    from expectations.table_rows import ExpectRowsOfTablesToBalance, ExpectTablesToKeepTheirRows
     from expectations.watermarks import ExpectWatermarksToFollow, ExpectWhatIsOverToBeGivenOnce
 finally:
     if _collecting:
@@ -59,8 +60,10 @@ __all__ = [
     "ExpectRecordsToHaveKeys",
     "ExpectRecordsToLieWhereTheirKeysHash",
     "ExpectRowsAsUsual",
+    "ExpectRowsOfTablesToBalance",
     "ExpectRowsToBeWrittenAsTheyWereMade",
     "ExpectSetAsideRecordsToBeKept",
+    "ExpectTablesToBeTheirQueries",
     "ExpectTablesToHoldThePreviousBatch",
     "ExpectTablesToKeepTheirRows",
     "ExpectWatermarksToFollow",

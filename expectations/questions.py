@@ -29,9 +29,10 @@ from expectations.coverage import (
     ExpectRecordsToLieWhereTheirKeysHash,
     ExpectSetAsideRecordsToBeKept,
 )
+from expectations.kept_queries import ExpectTablesToBeTheirQueries
 from expectations.production import ExpectKeysToBeMigratedOnce, ExpectRowsToBeWrittenAsTheyWereMade
 from expectations.ready_made import FigureExpectation
-from expectations.table_rows import ExpectTablesToKeepTheirRows
+from expectations.table_rows import ExpectRowsOfTablesToBalance, ExpectTablesToKeepTheirRows
 from expectations.watermarks import ExpectWatermarksToFollow, ExpectWhatIsOverToBeGivenOnce
 from partitioning.commands import Command, Replan
 from partitioning.errors import Finding, Refused
@@ -67,7 +68,8 @@ class Question:
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """The evidence on a batch: the tables of `batches.auditing` and `batches.continuity`, the row counts of result
-    tables from `batches.tables.table_rows`, and the figures from `batches.measuring` that ready-made expectations
+    tables, and how they add up, from `batches.tables.table_rows`, how those behind rows that change differ from their
+    queries, from `batches.kept_queries`, and the figures from `batches.measuring` that ready-made expectations
     judge."""
 
     coverage: pd.DataFrame
@@ -83,6 +85,8 @@ class Evidence:
     closed: pd.DataFrame
     watermarks: pd.DataFrame
     rows: Sequence[Mapping[str, object]] = ()
+    balanced: Sequence[Mapping[str, object]] = ()
+    queries: Sequence[Mapping[str, object]] = ()
     figures: Sequence[Mapping[str, object]] = ()
 
 
@@ -143,6 +147,11 @@ def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
         yield Question("Tables", evidence.tables, [ExpectTablesToHoldThePreviousBatch()])
     if evidence.rows:
         yield _about_rows(plan, pd.DataFrame(evidence.rows))
+    if evidence.balanced:
+        yield Question("Balance of tables", _balances(evidence.balanced), [ExpectRowsOfTablesToBalance()])
+    if evidence.queries:
+        held = pd.DataFrame(evidence.queries, columns=["table", "rows", "unseen", "key", "there", "right"])
+        yield Question("Queries of tables", held, [ExpectTablesToBeTheirQueries()])
     yield Question("Placement", evidence.coverage, [ExpectRecordsToLieWhereTheirKeysHash()])
     if len(evidence.produced):
         yield Question("Production", evidence.produced, [ExpectRowsToBeWrittenAsTheyWereMade()])
@@ -184,6 +193,11 @@ def _about_keys(plan: Plan, evidence: Evidence) -> Iterator[Question]:
                 private = _KEY if is_private(read.placement.key, plan.private) else ()
                 title = f"Keys of {read.name} in stage {stage.name}"
                 yield Question(title, typed, [placed], private=private, input=read.name)
+
+
+def _balances(rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
+    known = dict.fromkeys(("partition", "before", "gone", "come", "after"), "Int64")
+    return pd.DataFrame(rows, columns=["table", *known, "others", "unheld"]).astype(known)
 
 
 def _about_rows(plan: Plan, rows: pd.DataFrame) -> Question:

@@ -1,8 +1,8 @@
-"""The expectation that a batch does not remove most of a table's rows."""
+"""Expectations on the numbers of rows of result tables: that they add up, and that most rows stay."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import pandas as pd
@@ -11,6 +11,41 @@ from coset.sources.rows import each_row
 from expectations.judging import TableExpectation
 from partitioning.model.allowance import Allowance
 from partitioning.sections import many
+
+
+class ExpectRowsOfTablesToBalance(TableExpectation):
+    """Expect the rows that each result table has, less those that a batch takes away, with those that it brings, to be
+    those that it has then, and nobody else to have changed it since the last batch.
+
+    Judges a table with a row for each partition of an upserted table in which the batch has keys, and for each other
+    table: table, partition, rows before, gone, come and after, each missing if it is not known; what others did
+    (others); and why the rows of a table add up by construction, or are not known (unheld).
+    """
+
+    sentence = (
+        "Rows before, less those that went, with those that came, are the rows after, and nobody else changed any."
+    )
+
+    def needs(self) -> list[str]:
+        return ["table", "partition", "before", "gone", "come", "after", "others", "unheld"]
+
+    def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
+        wrongs = [wrong for row in each_row(frame) for wrong in _unbalanced(row)]
+        before, gone, come, after = (f"{int(frame[name].sum()):,}" for name in ("before", "gone", "come", "after"))
+        seen = [f"{many(frame['table'].nunique(), 'result table')}: {before} rows - {gone} + {come} = {after}"]
+        unheld = frame[frame["unheld"] != ""]
+        seen += [f"{row.table} {row.unheld}" for row in each_row(unheld)]
+        return "; ".join(seen), len(frame), len(wrongs), wrongs
+
+
+def _unbalanced(row: Any) -> Iterator[str]:
+    if row.others:
+        yield f"{row.table}: {row.others}"
+    if not pd.isna(row.before) and row.before - row.gone + row.come != row.after:
+        part = "" if pd.isna(row.partition) else f", partition {row.partition}"
+        went = f"{row.gone:,} went, {row.come:,} came"
+        held = f"it has {many(row.before, 'row')}, {went}, and it would have {row.after:,} after the batch"
+        yield f"{row.table}{part}: {held}"
 
 
 class ExpectTablesToKeepTheirRows(TableExpectation):

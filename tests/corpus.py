@@ -44,7 +44,16 @@ from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.order import order_of
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.read_ends import Forgetting, Forgotten, What
-from partitioning.model.receipt import HeavyKey, Offender, PartitionReceipt, Receipt, TaskReceipt, Violation
+from partitioning.model.receipt import (
+    Changed,
+    HeavyKey,
+    Made,
+    Offender,
+    PartitionReceipt,
+    Receipt,
+    TaskReceipt,
+    Violation,
+)
 from partitioning.model.schemes import elastic, records, tasks
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, NullKeys
 from partitioning.model.tables_at import TablesAt
@@ -67,6 +76,7 @@ ROWS = Artefact(
     40,
 )
 SEALED = replace(ROWS, seal="000000000000000000000000000000aa")
+UPSERTED = Made(Role.TABLE, "seen", 40, ((0, 40),), (Changed(0, 3, 5),))
 KEYS = Artefact(
     Role.KEYS, "views+clicks", "ads/audits/0/attempt-0/keys-0a1b2c3d/views+clicks-0.parquet", 99, "etag", "sha256:2", 7
 )
@@ -124,6 +134,7 @@ def documents() -> Mapping[str, Document]:
         "receipt.sparse": Receipt(
             digest(sparse), 0, 0, (TaskReceipt(TaskRef("views", 0), (replace(seen, held="ff"),), (), 9),)
         ),
+        "receipt.upserted": Receipt(identity, 0, 0, (TaskReceipt(task, (), (), 9, (UPSERTED,)),)),
         "verdict.lost": Verdict(identity, 0, Decision.PUBLISH, 0, Judged(172, 6, 20, 1, 9, 9, lost=150), (ROWS, KEYS)),
         "receipt": Receipt(
             *(identity, 0, 0, (TaskReceipt(task, (seen,), (SEALED,), 1500, cpu_milliseconds=900),), RAN),

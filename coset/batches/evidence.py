@@ -15,11 +15,14 @@ def evidence(
     audited: Audit,
     before: Continuity,
     rows: Sequence[Mapping[str, object]] = (),
+    balanced: Sequence[Mapping[str, object]] = (),
+    queries: Sequence[Mapping[str, object]] = (),
     figures: Sequence[Mapping[str, object]] = (),
 ) -> Evidence:
-    """The audit tables, the continuity tables, the row counts of the result tables before and after the batch, and the
-    figures of result tables that expectations ask for."""
-    return Evidence(**_tables(audited), **_tables(before), rows=rows, figures=figures)
+    """The audit tables, the continuity tables, the row counts of the result tables before and after the batch, how they
+    add up and differ from their queries, and the figures of result tables that expectations ask for."""
+    of_tables = {"rows": rows, "balanced": balanced, "queries": queries, "figures": figures}
+    return Evidence(**_tables(audited), **_tables(before), **of_tables)
 
 
 def _tables(of: Audit | Continuity) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 import duckdb
 import pyarrow as pa
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
+from coset.batches.attempt import Attempt
 from coset.batches.backfills.swap.swaps import state_ledger
 from coset.sources.copies import Copies
 from coset.sources.parts_reader import PartsReader
@@ -19,15 +20,16 @@ from partitioning.documents.state_files import StateFiles, left_as
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.hashes import hash_of, read_key
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact
+from partitioning.model.artefact import Artefact, Role
 from partitioning.model.graph import StateSpec, quote, state_of
 from partitioning.model.leaving import partitions_of
 from partitioning.model.order import OrderedParts
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import Plan
 from partitioning.model.private import is_private, masked
+from partitioning.model.receipt import latest_times
 from partitioning.model.stage_inputs import StateInput, StateRun
-from partitioning.model.verdict import Verdict
+from partitioning.model.verdict import Decision, GivenUp, Verdict
 from partitioning.model.watermarks import TimePassed
 from partitioning.planning.stages.step_states import States, StateSnapshot, unexpired
 from partitioning.values import Value, replace
@@ -61,8 +63,19 @@ def kept_states(ledger: Ledger, batch: int | None = None) -> tuple[KeptState, ..
 
     Raises Refused if the batch is not published, or if its verdict or one that it continues from is gone.
     """
-    plan, verdict = _published(ledger, batch)
-    files = StateFiles(ledger, plan)
+    return _left(ledger, *_published(ledger, batch))
+
+
+def states_of(attempt: Attempt) -> tuple[KeptState, ...]:
+    """The state of all steps as an attempt leaves it, once it is published. Raises as `kept_states`."""
+    plan, kept = attempt.plan, tuple(file for file in attempt.artefacts if file.role is Role.STATE)
+    times = latest_times(plan, attempt.tasks) or UNSET
+    undecided = Verdict(digest(plan), plan.batch, Decision.PUBLISH, attempt.number, GivenUp(""), kept, times=times)
+    return _left(attempt.ledger, plan, undecided)
+
+
+def _left(ledger: Ledger, plan: Plan, verdict: Verdict) -> tuple[KeptState, ...]:
+    files = StateFiles(ledger, plan, verdict)
     return tuple(
         KeptState(plan.batch, _after(step.state), read, plan.day_end, tuple(files.of(read, run) for run in read.runs))
         for step, read in States(plan, StateSnapshot.by(verdict, digest(verdict)), day_end=plan.day_end).left()

@@ -183,10 +183,11 @@ def check(batch: BatchRef, docs_folder: Path | None, counting: Counting = uncoun
     from coset.batches.continuity import continuity  # noqa: PLC0415
     from coset.batches.evidence import evidence  # noqa: PLC0415
     from coset.batches.kept import replaced_state  # noqa: PLC0415
+    from coset.batches.kept_queries import held_against_state  # noqa: PLC0415
     from coset.batches.measuring import figures, measured  # noqa: PLC0415
     from coset.batches.result_rows import result_rows  # noqa: PLC0415
     from coset.batches.tables.logs import Logs  # noqa: PLC0415
-    from coset.batches.tables.table_rows import rows_kept  # noqa: PLC0415
+    from coset.batches.tables.table_rows import rows_balanced, rows_kept  # noqa: PLC0415
     from coset.reports.site import Site  # noqa: PLC0415
     from expectations.checkpoint import judge  # noqa: PLC0415
 
@@ -203,11 +204,13 @@ def check(batch: BatchRef, docs_folder: Path | None, counting: Counting = uncoun
     logs = Logs()
     before = continuity(ledger, planned, logs)
     kept = rows_kept(ledger, planned, attempt.artefacts, logs)
+    balanced = list(rows_balanced(ledger, planned, list(attempt.tasks), logs))
+    queries = list(held_against_state(attempt))
     outputs = result_rows(attempt)
     found, failed = measured(attempt, outputs)
     judgement = judge(
         planned,
-        evidence(tables, before, kept, figures(ledger, planned, attempt.number, found, failed)),
+        evidence(tables, before, kept, balanced, queries, figures(ledger, planned, attempt.number, found, failed)),
         outputs,
         attempt=attempt.number,
         site=None if docs_folder is None else Site(docs_folder, ledger.store),

@@ -62,6 +62,9 @@ from spark_jobs.sql.engines import engine
 from spark_jobs.sql.left_columns import with_columns
 from spark_jobs.tables.table_schema import RESIDUE, table_schema
 
+# Holds the rows of a table against the right ones, by key, beside the private columns.
+Compare = Callable[[pa.RecordBatchReader, pa.RecordBatchReader, str, Collection[str]], Difference]
+
 _LINEAGE = frozenset({"_batch", "_task", RESIDUE})
 _PART = re.compile(r"([1-9]\d{0,5})/([1-9]\d{0,5})")
 
@@ -128,6 +131,7 @@ def verify(
     tables: Collection[str] = (),
     part: KeyPart | Callable[[str], KeyPart] = ALL,
     as_of: int | None = None,
+    compare: Compare = compared,
 ) -> Iterator[Verified]:
     """Hold published tables against their queries, over the records that published batches took: all, or these.
 
@@ -155,7 +159,7 @@ def verify(
                     version = version_of_batch(ledger, write.table, taken.written[write.table], newest)
                 if not found:
                     since = _since(flows[write.table], write, means[write.table], taken)
-                    found = _verified(flows[write.table], write, store, taken, mine, runner, version, since)
+                    found = _verified(flows[write.table], write, store, taken, mine, runner, version, since, compare)
             except Refused as refusal:
                 refused += (finding for finding in refusal.findings if finding not in refused)
                 continue
@@ -242,6 +246,7 @@ def _verified(
     runner: Local,
     version: int | None,
     since: int,
+    compare: Compare,
 ) -> Difference | str:
     """How the rows of a table, those `since` a batch, differ from its query; or why this part of its keys cannot be
     told apart."""
@@ -258,7 +263,7 @@ def _verified(
         files = table_files(Attempt.of_open(ledger, plan), write.table)
         made = rows_of([ledger.uri(file.path) for file in files], table_schema(plan.writes()[0]))
         with all_rows(store, write.table, version, since) as there, _taking(placement, part) as of_part:
-            return compared(of_part(there), of_part(made), write.key, only.private)
+            return compare(of_part(there), of_part(made), write.key, only.private)
 
 
 def _planned(only: Pipeline, scratch: Store, taken: _Taken, since: int) -> Plan:

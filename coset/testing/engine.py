@@ -17,6 +17,7 @@ from coset.batches.runners.local import Local
 from coset.batches.tables.first_rows import first_rows
 from coset.batches.waiting import warned
 from coset.sources.landing import land_rows
+from coset.testing.likeness import in_order
 from coset.testing.runs import Rows
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -76,7 +77,7 @@ def rows(root: str, table: str) -> list[dict[str, object]]:
     if found is None:
         return []
     lineage = [name for name in _LINEAGE if name in found.rows.column_names]
-    return _sorted(found.rows.drop_columns(lineage).to_pylist())
+    return in_order(found.rows.drop_columns(lineage).to_pylist())
 
 
 @contextmanager
@@ -116,12 +117,3 @@ def _as_declared(rows: pa.Table, declared: Mapping[str, str]) -> pa.Table:
 
 def _value(name: str, there: set[str]) -> str:
     return quote(name) if name in there else "NULL"
-
-
-def _sorted(rows: list[dict[str, object]]) -> list[dict[str, object]]:
-    """Rows in an order that does not depend on the last digits of floating-point numbers."""
-    return sorted(rows, key=lambda row: [(name, _rough(value)) for name, value in row.items()])
-
-
-def _rough(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else repr(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from coset.testing.likeness import alike
+from coset.testing.likeness import alike, without
 from coset.testing.runs import Landed, Trial, run
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -56,13 +56,14 @@ def assert_same_everywhere(
     records of different keys, and after a retry; with `batches`, also however the records are split into batches, and
     if the number of tasks changes between two. Returns what was tried; schemes that the pipeline cannot have are not.
 
-    The rows are compared with those of one batch by default, floating-point numbers to one in a billion. Give `batches`
+    The rows are compared with those of one batch by default, floating-point numbers to one in a billion; those are held
+    against the query of each table, as `run` does. Give `batches`
     for what promises that, such as running steps and upserted tables: an aggregate that is not running gives a row for
     each batch in which a key occurs. Tables in `depends_on_batches` do not promise it: such as one whose rows join what
     a table holds when the batch runs. They are compared in one batch only.
 
-    Raises AssertionError with the fewest records that it finds for which something differs, and Refused if there is no
-    such table.
+    Raises AssertionError with the fewest records that it finds for which something differs, or if a table is not its
+    query, and Refused if there is no such table.
     """
     _check_tables(pipeline, depends_on_batches)
     usual, tried = run(pipeline, rows).tables, list[str]()
@@ -131,7 +132,7 @@ class _Promised:
         for table, rows in usual.items():
             alike_all = len(rows) == len(found[table]) and all(map(alike, rows, found[table]))
             if table not in self._but and not alike_all:
-                yield table, _without(rows, found[table]), _without(found[table], rows)
+                yield table, without(rows, found[table]), without(found[table], rows)
 
     def fewest(self, records: Records) -> Records:
         """The fewest records that still give other rows, found by leaving out ever smaller parts of them."""
@@ -170,7 +171,7 @@ class _Promised:
             return False
 
     def _found(self, records: Records) -> Iterator[_Difference]:
-        usual = run(self._pipeline, _landed(records)).tables
+        usual = _Variation("one batch by default").tables(self._pipeline, records)
         return self.differ(usual, self._variation.tables(self._pipeline, records))
 
 
@@ -187,14 +188,3 @@ def _joins(pipeline: Pipeline, table: str) -> list[str]:
     for step in reversed(pipeline.steps):
         behind.update(step.inputs if step.name in behind else ())
     return [step.name for step in pipeline.steps if step.op is Op.JOIN and step.name in behind]
-
-
-def _without(rows: list[dict[str, object]], others: list[dict[str, object]]) -> list[dict[str, object]]:
-    left, only = list(others), []
-    for row in rows:
-        place = next((number for number, other in enumerate(left) if alike(row, other)), None)
-        if place is None:
-            only.append(row)
-        else:
-            del left[place]
-    return only

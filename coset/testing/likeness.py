@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 _TOLERANCE = 1e-9
 
+Rows = list[dict[str, object]]
+
 
 def alike(one: object, other: object) -> bool:
     """Whether two values are the same, floating-point numbers nearly."""
@@ -17,3 +19,26 @@ def alike(one: object, other: object) -> bool:
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(alike, one, other))
     return one == other
+
+
+def in_order(rows: Rows) -> Rows:
+    """Rows in an order that does not depend on the last digits of floating-point numbers."""
+    return sorted(rows, key=lambda row: [(name, _rough(value)) for name, value in row.items()])
+
+
+def without(rows: Rows, others: Rows) -> Rows:
+    """The rows that others, in the same order, do not have."""
+    if len(rows) == len(others) and all(map(alike, rows, others)):
+        return []
+    left, only = list(others), Rows()
+    for row in rows:
+        place = next((number for number, other in enumerate(left) if alike(row, other)), None)
+        if place is None:
+            only.append(row)
+        else:
+            del left[place]
+    return only
+
+
+def _rough(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else repr(value)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -33,11 +33,13 @@ Landed = Mapping[str, Rows]
 @dataclass(frozen=True, slots=True)
 class PublishedRows:
     """What a pipeline published: the rows of each result table, sorted, without lineage, times as text; of each batch
-    the sentence that its verdict says, and what it was warned of."""
+    the sentence that its verdict says, and what it was warned of. `unverified` are the tables that could not be held
+    against their queries, and why."""
 
     tables: Mapping[str, list[dict[str, object]]]
     verdicts: tuple[str, ...]
     warnings: tuple[tuple[str, ...], ...] = ()
+    unverified: Mapping[str, str] = field(default_factory=dict)
 
     def __getitem__(self, table: str) -> list[dict[str, object]]:
         return self.tables[table]
@@ -53,10 +55,11 @@ def run(
     in is text, unless the stream declares it.
 
     The first batch is run by the pipeline as it was `before`, if one is given: to see what becomes of what steps kept.
+    If joins give what finds no partner in time, batches without records follow, as long as something is over by what
+    has come. Then each table is held against its query over all records, as `Trial.verify` does.
 
     Raises what a step of a batch raises: Refused with all findings, for instance, if an expectation is not met. Steps
-    on Spark's DataFrames are refused. If joins give what finds no partner in time, batches without records follow, as
-    long as something is over by what has come.
+    on Spark's DataFrames are refused. Raises AssertionError if a table is not its query.
     """
     with Trial.made(before or pipeline) as place:
         verdicts, warnings = [], []
@@ -67,7 +70,7 @@ def run(
             verdicts.append(place.run(settings))
             warnings.append(place.warnings())
         place.close(settings)
-        return PublishedRows(place.tables(), tuple(verdicts), tuple(warnings))
+        return PublishedRows(place.tables(), tuple(verdicts), tuple(warnings), place.verify())
 
 
 class Trial:
@@ -78,10 +81,16 @@ class Trial:
         self._root = f"file://{folder}/store"
         self._types: Types = {}
         self._landed = set[str]()
-        self.go_on_with(pipeline)
+        self._has_changed = False
+        self._take(pipeline)
 
     def go_on_with(self, pipeline: Pipeline) -> None:
-        """Run the next batches by this pipeline."""
+        """Run the next batches by this pipeline. Tables that it has not made alone are not verified."""
+        self._has_changed |= pipeline.graph != self._given.graph
+        self._take(pipeline)
+
+    def _take(self, pipeline: Pipeline) -> None:
+        self._given = pipeline
         self._declared = {stream.name: stream for stream in pipeline.streams}
         self.pipeline = pipeline.with_streams(lambda stream: _landed_in(stream, self._folder / "landing"))
 
@@ -130,6 +139,18 @@ class Trial:
         if gives_what_is_over(self.pipeline.steps):
             while self.run(settings).startswith("Batch "):
                 pass
+
+    def verify(self) -> dict[str, str]:
+        """Hold each table against its query over all records that batches took. Returns, by table, why it has no query,
+        or none that can be told: of rows of a batch, or if records came too late.
+
+        Raises AssertionError with the first keys of which other rows are published, and both rows.
+        """
+        if self._has_changed:
+            return {write.table: "the pipeline has changed between batches" for write in self.pipeline.writes}
+        from coset.testing import queries  # noqa: PLC0415
+
+        return queries.check(self.pipeline, self._root)
 
     def warnings(self) -> tuple[str, ...]:
         """What the batch that was published last was warned of."""

@@ -48,10 +48,13 @@ def left_as(read: StateInput, files: Sequence[Sequence[Artefact]]) -> Left:
 class StateFiles:
     """The files of states that a plan names. A verdict is fetched once, however many of them it names."""
 
-    def __init__(self, ledger: Ledger, plan: Plan) -> None:
+    def __init__(self, ledger: Ledger, plan: Plan, verdict: Verdict | None = None) -> None:
+        """A `verdict` that is given need not be stored."""
         self._ledger = ledger
         self._plan = plan
         self._verdicts: dict[tuple[int, str], Verdict | None] = {}
+        if verdict:
+            self._verdicts[verdict.batch, digest(verdict)] = verdict
 
     def of(self, read: StateInput, run: StateRun) -> tuple[Artefact, ...]:
         """The files of a run of a state. Raises Refused if they are not those that the plan was made from."""

@@ -10,7 +10,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.state_sql import THIS_BATCH, passed_by
 from partitioning.explain.surprises import JoinsATable, joined_by_batch
 from partitioning.model.composite_key import canonical, key_parts
-from partitioning.model.graph import Op, Step, quote, state_of
+from partitioning.model.graph import Graph, Op, Step, quote, state_of
 from partitioning.model.leaving import DAY_END
 from partitioning.model.mark_columns import CHANGE
 from partitioning.model.meaning import Meaning, RowKind, meanings
@@ -44,9 +44,9 @@ def rows_are(means: Meaning) -> str:
     return f"{said}: in step {means.step}, {means.why}"
 
 
-def logical_sql(pipeline: Pipeline, step: str) -> str:
+def logical_sql(graph: Graph | Pipeline, step: str) -> str:
     """The SELECT that a step is of its inputs, over all records: without what batches need to take rows back."""
-    steps = {each.name: each for each in pipeline.steps}
+    steps = {each.name: each for each in graph.steps}
     it = steps[step]
     before = steps.get(it.inputs[0])
     match it.op:

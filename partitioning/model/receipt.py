@@ -138,16 +138,27 @@ def records_by_readers(start: int, end: int, seen: Iterable[PartitionReceipt]) -
     return least_and_most_read(seen)[1] + sum(end - by_now for (_, end), by_now in reached.items())
 
 
+class Changed(Value, frozen=True, array_like=True):
+    """How many rows of a partition of an upserted table went and came."""
+
+    partition: int
+    gone: int
+    come: int
+
+
 class Made(Value, frozen=True, omit_defaults=True):
     """How many rows a task's steps made for a table, exchange, result or state, counted before the writer got them.
 
     For an upserted table, `parts` are the partitions to rewrite, ascending, each with its rows. `records` is their sum.
+    Of each partition where this batch has keys, `changed` counts the rows that these keys had, which went, and the rows
+    that came in their place. Earlier versions omit it.
     """
 
     role: Role
     name: str
     records: int
     parts: tuple[tuple[int, int], ...] = ()
+    changed: tuple[Changed, ...] | None = None
 
 
 class Apart(Value, frozen=True):

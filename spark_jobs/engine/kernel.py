@@ -225,7 +225,8 @@ def _written(
 ) -> Iterator[Artefact | None]:
     """Write the files of a result table."""
     if write.declared.mode is Mode.UPSERT:
-        with tally.upserted(writers.order, write, steps.upserted(write)) as rows:
+        gone = tally.gone(writers.order, write, steps.replaced(write))
+        with tally.upserted(writers.order, write, steps.upserted(write), gone) as rows:
             yield from writers.upserted(write, rows, temp)
     else:
         with tally.rows(Role.TABLE, write.declared.table, steps.table(write)) as rows:

@@ -107,6 +107,10 @@ class Steps(Relations):
         assert isinstance(state, KeptByKey)
         return self.query(state.all(), f"table {write.declared.table!r}")
 
+    def replaced(self, write: PlannedWrite) -> pa.RecordBatchReader:
+        """The rows that this batch's keys had in an upserted table before it. Read them before asking for others."""
+        return self.query(f"SELECT * FROM {quote(state_of(write.declared.step))}", f"table {write.declared.table!r}")
+
     def given(self, step: Step, number: int) -> pa.RecordBatchReader:
         """The rows of an input of a step on DataFrames. Read them before asking for others."""
         return self.query(f"SELECT * FROM {quote(step.inputs[number])}", f"input of step {step.name!r}")

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from partitioning.model.artefact import Role
 from partitioning.model.graph import state_of
-from partitioning.model.leaving import GONE
+from partitioning.model.leaving import GONE, Leaving
 from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite
-from partitioning.model.receipt import Made
+from partitioning.model.receipt import Changed, Made
 from partitioning.model.upserts import alone, is_rewritten
 from spark_jobs.engine.destinations import destinations
 from spark_jobs.engine.states import GOT
@@ -44,12 +44,22 @@ class Tally:
             pass
         self.made.append(Made(role, name, count))
 
+    def gone(self, order: Order, write: PlannedWrite, rows: pa.RecordBatchReader) -> Counter[int]:
+        """How many of these rows of an upserted table lie in each of its partitions."""
+        leaving, gone = _leaving(order, write), Counter[int]()
+        for batch in rows:
+            gone.update(_counted(destinations(leaving, order.task.task, batch)))
+        return gone
+
     @contextmanager
-    def upserted(self, order: Order, write: PlannedWrite, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatchReader]:
-        """The same rows of an upserted table, counted for each partition that has to be written again."""
-        leaving = next(left for left in order.leaves if left.name == state_of(write.declared.step))
+    def upserted(
+        self, order: Order, write: PlannedWrite, rows: pa.RecordBatchReader, gone: Counter[int]
+    ) -> Iterator[pa.RecordBatchReader]:
+        """The same rows of an upserted table, counted for each partition that has to be written again, beside those
+        that are `gone` for them."""
+        leaving = _leaving(order, write)
         mine = alone(leaving.placement, order.cosets, order.task.owns)
-        there, changed = Counter[int](), set[int]()
+        there, come, changed = Counter[int](), Counter[int](), set[int]()
 
         def passing() -> Iterator[pa.RecordBatch]:
             for batch in rows:
@@ -57,7 +67,9 @@ class Tally:
                 stays = ~batch.column(GONE.name).to_numpy(zero_copy_only=False)
                 there.update(_counted(places[stays]))
                 there.update(dict.fromkeys(np.unique(places).tolist(), 0))
-                changed.update(np.unique(places[batch.column(GOT).to_numpy(zero_copy_only=False)]).tolist())
+                got = batch.column(GOT).to_numpy(zero_copy_only=False)
+                come.update(_counted(places[got & stays]))
+                changed.update(np.unique(places[got]).tolist())
                 yield batch
 
         counted = passing()
@@ -69,7 +81,13 @@ class Tally:
             for partition, count in sorted(there.items())
             if is_rewritten(partition, mine, anew=write.anew, has_new=partition in changed)
         )
-        self.made.append(Made(Role.TABLE, write.declared.table, sum(count for _, count in parts), parts))
+        moved = tuple(Changed(number, gone[number], come[number]) for number in sorted(gone.keys() | come.keys()))
+        self.made.append(Made(Role.TABLE, write.declared.table, sum(count for _, count in parts), parts, moved))
+
+
+def _leaving(order: Order, write: PlannedWrite) -> Leaving:
+    """How the state behind an upserted table lies, and so the table."""
+    return next(left for left in order.leaves if left.name == state_of(write.declared.step))
 
 
 def _counted(places: np.ndarray) -> dict[int, int]:

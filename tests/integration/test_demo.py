@@ -52,7 +52,7 @@ def test_the_demo_goes_on_after_a_kill_and_its_results_equal_the_raw_data(home: 
     assert "0 of 4,043 aircraft differ." in done.stdout
     assert "gcd(12, 8) = 4" in done.stdout
     assert done.stdout.count(RUN_AGAIN) == 1
-    assert done.stdout.count("all 14 expectations met") == 3
+    assert done.stdout.count("all 15 expectations met") == 3
     assert "0 of 107 airports differ." in done.stdout
     moved = done.stdout.partition("Airports: what moved")[2].splitlines()[3:6]
     assert [row.split()[1:3] for row in moved] == [["3", "218,238"], ["5", "231,582"], ["3", "223,732"]]

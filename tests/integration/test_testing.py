@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import timedelta
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -53,6 +54,70 @@ def test_rows_go_in_and_tables_and_verdicts_come_out() -> None:
 def test_state_goes_on_from_batch_to_batch() -> None:
     published = run(spent(running=True), {"orders": ORDERS[:7]}, {"orders": ORDERS[7:]}, settings=Settings(groups=1))
     assert [row["spent"] for row in published["spent"]] == [30, 34, 38, 42, 46]
+
+
+def adding_one() -> Pipeline:
+    """A sum to which each batch adds one: not what its query says."""
+    pipeline = Pipeline("more", source="s3://nowhere/topics")
+    orders = pipeline.stream("orders", key="customer", partitions=4).select("amount::DOUBLE AS spent", name="amounts")
+    orders.combine("sum(spent) + 1 AS spent", running=True, name="more").write("more", mode="upsert")
+    return pipeline
+
+
+def test_a_table_that_is_not_its_query_fails_with_its_key_and_both_rows() -> None:
+    of_floats = [{"customer": f"c{number % 5}", "amount": float(number)} for number in range(20)]
+    first, second = {"orders": of_floats}, {"orders": [{"customer": "c1", "amount": 0.5}]}
+    assert run(adding_one(), first).unverified == {}
+    with pytest.raises(AssertionError) as caught:
+        run(adding_one(), first, second)
+    assert str(caught.value).splitlines() == [
+        "Table more is not its query: 5 rows are published, 5 are right; the rows of 1 key differ",
+        "  key c1, published: {'customer': 'c1', 'spent': 36.5}",
+        "  key c1, right: {'customer': 'c1', 'spent': 35.5}",
+    ]
+    with Trial.made(adding_one()) as trial:
+        for batch in (first, second):
+            trial.land(batch)
+            trial.run()
+        with pytest.raises(AssertionError, match="Table more is not its query"):
+            trial.verify()
+
+
+def test_a_function_is_verified_by_running_it_on_all_records_at_once() -> None:
+    pipeline = Pipeline("counted", source="s3://nowhere/topics")
+    orders = pipeline.stream("orders", key="customer", partitions=1)
+    orders.process(functions.of_the_task, {"customer": "VARCHAR", "n": "BIGINT"}, name="counts").write("counts")
+    assert run(pipeline, {"orders": ORDERS[:2]}).unverified == {}
+    with pytest.raises(AssertionError) as caught:
+        run(pipeline, {"orders": ORDERS[:1]}, {"orders": ORDERS[1:2]})
+    said = "  key c0, published: {'customer': 'c0', 'n': 1}\n  key c0, right: {'customer': 'c0', 'n': 2}"
+    assert said in str(caught.value)
+
+
+def test_tables_that_have_no_such_query_are_named() -> None:
+    assert run(spent(), {"orders": ORDERS}).unverified == {
+        "spent": "its rows are of a batch: in step totals, it has a row for each batch in which a key comes"
+    }
+    orders, was = {"orders": ORDERS}, spent(running=True)
+    assert run(spent(running=True), orders, orders, before=was).unverified == {}
+    changed = run(spent(running=True, expect=0), orders, orders, before=was)
+    assert changed.unverified == {"spent": "the pipeline has changed between batches"}
+
+
+@pytest.mark.parametrize("of", ["distinct", "windows"])
+def test_a_table_of_which_a_record_came_too_late_is_named(of: str) -> None:
+    pipeline = Pipeline("late", source="s3://nowhere/topics")
+    orders = pipeline.stream("orders", key="customer", partitions=1, time="make_timestamp_ms(seen)")
+    hour = timedelta(hours=1)
+    if of == "distinct":
+        orders.distinct("amount", time="make_timestamp_ms(seen)", within=hour, name="timed").write("timed")
+        why = "step timed forgets by time, and does not count what came too late for it"
+    else:
+        orders.windows("count(*) AS n", time="make_timestamp_ms(seen)", every=hour, name="timed").write("timed")
+        why = "1 record came too late for its rows, and count in its query"
+    batches = [{"orders": [{"customer": "a", "amount": 1, "seen": 3_600_000 * at}]} for at in (0, 9, 19, 0)]
+    assert run(pipeline, *batches[:3]).unverified == {}
+    assert run(pipeline, *batches).unverified == {"timed": why}
 
 
 def test_an_expectation_that_is_not_met_is_refused_and_so_is_a_stream_that_there_is_not() -> None:

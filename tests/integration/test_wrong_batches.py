@@ -24,6 +24,7 @@ from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from spark_jobs.engine.take import LEFT, Taken
 from tests.integration.test_changed_state import Changing, clicks, tallied
+from tests.integration.test_wrong_changes import second
 from tests.judged import CAUGHT, refusal, results
 from tests.real_batches import TAILS, delays, land_delays, ran, spoil_kernel, stored
 from tests.running import run_and_publish
@@ -60,6 +61,9 @@ def test_a_batch_that_nothing_is_wrong_with_meets_every_expectation(landed: Stor
         run_and_publish(ref, tmp_path)
         assert all(result["success"] for result in results(ref))
         asked |= {result["expectation"] for result in results(ref)}
+    _, ref = second(landed, tmp_path)
+    run_and_publish(ref, tmp_path)
+    asked |= {result["expectation"] for result in results(ref) if result["success"]}
     changing = Changing(landed, tmp_path)
     changing.batch(tallied(), clicks(*range(12)))
     ref = changing.planned(tallied("with_twice"), clicks(1))

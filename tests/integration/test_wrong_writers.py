@@ -6,6 +6,7 @@ What is made wrong is the writer or what it is given; its receipt and its files 
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 from coset.batches import steps
 from coset.batches.ref import BatchRef
@@ -22,18 +24,23 @@ from partitioning.documents.document import encode
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.leaving import Leaving
+from partitioning.model.leaving import BATCH, GONE, Leaving
 from partitioning.model.plan import PlannedWrite
 from partitioning.values import replace
 from spark_jobs.engine.order_steps import Steps
+from spark_jobs.engine.states import KeptByKey
+from spark_jobs.engine.tally import Tally
 from spark_jobs.engine.writers import Writers
 from tests.histories import Click, History
-from tests.judged import PRODUCED, Refusal, caught_by, refusal, saying
+from tests.judged import BALANCE, PRODUCED, Refusal, caught_by, refusal, saying
 from tests.landed import land_table
+from tests.logs import log_of
 from tests.real_batches import STAGE, delays, land_delays, stored
 from tests.running import run_and_publish, run_groups, task_receipts
 from tests.there import there
 from tests.totals import totals
+
+_ALL = KeptByKey.all
 
 
 def less(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
@@ -221,6 +228,81 @@ def test_a_partition_of_an_upserted_table_that_loses_a_row_is_missed(
     ref = history.plan(Settings.parse(scheme="tasks(2)"), 4)
     run_groups(ref)
     return refusal(ref, tmp_path)
+
+
+def second_of_upserted(
+    store: Store, docs: Path, between: Callable[[BatchRef], object], keys: range = range(10)
+) -> Refusal:
+    """The second batch of an upserted table of 40 keys: `between` is called with it when it is planned."""
+    history = History(store, docs, upserting)
+    history.land([Click(f"key-{number}", number, 0) for number in range(40)], [], 4)
+    run_and_publish(history.plan(Settings.parse(scheme="tasks(2)"), 4), docs)
+    history.land([Click(f"key-{number}", number, 1) for number in keys], [], 4)
+    ref = history.plan(Settings.parse(scheme="tasks(2)"), 4)
+    between(ref)
+    run_groups(ref)
+    return refusal(ref, docs)
+
+
+@caught_by(BALANCE)
+def test_a_receipt_that_hides_a_row_that_went_is_refused(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Refusal:
+    count = Tally.gone
+
+    def hiding(self: Tally, *given: Any) -> Counter[int]:
+        gone = count(self, *given)
+        return gone - Counter([min(gone)])
+
+    said = second_of_upserted(store, tmp_path, lambda _: monkeypatch.setattr(Tally, "gone", hiding))
+    return saying(said, "Balance of tables, not met: Rows before,", "last, partition 0: it has ", "after the batch")
+
+
+@caught_by(BALANCE)
+def test_an_old_row_that_stays_beside_the_one_that_takes_its_place_is_refused(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Refusal:
+    def staying(self: KeptByKey) -> str:
+        columns = f'{self._columns}, "{BATCH.name}", "{GONE.name}"'
+        return f"{_ALL(self)} UNION ALL SELECT {columns}, false FROM {self._needed} WHERE k = 'key-3'"
+
+    return second_of_upserted(store, tmp_path, lambda _: monkeypatch.setattr(KeptByKey, "all", staying))
+
+
+@caught_by(BALANCE)
+def test_a_row_of_another_key_that_state_lost_is_missed(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Refusal:
+    def losing(self: KeptByKey) -> str:
+        return f"SELECT * FROM ({_ALL(self)}) WHERE k <> 'key-33'"
+
+    # Keys of each partition come, so that each is written anew.
+    return second_of_upserted(store, tmp_path, lambda _: monkeypatch.setattr(KeptByKey, "all", losing), keys=range(30))
+
+
+@caught_by(BALANCE)
+@pytest.mark.parametrize("mode", ["upsert", "append"])
+def test_a_table_that_somebody_changes_after_the_batch_is_planned_is_refused(
+    store: Store, tmp_path: Path, mode: str
+) -> Refusal:
+    def made(source: str, partitions: int) -> Pipeline:
+        pipeline = Pipeline("kept", source=source)
+        clicks = pipeline.stream("clicks", key="k", partitions=partitions).to_stream()
+        clicks.select("seen", name="times").write("last", mode=mode)
+        return pipeline
+
+    history = History(store, tmp_path, made)
+    for batch in range(2):
+        history.land([Click(f"key-{number}", number, batch) for number in range(40)], [], 4)
+        ref = history.plan(Settings.parse(scheme="tasks(2)"), 4)
+        if batch == 0:
+            run_and_publish(ref, tmp_path)
+    table = log_of(store, "last")
+    write_deltalake(table, table.to_pyarrow_table().slice(0, 1), mode="append")
+    run_groups(ref)
+    return saying(
+        refusal(ref, tmp_path), "    - last: version 2 of the table is not by pipeline 'kept': WRITE (Append)"
+    )
 
 
 # ---- what lies in the store

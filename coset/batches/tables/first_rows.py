@@ -58,7 +58,7 @@ def all_rows(store: Store, table: str, version: int | None = None, since: int = 
         yield there.to_pyarrow_dataset().scanner(filter=wanted).to_reader()
 
 
-def in_order(held: ds.Dataset, most: int, private: Collection[str]) -> pa.Table:
+def in_order(held: ds.Dataset | pa.RecordBatchReader, most: int, private: Collection[str]) -> pa.Table:
     """Up to `most` rows, ordered by their columns, as `first_rows` gives them."""
     columns = ", ".join(_shown(field, private) for field in held.schema if field.name != RESIDUE)
     with connect() as connection:

@@ -66,6 +66,11 @@ def check_untouched(store: Store, pipeline: str, writes: Sequence[Write], logs: 
         raise Refused(*findings)
 
 
+def changes(table: TableLog, write: Write, pipeline: str) -> Iterator[str]:
+    """What others did to the rows of a table that nobody has accepted, in words."""
+    return (finding.what for finding in _changes(table, write, pipeline))
+
+
 def accept(store: Store, name: str, version: int, *, who: str, why: str) -> None:
     """Accept all changes of a table up to a version, in its log.
 

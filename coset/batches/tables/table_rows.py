@@ -9,12 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from coset.batches.tables.delta import newest_in
 from coset.batches.tables.logs import Logs, opened, opened_whole
+from coset.batches.tables.others import accepted_up_to, changes
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.graph import Mode, Write
 from partitioning.model.plan import Plan, PlannedWrite
+from partitioning.model.receipt import Made, TaskReceipt
 from spark_jobs.tables.table_schema import RESIDUE, folder
 
 
@@ -48,6 +51,60 @@ def rows_kept(ledger: Ledger, plan: Plan, left: Sequence[Artefact], logs: Logs) 
             {"table": table, "before": before, "after": after, "asked": bool({table, write.declared.step} & asked)}
         )
     return rows
+
+
+def rows_balanced(ledger: Ledger, plan: Plan, tasks: Sequence[TaskReceipt], logs: Logs) -> Iterator[dict[str, object]]:
+    """A row for each partition of an upserted table in which a batch has keys, and one for any other table: its rows
+    `before` the batch, by the log; those `gone` and `come`, by the receipts; and those `after` it, as steps made them.
+
+    `others` says what others did to the table since the last batch, in its first row. `unheld` says why a table's
+    numbers are missing or agree by construction. A table that has the batch has no row, nor has one of a backfill's
+    batch, as it holds later batches.
+    """
+    for write in plan.writes() if ledger.original is None else ():
+        name = write.declared.table
+        with opened(folder(ledger.store, name), logs) as log:
+            newest = newest_in(log, plan.pipeline, name) if log is not None else None
+            if newest is not None and newest >= plan.batch:
+                continue
+            others = "; ".join(changes(log, write.declared, plan.pipeline)) if log is not None else ""
+            accepted = log is not None and accepted_up_to(log, name) >= 0
+            held = _by_partition(log) if log is not None else Counter[int]()
+        made = [each for task in tasks for each in task.made or () if (each.role, each.name) == (Role.TABLE, name)]
+        for number, row in enumerate(_balanced(write, held, made, accepted=accepted)):
+            yield {"table": name, "others": others if not number else ""} | row
+
+
+def _balanced(
+    write: PlannedWrite, held: Counter[int], made: Sequence[Made], *, accepted: bool
+) -> Iterator[dict[str, object]]:
+    if write.declared.mode is not Mode.UPSERT or write.anew:
+        # What it has then is what steps made, or that beside what it has: nothing else tells how many rows that is.
+        before, come = held.total(), sum(each.records for each in made)
+        kept = before if write.declared.mode is Mode.APPEND else 0
+        how = {Mode.APPEND: "is appended to", Mode.REPLACE: "is replaced"}.get(write.declared.mode, "is written anew")
+        yield {"before": before, "gone": before - kept, "come": come, "after": kept + come, "unheld": how}
+    elif accepted:
+        yield {"unheld": "has rows that somebody accepted"}
+    elif any(each.changed is None for each in made):
+        yield {"unheld": "was counted by an earlier version"}
+    else:
+        yield from _by_changes(held, made)
+
+
+def _by_changes(held: Counter[int], made: Sequence[Made]) -> Iterator[dict[str, object]]:
+    """A row for each partition of which steps made rows anew, or whose rows went; one of noughts without any."""
+    gone, come, after = Counter[int](), Counter[int](), Counter[int]()
+    for each in made:
+        after.update(dict(each.parts))
+        for part in each.changed or ():
+            gone[part.partition] += part.gone
+            come[part.partition] += part.come
+    if not (numbers := sorted(gone.keys() | after.keys())):
+        yield {"before": 0, "gone": 0, "come": 0, "after": 0, "unheld": ""}
+    for number in numbers:
+        rows = {"before": held[number], "gone": gone[number], "come": come[number], "after": after[number]}
+        yield {"partition": number, "unheld": ""} | rows
 
 
 def rows_left(
