@@ -27,7 +27,6 @@ try:
         ExpectRecordsToLieWhereTheirKeysHash,
         ExpectSetAsideRecordsToBeKept,
     )
-    from expectations.kept_queries import ExpectTablesToBeTheirQueries
     from expectations.production import ExpectKeysToBeMigratedOnce, ExpectRowsToBeWrittenAsTheyWereMade
     from expectations.ready_made import (
         ExpectFewNulls,
@@ -36,6 +35,7 @@ try:
         ExpectNeverFalls,
         ExpectRowsAsUsual,
     )
+    from expectations.table_queries import ExpectTablesToBeTheirQueries
     from expectations.table_rows import ExpectRowsOfTablesToBalance, ExpectTablesToKeepTheirRows
     from expectations.watermarks import ExpectWatermarksToFollow, ExpectWhatIsOverToBeGivenOnce
 finally:

@@ -29,9 +29,9 @@ from expectations.coverage import (
     ExpectRecordsToLieWhereTheirKeysHash,
     ExpectSetAsideRecordsToBeKept,
 )
-from expectations.kept_queries import ExpectTablesToBeTheirQueries
 from expectations.production import ExpectKeysToBeMigratedOnce, ExpectRowsToBeWrittenAsTheyWereMade
 from expectations.ready_made import FigureExpectation
+from expectations.table_queries import ExpectTablesToBeTheirQueries
 from expectations.table_rows import ExpectRowsOfTablesToBalance, ExpectTablesToKeepTheirRows
 from expectations.watermarks import ExpectWatermarksToFollow, ExpectWhatIsOverToBeGivenOnce
 from partitioning.commands import Command, Replan
