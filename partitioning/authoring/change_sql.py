@@ -21,7 +21,7 @@ CHANGELOG = "changelog"
 # All columns, by themselves or of a flow.
 _STAR = re.compile(r'\s*(?:"(?:[^"]|"")*"\.|\w+\.)?\*')
 _NAMED = re.compile(r'(.+?)\s+AS\s+("(?:[^"]|"")*"|\w+)\s*', re.IGNORECASE | re.DOTALL)
-_CALL = re.compile(r"\s*(count|sum)\s*\((.*)\)\s*((?:::\s*\w+\s*(?:\([\d\s,]*\))?\s*)?)", re.IGNORECASE | re.DOTALL)
+_CALL = re.compile(r"\s*(count|sum)\s*\((.*?)\)\s*((?:::\s*\w+\s*(?:\([\d\s,]*\))?\s*)?)", re.IGNORECASE | re.DOTALL)
 # An aggregate of some of the rows, or of their order.
 _OF_SOME = re.compile(r"\s*distinct\b|\border\s+by\b", re.IGNORECASE)
 _TYPE = r"(\w+)\s*(?:\(\s*\d+\s*,\s*(\d+)\s*\))?"

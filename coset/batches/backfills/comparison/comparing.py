@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -29,6 +29,7 @@ from partitioning.model.receipt import MODULUS
 from partitioning.model.stage_inputs import StreamInput
 from partitioning.model.verdict import Verdict
 from partitioning.planning.beginnings import replaced
+from spark_jobs.sql.column_check import PARTITION
 from spark_jobs.tables.table_schema import table_schema
 
 
@@ -147,8 +148,17 @@ def _states(before: Ledger, now: Ledger, batch: int) -> Iterator[StateComparison
     for state in kept_states(now, batch):
         was = were.get(instead.get(state.step, state.step))
         with rows_kept(now, state) as new, _rows_before(before, was, new.schema) as old:
-            found = compared(old, new, state.read.placement.key, old_plan.private | new_plan.private)
+            # Versions before 0.3.0 did not keep where a record lies.
+            places = {PARTITION, *(stream.declared.offset for stream in new_plan.streams)} - set(old.schema.names)
+            alike = _without(new, places) if was else new
+            found = compared(old, alike, state.read.placement.key, old_plan.private | new_plan.private)
         yield StateComparison(*astuple(found), step=state.step, kept_by=was.step if was else None)
+
+
+def _without(rows: pa.RecordBatchReader, columns: Collection[str]) -> pa.RecordBatchReader:
+    names = [name for name in rows.schema.names if name not in columns]
+    schema = pa.schema([rows.schema.field(name) for name in names])
+    return pa.RecordBatchReader.from_batches(schema, (batch.select(names) for batch in rows))
 
 
 @contextmanager
