@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Self
 
 from partitioning.authoring.arguments import checked
-from partitioning.authoring.change_sql import changes, coming, counted, kept, logged, rows_of, selecting, totals
+from partitioning.authoring.change_sql import all_come, changes, coming, counted, kept, logged, rows_of, selecting, totals
 from partitioning.authoring.step_output import StepOutput, listed, refuse
-from partitioning.authoring.step_rules import cannot_change
+from partitioning.authoring.step_rules import cannot_change, cannot_keep
 from partitioning.model.graph import Op, StateSpec, Step, gives_expired, quote, waiting
 from partitioning.model.mark_columns import CHANGE
 from partitioning.model.meaning import Meaning, RowKind
@@ -36,6 +36,17 @@ class ChangingSteps(StepOutput, frozen=True):
             return replace(self, step=called)
         sql = coming(self.step, self.alias) if self._is_weighed else f"SELECT * FROM {self._source}"
         return replace(self._step(Op.TO_STREAM, sql, (), called), alias=name or self.alias)
+
+    def kept(self, *, name: str | None = None) -> Self:
+        """All records of it that ever come: a join, a cogroup or an aggregate of them is over all of them, not over those
+        of a batch, and can be with rows that change (Flink SQL: a regular join). What it needs of them is kept for ever.
+
+        Raises Refused unless its rows are records.
+        """
+        refuse(cannot_keep(self))
+        if name is None:
+            return self._changes()
+        return replace(self._step(Op.CHANGES, all_come(self.step), (), name), alias=name)
 
     @property
     def declared_steps(self) -> Mapping[str, Step]:

@@ -259,7 +259,19 @@ def cannot_change(flow: ChangingSteps, where: str) -> Iterator[Finding]:
     else:
         what = f"rows of {flow.step} are {flow.means.rows}, and it meets rows that take the place of earlier ones"
         then = "take the latest or a running total of it before, or give to_stream() of the rows that change"
+        if flow.means.rows is RowKind.RECORDS:
+            then = f"take all of them that ever come, {flow.alias}.kept(), or {then}"
         yield Finding.of(Kind.DECLARATION, what, where, then, step=flow.step)
+
+
+def cannot_keep(flow: ChangingSteps) -> Iterator[Finding]:
+    """Why a flow has no records that could be kept."""
+    if flow.means.rows is not RowKind.RECORDS:
+        what = f"rows of {flow.step} are {flow.means.rows}, not records"
+        then = "leave kept() out: rows that change are kept by what needs them"
+        if not flow.means.changes:
+            then = "take kept() of the records that they are made of"
+        yield Finding.of(Kind.DECLARATION, what, f"kept of {flow.step}", then, step=flow.step)
 
 
 def _unlike(flows: Sequence[StepOutput], where: str) -> Iterator[Finding]:
