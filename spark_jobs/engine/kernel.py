@@ -77,6 +77,8 @@ def run_orders(
     the data.
     """
     environment, ran, errors = TaskEnvironment(Files(), copies or Copies(None)), dict[int, Ran](), list[CosetError]()
+    # The first database that a process opens is the only one: inputs ask it which columns SQL names.
+    connect(memory).close()
     for numbers in companies([(order.stage, order.task) for order in orders]):
         together_read = [orders[number] for number in numbers]
         try:

@@ -8,7 +8,7 @@ from functools import cache
 
 import duckdb
 
-from coset.sources.databases import answers, new_database
+from coset.sources.databases import also_to_ask, answers, new_database
 from spark_jobs.engine.task_folder import KeptFolder
 
 
@@ -30,6 +30,7 @@ class _Database:
     def __init__(self, memory: str) -> None:
         self._folder = KeptFolder()
         self.connection = new_database(memory, self._folder.path)
+        also_to_ask(self.connection)
 
     def works(self) -> bool:
         """Whether it still answers and has its folder."""
