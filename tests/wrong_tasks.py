@@ -37,7 +37,7 @@ ways = pytest.mark.parametrize("some", few([FIRST_WAYS, "the others"]))
 def refused(ref: BatchRef, some: str, cases: Cases) -> None:
     """Run a batch again and again, each time wrong in another of some ways, and have it refused."""
     others = dict[str, tuple[str, ...]]()
-    first_ways = {frozenset(expected): name for name, (expected, _) in reversed(cases.items())}.values()
+    first_ways = {frozenset(expected): name for name, (expected, _) in reversed([*cases.items()])}.values()
     for name, (expected, make_wrong) in cases.items():
         if (name in first_ways) != (some == FIRST_WAYS):
             continue
