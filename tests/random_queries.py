@@ -335,6 +335,7 @@ _STEPS: Sequence[Callable[[_Writer, str, str], Step]] = (
     _alone('select("b AS a, a AS b, -n AS n, t, i", name="NAME")'),
     _alone('repartition([[2|3]], name="NAME")'),
     _alone('to_stream(name="NAME")', unique=False),
+    *[_alone('kept(name="NAME")', unique=False)] * 2,
     *[_alone('latest("[[n|(b, n)|(t, i)]]", name="NAME")', unique=True)] * 3,
     *[_alone(f'combine("{SUMS}", running=True, name="NAME")', unique=True)] * 2,
     *[_alone(f'aggregate("{SUMS}", name="NAME")', unique=True)] * 2,

@@ -81,11 +81,22 @@ def ordered(took: Mapping[str, float], near: Mapping[str, float], turn: int) -> 
     return begun
 
 
+def begins(takes: float, left: float, every: float) -> bool:
+    """Whether what takes so many seconds begins when so many are `left` of `every`: if it ends in time, or if it takes
+    longer than half of all and begins in the first half.
+
+    >>> begins(30, left=31, every=600), begins(30, left=29, every=600), begins(900, left=301, every=600)
+    (True, False, True)
+    """
+    return left > min(takes, every / 2)
+
+
 class _Rest:
     """Chooses, orders and ends the tests of a run."""
 
     def __init__(self, until: float, turn: int, nearest: Sequence[str]) -> None:
-        self._until, self._turn = until, turn
+        self._until, self._turn, self._every = until, turn, until - time.time()
+        self._seconds = dict[str, float]()
         self._near = {file: place for place, file in enumerate(nearest)}
         self._not_run = Counter[str]()
 
@@ -95,6 +106,8 @@ class _Rest:
         items[:] = sorted(filter(_is_left_out, items), key=self._nearness)
         near = {together(item.nodeid): self._nearness(item) for item in reversed(items)}
         begun = ordered({name: recorded().get(name, SECONDS) for name in near}, near, self._turn)
+        tests = Counter(together(item.nodeid) for item in items)
+        self._seconds = {name: recorded().get(name, SECONDS) / tests[name] for name in near}
         place = {name: number for number, name in enumerate(begun)}
         # What shares a server runs in one process.
         first = {chain(name): place[name] for name in reversed(begun)}
@@ -108,8 +121,8 @@ class _Rest:
         return min(self._near.get(file, math.inf), *named, math.inf)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self) -> None:
-        if time.time() >= self._until:
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        if not begins(self._seconds[together(item.nodeid)], self._until - time.time(), self._every):
             pytest.skip(NOT_RUN)
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:

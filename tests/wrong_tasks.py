@@ -16,6 +16,7 @@ from partitioning.values import replace
 from spark_jobs.engine import kernel, writers
 from spark_jobs.engine.kernel import TaskEnvironment
 from spark_jobs.engine.take import Take, Taken
+from tests.examples import few
 from tests.hot import HOT
 from tests.judged import refusal
 from tests.real_batches import spoil_takes
@@ -28,12 +29,18 @@ Wrong = Callable[[Patch], object]
 Cases = Mapping[str, tuple[set[str], Wrong]]
 # Whether a task, by its order, runs wrongly with an input.
 WrongInput = Callable[[Order, Ordered], bool]
+# The first way that some expectations have to refuse is always tried.
+FIRST_WAYS = "the first of each"
+ways = pytest.mark.parametrize("some", few([FIRST_WAYS, "the others"]))
 
 
-def refused(ref: BatchRef, cases: Cases) -> None:
-    """Run a batch again and again, each time wrong in another way, and have it refused."""
+def refused(ref: BatchRef, some: str, cases: Cases) -> None:
+    """Run a batch again and again, each time wrong in another of some ways, and have it refused."""
     others = dict[str, tuple[str, ...]]()
+    first_ways = {frozenset(expected): name for name, (expected, _) in reversed([*cases.items()])}.values()
     for name, (expected, make_wrong) in cases.items():
+        if (name in first_ways) != (some == FIRST_WAYS):
+            continue
         with pytest.MonkeyPatch.context() as patch:
             make_wrong(patch)
             run_groups(ref)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from functools import lru_cache
 from pathlib import Path
 
 import duckdb
@@ -19,6 +18,8 @@ _UNDEFINED = {
     **dict.fromkeys(("gamma", "lgamma"), "$x = 0"),
 }
 _UNDEFINED_LOG = "$base <= 0 OR $base = 1 OR $x <= 0"
+# The database that a process asks.
+_asked: dict[int, duckdb.DuckDBPyConnection] = {}
 
 
 def connect_to_ask() -> duckdb.DuckDBPyConnection:
@@ -27,9 +28,17 @@ def connect_to_ask() -> duckdb.DuckDBPyConnection:
     All such connections share one database, because a new one is slow. Use temporary objects only: each connection has
     its own.
     """
-    if not answers(_database_to_ask(os.getpid())):
-        _database_to_ask.cache_clear()
-    return _database_to_ask(os.getpid()).cursor()
+    process = os.getpid()
+    if process not in _asked or not answers(_asked[process]):
+        # A forked process must not use its parent's.
+        _asked.clear()
+        _asked[process] = new_database("1GB", None)
+    return _asked[process].cursor()
+
+
+def also_to_ask(database: duckdb.DuckDBPyConnection) -> None:
+    """Let this process ask a database that it has anyway, unless it has one to ask."""
+    _asked.setdefault(os.getpid(), database)
 
 
 def answers(database: duckdb.DuckDBPyConnection) -> bool:
@@ -39,12 +48,6 @@ def answers(database: duckdb.DuckDBPyConnection) -> bool:
     except duckdb.Error:
         return False
     return True
-
-
-@lru_cache(maxsize=1)
-def _database_to_ask(process: int) -> duckdb.DuckDBPyConnection:
-    """The database of a process. A forked process must not use its parent's."""
-    return new_database("1GB", None)
 
 
 def new_database(memory: str, temp: Path | None) -> duckdb.DuckDBPyConnection:

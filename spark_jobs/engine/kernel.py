@@ -42,7 +42,7 @@ from spark_jobs.engine.order_steps import Steps
 from spark_jobs.engine.sampled_keys import sample_of
 from spark_jobs.engine.set_aside import SET_ASIDE_COLUMNS, rows_of, with_bytes
 from spark_jobs.engine.tally import Tally
-from spark_jobs.engine.task_database import connect
+from spark_jobs.engine.task_database import connect, opened
 from spark_jobs.engine.task_folder import task_folder
 from spark_jobs.engine.writers import Writers
 
@@ -77,6 +77,8 @@ def run_orders(
     the data.
     """
     environment, ran, errors = TaskEnvironment(Files(), copies or Copies(None)), dict[int, Ran](), list[CosetError]()
+    # The first database that a process opens is the only one: inputs ask it which columns SQL names.
+    opened(memory)
     for numbers in companies([(order.stage, order.task) for order in orders]):
         together_read = [orders[number] for number in numbers]
         try:

@@ -8,7 +8,7 @@ from functools import cache
 
 import duckdb
 
-from coset.sources.databases import answers, new_database
+from coset.sources.databases import also_to_ask, answers, new_database
 from spark_jobs.engine.task_folder import KeptFolder
 
 
@@ -18,10 +18,14 @@ def connect(memory: str = "1GB") -> duckdb.DuckDBPyConnection:
     All connections of a process with the same memory share one database, because a new one is slow. Use temporary
     objects only: each connection has its own.
     """
-    asked = os.getpid(), tempfile.gettempdir(), memory
-    if not _database(*asked).works():
+    if not opened(memory).works():
         _database.cache_clear()
-    return _database(*asked).connection.cursor()
+    return opened(memory).connection.cursor()
+
+
+def opened(memory: str = "1GB") -> _Database:
+    """The database of this process, which is opened with the first call. Then it can be asked too."""
+    return _database(os.getpid(), tempfile.gettempdir(), memory)
 
 
 class _Database:
@@ -30,6 +34,7 @@ class _Database:
     def __init__(self, memory: str) -> None:
         self._folder = KeptFolder()
         self.connection = new_database(memory, self._folder.path)
+        also_to_ask(self.connection)
 
     def works(self) -> bool:
         """Whether it still answers and has its folder."""

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import duckdb
 
 from coset.sources.databases import connect_to_ask
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.state_sql import MARKS
+from partitioning.documents.document import canonical
 from partitioning.errors import Finding, Refused
 from partitioning.imports import imported, is_import_path
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_columns, key_parts
-from partitioning.model.graph import Mode, Op, Step, Write, quote, waiting
+from partitioning.model.graph import Graph, Mode, Op, Step, Write, quote, waiting
 from partitioning.model.streams import Column, Discovered, Stream
 from partitioning.model.watermarks import EventTime
 from spark_jobs.sql.database import create_state, create_views, described, null_columns
@@ -35,10 +38,41 @@ def check_sql(pipeline: Pipeline, discovered: Sequence[Discovered]) -> Mapping[s
     """The columns of each result table, by table.
 
     A result has a record's `_partition` and offset only if an expression on the way names them. Raises Refused with all
-    findings on expressions, columns and types. A finding names the step, the column and the columns that exist.
+    findings on expressions, columns and types. A finding names the step, the column and the columns that exist. What
+    was found once is not looked for again by the process: the next batch has the same SQL.
     """
+    columns = [(found.stream, found.columns, found.untyped) for found in discovered]
+    asked = _Asked(canonical((pipeline.graph, columns)), pipeline, discovered)
+    return _checked(asked) if _are_imported(pipeline.graph) else _check(asked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is checked: it is the same if what is `said` of it is."""
+
+    said: bytes
+    pipeline: Pipeline = field(compare=False)
+    discovered: Sequence[Discovered] = field(compare=False)
+
+
+def _check(asked: _Asked) -> Mapping[str, tuple[Column, ...]]:
     with connect_to_ask() as connection:
-        return _Check(connection, pipeline).results(discovered)
+        return _Check(connection, asked.pipeline).results(asked.discovered)
+
+
+_checked = lru_cache(maxsize=32)(_check)
+
+
+def _are_imported(graph: Graph) -> bool:
+    """Whether all that a graph names by an import path can be imported, which the environment decides."""
+    hashes = {stream.hash for stream in graph.streams}
+    named = hashes.union(*((step.hash, step.function or "") for step in graph.steps))
+    try:
+        for path in filter(is_import_path, named):
+            imported(path, "a step")
+    except Refused:
+        return False
+    return True
 
 
 class _Check:

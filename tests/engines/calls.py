@@ -36,10 +36,9 @@ def calls(functions: Iterable[Sequence[Any]]) -> Iterator[Calls]:
     """All calls, in a fixed order."""
     for name, kind, parameters, names, varargs, alias in functions:
         if alias is None and name not in _LEFT_OUT and not name.startswith(_INSIDE):
-            for types in _signatures(kind, parameters, varargs):
-                # The age of one time goes by today's date, and is refused.
-                if name == "age" and len(types) < 2:
-                    continue
+            # The age of one time is that of today: what it was yesterday nobody can ask.
+            of_today = name == "age" and len(parameters) == 1
+            for types in () if of_today else _signatures(kind, parameters, varargs):
                 yield (_aggregates if kind == "aggregate" else _scalars)(name, types, names)
     for name, form, kinds in SYNTAX:
         yield from (_calls(name, [kind], form, _pairs(BY_TYPE[kind])) for kind in kinds if kind != "LAMBDA")

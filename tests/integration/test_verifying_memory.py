@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,6 +23,7 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from spark_jobs.tables.table_schema import folder
 from tests import forked
+from tests.begun import Begun
 
 PIPELINE = """
 from coset import Pipeline
@@ -45,13 +46,20 @@ def shop() -> Pipeline:
 
 
 @pytest.fixture
-def place() -> Iterator[Trial]:
+def place(begun: Begun) -> Trial:
     """Three published batches, in each of which every key comes, and some that came never before."""
-    with Trial.made(shop()) as place:
-        for batch in range(3):
-            land(place, batch)
-            place.run()
-        yield place
+    return trial(begun.by(three_batches))
+
+
+def three_batches(store: Store) -> None:
+    place = trial(store)
+    for batch in range(3):
+        land(place, batch)
+        place.run()
+
+
+def trial(store: Store) -> Trial:
+    return Trial(shop(), Path(urlsplit(store.root).path))
 
 
 def land(place: Trial, batch: int) -> None:

@@ -25,7 +25,7 @@ from tests.judged import COVERED, HASH, IN_PLACE, PRODUCED
 from tests.misread import read_otherwise
 from tests.real_batches import spoil_kernel
 from tests.running import run_and_publish
-from tests.wrong_tasks import Patch, Wrong, changed, doubled, lost, read_nothing, refused, spoil_takes_of
+from tests.wrong_tasks import Patch, Wrong, changed, doubled, lost, read_nothing, refused, spoil_takes_of, ways
 
 Parts = tuple[LeftPart, ...]
 
@@ -94,8 +94,9 @@ def second_for_first(parts: Parts) -> Parts:
     return (replace(parts[1], first=parts[0].first, task=parts[0].task), *parts[1:])
 
 
+@ways
 def test_a_hot_key_that_is_split_wrongly_is_refused_and_its_batch_is_published_once_nothing_is_wrong(
-    store: Store,
+    some: str, store: Store
 ) -> None:
     skew = Skewed(store, counted)
     skew.land(skewed(5_000, seed=1))
@@ -103,7 +104,7 @@ def test_a_hot_key_that_is_split_wrongly_is_refused_and_its_batch_is_published_o
     skew.land(skewed(5_000, seed=2))
     split, plan = skew.planned()
     assert [stage.name for stage in plan.stages] == ["views.hot", "views"]
-    refused(split, {
+    refused(split, some, {
         # Each offset of the key is in exactly one part.
         "a range loses a record": ({COVERED}, lambda p: spoil_takes_of(p, lambda order, _: of_range(order), lose)),
         "a range takes one of the next": ({COVERED}, takes(split, lambda part, _: Span(part.start, part.end + 1))),

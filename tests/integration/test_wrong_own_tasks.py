@@ -11,7 +11,7 @@ from spark_jobs.engine.take import LEFT, TAKEN
 from tests.hot import HOT, Met
 from tests.judged import COVERED, IN_PLACE, MEET, PRODUCED
 from tests.running import run_and_publish
-from tests.wrong_tasks import doubled, first, goes_by, lost, of_others, read_nothing, refused, says, writes
+from tests.wrong_tasks import doubled, first, goes_by, lost, of_others, read_nothing, refused, says, ways, writes
 
 # The task of the hot key.
 OWN = 4
@@ -19,8 +19,9 @@ ELSEWHERE = {COVERED, IN_PLACE, MEET}
 TAKE, LOSE, TAKE_ANOTHER = first(LEFT, TAKEN, hot=True), first(TAKEN, LEFT, hot=True), first(LEFT, TAKEN, hot=False)
 
 
+@ways
 def test_a_task_of_a_hot_key_that_goes_wrong_is_refused_and_its_batch_is_published_once_nothing_is(
-    store: Store,
+    some: str, store: Store
 ) -> None:
     met = Met(store)
     met.land(1)
@@ -31,7 +32,7 @@ def test_a_task_of_a_hot_key_that_goes_wrong_is_refused_and_its_batch_is_publish
     assert isinstance(stage.why, OwnTasks)
     assert [key.key for key in stage.why.keys] == [HOT]
     others = of_others(own, OWN)
-    refused(own, {
+    refused(own, some, {
         # Each record of the key is in its task.
         "it loses a record": ({COVERED}, says(OWN, "views", LOSE)),
         "it loses the other side": ({COVERED}, says(OWN, "clicks", LOSE)),

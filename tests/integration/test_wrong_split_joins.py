@@ -31,6 +31,7 @@ from tests.wrong_tasks import (
     reading,
     refused,
     says,
+    ways,
     writes,
 )
 
@@ -65,8 +66,9 @@ def moved(start: int, end: int = 0) -> Callable[[PlannedPartition], PlannedParti
     return lambda part: replace(part, start=part.start + start, end=part.end + end)
 
 
+@ways
 def test_tasks_that_share_a_hot_key_wrongly_are_refused_and_their_batch_is_published_once_nothing_is_wrong(
-    store: Store,
+    some: str, store: Store
 ) -> None:
     met = Met(store, "left", HotKeys.SPLIT)
     met.land(1)
@@ -79,7 +81,7 @@ def test_tasks_that_share_a_hot_key_wrongly_are_refused_and_their_batch_is_publi
     assert stage.shares == (range(FIRST, LAST + 1),)
     others, whole = of_others(split, FIRST), plan.stream("views").partitions
     assert others != FAR
-    refused(split, {
+    refused(split, some, {
         # Each record of the side in ranges is in exactly one of the tasks.
         "a task loses a record of its range": ({COVERED}, says(LAST, "views", LOSE)),
         "no task reads a range": ({COVERED}, lambda p: read_nothing(p, reading(LAST, "views"))),

@@ -12,6 +12,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
 from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import Column, Discovered
+from partitioning.values import replace
 from spark_jobs.sql.column_check import check_sql
 from tests.checked_sql import FLIGHTS, PLANES, Build, findings, pipeline
 
@@ -168,6 +169,18 @@ def test_what_a_function_is_declared_to_give_is_a_relation_from_then_on() -> Non
 def test_a_function_must_be_there_and_its_columns_of_some_type(build: Build, what: str) -> None:
     (finding,) = findings(build)
     assert finding.what.startswith(what)
+
+
+def test_what_was_found_once_is_not_what_is_found_of_other_columns_or_where_less_may_be_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = pipeline(processed("math:fsum", score="DOUBLE"))
+    others = replace(PLANES, columns=(Column("tailnum", "VARCHAR"), Column("seats", "HUGEINT"), PLANES.columns[-1]))
+    seats = [check_sql(made, [FLIGHTS, planes])["t"][-1].type for planes in (PLANES, PLANES, others, PLANES)]
+    assert seats == ["INTEGER", "INTEGER", "HUGEINT", "INTEGER"]
+    monkeypatch.setenv("COSET_IMPORTS", "zlib")
+    with pytest.raises(Refused, match="math"):
+        check_sql(made, [FLIGHTS, PLANES])
 
 
 def test_a_streams_placement_function_must_be_there() -> None:
