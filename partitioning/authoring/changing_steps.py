@@ -6,9 +6,19 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Self
 
 from partitioning.authoring.arguments import checked
-from partitioning.authoring.change_sql import all_come, changes, coming, counted, kept, logged, rows_of, selecting, totals
+from partitioning.authoring.change_sql import (
+    all_come,
+    changes,
+    coming,
+    counted,
+    kept,
+    logged,
+    rows_of,
+    selecting,
+    totals,
+)
 from partitioning.authoring.step_output import StepOutput, listed, refuse
-from partitioning.authoring.step_rules import cannot_change, cannot_keep
+from partitioning.authoring.step_rules import cannot_change, cannot_keep_all
 from partitioning.model.graph import Op, StateSpec, Step, gives_expired, quote, waiting
 from partitioning.model.mark_columns import CHANGE
 from partitioning.model.meaning import Meaning, RowKind
@@ -43,7 +53,7 @@ class ChangingSteps(StepOutput, frozen=True):
 
         Raises Refused unless its rows are records.
         """
-        refuse(cannot_keep(self))
+        refuse(cannot_keep_all(self))
         if name is None:
             return self._changes()
         return replace(self._step(Op.CHANGES, all_come(self.step), (), name), alias=name)

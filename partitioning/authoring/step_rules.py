@@ -264,7 +264,7 @@ def cannot_change(flow: ChangingSteps, where: str) -> Iterator[Finding]:
         yield Finding.of(Kind.DECLARATION, what, where, then, step=flow.step)
 
 
-def cannot_keep(flow: ChangingSteps) -> Iterator[Finding]:
+def cannot_keep_all(flow: ChangingSteps) -> Iterator[Finding]:
     """Why a flow has no records that could be kept."""
     if flow.means.rows is not RowKind.RECORDS:
         what = f"rows of {flow.step} are {flow.means.rows}, not records"

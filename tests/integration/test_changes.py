@@ -221,6 +221,16 @@ def test_rows_that_change_meet_by_keys_of_several_columns_that_have_other_names(
     assert {(row["k"], row["day"], row["c"]) for row in rows["met"]} == {("a", 1, 1), ("b", 2, 2), ("c", 2, 2)}
 
 
+def test_only_records_are_kept_and_a_key_may_have_several() -> None:
+    pipeline, given = flows()
+    orders, newest = pipeline.flow("orders"), pipeline.flow("newest")
+    with pytest.raises(Refused, match="rows of newest are newest, not records"):
+        newest.kept()
+    with pytest.raises(Refused, match="may have several rows of a key"):
+        orders.kept(name="every").write("orders", mode="upsert")
+    assert orders.kept().step == orders.kept().step, "it is one step however often it is asked for"
+
+
 def test_of_all_these_tables_only_the_changelog_is_of_batches() -> None:
     kinds = {table: means.rows for table, means in meanings(changing().graph).items()}
     assert kinds == dict.fromkeys(QUERIES, RowKind.NEWEST) | {"log": RowKind.OF_BATCH}

@@ -48,17 +48,16 @@ class Site:
 
     @cached_property
     def bids(self) -> Flow:
-        """Each bid ever: what it is one of is its place in the topic."""
-        return self.bid.rekey(("_partition", "_offset"), name="bids").latest("date_time")
+        """Each bid ever."""
+        return self.bid.kept(name="bids")
 
     @cached_property
     def winning(self) -> Flow:
         """Of each auction the highest bid while it was open, of these the first."""
-        of_auction = self.bids.rekey("auction", key_format="long")
         columns = "auctions.* EXCLUDE (id), bids.auction, bids.bidder, bids.price"
         columns += ", bids.date_time AS bid_date_time, bids.extra AS bid_extra"
         while_open = "bids.date_time BETWEEN auctions.date_time AND auctions.expires"
-        valid = self.auctions.join(of_auction, columns, on=while_open, name="valid")
+        valid = self.auctions.join(self.bids, columns, on=while_open, name="valid")
         return valid.latest("(price, -epoch_us(bid_date_time))", name="winning")
 
     def _stream(self, name: str, key: str, partitions: int) -> Flow:
@@ -189,13 +188,13 @@ def q14(site: Site) -> None:
 
 def q15(site: Site) -> None:
     """Bids, bidders and auctions of each day, by price."""
-    days = site.bids.select(f"{_DAY}, auction, bidder, price").rekey("day")
+    days = site.bids.select(f"{_DAY}, bidder, price").rekey("day")
     days.aggregate(_ranked("*", "DISTINCT bidder", "DISTINCT auction")).write("q15", mode="upsert")
 
 
 def q16(site: Site) -> None:
     """The same of each channel and day."""
-    columns = f"channel, {_DAY}, strftime(date_time, '%H:%M') AS minute, auction, bidder, price"
+    columns = f"channel, {_DAY}, strftime(date_time, '%H:%M') AS minute, bidder, price"
     days = site.bids.select(columns).rekey(("channel", "day"))
     ranked = _ranked("*", "DISTINCT bidder", "DISTINCT auction")
     days.aggregate(f"max(minute) AS minute, {ranked}").write("q16", mode="upsert")
@@ -231,13 +230,12 @@ def q19(site: Site) -> None:
 
 def q20(site: Site) -> None:
     """Bids on auctions of category 10, with the auction."""
-    of_auction = site.bids.rekey("auction", key_format="long")
     some = site.auctions.filter("category = 10")
     bid = "bids._partition AS part, bids._offset AS pos, bids.bidder, bids.price, bids.channel, bids.url"
     bid += ", bids.date_time AS bid_date_time, bids.extra AS bid_extra"
     auction = "auctions.item_name, auctions.description, auctions.initial_bid, auctions.reserve"
     auction += ", auctions.date_time AS auction_date_time, auctions.expires, auctions.seller, auctions.category"
-    met = of_auction.join(some, f"{bid}, {auction}, auctions.extra AS auction_extra")
+    met = site.bids.join(some, f"{bid}, {auction}, auctions.extra AS auction_extra")
     met.rekey(("part", "pos")).latest("price").write("q20", mode="upsert")
 
 
