@@ -173,7 +173,7 @@ def _passed(step: Step, before: Sequence[Meaning], steps: Mapping[str, Step]) ->
         # It gets the keys of what filters leave out, too.
         return Meaning(RowKind.NEWEST, several=one.several) if before[-1].is_query else before[-1]
     if step.op is Op.FILTER and gives_expired(step, steps):
-        return Meaning(RowKind.RECORDS) if one.is_query else one
+        return Meaning(RowKind.RECORDS) if one.is_query else replace(one, adds_up=False)
     if one.rows is RowKind.NEWEST and step.op is Op.REKEY:
         why = "the row of a key goes to another place, and the row that it takes the place of stays"
         return Meaning(RowKind.PARTLY, step.name, why, "publish the newest rows, and group them where they are read")
@@ -203,7 +203,7 @@ def _made(step: Step, before: Sequence[Meaning], rows: RowKind) -> Meaning:
         of_lives = bool(step.state and step.state.of_lives)
         combined = step.op is Op.COMBINE and each.adds_up and not of_lives
         if each.rows is RowKind.PARTLY or (each.rows is RowKind.OF_BATCH and not combined):
-            return each
+            return replace(each, adds_up=False)
         if each.changes or each.rows is RowKind.ALL:
             why = "it gets rows that take the place of others, and counts both"
             return Meaning(RowKind.PARTLY, step.name, why, "give it the records that these rows are made of")
