@@ -273,6 +273,11 @@ def test_flows_may_be_called_as_what_batches_need_of_them_is(name: str) -> None:
         ("moved.write('t', mode='upsert')", "may have several rows of a key"),
         ("moved.aggregate('count(*) AS n', by='k').write('t', mode='upsert')", "may have several rows of a key"),
         ("newest.join(whole, '1 AS one').write('t', mode='upsert')", "each batch reads table 'whole' whole"),
+        (
+            "newest.join(orders.latest('ts', name='last'), '1 AS one', on='newest.n > last.n', how='full')"
+            ".write('t', mode='upsert')",
+            "may have several rows of a key",
+        ),
         ("newest.merge(moved.rekey('k'), orders).write('t')", "which mode 'append' would leave or lose"),
         ("moved.join(orders.rekey('g', name='o'), '1 AS one')", "rows of o are records, and it meets rows that"),
         ("whole.join(whole.select('1 AS a', name='b'), '1 AS one').write('t', mode='upsert')", "all its rows in each"),
