@@ -48,8 +48,9 @@ class ChangingSteps(StepOutput, frozen=True):
         return replace(self._step(Op.TO_STREAM, sql, (), called), alias=name or self.alias)
 
     def kept(self, *, name: str | None = None) -> Self:
-        """All records of it that ever come: a join, a cogroup or an aggregate of them is over all of them, not over those
-        of a batch, and can be with rows that change (Flink SQL: a regular join). What it needs of them is kept for ever.
+        """All records of it that ever come: a join, a cogroup or an aggregate of them is over all of them, not over
+        those of a batch, and can be with rows that change (Flink SQL: a regular join). What it needs of them is kept
+        for ever.
 
         Raises Refused unless its rows are records.
         """

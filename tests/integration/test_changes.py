@@ -222,7 +222,7 @@ def test_rows_that_change_meet_by_keys_of_several_columns_that_have_other_names(
 
 
 def test_only_records_are_kept_and_a_key_may_have_several() -> None:
-    pipeline, given = flows()
+    pipeline, _ = flows()
     orders, newest = pipeline.flow("orders"), pipeline.flow("newest")
     with pytest.raises(Refused, match="rows of newest are newest, not records"):
         newest.kept()
