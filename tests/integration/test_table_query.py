@@ -117,7 +117,8 @@ def test_an_earlier_batch_has_the_query_of_its_time(shop: Mapping[str, Any]) -> 
     answer = plans.query(str(shop["file"]), shop["root"], "pairs", 0)
     assert answer.value == shop["answers"][0]["pairs"]
     with duckdb.connect() as alone:
-        taken = alone.sql(str(plans.query(str(shop["file"]), shop["root"], "raw", 0).value["query"])).fetchall()
+        raw: Any = plans.query(str(shop["file"]), shop["root"], "raw", 0).value
+        taken = alone.sql(raw["query"]).fetchall()
     assert len(taken) == len([row for row in _rows("clicks", 0) if row["k"]]), "what came later has landed, too"
     with pytest.raises(Refused, match="there is no batch 7 of shop"):
         plans.query(str(shop["file"]), shop["root"], "pairs", 7)
