@@ -192,19 +192,12 @@ def upserted_by(
     store: Store, docs: Path, patch: pytest.MonkeyPatch, change: Callable[[list[Artefact]], Iterable[Artefact]]
 ) -> Refusal:
     """The second batch of an upserted table, of whose files the receipts say what `change` makes of them."""
-    history = History(store, docs, upserting)
-    history.land([Click(f"key-{number}", number, 0) for number in range(40)], [], 4)
-    run_and_publish(history.plan(Settings.parse(scheme="tasks(2)"), 4), docs)
-    history.land([Click(f"key-{number}", number, 1) for number in range(40)], [], 4)
-    ref = history.plan(Settings.parse(scheme="tasks(2)"), 4)
     write = Writers.upserted
 
     def changed(self: Writers, *given: Any) -> Iterator[Artefact]:
         yield from change(list(write(self, *given)))
 
-    patch.setattr(Writers, "upserted", changed)
-    run_groups(ref)
-    return refusal(ref, docs)
+    return second_of_upserted(store, docs, lambda _: patch.setattr(Writers, "upserted", changed), range(40))
 
 
 @caught_by(PRODUCED)

@@ -150,8 +150,7 @@ def _states(before: Ledger, now: Ledger, batch: int) -> Iterator[StateComparison
         with rows_kept(now, state) as new, _rows_before(before, was, new.schema) as old:
             # Versions before 0.3.0 did not keep where a record lies.
             places = {PARTITION, *(stream.declared.offset for stream in new_plan.streams)} - set(old.schema.names)
-            alike = _without(new, places) if was else new
-            found = compared(old, alike, state.read.placement.key, old_plan.private | new_plan.private)
+            found = compared(old, _without(new, places), state.read.placement.key, old_plan.private | new_plan.private)
         yield StateComparison(*astuple(found), step=state.step, kept_by=was.step if was else None)
 
 
