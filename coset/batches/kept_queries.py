@@ -164,7 +164,7 @@ def _too_much(plan: Plan, query: _Query, after: Mapping[str, KeptState]) -> str:
     read = sum(sum(after[name].bytes) for name in names if name in after)
     if read <= max(_LEAST, sum(group.bytes for group in plan.groups) // _PART):
         return ""
-    return f"{size(read)} would be read: `coset verify --sample next` looks at its keys in turn"
+    return f"{size(read)} would be read: `coset verify {plan.pipeline} --sample next` looks at its keys in turn"
 
 
 def _after(attempt: Attempt, write: PlannedWrite) -> pa.RecordBatchReader:

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from partitioning.authoring.change_sql import NEVER_CAME
-from partitioning.commands import BackfillAsking, Repeat, Replan, Then
+from partitioning.commands import BackfillAsking, Repeat, Replan, Then, backfill_of
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import quote
@@ -69,9 +69,10 @@ class Relations:
             kind = Kind.SQL
             then: Then = ("correct the expression or the data, then ", Replan(self._order.pipeline))
             if NEVER_CAME in str(error):
-                kind = Kind.STATE_CHANGED
-                then = ("what the step kept was made by other steps: make it anew by a backfill of all batches: ",)
-                then = (*then, BackfillAsking(self._order.pipeline, 0, cascade=True))
+                kind, pipeline = Kind.STATE_CHANGED, self._order.pipeline
+                original, _ = backfill_of(pipeline) or (pipeline, 0)
+                anew = "what the step kept was made by other steps: make it anew by a backfill of all batches: "
+                then = (anew, BackfillAsking(original, 0, cascade=True))
             if isinstance(error, duckdb.OutOfMemoryException):
                 kind, then = Kind.MEMORY, ("give the task more memory with --memory, and ", Repeat())
             what = f"SQL failed: {' '.join(str(error).split())}"

@@ -129,6 +129,8 @@ def test_what_is_made_of_records_is_not_combined_with_what_was_made_of_others(
     assert what in finding.what
     # Once for a batch nothing is applied to its own results.
     assert columns(lambda f, p: f.select(select).combine(expression).write("t"))
+    # What it says to do instead.
+    assert columns(lambda f, p: f.select(select).kept().aggregate(expression).write("t", mode="upsert"))
 
 
 def test_a_combine_that_counts_what_tasks_or_levels_counted_is_refused() -> None:
