@@ -22,6 +22,7 @@ from coset.batches.tables.first_rows import all_rows
 from coset.batches.tables.table_rows import rows_left
 from partitioning.documents.ledger import Ledger
 from partitioning.explain.table_query import logical_sql
+from partitioning.model.artefact import files_of
 from partitioning.model.composite_key import canonical, key_parts
 from partitioning.model.graph import Graph, Mode, Op, Step, quote
 from partitioning.model.plan import Plan, PlannedWrite
@@ -172,7 +173,8 @@ def _after(attempt: Attempt, write: PlannedWrite) -> pa.RecordBatchReader:
     columns = [column.name for column in write.columns]
     schema = pa.schema([field for field in table_schema(write) if field.name in columns])
     files = table_files(attempt, write.declared.table)
-    _, stay = rows_left(attempt.ledger.store, write, files)
+    left = files_of(attempt.artefacts, write.declared.table)
+    _, stay = rows_left(attempt.ledger.store, write, left)
     made = rows_of([attempt.ledger.uri(file.path) for file in files], table_schema(write))
 
     def batches() -> Iterator[pa.RecordBatch]:

@@ -28,6 +28,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import at_once
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.model.artefact import files_of
 from partitioning.model.composite_key import key_columns
 from partitioning.model.graph import Mode, quote
 from partitioning.model.measures import Measure, Measured, MeasureKind, measures_of
@@ -144,7 +145,7 @@ def _whole(attempt: Attempt, write: PlannedWrite, rows: Rows) -> Rows:
     ledger, table = attempt.ledger, write.declared.table
     files = table_files(attempt, table)
     if ledger.original is None:
-        count, left = rows_left(ledger.store, write, files)
+        count, left = rows_left(ledger.store, write, files_of(attempt.artefacts, table))
     else:
         beside = rows_of_files(ledger, write, rows_beside(ledger, attempt.plan, table, files))
         count, left = beside.count, beside.read

@@ -23,7 +23,7 @@ from coset.batches.tables.earlier_owners import appended_again
 from coset.batches.tables.logs import Logs, check_storable, check_table
 from coset.batches.tables.others import check_untouched
 from coset.batches.tables.owners import Owner
-from coset.batches.tables.table_rows import rows_held
+from coset.batches.tables.table_rows import parts_held, rows_held
 from coset.batches.waiting import waits_for
 from coset.sources.discovery import discover
 from partitioning.authoring.pipeline import Pipeline
@@ -163,6 +163,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
             locality=locations(store, published, last.receipts.values()) if published and last else None,
             kept=kept_by(ledger, published) if published else None,
             rows=rows_held(store, pipeline.writes, logs),
+            parts=parts_held(store, pipeline.writes, logs),
             day_end=_not_before(published, end_of_day()),
             as_of=_minute(),
             earlier=lambda batch: _published_before(store, pipeline.name, batch, decided),

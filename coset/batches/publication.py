@@ -41,7 +41,7 @@ _CHUNK = 1 << 22
 # How the folder of a task's run begins, below that of its batch.
 _ATTEMPT = "/attempt-"
 # Exchanges and results have served, and are not kept.
-_KEPT = (Role.TABLE, Role.KEYS, Role.STATE, Role.SET_ASIDE)
+_KEPT = (Role.TABLE, Role.REPLACED, Role.KEYS, Role.STATE, Role.SET_ASIDE)
 _RESTORE = ("restore the file from a backup and ", Repeat(), "; the verdict names it and stays")
 
 
@@ -82,11 +82,11 @@ def publish(ledger: Ledger, plan: Plan, checked: int | None = None, logs: Logs |
     _check_tables_hold_the_batch_before(ledger, plan, logs)
     waiting = [write for write in plan.writes() if version_of(store, plan, write, owner, logs) is None]
     if verdict.attempt != checked:
-        check_files(ledger, [file for write in waiting for file in verdict.rows_of(write.declared.table)], _RESTORE)
+        check_files(ledger, [file for write in waiting for file in verdict.files_of(write.declared.table)], _RESTORE)
     versions = []
     for write in plan.writes():
         table = write.declared.table
-        versions.append(TableVersion(table, commit(store, plan, write, verdict.rows_of(table), owner, logs)))
+        versions.append(TableVersion(table, commit(store, plan, write, verdict.files_of(table), owner, logs)))
     ours = Commit(digest(plan), plan.batch, digest(verdict), tuple(versions))
     stored = ledger.put_commit(ours)
     return _agreed(ledger, stored, stored == ours)

@@ -19,7 +19,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
-from partitioning.model.graph import ColumnComment, Join, Mode, Op, StateSpec, quote, union
+from partitioning.model.graph import ColumnComment, Join, Mode, Op, StateSpec, Updates, quote, union
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, OPAQUE, HashName, KeyFormat, hash_findings
 from partitioning.model.streams import Column
@@ -218,24 +218,28 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
         expect: Iterable[Mapping[str, Any]] = (),
         comment: str = "",
         comments: Mapping[str, str] | None = None,
+        updates: str = Updates.REWRITE,
     ) -> None:
         """Publish the rows to a result table. With `lineage` they have columns `_batch` and `_task`.
 
         Mode `append` adds the rows. Mode `upsert` keeps one row for each key, the latest; where the SQL condition
         `deletes` is true of it, a filter leaves it out, or it expires, none. Mode `replace` keeps the rows of one
         batch. Mode `changelog` adds what comes and what goes: `_change_type` is insert or delete, `_batch` the batch.
+        Of an upserted table, `updates` says how a small batch changes rows: `rewrite` writes the files that hold them
+        again, `beside` writes the new rows beside them and a deletion vector of the dead ones, which not all readers
+        know.
         `expect` holds Great Expectations configurations as plain data: `{"type": …, "kwargs": {…}}`. `comment`
         says what the table is, `comments` what its columns are: they go into its log, where catalogues and query
         engines find them.
         """
-        refuse(cannot_write(self, check_name(table, "table"), mode, deletes))
+        refuse(cannot_write(self, check_name(table, "table"), mode, deletes, updates))
         flow, stored = self._as_given, mode
         if mode == Mode.UPSERT:
             flow = flow._upserted(f"{table}.upsert", deletes)
         elif mode == CHANGELOG:
             flow, stored, lineage = self._changelog(f"{table}.changelog"), Mode.APPEND, True
         said = tuple(ColumnComment(*each) for each in (comments or {}).items())
-        self.pipeline._write(table, flow, lineage, tuple(expect), Mode(stored), comment, said)
+        self.pipeline._write(table, flow, lineage, tuple(expect), Mode(stored), comment, said, Updates(updates))
 
     def _as_table(self, deletes: str | None, *, kept: bool) -> Flow:
         """The latest records of a table without those that delete their key, under the table's name."""

@@ -16,7 +16,7 @@ from partitioning.authoring.step_output import StepOutput
 from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
-from partitioning.model.graph import ColumnComment, Graph, Mode, Op, Step, Write
+from partitioning.model.graph import ColumnComment, Graph, Mode, Op, Step, Updates, Write
 from partitioning.model.meaning import Meaning, of_step, of_stream
 from partitioning.model.measures import as_text, merged
 from partitioning.model.offsets import check_name
@@ -247,13 +247,14 @@ class Pipeline:
         mode: Mode,
         comment: str,
         comments: tuple[ColumnComment, ...],
+        updates: Updates,
     ) -> None:
         try:
             expectations = tuple(as_text(dict(one)) for one in expect)
         except (TypeError, ValueError) as error:
             what, then = f"an expectation is no plain data: {error}", "write it as JSON has it"
             raise Refused.of(Kind.DECLARATION, what, f"table {table!r}", then, table=table) from error
-        self._writes[table] = Write(table, flow.step, flow.key, lineage, expectations, mode, comment, comments)
+        self._writes[table] = Write(table, flow.step, flow.key, lineage, expectations, mode, comment, comments, updates)
 
     def _once(self, flow: StepOutput) -> None:
         # SQL does not distinguish names by case.

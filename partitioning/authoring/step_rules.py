@@ -12,7 +12,7 @@ from partitioning.authoring.change_sql import CHANGELOG
 from partitioning.errors import Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
-from partitioning.model.graph import Join, Missing, Mode, Op, Step
+from partitioning.model.graph import Join, Missing, Mode, Op, Step, Updates
 from partitioning.model.meaning import RowKind
 from partitioning.model.placement import KeyFormat
 from partitioning.model.watermarks import EventTime, Late
@@ -197,7 +197,7 @@ def cannot_be_valid(flows: Sequence[StepOutput], missing: str, deletes: str | No
         yield Finding.of(Kind.DECLARATION, "deletes is empty", where, then, deletes=deletes)
 
 
-def cannot_write(flow: ChangingSteps, table: str, mode: str, deletes: str | None) -> Iterator[Finding]:
+def cannot_write(flow: ChangingSteps, table: str, mode: str, deletes: str | None, updates: str) -> Iterator[Finding]:
     """Why a flow cannot be written to a table in that mode."""
     where = f"write of {flow.step}"
     if any(write.table == table for write in flow.pipeline.writes):
@@ -210,7 +210,13 @@ def cannot_write(flow: ChangingSteps, table: str, mode: str, deletes: str | None
         yield no_key(flow, where)
     if mode != Mode.UPSERT and deletes is not None:
         then = f"leave deletes out, or use mode={Mode.UPSERT.value!r}"
-        yield Finding.of(Kind.DECLARATION, f"mode {mode!r} deletes nothing", where, then, mode=mode)
+        yield Finding.of(Kind.DECLARATION, f"mode {str(mode)!r} deletes nothing", where, then, mode=mode)
+    if updates not in tuple(Updates):
+        then = f"use {', '.join(Updates)}"
+        yield Finding.of(Kind.DECLARATION, f"unknown updates {updates!r}", where, then, updates=updates)
+    if mode != Mode.UPSERT and updates == Updates.BESIDE:
+        then = f"leave updates out, or use mode={Mode.UPSERT.value!r}"
+        yield Finding.of(Kind.DECLARATION, f"mode {str(mode)!r} updates no rows", where, then, mode=mode)
     yield from _is_not_its_query(flow, mode, where)
 
 

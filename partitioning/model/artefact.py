@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from partitioning.values import Value
@@ -9,8 +10,8 @@ from partitioning.values import Value
 
 class Role(StrEnum):
     """What a file is for: rows of a result table; sampled keys for the audit; rows for later tasks, moved by an
-    exchange or left in place as a result; state for later batches; the input of a step on Spark's DataFrames; or the
-    records that a task set aside."""
+    exchange or left in place as a result; state for later batches; the input of a step on Spark's DataFrames; the
+    records that a task set aside; or the keys of which new rows were written beside the rows that they replace."""
 
     TABLE = "table"
     KEYS = "keys"
@@ -19,6 +20,7 @@ class Role(StrEnum):
     STATE = "state"
     GIVEN = "given"
     SET_ASIDE = "set aside"
+    REPLACED = "replaced"
 
 
 class PartitionSlice(Value, frozen=True, order=True, array_like=True):
@@ -50,3 +52,8 @@ class Artefact(Value, frozen=True, order=True, omit_defaults=True):
     task: int = 0
     latest: int | None = None
     seal: str = ""
+
+
+def files_of(files: Iterable[Artefact], table: str) -> tuple[Artefact, ...]:
+    """Those of these files that are of a result table: its rows, and the keys of rows that are replaced."""
+    return tuple(file for file in files if file.name == table and file.role in (Role.TABLE, Role.REPLACED))

@@ -69,6 +69,14 @@ class Mode(StrEnum):
     REPLACE = "replace"
 
 
+class Updates(StrEnum):
+    """How a batch changes rows of an upserted table: it writes the files that hold them again (copy on write), or the
+    new rows beside them, and notes which rows are dead (merge on read)."""
+
+    REWRITE = "rewrite"
+    BESIDE = "beside"
+
+
 class StateSpec(Value, frozen=True, omit_defaults=True):
     """The state of a step: what it keeps from batch to batch.
 
@@ -190,6 +198,7 @@ class Write(Value, frozen=True, omit_defaults=True):
     mode: Mode = Mode.APPEND
     comment: str = ""
     comments: tuple[ColumnComment, ...] = ()
+    updates: Updates = Updates.REWRITE
 
 
 class Graph(Value, frozen=True):

@@ -45,12 +45,20 @@ OFFENDERS_TOLD = 5
 class PlannedWrite(Value, frozen=True, omit_defaults=True):
     """A result table that a stage writes, with its columns except `_batch` and `_task`.
 
-    An upserted table is rewritten (`anew`) if its rows cannot stay where they are or do not exist yet.
+    An upserted table is rewritten (`anew`) if its rows cannot stay where they are or do not exist yet. With `beside`,
+    new rows are written beside those that they replace, except in the partitions that are `merged`: these are written
+    again, without what is dead.
     """
 
     declared: Write
     columns: tuple[Column, ...]
     anew: bool = False
+    beside: bool = False
+    merged: tuple[int, ...] = ()
+
+    def is_beside(self, partition: int) -> bool:
+        """Whether new rows of a partition are written beside those that they replace."""
+        return self.beside and partition not in self.merged
 
 
 class Exchange(Value, frozen=True):

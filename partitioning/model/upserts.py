@@ -6,6 +6,7 @@ from collections.abc import Collection
 from math import gcd
 
 from partitioning.model.placement import Placement
+from partitioning.model.plan import PlannedWrite
 
 
 def alone(placement: Placement, cosets: int, owns: Collection[int]) -> frozenset[int]:
@@ -24,13 +25,20 @@ def alone(placement: Placement, cosets: int, owns: Collection[int]) -> frozenset
     return frozenset(number for number in range(placement.partitions) if number % step in whole)
 
 
-def is_rewritten(partition: int, mine: Collection[int], *, anew: bool, has_new: bool) -> bool:
-    """Whether a batch writes a partition of an upserted table anew, rather than leave the file that is there.
+def is_written(partition: int, mine: Collection[int], write: PlannedWrite, *, has_new: bool) -> bool:
+    """Whether a batch writes to a partition of an upserted table, rather than leave the files that are there.
 
-    It does if the whole table is written `anew`, if the partition `has_new` records, and where others may have some: if
-    it is none of the task's own, `mine`.
+    It does if the whole table is written anew, if the partition `has_new` records or is merged, and where others may
+    have some: if it is none of the task's own, `mine`. Beside the rows that are there it writes new ones alone.
 
-    >>> [is_rewritten(partition, {0, 1}, anew=False, has_new=partition == 1) for partition in range(3)]
+    >>> from partitioning.model.graph import Mode, Write
+    >>> write = PlannedWrite(Write("spent", "totals", "k", False, (), Mode.UPSERT), ())
+    >>> [is_written(partition, {0, 1}, write, has_new=partition == 1) for partition in range(3)]
     [False, True, True]
+    >>> beside = PlannedWrite(write.declared, (), beside=True, merged=(0,))
+    >>> [is_written(partition, {0, 1}, beside, has_new=partition == 1) for partition in range(3)]
+    [True, True, False]
     """
-    return anew or has_new or partition not in mine
+    if write.beside:
+        return has_new or partition in write.merged
+    return write.anew or has_new or partition not in mine

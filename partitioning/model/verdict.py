@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
 
-from partitioning.model.artefact import Artefact, Role
+from partitioning.model.artefact import Artefact, Role, files_of
 from partitioning.model.measures import Measured
 from partitioning.model.occasion import Occasion
 from partitioning.model.watermarks import LatestTimes
@@ -77,6 +77,10 @@ class Verdict(Document, frozen=True, omit_defaults=True):
     def latest_times(self) -> tuple[LatestTimes, ...]:
         """The latest event times of the streams that say when their records happened."""
         return self.times if isinstance(self.times, tuple) else ()
+
+    def files_of(self, table: str) -> tuple[Artefact, ...]:
+        """The files of a result table: with its rows, and with the keys of those that are replaced."""
+        return files_of(self.artefacts, table)
 
     def rows_of(self, table: str) -> tuple[Artefact, ...]:
         """The files with the rows of a result table."""

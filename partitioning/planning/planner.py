@@ -25,6 +25,7 @@ from partitioning.model.read_ends import NOTHING, Ends, Forgotten
 from partitioning.model.stage_inputs import StateInput
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered
+from partitioning.model.table_parts import TablePart
 from partitioning.model.watermarks import EventTime, LatestTimes, Watermark
 from partitioning.planning.arrivals import arrivals
 from partitioning.planning.beginnings import settled
@@ -55,7 +56,8 @@ class PriorBatches(TypedDict, total=False):
     `published` is the last published plan, and `kept` the state that it left. `parent` is the digest of batch - 1,
     which may have been abandoned. `ends` say how far all streams were read, without what was `forgotten` since; by
     default they are those of `published`. `statistics` and `locality` are those of the last batch that ran. `rows` has
-    the number of rows of each result table that the pipeline has written before. `named` is the owner of the batch: the
+    the number of rows of each result table that the pipeline has written before, and `parts` what the partitions of
+    upserted tables have. `named` is the owner of the batch: the
     pipeline, or a backfill. `day_end` is the end of the day, and `as_of` the minute, in microseconds. `engine` is what
     tasks are going to run in.
     """
@@ -70,6 +72,7 @@ class PriorBatches(TypedDict, total=False):
     locality: Locality | None
     kept: StateSnapshot | None
     rows: Mapping[str, int]
+    parts: Mapping[str, tuple[TablePart, ...]]
     named: str | None
     day_end: int | None
     as_of: int | None
@@ -122,6 +125,7 @@ def plan_arrived(
     locality: Locality | None = None,
     kept: StateSnapshot | None = None,
     rows: Mapping[str, int] | None = None,
+    parts: Mapping[str, tuple[TablePart, ...]] | None = None,
     named: str | None = None,
     day_end: int | None = None,
     as_of: int | None = None,
@@ -139,7 +143,9 @@ def plan_arrived(
         graph=with_watermarks(graph, marks, published),
         cuts=moved,
         settings=settings,
-        context=StageContext(batch, streams, published, ends, statistics, kept, begin.anew, named, day_end),
+        context=StageContext(
+            batch, streams, published, ends, statistics, kept, begin.anew, named, day_end, parts or {}
+        ),
     )
     plan = Plan(
         pipeline.name,

@@ -227,7 +227,8 @@ def _written(
 ) -> Iterator[Artefact | None]:
     """Write the files of a result table."""
     if write.declared.mode is Mode.UPSERT:
-        gone = tally.gone(writers.order, write, steps.replaced(write))
+        gone, keys = tally.gone(writers.order, write, steps.replaced(write))
+        yield writers.replaced(write, keys)
         with tally.upserted(writers.order, write, steps.upserted(write), gone) as rows:
             yield from writers.upserted(write, rows, temp)
     else:

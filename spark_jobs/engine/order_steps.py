@@ -58,7 +58,12 @@ class Steps(Relations):
                 self._relation(name, parts, scans[name])
         self._states: dict[str, TaskState] = {}
         self.migrated: list[Migrated] = []
-        self._upserted = {write.declared.step for write in order.writes if write.declared.mode is Mode.UPSERT}
+        # Of a table beside whose rows new ones are written, only the rows of this batch's keys are needed.
+        self._whole = {
+            write.declared.step
+            for write in order.writes
+            if write.declared.mode is Mode.UPSERT and not (write.beside and not write.merged)
+        }
         for number, step in enumerate(order.steps):
             if not step.on_dataframes:
                 if step.state:
@@ -164,7 +169,7 @@ class Steps(Relations):
         if read and read.migration:
             read, known, figures = migrated(self, self._order, step, read, known)
             self.migrated.append(figures)
-        whole = step.name in self._upserted or step.op is Op.TABLE
+        whole = step.name in self._whole or step.op is Op.TABLE
         kept = task_state(self._connection, step, self._order.batch, self._order.day_end, read, known, whole=whole)
         if isinstance(kept, KeptByKey):
             lives = (self._states.get(name) for name in step.inputs)

@@ -11,14 +11,17 @@ import numpy as np
 import pyarrow as pa
 
 from partitioning.model.artefact import Role
+from partitioning.model.composite_key import key_columns
 from partitioning.model.graph import state_of
 from partitioning.model.leaving import GONE, Leaving
 from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.receipt import Changed, Made
-from partitioning.model.upserts import alone, is_rewritten
+from partitioning.model.upserts import alone, is_written
+from spark_jobs.engine.arrays import mask, numbers
 from spark_jobs.engine.destinations import destinations
 from spark_jobs.engine.states import GOT
+from spark_jobs.tables.table_schema import RESIDUE
 
 
 @dataclass(slots=True)
@@ -44,12 +47,20 @@ class Tally:
             pass
         self.made.append(Made(role, name, count))
 
-    def gone(self, order: Order, write: PlannedWrite, rows: pa.RecordBatchReader) -> Counter[int]:
-        """How many of these rows of an upserted table lie in each of its partitions."""
-        leaving, gone = _leaving(order, write), Counter[int]()
+    def gone(
+        self, order: Order, write: PlannedWrite, rows: pa.RecordBatchReader
+    ) -> tuple[Counter[int], list[pa.RecordBatch]]:
+        """How many of these rows of an upserted table lie in each of its partitions, and the key and partition of each
+        beside which new ones are written."""
+        leaving, gone, keys = _leaving(order, write), Counter[int](), list[pa.RecordBatch]()
         for batch in rows:
-            gone.update(_counted(destinations(leaving, order.task.task, batch)))
-        return gone
+            places = destinations(leaving, order.task.task, batch)
+            gone.update(_counted(places))
+            if write.beside:
+                stay = ~np.isin(places, write.merged)
+                named = batch.select(list(key_columns(write.declared.key)))
+                keys.append(named.append_column(RESIDUE, numbers(places)).filter(mask(stay)))
+        return gone, keys
 
     @contextmanager
     def upserted(
@@ -65,9 +76,10 @@ class Tally:
             for batch in rows:
                 places = destinations(leaving, order.task.task, batch)
                 stays = ~batch.column(GONE.name).to_numpy(zero_copy_only=False)
-                there.update(_counted(places[stays]))
-                there.update(dict.fromkeys(np.unique(places).tolist(), 0))
                 got = batch.column(GOT).to_numpy(zero_copy_only=False)
+                whole = np.isin(places, write.merged) if write.beside else True
+                there.update(_counted(places[stays & (got | whole)]))
+                there.update(dict.fromkeys(np.unique(places).tolist(), 0))
                 come.update(_counted(places[got & stays]))
                 changed.update(np.unique(places[got]).tolist())
                 yield batch
@@ -79,7 +91,7 @@ class Tally:
         parts = tuple(
             (partition, count)
             for partition, count in sorted(there.items())
-            if is_rewritten(partition, mine, anew=write.anew, has_new=partition in changed)
+            if is_written(partition, mine, write, has_new=partition in changed)
         )
         moved = tuple(Changed(number, gone[number], come[number]) for number in sorted(gone.keys() | come.keys()))
         self.made.append(Made(Role.TABLE, write.declared.table, sum(count for _, count in parts), parts, moved))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from partitioning.model.leaving import BATCH, GONE, POSITIONS, TIME, Leaving
 from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.tables_at import TABLES
-from partitioning.model.upserts import alone, is_rewritten
+from partitioning.model.upserts import alone, is_written
 from partitioning.values import replace
 from spark_jobs.engine.arrays import numbers
 from spark_jobs.engine.destinations import destinations
@@ -65,7 +65,8 @@ class Writers:
         return self._rows(Role.TABLE, write.declared.table, path, schema, batches)
 
     def upserted(self, write: PlannedWrite, rows: pa.RecordBatchReader, temp: Path) -> Iterator[Artefact]:
-        """Write the partitions of an upserted table in which this batch has keys, each to a new file.
+        """Write the partitions of an upserted table in which this batch has keys, each to a new file; where new rows
+        are written beside others, a file has these alone.
 
         `rows` come from `KeptByKey.all`. Rows that do not fit into memory are spilled to the folder `temp`.
         """
@@ -78,11 +79,19 @@ class Writers:
             spool.add(batch, destinations(leaving, order.task.task, batch))
         for partition, batches in spool.parts():
             together = pa.Table.from_batches(batches)
-            has_new = bool(pc.any(together[GOT]).as_py())
-            if is_rewritten(partition, mine, anew=write.anew, has_new=has_new):
+            if is_written(partition, mine, write, has_new=bool(pc.any(together[GOT]).as_py())):
                 path = f"{self._folder(write)}/{order.stage}-{order.task.task}-{partition}.parquet"
-                kept = together.filter(pc.invert(together[GONE.name]))
+                stay = pc.invert(together[GONE.name])
+                kept = together.filter(pc.and_(stay, together[GOT]) if write.is_beside(partition) else stay)
                 yield self._partition(write.declared.table, path, partition, self._with_origin(kept, write))
+
+    def replaced(self, write: PlannedWrite, keys: Sequence[pa.RecordBatch]) -> Artefact | None:
+        """Write the keys of an upserted table beside whose rows new ones are written. None, and no file, without."""
+        order, found = self.order, [batch for batch in keys if len(batch)]
+        if not found:
+            return None
+        path = f"{self._folder(write)}/{order.stage}-{order.task.task}.replaced.parquet"
+        return self._rows(Role.REPLACED, write.declared.table, path, found[0].schema, iter(found))
 
     def set_aside(self, rows: pa.Table) -> Artefact | None:
         """Write the records that the task set aside. None, and no file, without any."""

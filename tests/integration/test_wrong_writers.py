@@ -243,9 +243,9 @@ def test_a_receipt_that_hides_a_row_that_went_is_refused(
 ) -> Refusal:
     count = Tally.gone
 
-    def hiding(self: Tally, *given: Any) -> Counter[int]:
-        gone = count(self, *given)
-        return gone - Counter([min(gone)])
+    def hiding(self: Tally, *given: Any) -> tuple[Counter[int], list[pa.RecordBatch]]:
+        gone, keys = count(self, *given)
+        return gone - Counter([min(gone)]), keys
 
     said = second_of_upserted(store, tmp_path, lambda _: monkeypatch.setattr(Tally, "gone", hiding))
     return saying(said, "Balance of tables, not met: Rows before,", "last, partition 0: it has ", "after the batch")

@@ -23,10 +23,12 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from coset.batches.backfills.comparison.compared_rows import rows_of
 from coset.batches.backfills.swap.swaps import finish, in_force
+from coset.batches.tables.deletion_vectors import PREFIX, version_of
 from coset.batches.tables.delta import path_in
 from coset.batches.tables.exchanged import taken
 from coset.batches.tables.held import compacted_in, held_in
-from coset.batches.tables.logs import opened_whole
+from coset.batches.tables.live_files import LiveFile, has_vectors, live_files, vector_files
+from coset.batches.tables.logs import opened, opened_whole
 from coset.batches.tables.owners import Owner, check_owner
 from coset.sources.counting import Counting, uncounted
 from coset.sources.files import Files
@@ -34,7 +36,8 @@ from coset.sources.s3 import AGAIN, reaching
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import digest_of
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import Store
+from partitioning.documents.store import Store, at_once
+from partitioning.documents.stores import store_at
 from partitioning.model.artefact import Artefact
 from partitioning.model.graph import Mode, Write
 from partitioning.model.plan import PlannedWrite
@@ -99,7 +102,29 @@ def _compacted(
         files, made = _AGAIN(merging)
         # Without `full` only files that the log once named are removed, so no file of an unpublished batch.
         old = table.vacuum(keep // timedelta(hours=1), dry_run=False, enforce_retention_duration=False, full=False)
-        return Compacted(write.table, files, made, len(old))
+    vectors = _unneeded_vectors(where, keep)
+    at_once(store_at(where).delete, vectors)
+    return Compacted(write.table, files, made, len(old) + len(vectors))
+
+
+def _unneeded_vectors(where: str, keep: timedelta) -> list[str]:
+    """The deletion vectors of Coset that no version up to `keep` old has.
+
+    One that is made for a version to come may be of a batch that is being published.
+    """
+    with opened(where) as log:
+        if log is None or not has_vectors(log):
+            return []
+        since, needed = time.time() - keep.total_seconds(), vector_files(live_files(log))
+        for version in range(log.version(), -1, -1):
+            actions = [json.loads(line) for line in (log.commit(version) or b"").splitlines() if line.strip()]
+            stamp = next((action["commitInfo"]["timestamp"] for action in actions if "commitInfo" in action), 0)
+            if stamp / 1000 < since:
+                break
+            needed |= vector_files(LiveFile(action["remove"]) for action in actions if "remove" in action)
+        there = (entry.key for entry in store_at(where).list(PREFIX))
+        made = ((name, version_of(name)) for name in there if name not in needed)
+        return [name for name, version in made if version is not None and version <= log.version()]
 
 
 def _together(table: DeltaTable) -> tuple[int, int]:

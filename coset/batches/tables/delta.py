@@ -12,12 +12,15 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, assert_never
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
+from coset.batches.tables.dead_rows import dying
+from coset.batches.tables.live_files import LiveFile
 from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import (
     Logs,
@@ -29,6 +32,7 @@ from coset.batches.tables.logs import (
     opened,
     partitioned_by,
 )
+from coset.batches.tables.noting import Dead, noted
 from coset.batches.tables.owners import Owner, adopt, application, check_owner
 from coset.batches.tables.table_rules import check_rules
 from coset.sources.s3 import AGAIN
@@ -36,7 +40,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, OutcomeUnknown, Refused, Unreachable
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact
+from partitioning.model.artefact import Artefact, Role
 from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.tables_at import TABLES
@@ -83,6 +87,7 @@ class Change:
     """A commit's change of a table. In mode `overwrite` it removes all files, or those in the partitions of `filters`.
 
     `takes` says whether it may remove files. `columns` are the table's new columns, by default those of the write.
+    `dead` has the rows of files that are dead from then on; files that had dead rows may come `again`.
     """
 
     actions: list[AddAction | RemoveAction]
@@ -90,11 +95,22 @@ class Change:
     filters: list[tuple[str, str, list[str]]] | None = None
     takes: bool = False
     columns: Schema | None = None
+    dead: Sequence[Dead] = ()
+    again: Sequence[LiveFile] = ()
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether delta-rs has no words for some of it."""
+        return bool(self.dead or self.again)
 
     @classmethod
-    def of(cls, write: PlannedWrite, files: Sequence[Artefact]) -> Change:
-        actions: list[AddAction | RemoveAction] = [added(file, write) for file in files if file.records]
-        touched = sorted({part.partition for file in files for part in file.parts})
+    def of(cls, write: PlannedWrite, files: Sequence[Artefact], dead: Sequence[Dead] = ()) -> Change:
+        """The change of a batch that left these files."""
+        rows = [file for file in files if file.records and file.role is Role.TABLE]
+        actions: list[AddAction | RemoveAction] = [added(file, write) for file in rows]
+        touched = sorted(
+            {part.partition for file in files for part in file.parts if not write.is_beside(part.partition)}
+        )
         match write.declared.mode:
             case Mode.APPEND:
                 return cls(actions, "append")
@@ -103,9 +119,10 @@ class Change:
             case Mode.UPSERT if write.anew:
                 return cls(actions, "overwrite", takes=True)
             case Mode.UPSERT if touched:
-                return cls(actions, "overwrite", [(RESIDUE, "in", list(map(str, touched)))], takes=True)
+                filters = [(RESIDUE, "in", list(map(str, touched)))]
+                return cls(actions, "overwrite", filters, takes=True, dead=dead)
             case Mode.UPSERT:
-                return cls(actions, "append")
+                return cls(actions, "append", takes=bool(dead), dead=dead)
             case _:
                 assert_never(write.declared.mode)
 
@@ -133,7 +150,11 @@ def commit(
     Any number of processes may call this any number of times: one commit results. Raises Refused as `version_of`, and
     OutcomeUnknown if the store did not say whether it has the commit.
     """
-    change = Change.of(write, files)
+
+    def change_of(table: TableLog) -> Change:
+        found = dying(table, store, write, files)
+        return Change.of(write, files, [Dead(each.file, each.dead) for each in found])
+
     return carry_out(
         folder(store, write.declared.table),
         write,
@@ -142,7 +163,7 @@ def commit(
         (application(plan.pipeline, write.declared.table), plan.batch),
         {"coset.pipeline": plan.pipeline, "coset.plan": str(plan.batch), "coset.digest": digest(plan)},
         lambda table: _version_in(table, plan, write),
-        lambda table: change,
+        change_of,
         logs,
     )
 
@@ -183,8 +204,14 @@ def carry_out(
                     commit_properties=CommitProperties(
                         custom_metadata=metadata, app_transactions=[Transaction(*transaction)]
                     ),
-                    post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+                    post_commithook_properties=PostCommitHookProperties(
+                        create_checkpoint=not change.is_noted, cleanup_expired_logs=False
+                    ),
                 )
+                if change.is_noted:
+                    noting = partial(noted, table, dead=change.dead, again=change.again)
+                    logs.amend(where, noting)
+                    continue
             logs.push(where)
         except (DeltaError, OSError, CosetError) as failure:
             # Only reading the log again tells a lost race, a lost answer and a fault apart.

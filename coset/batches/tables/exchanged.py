@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import pyarrow as pa
 from deltalake import Schema
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import RemoveAction
 
 from coset.batches.tables.delta import Change, added, carry_out, entry_of, newest_in
 from coset.batches.tables.held import deleted, files_held, held_in
+from coset.batches.tables.live_files import LiveFile, live_files, vector_files
 from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import opened, opened_at
 from coset.batches.tables.owners import Owner, application
@@ -26,7 +24,7 @@ from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Swap
 from partitioning.model.graph import Mode
 from partitioning.model.plan import PlannedWrite
-from spark_jobs.tables.table_schema import RESIDUE, folder
+from spark_jobs.tables.table_schema import folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ def restore_rows(store: Store, swap: Swap, write: PlannedWrite, version: int) ->
     Raises Refused if such a file was removed since, and as `exchange`.
     """
     files, columns = check_version(store, write.declared.table, version)
-    change = Change([_again(file) for file in files], "overwrite", takes=True, columns=columns)
+    change = Change([], "overwrite", takes=True, columns=columns, again=files)
     return _swapped(store, swap, write, lambda _: change)
 
 
@@ -116,13 +114,16 @@ def version_with(store: Store, swap: Swap, table: str) -> int | None:
         return None if passed and entry_of(log, _metadata(swap)) is None else version
 
 
-def check_version(store: Store, table: str, version: int) -> tuple[list[dict[str, Any]], Schema]:
+def check_version(store: Store, table: str, version: int) -> tuple[list[LiveFile], Schema]:
     """The files and columns of a table in a version. Raises Refused with all findings if files were removed since."""
     where = folder(store, table)
     with opened_at(where, version) as old:
-        files: list[dict[str, Any]] = pa.table(old.get_add_actions(flatten=True)).to_pylist()
         columns = old.schema()
-    if gone := Files().missing([f"{where}/{file['path']}" for file in files]):
+    with opened(where) as log:
+        if log is None:
+            raise Refused(deleted(where))
+        files = live_files(log, version)
+    if gone := Files().missing([f"{where}/{path}" for path in (*(file.path for file in files), *vector_files(files))]):
         then = "the swap cannot be taken back any more: run the batches again as they were"
         raise Refused(
             *(
@@ -133,18 +134,6 @@ def check_version(store: Store, table: str, version: int) -> tuple[list[dict[str
             )
         )
     return files, columns
-
-
-def _again(file: dict[str, Any]) -> AddAction:
-    """The addition of a file that the table had before."""
-    return AddAction(
-        path=file["path"],
-        size=file["size_bytes"],
-        partition_values={RESIDUE: str(file[f"partition.{RESIDUE}"])},
-        modification_time=file["modification_time"],
-        data_change=True,
-        stats=json.dumps({"numRecords": file["num_records"]}),
-    )
 
 
 def _swapped(store: Store, swap: Swap, write: PlannedWrite, change_of: Callable[[TableLog], Change]) -> int:

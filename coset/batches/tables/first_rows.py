@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from coset.batches.tables.held import deleted
 from coset.batches.tables.logs import opened_at, opened_whole
+from coset.batches.tables.table_reader import count_live, live_rows
 from coset.sources.utf8 import legible
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
@@ -19,9 +18,6 @@ from partitioning.model.graph import quote
 from partitioning.model.private import is_private, masked
 from spark_jobs.engine.task_database import connect
 from spark_jobs.tables.table_schema import RESIDUE, folder
-
-if TYPE_CHECKING:
-    import pyarrow.dataset as ds
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +38,7 @@ def first_rows(store: Store, table: str, most: int, private: Collection[str] = (
     with opened_whole(folder(store, table)) as there:
         if there is None:
             return None
-        held = there.to_pyarrow_dataset()
-        return FirstRows(in_order(held, most, private), held.count_rows(), there.version())
+        return FirstRows(in_order(live_rows(there), most, private), count_live(there), there.version())
 
 
 @contextmanager
@@ -54,11 +49,10 @@ def all_rows(store: Store, table: str, version: int | None = None, since: int = 
     with opened_whole(where) if version is None else opened_at(where, version) as there:
         if there is None:
             raise Refused(deleted(where))
-        wanted = pc.field("_batch") >= since if since else None
-        yield there.to_pyarrow_dataset().scanner(filter=wanted).to_reader()
+        yield live_rows(there, where=f"{quote('_batch')} >= {since:d}" if since else "true")
 
 
-def in_order(held: ds.Dataset | pa.RecordBatchReader, most: int, private: Collection[str]) -> pa.Table:
+def in_order(held: pa.RecordBatchReader, most: int, private: Collection[str]) -> pa.Table:
     """Up to `most` rows, ordered by their columns, as `first_rows` gives them."""
     columns = ", ".join(_shown(field, private) for field in held.schema if field.name != RESIDUE)
     with connect() as connection:

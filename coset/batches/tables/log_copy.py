@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import md5
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,18 @@ class LogCopy:
         """Copy the log anew the next time."""
         shutil.rmtree(self._path(LOG), ignore_errors=True)
         self._etags, self._begins, self._table = {}, "", None
+
+    def checkpoint(self) -> tuple[int, list[Path]]:
+        """The files of the checkpoint that the copy begins with, and the first version after it."""
+        begins = self._begins[len(LOG) :]
+        there = (key for key in self._etags if begins and key.startswith(self._begins) and _CHECKPOINT.fullmatch(key))
+        return (int(begins) + 1 if begins else 0), [self._path(key) for key in sorted(there)]
+
+    def amend(self, version: int, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+        """Change the actions of a version that delta-rs has committed to the copy, and that is not stored yet."""
+        path = self._path(_commit_key(version))
+        actions = change([json.loads(line) for line in path.read_bytes().splitlines() if line.strip()])
+        path.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
 
     def commit(self, version: int) -> bytes | None:
         """What a version committed, from the copy or the store."""

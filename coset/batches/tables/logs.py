@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import local
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from coset.batches.tables.live_files import has_vectors, live_files, vector_files
 from coset.batches.tables.log_copy import LogCopy, TableLog
 from coset.batches.tables.owners import Owner, check_owner
 from coset.batches.tables.table_rules import check_rules
@@ -64,6 +66,16 @@ class Logs:
         table = self._read[where]
         table.copy.push(self._versions[where])
         self._took(where, table)
+
+    def amend(self, where: str, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+        """Change the actions of what was committed to a table of this object, and store it. Raises as `push`."""
+        table, version = self._read[where], self._versions[where] + 1
+        table.copy.amend(version, change)
+        self.push(where)
+        if version % CHECKPOINT_EVERY == 0:
+            # delta-rs would have made it of the version as it was before.
+            table.create_checkpoint()
+            self.push(where)
 
     def again(self, where: str | None = None) -> None:
         """Look at a log again the next time, or at all of them."""
@@ -139,7 +151,11 @@ def missing_of(table: DeltaTable, where: str) -> list[Finding]:
     try:
         # Somebody may have compacted it meanwhile.
         table.update_incremental()
-        return missing([f"{where}/{path}" for path in pa.table(table.get_add_actions())["path"].to_pylist()])
+        paths = pa.table(table.get_add_actions())["path"].to_pylist()
+        if has_vectors(table):
+            with opened(where) as log:
+                paths += sorted(vector_files(live_files(log))) if log is not None else []
+        return missing([f"{where}/{path}" for path in paths])
     except (DeltaError, OSError) as error:
         raise log_error(error, where) from error
 

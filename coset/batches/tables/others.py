@@ -30,7 +30,8 @@ _ACCEPTED, _HANDED_OVER = "coset.accepted", "coset.to"
 
 @dataclass(slots=True)
 class _Entry:
-    """A version of a table: its commit information, and the files that it added and removed with their rows."""
+    """A version of a table: its commit information, and the files that it added and removed with their rows. A file
+    with other dead rows is another."""
 
     version: int
     info: Mapping[str, Any]
@@ -178,8 +179,13 @@ def _entry(version: int, data: bytes) -> _Entry:
     for action in actions:
         for kind, files in (("add", entry.added), ("remove", entry.removed)):
             if action.get(kind, {}).get("dataChange"):
-                files[action[kind]["path"]] = action[kind]
+                files[_identity(action[kind])] = action[kind]
     return entry
+
+
+def _identity(file: Mapping[str, Any]) -> str:
+    vector = file.get("deletionVector") or {}
+    return " ".join([file["path"], *(str(vector[name]) for name in ("pathOrInlineDv", "offset") if name in vector)])
 
 
 def _still_there(entries: Sequence[_Entry], pipeline: str) -> list[_Entry]:

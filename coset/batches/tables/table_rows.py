@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
 
+from coset.batches.tables.dead_rows import by_partition, dying, without_keys
 from coset.batches.tables.delta import newest_in
+from coset.batches.tables.live_files import LiveFile, has_vectors, live_files
+from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import Logs, opened, opened_whole
 from coset.batches.tables.others import accepted_up_to, changes
+from coset.batches.tables.table_reader import live_rows
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.model.artefact import Artefact, Role
-from partitioning.model.graph import Mode, Write
+from partitioning.model.artefact import Artefact, Role, files_of
+from partitioning.model.composite_key import key_columns
+from partitioning.model.graph import Mode, Updates, Write, quote
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.receipt import Made, TaskReceipt
+from partitioning.model.table_parts import TablePart
 from spark_jobs.tables.table_schema import RESIDUE, folder
 
 
@@ -29,6 +33,27 @@ def rows_held(store: Store, writes: Iterable[Write], logs: Logs | None = None) -
             if table is not None:
                 held[write.table] = sum(_by_partition(table).values())
     return held
+
+
+def parts_held(store: Store, writes: Iterable[Write], logs: Logs | None = None) -> dict[str, tuple[TablePart, ...]]:
+    """The partitions of each existing table beside whose rows new ones may be written."""
+    held = dict[str, tuple[TablePart, ...]]()
+    for write in (write for write in writes if write.updates is Updates.BESIDE):
+        with opened(folder(store, write.table), logs) as table:
+            if table is not None:
+                held[write.table] = parts_of(live_files(table))
+    return held
+
+
+def parts_of(files: Iterable[LiveFile]) -> tuple[TablePart, ...]:
+    """The partitions of an upserted table, of which these are the files."""
+    by_number = dict[int, list[LiveFile]]()
+    for file in files:
+        by_number.setdefault(file.partition, []).append(file)
+    return tuple(
+        TablePart(number, len(some), sum(each.written - each.dead for each in some), sum(each.dead for each in some))
+        for number, some in sorted(by_number.items())
+    )
 
 
 def rows_kept(ledger: Ledger, plan: Plan, left: Sequence[Artefact], logs: Logs) -> list[dict[str, object]]:
@@ -43,10 +68,11 @@ def rows_kept(ledger: Ledger, plan: Plan, left: Sequence[Artefact], logs: Logs) 
         table = write.declared.table
         if write.declared.mode is Mode.APPEND:
             continue
-        files = [file for file in left if (file.role, file.name) == (Role.TABLE, table)]
+        files = files_of(left, table)
         with opened(folder(ledger.store, table), logs) as log:
-            held = _by_partition(log) if log is not None else Counter[int]()
-        before, after = sum(held.values()), _stay(write, held, files) + sum(file.records for file in files)
+            before = sum(_by_partition(log).values()) if log is not None else 0
+            stay = _stay(ledger.store, write, log, files)
+        after = stay + sum(file.records for file in files if file.role is Role.TABLE)
         rows.append(
             {"table": table, "before": before, "after": after, "asked": bool({table, write.declared.step} & asked)}
         )
@@ -56,6 +82,8 @@ def rows_kept(ledger: Ledger, plan: Plan, left: Sequence[Artefact], logs: Logs) 
 def rows_balanced(ledger: Ledger, plan: Plan, tasks: Sequence[TaskReceipt], logs: Logs) -> Iterator[dict[str, object]]:
     """A row for each partition of an upserted table in which a batch has keys, and one for any other table: its rows
     `before` the batch, by the log; those `gone` and `come`, by the receipts; and those `after` it, as steps made them.
+    Where new rows are written beside others, the rows after it are those before without those that have a replaced key
+    in the table itself, and the new ones.
 
     `others` says what others did to the table since the last batch, in its first row. `unheld` says why a table's
     numbers are missing or agree by construction. A table that has the batch has no row, nor has one of a backfill's
@@ -70,13 +98,16 @@ def rows_balanced(ledger: Ledger, plan: Plan, tasks: Sequence[TaskReceipt], logs
             others = "; ".join(changes(log, write.declared, plan.pipeline)) if log is not None else ""
             accepted = log is not None and accepted_up_to(log, name) >= 0
             held = _by_partition(log) if log is not None else Counter[int]()
+            left = files_of((file for task in tasks for file in task.artefacts), name)
+            dead = by_partition(dying(log, ledger.store, write, left)) if log is not None else Counter[int]()
+        beside = {number: held[number] - dead[number] for number in held if write.is_beside(number)}
         made = [each for task in tasks for each in task.made or () if (each.role, each.name) == (Role.TABLE, name)]
-        for number, row in enumerate(_balanced(write, held, made, accepted=accepted)):
+        for number, row in enumerate(_balanced(write, held, beside, made, accepted=accepted)):
             yield {"table": name, "others": others if not number else ""} | row
 
 
 def _balanced(
-    write: PlannedWrite, held: Counter[int], made: Sequence[Made], *, accepted: bool
+    write: PlannedWrite, held: Counter[int], beside: Mapping[int, int], made: Sequence[Made], *, accepted: bool
 ) -> Iterator[dict[str, object]]:
     if write.declared.mode is not Mode.UPSERT or write.anew:
         # What it has then is what steps made, or that beside what it has: nothing else tells how many rows that is.
@@ -89,11 +120,12 @@ def _balanced(
     elif any(each.changed is None for each in made):
         yield {"unheld": "was counted by an earlier version"}
     else:
-        yield from _by_changes(held, made)
+        yield from _by_changes(held, beside, made)
 
 
-def _by_changes(held: Counter[int], made: Sequence[Made]) -> Iterator[dict[str, object]]:
-    """A row for each partition of which steps made rows anew, or whose rows went; one of noughts without any."""
+def _by_changes(held: Counter[int], beside: Mapping[int, int], made: Sequence[Made]) -> Iterator[dict[str, object]]:
+    """A row for each partition of which steps made rows anew, or whose rows went; one of noughts without any. `beside`
+    has the rows that stay where new ones are written beside them."""
     gone, come, after = Counter[int](), Counter[int](), Counter[int]()
     for each in made:
         after.update(dict(each.parts))
@@ -103,7 +135,8 @@ def _by_changes(held: Counter[int], made: Sequence[Made]) -> Iterator[dict[str, 
     if not (numbers := sorted(gone.keys() | after.keys())):
         yield {"before": 0, "gone": 0, "come": 0, "after": 0, "unheld": ""}
     for number in numbers:
-        rows = {"before": held[number], "gone": gone[number], "come": come[number], "after": after[number]}
+        rows = {"before": held[number], "gone": gone[number], "come": come[number]}
+        rows["after"] = beside.get(number, 0) + after[number]
         yield {"partition": number, "unheld": ""} | rows
 
 
@@ -113,32 +146,40 @@ def rows_left(
     """How many rows stay of an upserted table beside these files of a batch, and how to read columns of them."""
     where = folder(store, write.declared.table)
     with opened(where) as log:
-        count = _stay(write, _by_partition(log), files) if log is not None else 0
+        count = _stay(store, write, log, files)
 
     def read(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with opened_whole(where) as log:
             if count and log is not None:
-                stay = ~pc.field(RESIDUE).isin(sorted(_touched(files)))
-                yield from log.to_pyarrow_dataset().scanner(list(columns), filter=stay).to_batches()
+                written = ", ".join(map(str, sorted(_written(write, files))))
+                stay = f"{quote(RESIDUE)} NOT IN ({written})" if written else "true"
+                needed = list(dict.fromkeys([*columns, *key_columns(write.declared.key)]))
+                yield from without_keys(live_rows(log, needed, stay), store, write, files, columns)
 
     return count, read
 
 
-def _stay(write: PlannedWrite, held: Counter[int], files: Sequence[Artefact]) -> int:
+def _stay(store: Store, write: PlannedWrite, log: TableLog | None, files: Sequence[Artefact]) -> int:
     """How many of a table's rows the batch leaves in place."""
-    if write.anew or write.declared.mode is Mode.REPLACE:
+    if log is None or write.anew or write.declared.mode is Mode.REPLACE:
         return 0
-    touched = _touched(files)
-    return sum(rows for partition, rows in held.items() if partition not in touched)
+    written = _written(write, files)
+    stay = sum(rows for partition, rows in _by_partition(log).items() if partition not in written)
+    return stay - sum(by_partition(dying(log, store, write, files)).values())
 
 
-def _touched(files: Sequence[Artefact]) -> set[int]:
-    return {part.partition for file in files for part in file.parts}
+def _written(write: PlannedWrite, files: Sequence[Artefact]) -> set[int]:
+    """The partitions that a batch writes again, whole."""
+    return {part.partition for file in files for part in file.parts if not write.is_beside(part.partition)}
 
 
-def _by_partition(table: DeltaTable) -> Counter[int]:
+def _by_partition(table: TableLog) -> Counter[int]:
     """The number of rows of each partition, by the log."""
     rows = Counter[int]()
+    if has_vectors(table):
+        for each in live_files(table):
+            rows[each.partition] += each.written - each.dead
+        return rows
     for file in pa.table(table.get_add_actions(flatten=True)).to_pylist():
         rows[file.get(f"partition.{RESIDUE}") or 0] += file.get("num_records") or 0
     return rows

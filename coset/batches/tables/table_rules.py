@@ -9,9 +9,11 @@ from collections.abc import Iterator
 
 from deltalake import DeltaTable, Field
 
+from coset.batches.tables.live_files import VECTORS
 from partitioning.commands import Repeat, Then
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
+from spark_jobs.tables.table_schema import RESIDUE
 
 _CHECK = "delta.constraints."
 _APPEND_ONLY = "delta.appendOnly"
@@ -37,8 +39,10 @@ def check_rules(table: DeltaTable, *, takes: bool) -> None:
 def _broken(table: DeltaTable, *, takes: bool) -> Iterator[Finding]:
     where, properties = table.table_uri.rstrip("/"), table.metadata().configuration
     features = table.protocol().writer_features or ()
+    # Where a key's rows lie is looked up in an upserted table each time. Elsewhere batches know their files by name.
+    kept = _KEPT | ({VECTORS} if table.metadata().partition_columns == [RESIDUE] else set())
     for feature in features:
-        if feature not in _KEPT:
+        if feature not in kept:
             yield _finding(f"the table needs the writer feature {feature!r}, which Coset does not have", where, feature)
     for name, condition in sorted(properties.items()):
         if name.startswith(_CHECK):

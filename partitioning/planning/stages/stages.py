@@ -12,7 +12,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Op, alive_of
 from partitioning.model.hot_keys import HotKeys
-from partitioning.model.plan import Exchange, Plan, PlannedWrite, Stage
+from partitioning.model.plan import Exchange, PlannedWrite, Stage
 from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.reasons import InRanges, OwnTasks
 from partitioning.model.streams import Column
@@ -81,7 +81,7 @@ def cut(
     with_tasks = _with_tasks(placed, inputs, context.planned, findings)
     if findings:
         raise Refused(*findings)
-    written = _with_tables(with_tasks, graph, results, context.published)
+    written = _with_tables(with_tasks, graph, results, context)
     stages = [draft.stage() for draft in written]
     moving = _exchanges(graph, in_waves.cuts, stages, inputs, settings)
     in_ranges = [stage for split in ranges for stage in split.stages]
@@ -130,7 +130,7 @@ def _split(
 
 
 def _with_tables(
-    drafts: Iterable[StageDraft], graph: Graph, results: Mapping[str, tuple[Column, ...]], published: Plan | None
+    drafts: Iterable[StageDraft], graph: Graph, results: Mapping[str, tuple[Column, ...]], context: StageContext
 ) -> Iterator[StageDraft]:
     """The drafts with the tables that they write. A stream is written by the first stage that reads it."""
     tables: dict[str, list[PlannedWrite]] = {}
@@ -141,7 +141,7 @@ def _with_tables(
         names = (*draft.streams, *(step.name for step in draft.steps))
         written = [write for name in names for write in tables.pop(name, ())]
         written.sort(key=lambda write: order[write.declared.table])
-        yield replace(draft, writes=tuple(upsert_writes.planned(write, draft, published) for write in written))
+        yield replace(draft, writes=tuple(upsert_writes.planned(write, draft, context) for write in written))
 
 
 def _exchanges(

@@ -1,0 +1,111 @@
+"""Live files: those that a table has by its log, each with the rows of it that are dead.
+
+delta-rs does not say where the dead rows of a file are noted, so the log is read here: its newest checkpoint, and what
+was committed since.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from coset.batches.tables.deletion_vectors import Vector, file_of
+from coset.batches.tables.log_copy import TableLog
+from partitioning.errors import Refused
+from partitioning.kinds import Kind
+from spark_jobs.tables.table_schema import RESIDUE
+
+VECTORS = "deletionVectors"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A file of a table: as its log names it, and where its dead rows are noted."""
+
+    added: Mapping[str, Any]
+
+    @property
+    def path(self) -> str:
+        """Its path below the table's folder, as it is in the store."""
+        return unquote(self.added["path"])
+
+    @property
+    def partition(self) -> int:
+        """The partition of an upserted table; 0 in others."""
+        return int((self.added.get("partitionValues") or {}).get(RESIDUE) or 0)
+
+    @property
+    def vector(self) -> Vector | None:
+        return self.added.get("deletionVector")
+
+    @property
+    def written(self) -> int:
+        """How many rows it has, with the dead."""
+        return int(json.loads(self.added.get("stats") or "{}").get("numRecords") or 0)
+
+    @property
+    def dead(self) -> int:
+        return int(self.vector["cardinality"]) if self.vector else 0
+
+
+def has_vectors(table: DeltaTable) -> bool:
+    """Whether files of a table may have dead rows."""
+    return VECTORS in (table.protocol().reader_features or ())
+
+
+def live_files(log: TableLog, version: int | None = None) -> list[LiveFile]:
+    """The files of a table as it is now, or was in a version, in the order of their paths.
+
+    Raises Refused if its log has lost what that takes, or is of a kind that is not read.
+    """
+    found = dict[str, Mapping[str, Any]]()
+    for action in _actions(log, log.version() if version is None else version):
+        if removed := action.get("remove"):
+            found.pop(removed["path"], None)
+        if added := action.get("add"):
+            found[added["path"]] = added
+    return [LiveFile(found[path]) for path in sorted(found)]
+
+
+def vector_files(files: Iterable[LiveFile]) -> set[str]:
+    """The files in which the dead rows of these are noted, below the table's folder."""
+    named = (file_of(file.vector) for file in files if file.vector)
+    return {name for name in named if name}
+
+
+def _actions(log: TableLog, until: int) -> Iterator[Mapping[str, Any]]:
+    """What a log has up to a version, oldest first. Of a version what it removes comes before what it adds."""
+    begins, checkpoint = log.copy.checkpoint()
+    if until < begins - 1:
+        begins, checkpoint = 0, []
+    for path in checkpoint:
+        columns = pq.read_schema(path).names
+        if "sidecar" in columns and any(pq.read_table(path, columns=["sidecar"])["sidecar"].to_pylist()):
+            what, then = "the checkpoint of the table has its files beside it", "write one of the classic kind"
+            raise Refused.of(Kind.TABLE_RULE, what, log.table_uri, then)
+        for added in pq.read_table(path, columns=["add"])["add"].to_pylist():
+            if added:
+                yield {"add": _as_in_json(added)}
+    for version in range(begins, until + 1):
+        if (data := log.commit(version)) is None:
+            then = "restore the table's _delta_log/ from a backup"
+            raise Refused.of(Kind.FILE_GONE, f"the log has lost version {version}", log.table_uri, then, lost=version)
+        actions = [json.loads(line) for line in data.splitlines() if line.strip()]
+        yield from sorted(actions, key=lambda action: "add" in action)
+
+
+def _as_in_json(added: Mapping[str, Any]) -> dict[str, Any]:
+    """The addition of a file as commits have it: maps are pairs in Arrow, and what is null is left out."""
+    values = {**added, "partitionValues": dict(added["partitionValues"] or ())}
+    if values.get("tags") is not None:
+        values["tags"] = dict(values["tags"])
+    if vector := values.get("deletionVector"):
+        values["deletionVector"] = {name: value for name, value in vector.items() if value is not None}
+    left_out = ("partitionValues_parsed", "stats_parsed")
+    return {name: value for name, value in values.items() if value is not None and name not in left_out}

@@ -1,0 +1,121 @@
+"""Noting dead rows: the actions of a table's log that say which rows of its files are dead from a version on.
+
+delta-rs reads and keeps deletion vectors, but writes none, so these actions are Coset's own. Source: Delta's protocol,
+"Deletion Vectors" and "Table Features".
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deltalake.exceptions import CommitFailedError
+from pyroaring import BitMap64
+
+from coset.batches.tables.deletion_vectors import Vector, packed
+from coset.batches.tables.live_files import VECTORS, LiveFile, has_vectors
+from coset.batches.tables.log_copy import TableLog
+from partitioning.documents.stores import store_at
+
+Action = dict[str, Any]
+
+_ENABLED = "delta.enableDeletionVectors"
+# What a table of a version demands of writers without naming it, by the version that first did.
+_UNNAMED = {
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: ("columnMapping",),
+    6: ("identityColumns",),
+}
+_NAMED = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """A file of a table, and all its `rows` that are dead from a version on."""
+
+    file: LiveFile
+    rows: BitMap64
+
+
+def noted(
+    table: TableLog, actions: Sequence[Action], dead: Sequence[Dead], again: Sequence[LiveFile] = ()
+) -> list[Action]:
+    """The actions of the next version of a table, by which it has these dead rows too, and files `again` with the dead
+    rows that they had. Stores new vectors.
+
+    A file of which all rows are dead goes. No version adds what it removes: readers would not agree on what that means.
+    Raises delta-rs's CommitFailedError if other vectors have been stored for
+    that version, and the store's errors.
+    """
+    left = [each for each in dead if len(each.rows) < each.file.written]
+    name, content, vectors = packed(table.version() + 1, [each.rows for each in left])
+    if left and store_at(table.table_uri).put_new(name, content) != content:
+        raise CommitFailedError(f"somebody else has stored {name}")
+    stamp = time.time_ns() // 1_000_000
+    gone = [_removed(each.file, stamp) for each in dead]
+    come = [_added(each.file, vector, stamp) for each, vector in zip(left, vectors, strict=True)]
+    back = {_identity(file.added): {"add": {**file.added, "dataChange": True}} for file in again}
+    both = {_identity(action["remove"]) for action in actions if "remove" in action} & back.keys()
+    kept = [action for action in actions if "remove" not in action or _identity(action["remove"]) not in both]
+    come += [action for identity, action in back.items() if identity not in both]
+    return [*kept, *_enabling(table), *gone, *come]
+
+
+def _identity(file: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What tells a file with its dead rows from others, in a log."""
+    vector = file.get("deletionVector") or {}
+    return file["path"], vector.get("storageType"), vector.get("pathOrInlineDv"), vector.get("offset")
+
+
+def _removed(file: LiveFile, stamp: int) -> Action:
+    named = ("path", "partitionValues", "size", "deletionVector")
+    said = {name: file.added[name] for name in named if name in file.added}
+    return {"remove": {**said, "deletionTimestamp": stamp, "dataChange": True, "extendedFileMetadata": True}}
+
+
+def _added(file: LiveFile, vector: Vector, stamp: int) -> Action:
+    # Least and greatest values may be those of dead rows from now on.
+    stats = json.dumps({**json.loads(file.added["stats"]), "tightBounds": False})
+    changed = {"stats": stats, "deletionVector": vector, "modificationTime": stamp, "dataChange": True}
+    return {"add": {**file.added, **changed}}
+
+
+def _enabling(table: TableLog) -> Iterator[Action]:
+    """The actions by which readers and writers of a table have to know vectors, if they do not have to yet.
+
+    delta-rs 1.6.6 would demand `variantType` of them too.
+    """
+    properties = table.metadata().configuration
+    if has_vectors(table) and properties.get(_ENABLED) == "true":
+        return
+    asked, said = table.protocol(), table.metadata()
+    writer = set(asked.writer_features or ())
+    if asked.min_writer_version < _NAMED:
+        writer.update(
+            name for version, names in _UNNAMED.items() if version <= asked.min_writer_version for name in names
+        )
+    yield {
+        "protocol": {
+            "minReaderVersion": 3,
+            "minWriterVersion": _NAMED,
+            "readerFeatures": sorted({*(asked.reader_features or ()), VECTORS}),
+            "writerFeatures": sorted({*writer, VECTORS}),
+        }
+    }
+    yield {
+        "metaData": {
+            "id": str(said.id),
+            "name": said.name,
+            "description": said.description,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": table.schema().to_json(),
+            "partitionColumns": said.partition_columns,
+            "createdTime": said.created_time,
+            "configuration": {**properties, _ENABLED: "true"},
+        }
+    }

@@ -1,0 +1,40 @@
+"""Table parts: how many files and rows a partition of an upserted table has, and which of them to write again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from partitioning.values import Value
+
+# A batch that may change more than one of so many rows writes whole partitions: that is no dearer then.
+_SMALL = 4
+# More than so many dead rows for each hundred that live, or so many files, and a partition is written again.
+DEAD_PERCENT = 25
+MOST_FILES = 64
+
+
+class TablePart(Value, frozen=True, order=True):
+    """A partition of an upserted table: its files, the rows that live, and those that are dead."""
+
+    partition: int
+    files: int
+    rows: int
+    dead: int
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the next batch writes it again: it has too many dead rows, or too many files.
+
+        >>> [TablePart(0, files, 100, dead).is_due for files, dead in ((64, 25), (65, 0), (2, 26))]
+        [False, True, True]
+        """
+        return self.files > MOST_FILES or self.dead * 100 > self.rows * DEAD_PERCENT
+
+
+def is_small(records: int, parts: Iterable[TablePart]) -> bool:
+    """Whether a batch of so many records changes few of a table's rows.
+
+    >>> is_small(2, [TablePart(0, 1, 8, 0)]), is_small(3, [TablePart(0, 1, 8, 0)]), is_small(0, [])
+    (True, False, True)
+    """
+    return records * _SMALL <= sum(part.rows for part in parts)

@@ -1,0 +1,190 @@
+"""Small batches of a table with `updates="beside"` write new rows beside the dead ones, and it is its query for each
+reader that knows deletion vectors."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+from coset.batches.tables.compaction import compact
+from coset.testing.runs import Trial
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.stores import store_at
+from partitioning.errors import Refused
+from partitioning.model import table_parts
+
+KEYS = 200
+Rows = dict[str, int]
+
+
+def people(updates: str = "beside") -> Pipeline:
+    pipeline = Pipeline("people", source="s3://landing/topics")
+    people = pipeline.stream("people", key="k", partitions=4)
+    people.latest("seen", name="newest").write("people", mode="upsert", deletes="gone", updates=updates)
+    return pipeline
+
+
+def record(key: int, at: int, *, gone: bool = False) -> Mapping[str, object]:
+    return {"k": f"key-{key}", "seen": at, "n": 1000 * at + key, "gone": gone}
+
+
+@pytest.fixture
+def trial() -> Iterator[Trial]:
+    """A table with all keys, as of the first batch."""
+    with Trial.made(people()) as trial:
+        trial.land({"people": [record(key, 0) for key in range(KEYS)]})
+        trial.run(Settings.parse(scheme="tasks(3)"))
+        yield trial
+
+
+def batch(trial: Trial, rows: list[Mapping[str, object]], scheme: str = "tasks(3)") -> None:
+    trial.land({"people": rows})
+    trial.run(Settings.parse(scheme=scheme))
+    assert trial.verify() == {}
+
+
+def table(trial: Trial) -> DeltaTable:
+    return DeltaTable(f"{trial.root.removeprefix('file://')}/tables/people")
+
+
+def files(trial: Trial) -> set[str]:
+    return set(pl.Series(table(trial).get_add_actions()["path"]).to_list())
+
+
+def read(trial: Trial) -> Rows:
+    """The table, as delta-rs reads it, and Polars, which Coset does not use. Polars 2.1.0 cannot read a table of which
+    some files lie in folders that are named by their partition, as delta-rs names them when it tidies up."""
+    rows = pl.DataFrame(QueryBuilder().register("rows", table(trial)).execute("SELECT k, n FROM rows").read_all())
+    assert rows["k"].n_unique() == rows.height
+    if not any(path.startswith("_residue=") for path in files(trial)):
+        assert pl.scan_delta(table(trial).table_uri).select("k", "n").collect().sort("k").equals(rows.sort("k"))
+    return dict(rows.iter_rows())
+
+
+def test_a_small_batch_writes_its_own_rows_and_no_other_file_again(trial: Trial) -> None:
+    first = files(trial)
+    batch(trial, [record(1, 1), record(KEYS, 1), record(2, 1, gone=True)])
+    assert first < files(trial)
+    rows = read(trial)
+    assert (rows["key-1"], rows[f"key-{KEYS}"], len(rows)) == (1001, 1000 + KEYS, KEYS)
+    assert "key-2" not in rows
+    new = Path(table(trial).table_uri.removeprefix("file://")) / "data/plan-1"
+    assert sum(pl.read_parquet(file).height for file in new.rglob("*-[0-9].parquet")) == 2
+
+
+def test_a_key_goes_comes_back_and_changes_again(trial: Trial) -> None:
+    for at, gone in ((1, True), (2, False), (3, False), (4, True), (5, False)):
+        batch(trial, [record(7, at, gone=gone)])
+        assert read(trial).get("key-7") == (None if gone else 1000 * at + 7)
+    assert len(read(trial)) == KEYS
+
+
+def test_a_file_goes_once_all_its_rows_are_dead(trial: Trial) -> None:
+    batch(trial, [record(1, 1)])
+    (second,) = (path for path in files(trial) if "plan-1" in path)
+    batch(trial, [record(1, 2)])
+    assert second not in files(trial)
+    assert read(trial)["key-1"] == 2001
+
+
+def test_a_batch_of_many_rows_writes_partitions_again(trial: Trial) -> None:
+    batch(trial, [record(1, 1)])
+    batch(trial, [record(key, 2) for key in range(KEYS // 2)])
+    assert all("plan-2" in path for path in files(trial))
+    assert len(read(trial)) == KEYS
+
+
+def test_other_numbers_of_tasks_and_tables_that_are_rewritten_from_now_on(trial: Trial) -> None:
+    batch(trial, [record(1, 1)])
+    batch(trial, [record(1, 2), record(3, 2)], "tasks(2)")
+    batch(trial, [record(4, 3)], "tasks(5)")
+    trial.go_on_with(people("rewrite"))
+    trial.land({"people": [record(4, 4), record(5, 4)]})
+    trial.run(Settings.parse(scheme="tasks(5)"))
+    rows = read(trial)
+    assert [rows[f"key-{key}"] for key in (1, 3, 4, 5)] == [2001, 2003, 4004, 4005]
+    assert len(rows) == KEYS
+
+
+def test_readers_need_to_know_vectors_and_nothing_else(trial: Trial) -> None:
+    assert table(trial).protocol().reader_features is None
+    batch(trial, [record(1, 1)])
+    protocol = table(trial).protocol()
+    assert (protocol.min_reader_version, protocol.reader_features) == (3, ["deletionVectors"])
+    assert set(protocol.writer_features or ()) == {"appendOnly", "deletionVectors", "invariants"}
+    assert table(trial).metadata().configuration["delta.enableDeletionVectors"] == "true"
+    assert table(trial).metadata().configuration["coset.pipeline"] == "people"
+
+
+def optimized(trial: Trial) -> None:
+    """What delta-rs does for others."""
+    assert table(trial).optimize.compact()["numFilesRemoved"]
+
+
+def compacted(trial: Trial) -> None:
+    compact(trial.pipeline, store_at(trial.root), timedelta(0))
+
+
+@pytest.mark.parametrize("tidy", [optimized, compacted])
+def test_rows_are_found_wherever_somebody_moved_them(trial: Trial, tidy: Callable[[Trial], None]) -> None:
+    for at in (1, 2):
+        batch(trial, [record(at, at), record(9, at)])
+    before = read(trial)
+    tidy(trial)
+    assert read(trial) == before
+    batch(trial, [record(9, 3), record(2, 3, gone=True)])
+    assert read(trial) == {key: n for key, n in before.items() if key != "key-2"} | {"key-9": 3009}
+
+
+def test_vectors_that_no_version_has_any_more_go_with_compaction(trial: Trial) -> None:
+    folder = Path(table(trial).table_uri.removeprefix("file://"))
+    for at in (1, 2, 3):
+        batch(trial, [record(at, at)])
+    assert len(list(folder.glob("*.bin"))) == 3
+    compact(trial.pipeline, store_at(trial.root), timedelta(days=1))
+    assert len(list(folder.glob("*.bin"))) == 3
+    earlier = QueryBuilder().register("rows", DeltaTable(str(folder), version=2)).execute("SELECT k FROM rows")
+    assert pl.DataFrame(earlier.read_all()).height == KEYS
+    compacted(trial)
+    assert not list(folder.glob("*.bin"))
+    assert len(read(trial)) == KEYS
+    batch(trial, [record(9, 4)])
+    assert read(trial)["key-9"] == 4009
+
+
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.long] if seed else []) for seed in range(6)])
+def test_any_history_gives_the_newest_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of any size by any number of tasks, with keys that go and come back, tidied up at any time, and merged
+    early."""
+    monkeypatch.setattr(table_parts, "MOST_FILES", 3)
+    chance, right = random.Random(seed), Rows()
+    with Trial.made(people()) as trial:
+        for at in range(12):
+            many = chance.choice([1, 2, 5, 20]) if at else 60
+            chosen = {chance.randrange(80): chance.random() < 0.3 for _ in range(many)}
+            for key, gone in chosen.items():
+                right[f"key-{key}"] = 1000 * at + key
+                if gone:
+                    del right[f"key-{key}"]
+            batch(
+                trial, [record(key, at, gone=gone) for key, gone in chosen.items()], f"tasks({chance.choice([2, 3])})"
+            )
+            assert read(trial) == right
+            if chance.random() < 0.2:
+                chance.choice([compacted, lambda trial: table(trial).optimize.compact()])(trial)
+                assert read(trial) == right
+
+
+def test_what_has_no_rows_to_change_is_refused() -> None:
+    flow = Pipeline("p", source="s3://landing/topics").stream("s", key="k", partitions=1)
+    with pytest.raises(Refused, match="mode 'append' updates no rows"):
+        flow.write("t", updates="beside")
+    with pytest.raises(Refused, match="unknown updates 'merge'"):
+        flow.latest("seen").write("t", mode="upsert", updates="merge")
