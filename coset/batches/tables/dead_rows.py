@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
@@ -47,8 +48,13 @@ class Dying:
 def dying(log: TableLog, store: Store, write: PlannedWrite, files: Sequence[Artefact]) -> list[Dying]:
     """The rows that a batch, which left these files, replaces in a table or takes away, by file.
 
-    Raises Refused if a key has several rows, and Coset's errors if a file cannot be read.
+    Raises Coset's errors if a file cannot be read.
     """
+    # No two runs of a task write files of one name.
+    return log.once(tuple(file.path for file in files), lambda: _dying(log, store, write, files))
+
+
+def _dying(log: TableLog, store: Store, write: PlannedWrite, files: Sequence[Artefact]) -> list[Dying]:
     beside = {part.partition for file in files for part in file.parts if write.is_beside(part.partition)}
     if not beside:
         return []
@@ -100,6 +106,10 @@ def _is_beside(write: PlannedWrite, file: Artefact) -> bool:
     return any(write.is_beside(part.partition) for part in file.parts)
 
 
+def _among(column: pa.Array, values: pa.ChunkedArray) -> np.ndarray:
+    return np.asarray(pc.is_in(column, value_set=values).to_numpy(zero_copy_only=False))
+
+
 def _met(keys: pa.Table) -> str:
     return " AND ".join(f"there.{quote(name)} IS NOT DISTINCT FROM keys.{quote(name)}" for name in keys.column_names)
 
@@ -119,9 +129,13 @@ def _found(where: str, there: Sequence[tuple[LiveFile, BitMap64]], keys: pa.Tabl
             uri, first = f"{where}/{file.path}", 0
             with reaching("the file cannot be read", uri, AGAIN), Files().open(uri) as source:
                 for batch in pq.ParquetFile(source).iter_batches(_BATCH_ROWS, columns=schema.names):
-                    where_it_is = [np.full(len(batch), number), np.arange(first, first + len(batch))]
-                    columns = [batch[name].cast(schema.field(name).type) for name in schema.names]
-                    yield pa.RecordBatch.from_arrays([*columns, *map(numbers, where_it_is)], schema=placed)
+                    columns = [batch[name].cast(field.type) for name, field in zip(schema.names, schema, strict=True)]
+                    # Most rows have no value of a key in some column, and go no further.
+                    near = np.logical_and.reduce([_among(*each) for each in zip(columns, keys.columns, strict=True)])
+                    (rows,) = np.nonzero(near)
+                    place = numbers(np.full(len(rows), number)), numbers(rows + first)
+                    found = [column.take(numbers(rows)) for column in columns]
+                    yield pa.RecordBatch.from_arrays([*found, *place], schema=placed)
                     first += len(batch)
 
     asked = f'SELECT "{_FILE}", "{_ROW}" FROM there SEMI JOIN keys ON {_met(keys)}'

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from hashlib import md5
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
@@ -21,6 +21,8 @@ from partitioning.documents.store import Store, at_once
 from partitioning.documents.stores import store_at
 from partitioning.model.root_names import LOG
 from spark_jobs.engine.task_folder import KeptFolder
+
+T = TypeVar("T")
 
 _HINT = f"{LOG}_last_checkpoint"
 _COMMIT = re.compile(LOG + r"[0-9]{20}\.json")
@@ -32,6 +34,15 @@ class TableLog(DeltaTable):
     """A table by the copy of its log. It has no rows, and what it commits is stored by `LogCopy.push`."""
 
     copy: LogCopy
+    # What was worked out of one version, by what it was worked out for.
+    known: tuple[object, object] = (None, None)
+
+    def once(self, asked: Hashable, work_out: Callable[[], T]) -> T:
+        """The result of `work_out` for this version of the log; the last one is kept."""
+        wanted = self.version(), asked
+        if self.known[0] != wanted:
+            self.known = wanted, work_out()
+        return cast(T, self.known[1])
 
     @property
     def table_uri(self) -> str:
