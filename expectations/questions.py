@@ -197,7 +197,7 @@ def _about_keys(plan: Plan, evidence: Evidence) -> Iterator[Question]:
 
 def _balances(rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
     known = dict.fromkeys(("partition", "before", "gone", "come", "after"), "Int64")
-    return pd.DataFrame(rows, columns=["table", *known, "others", "unheld"]).astype(known)
+    return pd.DataFrame(rows, columns=["table", *known, "others", "wrong", "unheld"]).astype(known)
 
 
 def _about_rows(plan: Plan, rows: pd.DataFrame) -> Question:

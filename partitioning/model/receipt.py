@@ -146,12 +146,20 @@ class Changed(Value, frozen=True, array_like=True):
     come: int
 
 
+class Keyed(Value, frozen=True):
+    """How many rows there are, and the digest of their keys, which does not depend on their order, in hexadecimal."""
+
+    rows: int
+    digest: str
+
+
 class Made(Value, frozen=True, omit_defaults=True):
     """How many rows a task's steps made for a table, exchange, result or state, counted before the writer got them.
 
     For an upserted table, `parts` are the partitions to rewrite, ascending, each with its rows. `records` is their sum.
     Of each partition where this batch has keys, `changed` counts the rows that these keys had, which went, and the rows
-    that came in their place. Earlier versions omit it.
+    that came in their place. Earlier versions omit it. `replaced` are the keys whose rows go where new ones are written
+    beside them.
     """
 
     role: Role
@@ -159,6 +167,7 @@ class Made(Value, frozen=True, omit_defaults=True):
     records: int
     parts: tuple[tuple[int, int], ...] = ()
     changed: tuple[Changed, ...] | None = None
+    replaced: Keyed | None = None
 
 
 class Apart(Value, frozen=True):
@@ -168,13 +177,6 @@ class Apart(Value, frozen=True):
     step: str
     records: int
     first: tuple[tuple[str, str], ...]
-
-
-class Keyed(Value, frozen=True):
-    """How many rows there are, and the digest of their keys, which does not depend on their order, in hexadecimal."""
-
-    rows: int
-    digest: str
 
 
 class Migrated(Value, frozen=True):

@@ -45,6 +45,7 @@ from spark_jobs.engine.tally import Tally
 from spark_jobs.engine.task_database import connect, opened
 from spark_jobs.engine.task_folder import task_folder
 from spark_jobs.engine.writers import Writers
+from spark_jobs.tables.replaced_keys import keyed
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +230,8 @@ def _written(
     if write.declared.mode is Mode.UPSERT:
         gone, keys = tally.gone(writers.order, write, steps.replaced(write))
         yield writers.replaced(write, keys)
-        with tally.upserted(writers.order, write, steps.upserted(write), gone) as rows:
+        replaced = keyed(write, keys) if write.beside else None
+        with tally.upserted(writers.order, write, steps.upserted(write), gone, replaced) as rows:
             yield from writers.upserted(write, rows, temp)
     else:
         with tally.rows(Role.TABLE, write.declared.table, steps.table(write)) as rows:

@@ -16,7 +16,7 @@ from partitioning.model.graph import state_of
 from partitioning.model.leaving import GONE, Leaving
 from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite
-from partitioning.model.receipt import Changed, Made
+from partitioning.model.receipt import Changed, Keyed, Made
 from partitioning.model.upserts import alone, is_written
 from spark_jobs.engine.arrays import mask, numbers
 from spark_jobs.engine.destinations import destinations
@@ -64,10 +64,15 @@ class Tally:
 
     @contextmanager
     def upserted(
-        self, order: Order, write: PlannedWrite, rows: pa.RecordBatchReader, gone: Counter[int]
+        self,
+        order: Order,
+        write: PlannedWrite,
+        rows: pa.RecordBatchReader,
+        gone: Counter[int],
+        replaced: Keyed | None,
     ) -> Iterator[pa.RecordBatchReader]:
         """The same rows of an upserted table, counted for each partition that has to be written again, beside those
-        that are `gone` for them."""
+        that are `gone` for them, and the keys that are `replaced`."""
         leaving = _leaving(order, write)
         mine = alone(leaving.placement, order.cosets, order.task.owns)
         there, come, changed = Counter[int](), Counter[int](), set[int]()
@@ -94,7 +99,8 @@ class Tally:
             if is_written(partition, mine, write, has_new=partition in changed)
         )
         moved = tuple(Changed(number, gone[number], come[number]) for number in sorted(gone.keys() | come.keys()))
-        self.made.append(Made(Role.TABLE, write.declared.table, sum(count for _, count in parts), parts, moved))
+        records = sum(count for _, count in parts)
+        self.made.append(Made(Role.TABLE, write.declared.table, records, parts, moved, replaced))
 
 
 def _leaving(order: Order, write: PlannedWrite) -> Leaving:

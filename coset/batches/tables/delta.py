@@ -153,7 +153,7 @@ def commit(
 
     def change_of(table: TableLog) -> Change:
         found = dying(table, store, write, files)
-        return Change.of(write, files, [Dead(each.file, each.dead) for each in found])
+        return Change.of(write, files, [Dead(each.file, each.all) for each in found])
 
     return carry_out(
         folder(store, write.declared.table),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from coset.batches.tables.dead_rows import by_partition, dying, without_keys
+from coset.batches.tables.dead_rows import DeadRows, count_dying, dying, without_keys
 from coset.batches.tables.delta import newest_in
 from coset.batches.tables.live_files import LiveFile, has_vectors, live_files
 from coset.batches.tables.log_copy import TableLog
@@ -20,8 +20,10 @@ from partitioning.model.artefact import Artefact, Role, files_of
 from partitioning.model.composite_key import key_columns
 from partitioning.model.graph import Mode, Updates, Write, quote
 from partitioning.model.plan import Plan, PlannedWrite
-from partitioning.model.receipt import Made, TaskReceipt
+from partitioning.model.receipt import MODULUS, Made, TaskReceipt
 from partitioning.model.table_parts import TablePart
+from partitioning.sections import many
+from spark_jobs.tables.replaced_keys import keyed
 from spark_jobs.tables.table_schema import RESIDUE, folder
 
 
@@ -85,7 +87,8 @@ def rows_balanced(ledger: Ledger, plan: Plan, tasks: Sequence[TaskReceipt], logs
     Where new rows are written beside others, the rows after it are those before without those that have a replaced key
     in the table itself, and the new ones.
 
-    `others` says what others did to the table since the last batch, in its first row. `unheld` says why a table's
+    `others` says what others did to the table since the last batch, and `wrong` that rows of other keys would go than
+    those that were replaced, in its first row. `unheld` says why a table's
     numbers are missing or agree by construction. A table that has the batch has no row, nor has one of a backfill's
     batch, as it holds later batches.
     """
@@ -99,11 +102,27 @@ def rows_balanced(ledger: Ledger, plan: Plan, tasks: Sequence[TaskReceipt], logs
             accepted = log is not None and accepted_up_to(log, name) >= 0
             held = _by_partition(log) if log is not None else Counter[int]()
             left = files_of((file for task in tasks for file in task.artefacts), name)
-            dead = by_partition(dying(log, ledger.store, write, left)) if log is not None else Counter[int]()
+            rows = dying(log, ledger.store, write, left) if log is not None else []
+        dead = count_dying(rows)
         beside = {number: held[number] - dead[number] for number in held if write.is_beside(number)}
         made = [each for task in tasks for each in task.made or () if (each.role, each.name) == (Role.TABLE, name)]
+        wrong = "" if accepted else _other_keys(write, rows, made)
         for number, row in enumerate(_balanced(write, held, beside, made, accepted=accepted)):
-            yield {"table": name, "others": others if not number else ""} | row
+            yield {"table": name, "others": "" if number else others, "wrong": "" if number else wrong} | row
+
+
+def _other_keys(write: PlannedWrite, rows: Sequence[DeadRows], made: Sequence[Made]) -> str:
+    """What is wrong if the rows that would be dead are not those of the keys that steps replaced. Empty if nothing
+    is."""
+    told = [each.replaced for each in made if each.replaced]
+    if not told:
+        return ""
+    found = keyed(write, [batch for each in rows for batch in each.rows.to_batches()])
+    digest = sum(int(each.digest, 16) for each in told) % MODULUS
+    if (sum(each.rows for each in told), f"{digest:016x}") == (found.rows, found.digest):
+        return ""
+    replaced = many(sum(each.rows for each in told), "key")
+    return f"{replaced} were replaced, and {many(found.rows, 'row')} of the table would go, which are not theirs alone"
 
 
 def _balanced(
@@ -165,7 +184,7 @@ def _stay(store: Store, write: PlannedWrite, log: TableLog | None, files: Sequen
         return 0
     written = _written(write, files)
     stay = sum(rows for partition, rows in _by_partition(log).items() if partition not in written)
-    return stay - sum(by_partition(dying(log, store, write, files)).values())
+    return stay - count_dying(dying(log, store, write, files)).total()
 
 
 def _written(write: PlannedWrite, files: Sequence[Artefact]) -> set[int]:
