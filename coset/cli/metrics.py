@@ -14,6 +14,7 @@ from coset.batches.history import set_apart
 from coset.batches.incident_log import IncidentLog
 from coset.batches.progress import PipelineProgress, progress
 from coset.batches.steps import outcome
+from coset.batches.tables.table_rows import parts_held
 from coset.batches.verified import verified_samples
 from coset.batches.waiting import OpenBecause, open_because
 from coset.batches.watermarks import reached
@@ -22,6 +23,7 @@ from coset.cli.ends import not_read
 from coset.cli.output import Answer
 from coset.reports.overview import rows_of
 from coset.reports.timeliness import timeliness
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
@@ -74,6 +76,7 @@ def printed(named: str, root: str) -> Answer:
         *_of_backfills(pipeline.name, ledger.store),
         *_of_incidents(pipeline.name, ledger.store),
         *_of_tables(pipeline.name, ledger, [write.table for write in pipeline.writes]),
+        *_of_parts(pipeline, ledger.store),
         "# EOF",
     ]
     return Answer({"openmetrics": "\n".join(lines)}, lines, now.wrong)
@@ -238,6 +241,16 @@ def _of_tables(pipeline: str, ledger: Ledger, tables: Sequence[str]) -> Iterator
     yield from _metric("differing_samples", "The samples of a table that have other rows than its query.", differ)
     last = [(labels, each.at / 1000) for labels, each in known]
     yield from _metric("verified_timestamp_seconds", "When a sample was verified last.", last, "seconds")
+
+
+def _of_parts(pipeline: Pipeline, store: Store) -> Iterator[str]:
+    """How near each table, beside whose rows new ones are written, is to having partitions written again."""
+    whole, held = _of_pipeline(pipeline.name), parts_held(store, pipeline.writes)
+    labelled = [(whole | {"table": table}, parts) for table, parts in held.items()]
+    dead = [(labels, sum(part.dead for part in parts)) for labels, parts in labelled]
+    yield from _metric("table_dead_rows", "The rows of a table's files that are dead.", dead)
+    files = [(labels, max((part.files for part in parts), default=0)) for labels, parts in labelled]
+    yield from _metric("table_partition_files", "The most files that a partition of a table has.", files)
 
 
 def _doubtful(whole: dict[str, str], published: Plan) -> Iterator[_Sample]:

@@ -15,6 +15,7 @@ from coset.batches.ends import known_after
 from coset.batches.history import expired
 from coset.batches.kept_aside import count_aside
 from coset.batches.progress import progress
+from coset.batches.tables.table_rows import parts_held
 from coset.batches.verified import verified_samples
 from coset.batches.waiting import waits_for, warned
 from coset.batches.watermarks import reached
@@ -39,6 +40,7 @@ from partitioning.explain.watermarks import (
 from partitioning.model.graph import Graph
 from partitioning.model.outcome import Outcome
 from partitioning.model.plan import Plan
+from partitioning.model.table_parts import upkeep
 from partitioning.model.verdict import Verdict
 from partitioning.planning.flow_times import FlowTimes
 from partitioning.planning.origins import graph_of
@@ -74,6 +76,7 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
     aside = count_aside(ledger, stands.published) if stands.published else None
     over = expired(ledger, stands.published) if stands.published else None
     verified = verified_samples(ledger, [write.table for write in pipeline.writes])
+    held = parts_held(ledger.store, pipeline.writes)
     value = {
         "pipeline": pipeline.name,
         "newest": {"batch": stands.plan.batch, "open": stands.open, "needs": list(needs)} if stands.plan else None,
@@ -81,6 +84,7 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
         "set_aside": aside,
         "expired": over,
         "verified": to_builtins(verified),
+        "tables": {table: to_builtins(parts) for table, parts in held.items()},
         "backfilled": exchanged,
         "half": stopped.plain if stopped else None,
         "partitions": [asdict(one) | {"partition": str(one.partition)} for one in now.partitions],
@@ -117,6 +121,7 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
         again.append(f"Batch {stands.published.batch} let {many(over, 'key')} expire.")
     if verified:
         again += [f"Table {write.table}: {verified.get(write.table, 'never verified')}." for write in pipeline.writes]
+    again += [upkeep(table, parts) for table, parts in held.items()]
     notes = [batch, *needs, *([then] if then else []), *again, *gone, *told(unread, known), f"{total}{waited}."]
     columns = ("stream partition", "committed", "latest", "lag", "for")
     shown: list[Block] = [Table(f"Pipeline {pipeline.name}", columns, rows, notes)]

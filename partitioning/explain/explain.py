@@ -326,6 +326,9 @@ def _functions(plan: Plan) -> Iterator[Section]:
 
 def _mode(write: PlannedWrite) -> str:
     mode = write.declared.mode
+    if write.beside:
+        merged = f", {many(len(write.merged), 'partition')} anew" if write.merged else ""
+        return f"{mode}, new rows beside the old{merged}"
     return "" if mode is Mode.APPEND else f"{mode}, all rows anew" if write.anew else mode
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from partitioning.sections import many
 from partitioning.values import Value
 
 # A batch that may change more than one of so many rows writes whole partitions: that is no dearer then.
@@ -38,3 +39,18 @@ def is_small(records: int, parts: Iterable[TablePart]) -> bool:
     (True, False, True)
     """
     return records * _SMALL <= sum(part.rows for part in parts)
+
+
+def upkeep(table: str, parts: Sequence[TablePart]) -> str:
+    """How near a table is to having partitions written again, in words.
+
+    >>> print(upkeep("spent", [TablePart(0, 3, 90, 10), TablePart(1, 70, 100, 0)]))
+    Table spent: 10 of its rows are dead, and a partition has up to 70 files; 1 partition is written again by the next
+    batch.
+    """
+    dead, most = sum(part.dead for part in parts), max((part.files for part in parts), default=0)
+    due = sum(part.is_due for part in parts)
+    verb = "is" if due == 1 else "are"
+    then = f"; {many(due, 'partition')} {verb} written again by the next batch" if due else ""
+    said = f"{dead:,} of its rows {'is' if dead == 1 else 'are'} dead, and a partition has up to {many(most, 'file')}"
+    return f"Table {table}: {said}{then}."

@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import DeltaProtocolError
 
 from coset.batches.tables.compaction import compact
 from coset.testing.runs import Trial
@@ -121,6 +122,20 @@ def test_readers_need_to_know_vectors_and_nothing_else(trial: Trial) -> None:
     assert set(protocol.writer_features or ()) == {"appendOnly", "deletionVectors", "invariants"}
     assert table(trial).metadata().configuration["delta.enableDeletionVectors"] == "true"
     assert table(trial).metadata().configuration["coset.pipeline"] == "people"
+
+
+def test_readers_do_what_the_page_says(trial: Trial) -> None:
+    """docs/guide/reading-results.md: delta-rs and Polars."""
+    batch(trial, [record(1, 1)])
+    assert len(read(trial)) == KEYS
+    for refusing in (DeltaTable.to_pandas, DeltaTable.to_pyarrow_table, DeltaTable.to_pyarrow_dataset):
+        with pytest.raises(DeltaProtocolError, match="deletionVectors"):
+            refusing(table(trial))
+    optimized(trial)
+    batch(trial, [record(1, 2)])
+    assert len(read(trial)) == KEYS
+    with pytest.raises(pl.exceptions.SchemaFieldNotFoundError):
+        pl.scan_delta(table(trial).table_uri).select("k").collect()
 
 
 def optimized(trial: Trial) -> None:
