@@ -33,7 +33,8 @@ class Declared(TypedDict, total=False):
     offset: the column that holds each record's offset, `_offset` unless given; None if a file's name says that of its
         first record, and the others follow.
     null_keys: what becomes of records without a key: "refuse" (unless given), "drop" or "own task".
-    hash: how its producers place keys: "murmur2" (unless given), "java", "opaque" or `package.module:function`.
+    hash: how its producers place keys: "murmur2" (unless given), "crc32", "fnv1a" or another of the page on producers,
+        "opaque" or `package.module:function`.
     offsets: "dense" unless given; of "sparse(N)" ones some may be missing, between two files up to N.
     cast: columns that are read as another type than some files have, by DuckDB's names.
     format: how records are written: "parquet" (unless given), "avro", "json", or in a broker "bytes".

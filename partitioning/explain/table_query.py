@@ -15,6 +15,7 @@ from partitioning.model.leaving import DAY_END
 from partitioning.model.mark_columns import CHANGE
 from partitioning.model.meaning import Meaning, RowKind, meanings
 from partitioning.model.offsets import OffsetRange
+from partitioning.model.placement import KeyFormat, keeps_empty
 from partitioning.model.plan import Plan
 from partitioning.model.sources import LandedSource
 from partitioning.model.streams import Column, Format, Layout, NullKeys, Stream
@@ -188,6 +189,8 @@ class _Query:
         wheres = [f"{offset} < {ends}", *([f"{offset} >= {starts}"] if starts else [])]
         if stream.null_keys is NullKeys.DROP:
             wheres.append(f"{quote(stream.key)} IS NOT NULL")
+            if not keeps_empty(stream.hash) and stream.key_format in {KeyFormat.STRING, KeyFormat.BYTES}:
+                wheres.append(f"{quote(stream.key)} <> ''")
         listed = ", ".join([*made, *typed, quote(_PARTITION), offset])
         sql = f"SELECT {listed}\n  FROM {_records(stream, columns)}\n  WHERE {' AND '.join(wheres)}"
         if not stream.table:

@@ -111,7 +111,7 @@ class Stream(Value, frozen=True):
     `source` is the URI of the topics folder or of the brokers. A `table` is read whole by each batch, and only the
     latest record of each key counts (Kafka Streams: KTable). If it is `kept`, its state continues and a batch reads
     what is new. `offset` names the column with each record's Kafka offset. `hash` is the rule by which producers place
-    keys: `murmur2`, `java`, the import path of a function, or `opaque` if unknown. A `sparse` stream lacks offsets.
+    keys: a name, the import path of a function, or `opaque` if unknown. A `sparse` stream lacks offsets.
     Columns in `cast` are read with these types. `format` is how records are written (Parquet by default). `columns`
     declares columns and types where the format does not have them, `schema` the Avro schema where no registry has it.
     `layout` says how files are sorted into folders. If offsets are `counted`, the file's name has the first offset, and
