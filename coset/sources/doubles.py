@@ -20,8 +20,6 @@ from partitioning.model.offsets import Span
 from partitioning.model.streams import InputFile, Stream
 from partitioning.values import replace
 
-_IS_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-
 
 @dataclass(frozen=True, slots=True)
 class Compared:
@@ -87,7 +85,7 @@ def _holding(counting: Sequence[InputFile], start: int, end: int) -> Iterator[In
 
 def comparing(stream: Stream, files: Files) -> Compare:
     """Compares files of a stream record by record, by all their columns, as SQL compares: a column that a file lacks is
-    null there. Text is compared as bytes.
+    null there.
 
     Raises what opening and reading a landed file raises, and DuckDB's errors for values that it cannot compare.
     """
@@ -143,20 +141,11 @@ def _first_unlike(offset: str, one: pa.RecordBatch, other: pa.RecordBatch) -> in
     unlike = " OR ".join(f"{_of('one', name, one)} IS DISTINCT FROM {_of('other', name, other)}" for name in names)
     sql = f"SELECT min(least(one.{quote(offset)}, other.{quote(offset)})) FROM one POSITIONAL JOIN other WHERE {unlike}"
     with connect_to_ask() as connection:
-        connection.register("one", _as_bytes(one))
-        connection.register("other", _as_bytes(other))
+        connection.register("one", pa.table(one))
+        connection.register("other", pa.table(other))
         found: int | None = connection.execute(sql).fetchall()[0][0]
     return found
 
 
 def _of(table: str, name: str, records: pa.RecordBatch) -> str:
     return f"{table}.{quote(name)}" if name in records.schema.names else "NULL"
-
-
-def _as_bytes(records: pa.RecordBatch) -> pa.Table:
-    """The records with bytes for text, of which DuckDB refuses what is not UTF-8."""
-    columns = [
-        column.cast(pa.large_binary()) if any(is_text(column.type) for is_text in _IS_TEXT) else column
-        for column in records.columns
-    ]
-    return pa.table(columns, names=records.schema.names)

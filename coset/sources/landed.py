@@ -169,16 +169,15 @@ class _Discovery:
 
     def _partition(self, number: int, there: list[_There]) -> DiscoveredPartition:
         """What a partition holds; if a part of it was read before, what it holds since."""
-        there.sort(key=lambda found: (found[0].start, found[0].end, found[0].path))
         read, end = self._known.span(number), self._known.end(number)
-        # If the partition ends before what was read, the last file shows it.
-        is_less = bool(there) and max(file.end for file, _ in there) < end
-        if not is_less:
-            with self._doubting(number):
-                self._check_last(number, [file for file, _ in there])
         stored = {file.path: at for file, at in there}
         with self._doubting(number):
             counting, doubles = self._once(number, [file for file, _ in there])
+        # If the partition ends before what was read, the last file shows it.
+        is_less = bool(counting) and counting[-1].end < end
+        if not is_less:
+            with self._doubting(number):
+                self._check_last(number, [file for file, _ in there])
         if read is not None:
             counting = counting[-1:] if is_less else [file for file in counting if file.end > read.end]
         files = tuple(counting)
