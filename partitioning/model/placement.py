@@ -157,7 +157,7 @@ class Placement(Value, frozen=True, order=True):
         if not self.key:
             return "gathered into one" if self.partitions == 1 else f"anywhere in {self.partitions}"
         if fields := json_fields(self.hash):
-            named = "" if self.key == f"({', '.join(fields)})" else f", by {self.key}"
+            named = "" if self.key in (f"({', '.join(fields)})", f"({fields[0]},)") else f", by {self.key}"
             return f"{self.hash} mod {self.partitions}{named}"
         return f"{self.hash}({self.key}) mod {self.partitions}"
 
