@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,9 +21,11 @@ from partitioning.model.placement import (
     MURMUR2,
     HashName,
     KeyFormat,
+    hash_findings,
     is_known,
     json_fields,
     json_hash,
+    keeps_empty,
 )
 from partitioning.sections import many
 
@@ -30,9 +34,15 @@ _HOME = "the partition it belongs in"
 FITS = "hash that fits"
 # The detail of a result that names the fewer partitions by which all other keys lie where they do.
 GREW = "partitions before"
+# The detail of a result that names the hash by which all other keys lie where they do.
+SECOND = "hash of the others"
+# The detail of a result that says how many keys lie in several partitions, if no hash explains where they lie.
+SPREAD = "keys in several partitions"
 # Fewer keys may lie so by chance.
 _ENOUGH = 10
 _SURELY = 10_000
+# A hash that places so large a part of keys explains where they lie.
+_MOST = 0.75
 
 
 class ExpectKeysToMeetInOneTask(TableExpectation):
@@ -91,8 +101,8 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
         partition_column: the column that says in which partition a row was found.
         partitions: how many partitions the topic has.
         key_format: how the producer serialises keys: string, long, int, double, uuid or bytes.
-        hash: how the producer places them: murmur2, crc32 or java, or of keys of several columns that it writes as a
-            JSON object `murmur2 of json(customer, country)`.
+        hash: how the producer places them: murmur2, crc32, fnv1a or another that a stream declares by name, or of keys
+            of several columns that it writes as a JSON object `murmur2 of json(customer, country)`.
         shown_columns: further columns to show with an offender, such as its offset.
     """
 
@@ -134,8 +144,10 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
         result = judged["result"]
         if result.get("unexpected_count") and result["element_count"] >= _ENOUGH:
             rows = self._distinct(metrics[TableRecords.metric_name])
-            fitting = (name for name, hash in self._others() if self._misplaced(rows, hash).empty)
-            result["details"] = {FITS: next(fitting, None), GREW: self._before(rows)}
+            fits = self._fitting(rows)
+            result["details"] = {FITS: fits, GREW: self._before(rows), SECOND: None, SPREAD: None}
+            if not any(result["details"].values()):
+                result["details"] |= {SECOND: self._second(rows), SPREAD: self._spread(rows)}
         return judged
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
@@ -148,7 +160,23 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
         """The hashes that keys may lie by, and how a stream declares each of them."""
         if fields := json_fields(self.hash):
             return [(name, json_hash(HashName(name), fields)) for name in HASHES_OF_BYTES]
-        return [(name, name) for name in KNOWN_HASHES]
+        return [(name, name) for name in KNOWN_HASHES if not any(hash_findings(name, self.key_format, self.key_column))]
+
+    def _fitting(self, rows: pd.DataFrame) -> str | None:
+        """The hash by which all keys lie where they do."""
+        return next((name for name, hash in self._others() if self._misplaced(rows, hash).empty), None)
+
+    def _second(self, rows: pd.DataFrame) -> str | None:
+        """The hash by which all keys lie that the declared one puts elsewhere."""
+        bad = self._misplaced(rows, self.hash)
+        # Of fewer, all may lie so by chance.
+        return self._fitting(bad) if self.partitions ** (len(bad) - 1) >= _SURELY else None
+
+    def _spread(self, rows: pd.DataFrame) -> int | None:
+        """How many keys lie in several partitions, if no hash explains where most of them lie."""
+        several = sum(places > 1 for places in Counter(rows[self.key_column]).values())
+        explained = max(len(rows) - len(self._misplaced(rows, hash)) for _, hash in self._others())
+        return several if several and explained < _MOST * len(rows) else None
 
     def _distinct(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Each key once in each partition."""
@@ -164,6 +192,8 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
 
     def _misplaced(self, rows: pd.DataFrame, hash: str) -> pd.DataFrame:
         """The rows that a hash puts elsewhere, with the partition that they belong in."""
+        if not keeps_empty(hash):
+            rows = rows[np.array([key not in ("", b"") for key in rows[self.key_column]], np.bool_)]
         hashed = hashes_or_why(rows[self.key_column].tolist(), self.key_format, hash, self.key_column)
         homes = rows.assign(**{_HOME: [h if isinstance(h, str) else h % self.partitions for h in hashed]})
         return homes[homes[_HOME] != homes[self.partition_column] % self.partitions]

@@ -19,7 +19,11 @@ from coset.sources.rows import Rows, each_row
 from expectations import misplaced
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
 from expectations.continuity import ExpectGapsToBeEmpty
-from expectations.coverage import CoverageExpectation, ExpectRecordsToLieWhereTheirKeysHash
+from expectations.coverage import (
+    CoverageExpectation,
+    ExpectRecordsToHaveKeys,
+    ExpectRecordsToLieWhereTheirKeysHash,
+)
 from expectations.judging import TableExpectation
 from expectations.questions import Question
 from expectations.ready_made import FigureExpectation
@@ -39,10 +43,10 @@ def finding(
     result: ExpectationValidationResult,
     keys: pd.DataFrame,
     violations: pd.DataFrame,
-    fits: Mapping[str, str | int],
+    fits: misplaced.Fits,
 ) -> Finding:
-    """The finding for an unmet expectation, with the first offenders and the next step. `fits` has the hash by which
-    all keys of an input lie where they do, or the fewer partitions by which the others do."""
+    """The finding for an unmet expectation, with the first offenders and the next step. `fits` has what explains where
+    the keys of inputs lie."""
     failed = _exception(result)
     most = plan.offenders_told
     told = failed or _offenders(question, result, keys, violations, most)
@@ -81,7 +85,7 @@ def is_error(result: ExpectationValidationResult) -> bool:
 def _next(plan: Plan, question: Question, result: ExpectationValidationResult, placed: str) -> Iterator[str | Command]:
     """What to do about it, first about records that are `placed` elsewhere, if there are any."""
     kind, of = _class(result), backfill_of(plan.pipeline)
-    correct = placed or _remedy(result) or "if the input or the pipeline is wrong, correct it"
+    correct = placed or _remedy(plan, question, result) or "if the input or the pipeline is wrong, correct it"
     if of is None:
         yield from (Report(plan.pipeline, plan.batch), " shows it")
         if _is_about_records(result):
@@ -141,10 +145,16 @@ def _class(result: ExpectationValidationResult) -> type[Expectation]:
     return get_expectation_impl(_type(result))
 
 
-def _remedy(result: ExpectationValidationResult) -> str:
+def _remedy(plan: Plan, question: Question, result: ExpectationValidationResult) -> str:
     """The expectation's own advice, if any."""
     kind = _class(result)
-    return kind.remedy if issubclass(kind, CoverageExpectation) else ""
+    if issubclass(kind, ExpectKeysToMeetInOneTask):
+        read = {each.name for stage in plan.stages if stage.name == question.stage for each in stage.inputs}
+        return misplaced.apart(stream.declared for stream in plan.streams if stream.name in read)
+    if not issubclass(kind, CoverageExpectation):
+        return ""
+    streams = [stream.declared for stream in plan.streams] if kind is ExpectRecordsToHaveKeys else []
+    return "; ".join([kind.remedy, *misplaced.emptied(streams)])
 
 
 def _misplaced(

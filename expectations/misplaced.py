@@ -3,41 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
 
-from expectations.colocation import FITS, GREW
+from expectations.colocation import FITS, GREW, SECOND, SPREAD
 from partitioning.hashes import json_text
-from partitioning.model.placement import OPAQUE, json_fields
+from partitioning.model.placement import CRC32_CONSISTENT, OPAQUE, json_fields, keeps_empty
 from partitioning.model.streams import Stream
 from partitioning.sections import many
 
+# What explains where the keys compared of an input lie: the details of `ExpectKeysToHashToTheirPartition`.
+Fits = Mapping[str, Mapping[str, Any]]
 
-def fitting(judged: Iterable[tuple[str, ExpectationSuiteValidationResult]]) -> dict[str, str | int]:
-    """The hash by which all keys compared of an input lie where they do, or the fewer partitions by which all others
-    do, if there are such; `judged` has the answers about each input."""
+
+def fitting(judged: Iterable[tuple[str, ExpectationSuiteValidationResult]]) -> Fits:
+    """What explains where the keys compared of inputs lie, of those where something does; `judged` has the answers
+    about each input."""
     found = ((name, each.result.get("details") or {}) for name, answer in judged for each in answer.results)
-    return {name: fits for name, details in found if (fits := details.get(FITS) or details.get(GREW))}
+    return {name: details for name, details in found if any(map(details.get, (FITS, GREW, SECOND, SPREAD)))}
 
 
-def remedy(streams: Iterable[Stream], fits: Mapping[str, str | int]) -> str:
+def remedy(streams: Iterable[Stream], fits: Fits) -> str:
     """What to do about records of these streams that do not lie where their keys hash: declare the hash that fits; if
     none is known to, or the topic has grown, let the records move.
 
     >>> paid, sent = (Stream(name, "s3://landing/topics", "k", 4) for name in ("paid", "sent"))
-    >>> remedy([paid], {"paid": "crc32"})
+    >>> remedy([paid], {"paid": {FITS: "crc32"}})
     'all keys compared of paid lie where crc32 puts them: if their producer hashes so, declare hash="crc32"'
     >>> remedy([sent], {}).partition("; ")[2]
     'to take its records from where they lie, declare hash="opaque" and move them, sent.repartition()'
-    >>> remedy([sent], {"sent": 3}).partition(":")[0]
+    >>> remedy([sent], {"sent": {GREW: 3}}).partition(":")[0]
     'the keys of sent that lie elsewhere lie by 3 partitions'
+    >>> remedy([sent], {"sent": {SECOND: "fnv1a"}}).partition(":")[0]
+    'the keys of sent that do not lie by murmur2 lie by fnv1a'
+    >>> remedy([sent], {"sent": {SPREAD: 8}}).partition(",")[0]
+    '8 keys compared of sent lie in several partitions'
     """
     return "; ".join(_remedies(sorted(streams, key=lambda stream: stream.name), fits))
 
 
-def _remedies(streams: list[Stream], fits: Mapping[str, str | int]) -> Iterator[str]:
-    for name, partitions in ((stream.name, stream.partitions) for stream in streams):
-        if isinstance(before := fits.get(name), int):
+def apart(streams: Iterable[Stream]) -> str:
+    """What to do about equal keys in different tasks, which come from these streams of unknown placement.
+
+    >>> apart([Stream("sent", "s3://landing/topics", "k", 4, hash=OPAQUE)])
+    'if no hash of the key places the records of sent, move them: sent.repartition()'
+    """
+    names = [stream.name for stream in streams if stream.hash == OPAQUE]
+    moved = " and ".join(f"{name}.repartition()" for name in names)
+    return f"if no hash of the key places the records of {' and '.join(names)}, move them: {moved}" if names else ""
+
+
+def emptied(streams: Iterable[Stream]) -> Iterator[str]:
+    """What to know of streams whose producers treat an empty key as none."""
+    if names := [stream.name for stream in streams if not keeps_empty(stream.hash)]:
+        yield (
+            f"an empty key of {' and '.join(names)} counts as none, as librdkafka puts it anywhere: "
+            f'if its producer puts it into partition 0, declare hash="{CRC32_CONSISTENT}"'
+        )
+
+
+def _remedies(streams: list[Stream], fits: Fits) -> Iterator[str]:
+    for stream in streams:
+        name, partitions, found = stream.name, stream.partitions, fits.get(stream.name, {})
+        as_they_lie = f'to take its records from where they lie, declare hash="{OPAQUE}" and move them, '
+        if fit := found.get(FITS):
+            yield (
+                f"all keys compared of {name} lie where {fit} puts them: if their producer hashes so, "
+                f'declare hash="{fit}"'
+            )
+        elif before := found.get(GREW):
             yield (
                 f"the keys of {name} that lie elsewhere lie by {many(before, 'partition')}: if the topic has {before}, "
                 f"declare partitions={before}; if it has {partitions}, so do records from before it grew, if no batch "
@@ -45,10 +80,16 @@ def _remedies(streams: list[Stream], fits: Mapping[str, str | int]) -> Iterator[
                 f"{name}.repartition(); once a batch has read them "
                 "all, what is declared now is right, and steps that keep something go on under the same name="
             )
-        elif before:
+        elif second := found.get(SECOND):
             yield (
-                f"all keys compared of {name} lie where {fits[name]} puts them: if their producer hashes so, "
-                f'declare hash="{fits[name]}"'
+                f"the keys of {name} that do not lie by {stream.hash} lie by {second}: if two sorts of producers write "
+                f"it, let them place keys alike; {as_they_lie}{name}.repartition()"
+            )
+        elif several := found.get(SPREAD):
+            yield (
+                f"{many(several, 'key')} compared of {name} lie in several partitions, so no hash of the key places "
+                "its records: its producer takes partitions in turn or at random, as kafka-go without a Balancer; "
+                f"let it place records by key; {as_they_lie}{name}.repartition()"
             )
     for stream in streams:
         if (fields := json_fields(stream.hash)) and stream.name not in fits:

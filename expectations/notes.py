@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from coset.sources.rows import each_row
+from partitioning.explain.doubles import said
 from partitioning.model.plan import Plan
 from partitioning.model.shared_reads import read_together
 from partitioning.sections import many
@@ -17,6 +18,8 @@ def not_proved(plan: Plan, tables: pd.DataFrame, gaps: pd.DataFrame, produced: p
     """What nobody checked, and why, a sentence each."""
     yield from _by_its_readers(plan)
     yield from _read_once(plan)
+    if told := said(plan):
+        yield f"{told} Nobody read them again."
     if unseen := sorted({write.declared.table for write in plan.writes()} - set(tables["table"])):
         yield (
             f"Whether {', '.join(unseen)} held the batch before was not looked at: it holds this very batch already "

@@ -176,6 +176,7 @@ def _about_keys(plan: Plan, evidence: Evidence) -> Iterator[Question]:
                 f"Keys of stage {stage.name}{which}",
                 compared[compared["input"].isin(inputs)],
                 [meet],
+                stage.name,
                 private=_KEY if any(is_private(key, plan.private) for key in keys) else (),
             )
         for read in stage.inputs:

@@ -1,10 +1,14 @@
 """The scalar placement hashes: h(key) of one key at a time.
 
-`murmur2` of the serialised key, made positive, is Kafka's (`Utils.murmur2` and
-`BuiltInPartitioner.partitionForKey` of kafka-clients 4.3.1). `crc32` is librdkafka's
-(`rd_kafka_msg_partitioner_consistent_random`, its default). `java`, the key's hashCode without its sign, is
-Samza's (`KafkaUtil.getIntegerPartitionKey`). An import path names a function of the user's own (Apex: stream
-codec). The vectorised twin in `spark_jobs/engine/hashing.py` is held against these in tests.
+`murmur2` of the serialised key, without its sign bit, is Kafka's (`Utils.murmur2` and
+`BuiltInPartitioner.partitionForKey` of kafka-clients 4.3.1); `murmur2_unsigned` keeps the bit (@platformatic/kafka),
+`murmur2_kafkajs1` is computed in floats, as KafkaJS 1.x did. `crc32` is librdkafka's
+(`rd_kafka_msg_partitioner_consistent_random`, its default). `fnv1a` is Sarama's default, the absolute value, and
+`fnv1a_masked` its reference form, without the sign bit. `java`, the absolute hashCode of the key, is Samza's
+(`KafkaUtil.getIntegerPartitionKey`); `java_masked` and `murmur3`, without their sign bit, are Pulsar's JavaStringHash
+and Murmur3_32Hash. What real producers answered is in `tests/vectors/producers`. An import path names a function of
+the user's own (Apex: stream codec). The vectorised twin in `spark_jobs/engine/hashing.py` is held against these in
+tests.
 """
 
 from __future__ import annotations
@@ -21,8 +25,15 @@ from partitioning.imports import called, imported, is_import_path
 from partitioning.kinds import Kind
 from partitioning.model.placement import (
     CRC32,
+    CRC32_CONSISTENT,
+    FNV1A,
+    FNV1A_MASKED,
     JAVA,
+    JAVA_MASKED,
     MURMUR2,
+    MURMUR2_KAFKAJS1,
+    MURMUR2_UNSIGNED,
+    MURMUR3,
     OPAQUE,
     HashName,
     KeyFormat,
@@ -35,6 +46,7 @@ from partitioning.model.placement import (
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
+_POSITIVE = 0x7FFFFFFF
 
 
 def murmur2(data: bytes) -> int:
@@ -43,6 +55,10 @@ def murmur2(data: bytes) -> int:
     >>> murmur2(b"foobar"), murmur2(b"")
     (1357151166, 275646681)
     """
+    return _murmur2(data) & _POSITIVE
+
+
+def _murmur2(data: bytes) -> int:
     h = _SEED ^ len(data)
     whole = len(data) & ~3
     for (k,) in struct.iter_unpack("<I", data[:whole]):
@@ -52,7 +68,56 @@ def murmur2(data: bytes) -> int:
     if tail := data[whole:]:
         h = (h ^ int.from_bytes(tail, "little")) * _M & _MASK
     h = (h ^ h >> 13) * _M & _MASK
-    return (h ^ h >> 15) & 0x7FFFFFFF
+    return h ^ h >> 15
+
+
+def _murmur2_in_floats(data: bytes) -> int:
+    """KafkaJS 1.x: products are JavaScript's numbers, of 53 bits; a last word that is not whole is taken twice."""
+
+    def signed(value: int) -> int:
+        return (value + 2**31 & _MASK) - 2**31
+
+    def times_m(value: int) -> int:
+        return int(float(value) * _M)
+
+    h = signed(_SEED ^ len(data))
+    for at in range(0, len(data), 4):
+        k = times_m(signed(int.from_bytes(data[at : at + 4], "little")))
+        k = times_m(signed(k ^ (k & _MASK) >> 24))
+        h = signed(times_m(h) ^ k)
+    if tail := data[len(data) & ~3 :]:
+        h = times_m(signed(h ^ int.from_bytes(tail, "little")))
+    h = times_m(signed(h ^ (h & _MASK) >> 13))
+    return (h ^ (h & _MASK) >> 15) & _POSITIVE
+
+
+def _fnv1a(data: bytes) -> int:
+    h = 0x811C9DC5
+    for byte in data:
+        h = (h ^ byte) * 0x01000193 & _MASK
+    return h
+
+
+def _absolute(h: int) -> int:
+    """The absolute value of a signed 32-bit number."""
+    return min(h, 2**32 - h)
+
+
+def _murmur3(data: bytes) -> int:
+    """MurmurHash3_x86_32, from the seed 0."""
+
+    def mixed(k: int) -> int:
+        k = k * 0xCC9E2D51 & _MASK
+        return (k << 15 | k >> 17) * 0x1B873593 & _MASK
+
+    h, whole = 0, len(data) & ~3
+    for (k,) in struct.iter_unpack("<I", data[:whole]):
+        h ^= mixed(k)
+        h = ((h << 13 | h >> 19) * 5 + 0xE6546B64) & _MASK
+    h ^= mixed(int.from_bytes(data[whole:], "little")) ^ len(data)
+    h = (h ^ h >> 16) * 0x85EBCA6B & _MASK
+    h = (h ^ h >> 13) * 0xC2B2AE35 & _MASK
+    return h ^ h >> 16
 
 
 def _string(value: object) -> bytes:
@@ -124,13 +189,17 @@ def placement_hash(key: object, key_format: str = "string") -> int:
     return murmur2(key_bytes(one_key(key, key_format), key_format))
 
 
-def crc32_placement(key: object, key_format: str = "string") -> int:
-    """h(k) of the placement `crc32`: what librdkafka takes `mod partitions` of, unless told otherwise.
-
-    >>> crc32_placement("user-1") % 12
-    8
-    """
-    return zlib.crc32(key_bytes(one_key(key, key_format), key_format))
+# What producers take `mod partitions` of: a number of the key's bytes.
+_OF_BYTES: Mapping[str, Callable[[bytes], int]] = {
+    MURMUR2: murmur2,
+    MURMUR2_UNSIGNED: _murmur2,
+    MURMUR2_KAFKAJS1: _murmur2_in_floats,
+    CRC32: zlib.crc32,
+    CRC32_CONSISTENT: zlib.crc32,
+    FNV1A: lambda data: _absolute(_fnv1a(data)),
+    FNV1A_MASKED: lambda data: _fnv1a(data) & _POSITIVE,
+    MURMUR3: lambda data: _murmur3(data) & _POSITIVE,
+}
 
 
 def java_hash(key: object, key_format: str = "string") -> int:
@@ -237,12 +306,12 @@ def hash_of(name: str, where: str) -> Callable[[object, str], int]:
     if fields := json_fields(name):
         of_bytes = hash_of(hash_of_bytes(HashName(name)), where)
         return lambda key, key_format: of_bytes(json_object(str(key), fields), KeyFormat.BYTES)
-    if name == MURMUR2:
-        return placement_hash
-    if name == CRC32:
-        return crc32_placement
+    if number := _OF_BYTES.get(name):
+        return lambda key, key_format: number(key_bytes(one_key(key, key_format), key_format))
     if name == JAVA:
         return java_placement
+    if name == JAVA_MASKED:
+        return lambda key, key_format: java_hash(key, key_format) & _POSITIVE
     if name == OPAQUE:
         what = f"{OPAQUE} placement has no hash"
         raise Refused.of(Kind.KEYS_DO_NOT_MEET, what, where, "declare how its producers place keys", hash=name)

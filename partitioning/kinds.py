@@ -80,7 +80,7 @@ class Kind(StrEnum):
         "Land them again, or go on without them with `--accept-loss`.",
     )
     STREAM_GAP = "stream.gap", "Offsets are missing between records.", "Land them, or declare the stream sparse."
-    STREAM_TWICE = "stream.twice", "Two files hold the same offsets.", "Remove one of them."
+    STREAM_TWICE = "stream.twice", "Two files have other records at the same offsets.", "Remove the wrong one."
     STREAM_START = "stream.start", "A batch cannot begin at that offset.", "Begin at the one that is named."
     LOSS_UNFOUNDED = "stream.loss-unfounded", "A loss was accepted that is none.", "Leave it out."
     STREAM_COLUMNS = "stream.columns", "Files of a stream have columns that do not go together.", "Land them alike."

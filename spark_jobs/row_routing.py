@@ -15,7 +15,7 @@ from partitioning.model.placement import MURMUR2, OPAQUE, Placement
 from partitioning.model.streams import Column
 from partitioning.values import Value
 from spark_jobs.engine.arrays import numbers
-from spark_jobs.engine.hashing import placement_hashes
+from spark_jobs.engine.hashing import keyed, placement_hashes
 from spark_jobs.given import PLACE
 
 # The number of rows sent to a place, in an extra row, so that a lost or doubled row is noticed.
@@ -76,8 +76,8 @@ class RowRouting(Value, frozen=True):
             placed: np.ndarray = places[(hashes % hashes.dtype.type(self.cosets)).astype(np.int64)]
         else:
             placed = (hashes % hashes.dtype.type(self.places)).astype(np.int64)
-        if keys.null_count:
-            placed[keys.is_null().to_numpy(zero_copy_only=False)] = self.keyless
+        if len(has_key := keyed(keys, hashes, self.placement.hash)):
+            placed[~has_key] = self.keyless
         return placed
 
 

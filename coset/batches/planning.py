@@ -362,6 +362,8 @@ def nothing_yet(discovered: Sequence[Discovered]) -> str:
 def _looked_into(discovered: Sequence[Discovered]) -> Iterator[str]:
     """What was looked at of each stream, and passed over, where files have no records."""
     for found in discovered:
+        if twice := {double.path for partition in found.partitions for double in partition.doubles}:
+            yield f"passed over, as their records were read: {many(len(twice), 'file')} of {found.stream}"
         if found.looked.empty:
             yield f"{many(found.looked.empty, 'file')} of {found.stream} had none"
             if found.looked.hidden:

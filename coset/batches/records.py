@@ -19,7 +19,7 @@ from partitioning.hashes import hash_of, read_key
 from partitioning.kinds import Kind
 from partitioning.model.graph import quote
 from partitioning.model.order import OrderedStream
-from partitioning.model.placement import OPAQUE, KeyFormat, Placement
+from partitioning.model.placement import OPAQUE, KeyFormat, Placement, keeps_empty
 from partitioning.model.plan import Plan
 from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.stage_inputs import StreamInput
@@ -174,11 +174,14 @@ def _around(planned: PlannedPartition, offsets: Collection[int]) -> PlannedParti
 def _homes(attempt: Attempt, planned: PlannedStream, key: str) -> Collection[int]:
     """The partitions in which a key's records can lie: its own, and those in which the proof met foreign keys.
 
-    If the batch has not run, or nobody knows the hash, these are all.
+    If the batch has not run, or nobody knows the hash, these are all; so they are for an empty key, if its hash puts
+    such a key anywhere.
     """
     name, everywhere = planned.name, range(len(planned.partitions))
     reads = [read for stage in attempt.plan.stages for read in stage.streams if read.name == name]
     if attempt.missing or any(read.placement.hash == OPAQUE or not read.placement.key for read in reads):
+        return everywhere
+    if not key and not all(keeps_empty(read.placement.hash) for read in reads):
         return everywhere
     seen = [seen for task in attempt.tasks for seen in task.partitions if seen.input == name]
     homes = {each.partition for each in seen if each.foreign}

@@ -59,7 +59,7 @@ def _of_partition(stream: PlannedStream, number: int, records: Sequence[Record],
         yield f"-- {where} at offset {offsets}: in {', '.join(map(visible, files))}."
     elif declared.counted:
         yield f"-- {where}: a file's name has the offset of its first record, and the others follow."
-        begins = {file.path: file.start for file in stream.partitions[number].files}
+        begins = {file.path: file.first for file in stream.partitions[number].files}
         for file in files:
             rows = ", ".join(str(each.offset - begins[file]) for each in records if each.file == file)
             yield (

@@ -27,7 +27,6 @@ from partitioning.explain.surprises import surprises
 from partitioning.explain.table_query import rows_are, table_query
 from partitioning.explain.watermarks import MarkedBatch, Period, coming, when_section
 from partitioning.kinds import Kind
-from partitioning.model.ledger_balance import skipped_by
 from partitioning.model.meaning import meanings
 from partitioning.model.plan import Plan
 from partitioning.pictures.drawing import drawing
@@ -99,8 +98,8 @@ def query(named: str, root: str, table: str, number: int | None) -> Answer:
         if taken.plan is None:
             return _none(taken.sentence)
         plan = taken.plan
-    before = balance(ledger, ledger.published_before(plan.batch)).skipped
-    text = table_query(pipeline, plan, table, [*(each.offsets for each in before), *skipped_by(plan)])
+    upto = balance(ledger, ledger.published_before(plan.batch)).then(plan)
+    text = table_query(pipeline, plan, table, [each.offsets for each in upto.skipped], upto.doubled or ())
     means = meanings(pipeline.graph)[table]
     value = {"table": table, "batch": plan.batch, "is_query": means.is_query, "rows": rows_are(means), "query": text}
     return Answer(value, text.rstrip("\n").split("\n"))

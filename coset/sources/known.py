@@ -48,7 +48,9 @@ class KnownStream:
         if _meaning(stream) != _meaning(known.declared):
             return cls(before.pipeline, columns, known.required, ends, last=last)
         read = {} if whole else {end.partition: end for end in of_now}
-        pinned = {file.path: file for file in files if stream.sparse or not file.missing}
+        # Of a table that is read whole, what doubles what is found anew.
+        pinned = {file.path: file for file in files if not (whole and file.first < file.start)}
+        pinned = {path: file for path, file in pinned.items() if stream.sparse or not file.missing}
         return cls(before.pipeline, columns, known.required, ends, read, last, pinned)
 
     def end(self, partition: int) -> int:

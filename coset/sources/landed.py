@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from coset.sources.arrow_schema import arrow_schema
 from coset.sources.composite_keys import with_made
+from coset.sources.doubles import Compared, comparing, once
 from coset.sources.evolution import Evolution, with_casts
 from coset.sources.exact_casts import keeps_values
 from coset.sources.file_columns import NULL_TYPE, UnknownType, type_named
@@ -30,7 +31,7 @@ from partitioning.errors import CosetError, Finding, Refused, Unreachable
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import bad_part, key_columns, key_parts
 from partitioning.model.gaps import Explained, explained, next_step
-from partitioning.model.offsets import OffsetRange, StreamPartition
+from partitioning.model.offsets import OffsetRange, Span, StreamPartition
 from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, Looked, Stream
 from partitioning.packed_rows import PackedRows
@@ -43,6 +44,10 @@ _EVERY = 2**63 - 1
 # A file of at most so many bytes is fetched as a whole: so much of its end is fetched for a footer anyway.
 _FOOTER = 1 << 16
 
+_WHICH = (
+    "find out which of them has what the topic has, and remove the other; if the topic was made anew, give it another "
+    "stream name"
+)
 _SAY_SPARSE = 'if its topic is compacted or transactional, declare offsets="sparse"'
 
 
@@ -164,22 +169,46 @@ class _Discovery:
 
     def _partition(self, number: int, there: list[_There]) -> DiscoveredPartition:
         """What a partition holds; if a part of it was read before, what it holds since."""
-        there.sort(key=lambda found: (found[0].start, found[0].end, found[0].path))
         read, end = self._known.span(number), self._known.end(number)
+        stored = {file.path: at for file, at in there}
+        with self._doubting(number):
+            counting, doubles = self._once(number, [file for file, _ in there])
         # If the partition ends before what was read, the last file shows it.
-        is_less = bool(there) and there[-1][0].end < end
+        is_less = bool(counting) and counting[-1].end < end
         if not is_less:
             with self._doubting(number):
                 self._check_last(number, [file for file, _ in there])
         if read is not None:
-            there = there[-1:] if is_less else [found for found in there if found[0].end > read.end]
-        files = tuple(file for file, _ in there)
-        unread = next((stored for file, stored in there if file.end > end), None)
+            counting = counting[-1:] if is_less else [file for file in counting if file.end > read.end]
+        files = tuple(counting)
+        unread = next((stored[file.path] for file in files if file.end > end), None)
         # Beside an unreadable file a missing offset need not be a gap.
         if number not in self._unreadable:
             with self._doubting(number):
                 self._check_sequence(number, files)
-        return DiscoveredPartition(number, files, read, unread)
+        return DiscoveredPartition(number, files, read, unread, doubles=doubles)
+
+    def _once(self, number: int, files: Sequence[InputFile]) -> tuple[list[InputFile], tuple[InputFile, ...]]:
+        """Each offset in one file, and what others hold of them, with findings where these have other records."""
+        counting, doubles, differences = once(files, self._compared)
+        for each in differences:
+            offsets = OffsetRange(StreamPartition(self._stream.name, number), each.offsets.start, each.offsets.end)
+            what = f"two files hold {offsets}, and differ from offset {each.first:,} on"
+            where = f"{each.one.path} and {each.other.path}"
+            self._found(Kind.STREAM_TWICE, what, where, _WHICH, offsets=offsets, first=each.first)
+        return counting, tuple(doubles)
+
+    def _compared(self, one: InputFile, other: InputFile, span: Span) -> Compared:
+        try:
+            return comparing(self._stream, self._store)(one, other, span)
+        except (pa.ArrowException, OSError, UnknownType, Unreadable) as error:
+            self._unread(other.path, error)
+        except duckdb.Error as error:
+            what, then = f"its records cannot be compared with those of {one.path}: {error}", _WHICH
+            self._found(Kind.STREAM_TWICE, what, other.path, then, other=one.path)
+        except CosetError as error:
+            (self._unreachable if isinstance(error, Unreachable) else self._findings).extend(error.findings)
+        return Compared(span.end - span.start, None)
 
     def _facts(self, file: NamedFile) -> FileFacts | None:
         """What a file holds. None and a finding if that cannot be found out."""
@@ -238,9 +267,10 @@ class _Discovery:
             )
 
     def _check_last(self, number: int, files: Sequence[InputFile]) -> None:
-        """Checks that no other file has offsets of the last read one: its records would be different ones."""
+        """Checks that no other file has offsets of the last read one, if that is gone: its records would be different
+        ones. If it is there, they are compared."""
         last, partition = self._known.last.get(number), StreamPartition(self._stream.name, number)
-        if last is None:
+        if last is None or any(_content(file) == _content(last) for file in files):
             return
         for file in files:
             if max(file.start, last.start) < min(file.end, last.end) and _content(file) != _content(last):
@@ -273,20 +303,12 @@ class _Discovery:
             return
         one = files[0]
         for other in files[1:]:
-            where = f"{one.path} and {other.path}"
-            if (one.start, one.end) == (other.start, other.end):
-                offsets = OffsetRange(partition, one.start, one.end)
-                what = f"duplicate: two files hold {offsets}"
-                self._found(Kind.STREAM_TWICE, what, where, "remove one of them", offsets=offsets)
-            elif one.end > other.start:
-                offsets = OffsetRange(partition, other.start, min(one.end, other.end))
-                then = "remove one of them and land the rest again"
-                self._found(Kind.STREAM_TWICE, f"overlap: two files hold {offsets}", where, then, offsets=offsets)
-            elif one.end < other.start:
+            if one.end < other.start:
+                where = f"{one.path} and {other.path}"
                 hole = OffsetRange(partition, one.end, other.start)
                 if explained(self._stream, hole, self._losses, (one, other)) is Explained.NOBODY:
                     self._found(Kind.STREAM_GAP, f"gap: no file holds {hole}", where, next_step(hole), hole=hole)
-            one = max(one, other, key=lambda file: file.end)
+            one = other
 
     def _columns(self, files: Sequence[tuple[NamedFile, FileFacts]]) -> Evolution:
         """The columns of all files with records. Adds findings for those that do not fit."""

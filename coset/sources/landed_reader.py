@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from coset.sources.arrow_schema import arrow_schema
 from coset.sources.exact_casts import cast_exactly, has_limits
@@ -114,7 +115,7 @@ class LandedReader:
             for file in planned.files:
                 try:
                     handle = self._open_as_planned(file)
-                    pinned.append(_Pinned(file, handle, open_landed(self._declared, handle, file.start)))
+                    pinned.append(_Pinned(file, handle, open_landed(self._declared, handle, file.first)))
                 except Refused as refusal:
                     findings.extend(refusal.findings)
             opened.append((planned, pinned))
@@ -123,15 +124,23 @@ class LandedReader:
         return opened
 
     def _records(self, planned: PlannedPartition, pinned: _Pinned, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        with self._reading(pinned.file):
-            yield from self._fetched(pinned).batches(columns, planned.start, planned.end)
+        file, offset = pinned.file, self._declared.offset
+        with self._reading(file):
+            if file.first == file.start:
+                yield from self._fetched(pinned).batches(columns, planned.start, planned.end)
+                return
+            # What lies before is another file's.
+            wanted = list(dict.fromkeys([*columns, offset]))
+            for records in self._fetched(pinned).batches(wanted, max(planned.start, file.start), planned.end):
+                before = pc.fill_null(pc.less(records.column(offset), file.start), False)
+                yield records.filter(pc.invert(before))
 
     def _fetched(self, pinned: _Pinned) -> LandedFile:
         """The file, with its content if one request is to bring it."""
         file, handle = pinned.file, pinned.handle
         if isinstance(handle, pa.BufferReader) or file.size > _AT_ONCE:
             return pinned.landed
-        return open_landed(self._declared, pa.BufferReader(handle.read_at(file.size, 0)), file.start)
+        return open_landed(self._declared, pa.BufferReader(handle.read_at(file.size, 0)), file.first)
 
     @contextmanager
     def _reading(self, file: InputFile) -> Iterator[None]:

@@ -49,7 +49,8 @@ class NewFiles:
         self._folders = folders_of(self.stream)
 
     def find(self) -> list[NamedFile]:
-        """Files that begin at the position read so far or later; before them, the file that was read last.
+        """Files that begin at the position read so far or later; before them, the file that was read last, and those
+        that begin behind it.
 
         If that file is gone, changed or unknown, the newest file before the position takes its place, as it may hold
         more.
@@ -68,7 +69,7 @@ class NewFiles:
             is_read = file.start < known.committed(file.partition)
             if is_read:
                 _keep_newest(newest_read, file)
-            if file.pinned or not is_read:
+            if file.pinned or not is_read or self._begins_in_last(file):
                 new[file.uri] = file
         if not (new or newest_read):
             self._nothing_new()
@@ -79,10 +80,12 @@ class NewFiles:
                     self._list_read(number, newest_read)
                 if number in newest_read:
                     new[newest_read[number].uri] = newest_read[number]
-            elif number in newest_read and newest_read[number].start > last.start:
-                # It overlaps with the last one.
-                new[newest_read[number].uri] = newest_read[number]
         return list(new.values())
+
+    def _begins_in_last(self, file: NamedFile) -> bool:
+        """Whether another file begins in the one that was read last, or behind it."""
+        last = self.known.last.get(file.partition)
+        return last is not None and file.uri != last.path and file.start >= last.first
 
     def lies_beside(self) -> bool:
         """Whether objects lie in the stream's folder, and in none of its partitions, as far as one request tells."""

@@ -90,9 +90,10 @@ def _is_printed(pipeline: Pipeline, write: Write) -> bool:
 
 
 def _by_duckdb(pipeline: Pipeline, ledger: Ledger, plan: Plan, write: Write) -> Difference:
-    skipped = [each.offsets for each in balance(ledger, plan).skipped]
+    upto = balance(ledger, plan)
+    skipped = [each.offsets for each in upto.skipped]
     with duckdb.connect() as alone, first_rows.all_rows(ledger.store, write.table) as published:
-        right = alone.sql(table_query(pipeline, plan, write.table, skipped))
+        right = alone.sql(table_query(pipeline, plan, write.table, skipped, upto.doubled or ()))
         return difference(published, right.to_arrow_reader(), write.key)
 
 

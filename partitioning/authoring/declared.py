@@ -28,12 +28,13 @@ class Declared(TypedDict, total=False):
     """The options of a stream or table.
 
     source: where it lies, `s3://…`, `kafka://…` or a folder's whole path, if not where the pipeline's others do.
-    key_format: how its producers serialise keys: string (unless given), long, int, double, uuid or bytes; json if the
-        key has several columns, and they write a JSON object of these.
+    key_format: how its producers serialise keys: string (unless given), long, int, double, uuid or bytes; json if they
+        write a JSON object of the columns of the key, which are several, or one as `key=("id",)`.
     offset: the column that holds each record's offset, `_offset` unless given; None if a file's name says that of its
         first record, and the others follow.
     null_keys: what becomes of records without a key: "refuse" (unless given), "drop" or "own task".
-    hash: how its producers place keys: "murmur2" (unless given), "java", "opaque" or `package.module:function`.
+    hash: how its producers place keys: "murmur2" (unless given), "crc32", "fnv1a" or another of the page on producers,
+        "opaque" or `package.module:function`.
     offsets: "dense" unless given; of "sparse(N)" ones some may be missing, between two files up to N.
     cast: columns that are read as another type than some files have, by DuckDB's names.
     format: how records are written: "parquet" (unless given), "avro", "json", or in a broker "bytes".
@@ -134,7 +135,8 @@ def _of_several(name: str, key: tuple[str, ...], key_format: str, hash: str) -> 
     """The key, key format and hash of a stream whose key has several columns: the column that they make is text, and
     its hash says of which bytes it is. Raises Refused with all findings."""
     where = f"stream {name!r}"
-    if findings := tuple(bad_parts(key, where)):
+    # An object of one column is another text than that column.
+    if findings := tuple(bad_parts(key, where, 1 if key_format == JSON else 2)):
         raise Refused(*findings)
     by_function = is_import_path(hash)
     if key_format == JSON and not by_function:

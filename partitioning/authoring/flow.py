@@ -71,7 +71,7 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
     def repartition(self, partitions: int | None = None, *, hash: str = MURMUR2, name: str | None = None) -> Flow:
         """Move the records even if no step needs it: into `partitions` if given, by the hash of that name.
 
-        `hash` is `murmur2`, `java`, or the import path of a function that gives each key a number,
+        `hash` is `murmur2`, another by name, or the import path of a function that gives each key a number,
         `package.module:function` (Apex: stream codec).
         """
         where = f"repartition of {self.step}"

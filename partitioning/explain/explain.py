@@ -11,6 +11,7 @@ from partitioning.commands import Shown
 from partitioning.cosets.assignment import Assignment
 from partitioning.diff.plan_diff import Diff, diff, diff_sections, moves_section, states_section
 from partitioning.documents.document import digest
+from partitioning.explain.doubles import doubles
 from partitioning.explain.missing import missing
 from partitioning.explain.reason_texts import exchange_reason, stage_reason
 from partitioning.explain.surprises import surprises_section
@@ -48,6 +49,7 @@ def explain(
         *(states_section(difference.states) if difference else ()),
         _streams(plan, records),
         *missing(plan),
+        *doubles(plan),
         *watermarks_section(plan.marks, graph),
         *waiting_section(graph, MarkedBatch("this batch", plan.marks)),
         *surprises_section(plan, last, shown),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from partitioning.authoring.pipeline import Pipeline
@@ -15,6 +15,7 @@ from partitioning.model.leaving import DAY_END
 from partitioning.model.mark_columns import CHANGE
 from partitioning.model.meaning import Meaning, RowKind, meanings
 from partitioning.model.offsets import OffsetRange
+from partitioning.model.placement import KeyFormat, keeps_empty
 from partitioning.model.plan import Plan
 from partitioning.model.sources import LandedSource
 from partitioning.model.streams import Column, Format, Layout, NullKeys, Stream
@@ -87,19 +88,27 @@ def _of_totals(step: Step, steps: Mapping[str, Step]) -> bool:
             return False
 
 
-def table_query(pipeline: Pipeline, plan: Plan, table: str, skipped: Sequence[OffsetRange] = ()) -> str:
+def table_query(
+    pipeline: Pipeline,
+    plan: Plan,
+    table: str,
+    skipped: Sequence[OffsetRange] = (),
+    doubled: Collection[str] = (),
+) -> str:
     """The query that a result table is after a plan's batch, for DuckDB alone. Batches were asked to leave out records
-    that are `skipped`.
+    that are `skipped`. Of `doubled` streams several files have the same records.
 
     It has a row for each row of the table; of one whose rows are of a batch, for each that this batch makes. Functions
     are only named.
     """
-    return "\n".join(_Query(pipeline, plan, table, skipped).lines()) + "\n"
+    return "\n".join(_Query(pipeline, plan, table, skipped, doubled).lines()) + "\n"
 
 
 class _Query:
-    def __init__(self, pipeline: Pipeline, plan: Plan, table: str, skipped: Sequence[OffsetRange]) -> None:
-        self._pipeline, self._plan = pipeline, plan
+    def __init__(
+        self, pipeline: Pipeline, plan: Plan, table: str, skipped: Sequence[OffsetRange], doubled: Collection[str]
+    ) -> None:
+        self._pipeline, self._plan, self._doubled = pipeline, plan, doubled
         self._write = next(write for write in pipeline.writes if write.table == table)
         self._means = meanings(pipeline.graph)[table]
         above = pipeline.graph.above(self._write.step)
@@ -188,8 +197,13 @@ class _Query:
         wheres = [f"{offset} < {ends}", *([f"{offset} >= {starts}"] if starts else [])]
         if stream.null_keys is NullKeys.DROP:
             wheres.append(f"{quote(stream.key)} IS NOT NULL")
+            if not keeps_empty(stream.hash) and stream.key_format in {KeyFormat.STRING, KeyFormat.BYTES}:
+                wheres.append(f"{quote(stream.key)} <> ''")
         listed = ", ".join([*made, *typed, quote(_PARTITION), offset])
-        sql = f"SELECT {listed}\n  FROM {_records(stream, columns)}\n  WHERE {' AND '.join(wheres)}"
+        records = _records(stream, columns)
+        if stream.name in self._doubled and _has_files(stream):
+            records = f"(FROM {records} QUALIFY row_number() OVER (PARTITION BY {quote(_PARTITION)}, {offset}) = 1)"
+        sql = f"SELECT {listed}\n  FROM {records}\n  WHERE {' AND '.join(wheres)}"
         if not stream.table:
             return sql
         newest = f"row_number() OVER (PARTITION BY {quote(stream.key)} ORDER BY {offset} DESC) = 1"

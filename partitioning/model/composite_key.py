@@ -1,8 +1,8 @@
 """Composite keys: keys of several columns, as the one column of text by which their records are placed and met.
 
-That column is called `(customer, country)` and holds the values as a JSON array: `["ann","DE"]`. It goes the way of
-every other key of text; only here, in `Flow` and in the column check is it known to be made of others. No result table
-has it.
+That column is called `(customer, country)` and holds the values as a JSON array: `["ann","DE"]`. A stream whose
+producers write a JSON object of one column has such a key of it alone, `(customer,)`. It goes the way of every other
+key of text; only here, in `Flow` and in the column check is it known to be made of others. No result table has it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.graph import quote
-from partitioning.model.placement import OPAQUE, json_fields
+from partitioning.model.placement import JSON, OPAQUE, json_fields
 
 _WHOLE = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG", "HUGE")} | {
     "INTEGER",
@@ -26,19 +26,21 @@ _OTHERS = {"VARCHAR", "BOOLEAN", "DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"
 def composite(columns: Sequence[str]) -> str:
     """The name of the key column of these columns.
 
-    >>> composite(["customer", "country"])
-    '(customer, country)'
+    >>> composite(["customer", "country"]), composite(["customer"])
+    ('(customer, country)', '(customer,)')
     """
-    return f"({', '.join(columns)})"
+    return f"({', '.join(columns)}{',' if len(columns) == 1 else ''})"
 
 
 def key_parts(key: str) -> tuple[str, ...]:
     """The columns that a key column is made of; none of one that is not.
 
-    >>> key_parts("(customer, country)"), key_parts("customer")
-    (('customer', 'country'), ())
+    >>> key_parts("(customer, country)"), key_parts("(customer,)"), key_parts("customer")
+    (('customer', 'country'), ('customer',), ())
     """
-    return tuple(key[1:-1].split(", ")) if key.startswith("(") and key.endswith(")") and ", " in key else ()
+    if not (key.startswith("(") and key.endswith(")")):
+        return ()
+    return (key[1:-2],) if key.endswith(",)") else tuple(key[1:-1].split(", ")) if ", " in key else ()
 
 
 def key_columns(key: str) -> tuple[str, ...]:
@@ -90,11 +92,11 @@ def bad_part(column: str, column_type: str, placed_by: str, where: str) -> Findi
     return None
 
 
-def bad_parts(columns: Sequence[str], where: str) -> Iterator[Finding]:
-    """Findings for the columns of a new key."""
-    if len(columns) < 2:
+def bad_parts(columns: Sequence[str], where: str, least: int = 2) -> Iterator[Finding]:
+    """Findings for the columns of a new key, of which there have to be so many."""
+    if len(columns) < least:
         what = f"a key of several columns is named with {len(columns)}"
-        then = "name two or more, or one column as text"
+        then = f'name two or more, or one column as text; one in brackets is a stream\'s of key_format="{JSON}"'
         yield Finding.of(Kind.KEYS_DO_NOT_MEET, what, where, then, columns=list(columns))
     for column in sorted({column for column in columns if columns.count(column) > 1}):
         what = f"the key has the column {column!r} twice"

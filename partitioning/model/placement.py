@@ -14,16 +14,26 @@ from partitioning.values import Value
 # The name of a hash: one of these, or the import path of a function of a deployment's own.
 HashName = NewType("HashName", str)
 MURMUR2 = HashName("murmur2")
+MURMUR2_UNSIGNED = HashName("murmur2_unsigned")
+MURMUR2_KAFKAJS1 = HashName("murmur2_kafkajs1")
 CRC32 = HashName("crc32")
+CRC32_CONSISTENT = HashName("crc32_consistent")
+FNV1A = HashName("fnv1a")
+FNV1A_MASKED = HashName("fnv1a_masked")
 JAVA = HashName("java")
+JAVA_MASKED = HashName("java_masked")
+MURMUR3 = HashName("murmur3")
 OPAQUE = HashName("opaque")
+# The hashes of bytes, whoever wrote them, first those of most producers.
+HASHES_OF_BYTES = (
+    *(MURMUR2, CRC32, CRC32_CONSISTENT, FNV1A, FNV1A_MASKED),
+    *(MURMUR2_UNSIGNED, MURMUR2_KAFKAJS1, MURMUR3),
+)
 # Those that anybody can compute.
-KNOWN_HASHES = (MURMUR2, CRC32, JAVA)
+KNOWN_HASHES = (*HASHES_OF_BYTES, JAVA, JAVA_MASKED)
 HASHES = (*KNOWN_HASHES, OPAQUE)
 # The word by which a stream declares that its producers write keys of several columns as JSON objects.
 JSON = "json"
-# The hashes of bytes, whoever wrote them.
-HASHES_OF_BYTES = (MURMUR2, CRC32)
 _OF_JSON = f" of {JSON}("
 
 
@@ -53,6 +63,15 @@ def hash_of_bytes(name: HashName) -> HashName:
     ('crc32', 'murmur2')
     """
     return HashName(name.partition(_OF_JSON)[0])
+
+
+def keeps_empty(name: str) -> bool:
+    """Whether producers put an empty key where it hashes. By `crc32` they put it anywhere, as a record without a key.
+
+    >>> keeps_empty(CRC32), keeps_empty(CRC32_CONSISTENT)
+    (False, True)
+    """
+    return name != CRC32
 
 
 def is_known(name: str) -> bool:
@@ -138,7 +157,7 @@ class Placement(Value, frozen=True, order=True):
         if not self.key:
             return "gathered into one" if self.partitions == 1 else f"anywhere in {self.partitions}"
         if fields := json_fields(self.hash):
-            named = "" if self.key == f"({', '.join(fields)})" else f", by {self.key}"
+            named = "" if self.key in (f"({', '.join(fields)})", f"({fields[0]},)") else f", by {self.key}"
             return f"{self.hash} mod {self.partitions}{named}"
         return f"{self.hash}({self.key}) mod {self.partitions}"
 
@@ -151,6 +170,10 @@ def hash_findings(name: str, key_format: str, where: str) -> Iterator[Finding]:
         yield Finding.of(Kind.DECLARATION, what, where, f"use one of {known}, or package.module:function", name=name)
     if name == JAVA and key_format == KeyFormat.BYTES:
         yield no_java_hash(where)
+    if name == JAVA_MASKED and key_format != KeyFormat.STRING:
+        what = f"the hash {name!r} is of text, not of {key_format} keys"
+        then = f"leave key_format= out, or declare another hash: {', '.join((*HASHES_OF_BYTES, JAVA, OPAQUE))}"
+        yield Finding.of(Kind.DECLARATION, what, where, then, hash=name, key_format=key_format)
 
 
 def no_java_hash(where: str) -> Finding:

@@ -17,7 +17,8 @@ class PlannedPartition(Value, frozen=True, gc=False, omit_defaults=True):
 
     `files` hold the range and are pinned by size and etag. `bytes` is the range's share of them. `missing` offsets of
     the range are in no file; `Plan.gaps` explains them. For a topic read from its broker, `epoch` is the leader epoch
-    (KIP-101) that its log had reached at planning, -1 if unknown.
+    (KIP-101) that its log had reached at planning, -1 if unknown. `doubles` are parts of files with the same records as
+    `files`, or as what was read before: planning has compared them, and nobody reads them.
     """
 
     partition: int
@@ -29,6 +30,7 @@ class PlannedPartition(Value, frozen=True, gc=False, omit_defaults=True):
     files: tuple[InputFile, ...]
     missing: int = 0
     epoch: int = -1
+    doubles: tuple[InputFile, ...] = ()
 
     @property
     def records(self) -> int:

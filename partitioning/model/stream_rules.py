@@ -11,7 +11,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
 from partitioning.model.offsets import check_name
-from partitioning.model.placement import KeyFormat, hash_findings, hash_of_bytes
+from partitioning.model.placement import JSON, KeyFormat, hash_findings, hash_of_bytes
 from partitioning.model.sources import KafkaSource, LandedSource, source_findings
 from partitioning.model.streams import BY_THE_BROKER, TIMESTAMP, Format, Layout, NullKeys, Sparse, Stream
 from partitioning.model.watermarks import EventTime
@@ -68,7 +68,9 @@ def _of_keys(stream: Stream) -> Iterator[_Wrong]:
     elif finding := PARTITIONS.finding(stream.partitions, ""):
         yield f"partitions: {finding.what}", "declare the topic's count"
     if stream.key_format not in tuple(KeyFormat):
-        yield f"unknown key format {stream.key_format!r}", f"use one of {', '.join(KeyFormat)}"
+        as_object = f'; for a JSON object of that column, key=("{stream.key}",) and key_format="{JSON}"'
+        then = f"use one of {', '.join(KeyFormat)}{as_object if stream.key_format == JSON else ''}"
+        yield f"unknown key format {stream.key_format!r}", then
     if stream.null_keys not in tuple(NullKeys):
         yield f"unknown null-key policy {stream.null_keys!r}", f"use one of {', '.join(NullKeys)}"
     if key_parts(stream.key) and stream.null_keys != NullKeys.REFUSE:

@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.bad_records import SetAside
+from partitioning.model.file_names import NAMED
 from partitioning.model.offsets import Span
 from partitioning.model.placement import MURMUR2, HashName, KeyFormat
 from partitioning.model.sources import KafkaSource, LandedSource, Source, source_of
@@ -111,7 +112,7 @@ class Stream(Value, frozen=True):
     `source` is the URI of the topics folder or of the brokers. A `table` is read whole by each batch, and only the
     latest record of each key counts (Kafka Streams: KTable). If it is `kept`, its state continues and a batch reads
     what is new. `offset` names the column with each record's Kafka offset. `hash` is the rule by which producers place
-    keys: `murmur2`, `java`, the import path of a function, or `opaque` if unknown. A `sparse` stream lacks offsets.
+    keys: a name, the import path of a function, or `opaque` if unknown. A `sparse` stream lacks offsets.
     Columns in `cast` are read with these types. `format` is how records are written (Parquet by default). `columns`
     declares columns and types where the format does not have them, `schema` the Avro schema where no registry has it.
     `layout` says how files are sorted into folders. If offsets are `counted`, the file's name has the first offset, and
@@ -198,7 +199,8 @@ class Column(Value, frozen=True, order=True, gc=False):
 
 class InputFile(Value, frozen=True, order=True, gc=False, omit_defaults=True):
     """A landed file as the plan pins it. `start` is the first offset, from its name, `end` the last + 1. `missing`
-    offsets between them are not in the file, by the number of records in its footer.
+    offsets between them are not in the file, by the number of records in its footer. If an earlier file ends behind the
+    offset in the name, this one counts from there on, and that is `start`.
 
     In a broker, it is a range of a partition: `path` is the partition, `etag` the topic's id, `size` an estimate. The
     number of records is unknown before they are read.
@@ -216,6 +218,12 @@ class InputFile(Value, frozen=True, order=True, gc=False, omit_defaults=True):
         """How many it holds."""
         return self.end - self.start - self.missing
 
+    @property
+    def first(self) -> int:
+        """The offset of its first record, also if that is another file's."""
+        named = NAMED.search(self.path)
+        return int(named["start"]) if named else self.start
+
     def held(self, start: int, end: int) -> int:
         """How many records it holds in the offsets [start, end). An estimate if the file has gaps and is cut."""
         common = max(0, min(self.end, end) - max(self.start, start))
@@ -232,7 +240,8 @@ class DiscoveredPartition(Value, frozen=True):
     """What a stream partition holds now: its files by offset, pinned by etag.
 
     `read` is what earlier batches read, which is not looked at again and may be gone. `landed` is when the
-    first file with unpublished records landed. `epoch` goes into the plan.
+    first file with unpublished records landed. `epoch` goes into the plan. `doubles` are parts of files whose offsets
+    others hold, with the same records: they do not count.
     """
 
     partition: int
@@ -240,6 +249,7 @@ class DiscoveredPartition(Value, frozen=True):
     read: Span | None = None
     landed: datetime | None = None
     epoch: int = -1
+    doubles: tuple[InputFile, ...] = ()
 
     @property
     def beginning(self) -> int:

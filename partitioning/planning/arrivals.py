@@ -249,7 +249,8 @@ def planned_range(discovered: DiscoveredPartition, committed: int, start: int, e
     size = sum(file.share(start, end) for file in files)
     missing = end - start - sum(file.held(start, end) for file in files)
     partition, beginning, epoch = discovered.partition, discovered.beginning, discovered.epoch
-    return PlannedPartition(partition, beginning, committed, start, end, size, files, missing, epoch)
+    doubles = tuple(double for double in discovered.doubles if double.start < end)
+    return PlannedPartition(partition, beginning, committed, start, end, size, files, missing, epoch, doubles)
 
 
 def _is_read(file: InputFile, start: int, end: int) -> bool:

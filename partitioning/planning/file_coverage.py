@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import assert_never
 
 from partitioning.errors import Finding
-from partitioning.model.file_names import NAME
+from partitioning.model.file_names import NAMED
 from partitioning.model.gaps import Explained
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
@@ -17,7 +17,6 @@ from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.streams import InputFile, Layout
 from partitioning.planning.task_coverage import unsound
 
-_NAME = re.compile(rf"/{NAME}\.[^/]*$")
 _FOLDER = re.compile(r"/partition=(?P<folder>[0-9]+)/[^/]*$")
 
 
@@ -28,7 +27,7 @@ def file_findings(plan: Plan, stream: PlannedStream, planned: PlannedPartition) 
     disorder = list(_disorder(planned))
     # Files that overlap do not show what is missing.
     wrongs = [*disorder, *([] if disorder else _lacks(plan, stream, planned))]
-    wrongs += [wrong for file in planned.files if (wrong := _of_another(stream, planned.partition, file))]
+    wrongs += [wrong for file in planned.files if (wrong := _of_another(stream, planned, file))]
     for number, wrong in enumerate(wrongs):
         yield unsound(wrong, where, number=number)
 
@@ -56,8 +55,9 @@ def _lacks(plan: Plan, stream: PlannedStream, planned: PlannedPartition) -> Iter
         yield f"{planned.missing} offsets are said to be missing, but its files lack {lack}"
 
 
-def _of_another(stream: PlannedStream, number: int, file: InputFile) -> str | None:
+def _of_another(stream: PlannedStream, planned: PlannedPartition, file: InputFile) -> str | None:
     """What is wrong if a file says that it belongs to another partition, stream or topic."""
+    number = planned.partition
     match stream.declared.origin:
         case KafkaSource() as source:
             mine = source.uri(stream.name, number)
@@ -67,16 +67,22 @@ def _of_another(stream: PlannedStream, number: int, file: InputFile) -> str | No
                 None if file.etag == stream.topic else f"{mine} is of the topic {file.etag}, planned is {stream.topic}"
             )
         case LandedSource():
-            return _landed_of_another(stream, number, file)
+            return _landed_of_another(stream, planned, file)
         case _:
             assert_never(stream.declared.origin)
 
 
-def _landed_of_another(stream: PlannedStream, number: int, file: InputFile) -> str | None:
+def _landed_of_another(stream: PlannedStream, planned: PlannedPartition, file: InputFile) -> str | None:
+    number = planned.partition
     folder = _FOLDER.search(file.path) if stream.declared.lies_by is Layout.PARTITION else None
     if folder and int(folder["folder"]) != number:
         return f"{file.path} lies in the folder of partition {folder['folder']}"
-    name = _NAME.search(file.path)
-    if name and (name["stream"], int(name["partition"]), int(name["start"])) != (stream.name, number, file.start):
+    name = NAMED.search(file.path)
+    if not name:
+        return None
+    # What lies before is another file's, or was read.
+    of_others = [double.start for double in planned.doubles if (double.path, double.end) == (file.path, file.start)]
+    starts = [file.start, *of_others, *([file.first] if file.first < file.start <= planned.start else [])]
+    if (name["stream"], int(name["partition"])) != (stream.name, number) or file.first not in starts:
         return f"{file.path} is, by its name, not the file of {stream.name}-{number} from {file.start} on"
     return None

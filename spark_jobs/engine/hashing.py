@@ -1,4 +1,4 @@
-"""The placement hash of whole Arrow arrays: murmur2, CRC32 and Java's hashCode, compiled, over Arrow's buffers.
+"""The placement hash of whole Arrow arrays, compiled, over Arrow's buffers.
 
 The scalar twins and their sources are in `partitioning/hashes.py`. Tests compare both.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import uuid
 import zlib
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,23 @@ from partitioning.errors import Refused
 from partitioning.hashes import custom_hash
 from partitioning.imports import imported
 from partitioning.kinds import Kind
-from partitioning.model.placement import CRC32, JAVA, MURMUR2, HashName, hash_findings, hash_of_bytes, json_fields
+from partitioning.model.placement import (
+    CRC32,
+    CRC32_CONSISTENT,
+    FNV1A,
+    FNV1A_MASKED,
+    JAVA,
+    JAVA_MASKED,
+    MURMUR2,
+    MURMUR2_KAFKAJS1,
+    MURMUR2_UNSIGNED,
+    MURMUR3,
+    HashName,
+    hash_findings,
+    hash_of_bytes,
+    json_fields,
+    keeps_empty,
+)
 from spark_jobs.engine.json_keys import json_objects
 
 _SEED = np.uint32(0x9747B28C)
@@ -42,15 +59,30 @@ def placement_hashes(keys: pa.Array, key_format: str, placement: str = MURMUR2) 
     if fields := json_fields(placement):
         starts, data = _read_only(*json_objects(keys, starts, data, fields))
         placement = hash_of_bytes(HashName(placement))
-    if placement == MURMUR2:
-        return np.asarray(_murmur2_all(starts, data))
-    if placement == CRC32:
-        return np.asarray(_crc32_all(starts, data))
-    if placement != JAVA:
+    if placement not in _SIGNED:
         return _custom(keys, starts, data, key_format, placement)
     if findings := tuple(hash_findings(placement, key_format, "key")):
         raise Refused(*findings)
-    return np.asarray({"string": _java_texts, "uuid": _java_uuids}.get(key_format, _java_numbers)(starts, data))
+    of_bytes = _OF_BYTES.get(placement) or _OF_JAVA.get(key_format, _java_numbers)
+    return _SIGNED[placement](np.asarray(of_bytes(starts, data)))
+
+
+def keyed(keys: pa.Array, hashes: np.ndarray, placement: str) -> np.ndarray:
+    """Whether each record has a key that its producer went by; empty if all have one. `hashes` are those of `keys`."""
+    flags = keys.is_valid()
+    # Those that could be empty, to whose hash this has come.
+    zero = np.flatnonzero(hashes == 0) if not keeps_empty(placement) else ()
+    if len(zero):
+        few = keys.take(pa.array(zero))
+        few = few.dictionary_decode() if pa.types.is_dictionary(few.type) else few
+        empty = [len(key) == 0 if isinstance(key, str | bytes) else False for key in few.to_pylist()]
+        some: np.ndarray = flags.to_numpy(zero_copy_only=False).copy()
+        some[zero[np.array(empty)]] = False
+        return np.empty(0, np.bool_) if some.all() else some
+    if keys.null_count == 0:
+        return np.empty(0, np.bool_)
+    every: np.ndarray = flags.to_numpy(zero_copy_only=False)
+    return every
 
 
 def _custom(keys: pa.Array, starts: np.ndarray, data: np.ndarray, key_format: str, placement: str) -> np.ndarray:
@@ -157,6 +189,25 @@ def key_texts(keys: pa.Array, key_format: str) -> pa.Array:
     return (_uuids(keys) if key_format == "uuid" else keys).cast(pa.string())
 
 
+def _as_it_is(hashes: np.ndarray) -> np.ndarray:
+    return hashes
+
+
+def _masked(hashes: np.ndarray) -> np.ndarray:
+    """Without the sign bit."""
+    return hashes & _POSITIVE
+
+
+def _absolute(hashes: np.ndarray) -> np.ndarray:
+    """The absolute values of signed numbers: 2^31 of -2^31."""
+    return np.asarray(np.minimum(hashes, np.uint32(0) - hashes))
+
+
+def _absolute_in_java(hashes: np.ndarray) -> np.ndarray:
+    """The absolute values of signed numbers, and 0 for -2^31, which Java has no absolute of."""
+    return _masked(_absolute(hashes))
+
+
 @njit(cache=True, nogil=True)
 def _murmur2_all(starts, data):  # type: ignore[no-untyped-def]
     hashes = np.empty(len(starts) - 1, np.uint32)
@@ -185,7 +236,62 @@ def _murmur2_all(starts, data):  # type: ignore[no-untyped-def]
                 at += one
             h = np.uint32((h ^ tail) * _M)
         h = np.uint32((h ^ (h >> np.uint32(13))) * _M)
-        hashes[i] = (h ^ (h >> np.uint32(15))) & _POSITIVE
+        hashes[i] = h ^ (h >> np.uint32(15))
+    return hashes
+
+
+@njit(cache=True, nogil=True)
+def _murmur2_in_floats_all(starts, data):  # type: ignore[no-untyped-def]
+    """As KafkaJS 1.x: products are doubles, of which 32 bits go on; a last word that is not whole is taken twice."""
+    hashes = np.empty(len(starts) - 1, np.uint32)
+    m, low = np.float64(_M), np.int64(0xFFFFFFFF)
+    for i in range(len(hashes)):
+        at, end = starts[i], starts[i + 1]
+        h, word = np.int64(np.int32(_SEED ^ np.uint32(end - at))), np.int64(0)
+        for first in range(at, end, 4):
+            word = np.int64(0)
+            for byte in range(first, min(first + 4, end)):
+                word |= np.int64(data[byte]) << np.int64(8 * (byte - first))
+            k = np.int64(np.float64(np.int32(word)) * m)
+            k = np.int64(np.float64(np.int32(k ^ ((k & low) >> 24))) * m)
+            h = np.int64(np.int32(np.int64(np.float64(h) * m) ^ k))
+        if (end - at) % 4:
+            h = np.int64(np.float64(np.int32(h ^ word)) * m)
+        h = np.int64(np.float64(np.int32(h ^ ((h & low) >> 13))) * m)
+        hashes[i] = np.uint32(h ^ ((h & low) >> 15))
+    return hashes
+
+
+@njit(cache=True, nogil=True)
+def _murmur3_all(starts, data):  # type: ignore[no-untyped-def]
+    hashes = np.empty(len(starts) - 1, np.uint32)
+    for i in range(len(hashes)):
+        h = np.uint32(0)
+        for first in range(starts[i], starts[i + 1], 4):
+            k, last = np.uint32(0), min(first + 4, starts[i + 1])
+            for byte in range(first, last):
+                k |= np.uint32(np.uint32(data[byte]) << np.uint32(8 * (byte - first)))
+            k = np.uint32(k * np.uint32(0xCC9E2D51))
+            k = np.uint32((k << np.uint32(15)) | (k >> np.uint32(17)))
+            h ^= np.uint32(k * np.uint32(0x1B873593))
+            if last == first + 4:
+                h = np.uint32((h << np.uint32(13)) | (h >> np.uint32(19)))
+                h = np.uint32(h * np.uint32(5) + np.uint32(0xE6546B64))
+        h ^= np.uint32(starts[i + 1] - starts[i])
+        h = np.uint32((h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B))
+        h = np.uint32((h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35))
+        hashes[i] = h ^ (h >> np.uint32(16))
+    return hashes
+
+
+@njit(cache=True, nogil=True)
+def _fnv1a_all(starts, data):  # type: ignore[no-untyped-def]
+    hashes = np.empty(len(starts) - 1, np.uint32)
+    for i in range(len(hashes)):
+        h = np.uint32(0x811C9DC5)
+        for at in range(starts[i], starts[i + 1]):
+            h = np.uint32((h ^ np.uint32(data[at])) * np.uint32(0x01000193))
+        hashes[i] = h
     return hashes
 
 
@@ -198,12 +304,6 @@ def _crc32_all(starts, data):  # type: ignore[no-untyped-def]
             h = np.uint32(_CRC32[np.uint8(h) ^ data[at]] ^ (h >> np.uint32(8)))
         hashes[i] = ~h
     return hashes
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _absolute(h):  # type: ignore[no-untyped-def]
-    """The placement `java` of a hashCode: its absolute value, and 0 for -2^31."""
-    return np.uint32(-h if h < 0 else h) & _POSITIVE
 
 
 @njit(cache=True, nogil=True)
@@ -229,7 +329,7 @@ def _java_texts(starts, data):  # type: ignore[no-untyped-def]
                 code = 0xDC00 | code & 0x3FF
             h = np.int32(np.int32(31) * h + code)
             at += width
-        hashes[i] = _absolute(h)
+        hashes[i] = np.uint32(h)
     return hashes
 
 
@@ -244,7 +344,7 @@ def _java_uuids(starts, data):  # type: ignore[no-untyped-def]
                 digit = data[at] - (0x30 if data[at] < 0x61 else 0x57)
                 h ^= np.uint32(np.uint32(digit) << np.uint32(28 - digits % 8 * 4))
                 digits += 1
-        hashes[i] = _absolute(np.int32(h))
+        hashes[i] = h
     return hashes
 
 
@@ -256,5 +356,32 @@ def _java_numbers(starts, data):  # type: ignore[no-untyped-def]
         h = np.uint32(0)
         for at in range(starts[i], starts[i + 1]):
             h ^= np.uint32(np.uint32(data[at]) << np.uint32(24 - (at - starts[i]) % 4 * 8))
-        hashes[i] = _absolute(np.int32(h))
+        hashes[i] = h
     return hashes
+
+
+_OF_BYTES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    MURMUR2: _murmur2_all,
+    MURMUR2_UNSIGNED: _murmur2_all,
+    MURMUR2_KAFKAJS1: _murmur2_in_floats_all,
+    CRC32: _crc32_all,
+    CRC32_CONSISTENT: _crc32_all,
+    FNV1A: _fnv1a_all,
+    FNV1A_MASKED: _fnv1a_all,
+    MURMUR3: _murmur3_all,
+}
+# Java's hashCode, by key format; of all others that of numbers.
+_OF_JAVA = {"string": _java_texts, "uuid": _java_uuids}
+# What a producer makes of the sign of a hash before it takes `mod partitions`.
+_SIGNED: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+    MURMUR2: _masked,
+    MURMUR2_UNSIGNED: _as_it_is,
+    MURMUR2_KAFKAJS1: _masked,
+    CRC32: _as_it_is,
+    CRC32_CONSISTENT: _as_it_is,
+    FNV1A: _absolute,
+    FNV1A_MASKED: _masked,
+    MURMUR3: _masked,
+    JAVA: _absolute_in_java,
+    JAVA_MASKED: _masked,
+}

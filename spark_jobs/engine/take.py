@@ -20,7 +20,7 @@ from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.placement import MURMUR2, OPAQUE
 from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.takes import Disposition, disposition
-from spark_jobs.engine.hashing import placement_hashes
+from spark_jobs.engine.hashing import keyed, placement_hashes
 from spark_jobs.engine.residues import is_one_of, rows_by_residue, rows_of
 
 # Dispositions as numbers. OUTSIDE is a record beyond the planned range, or beyond that which its file or topic claims.
@@ -54,8 +54,8 @@ class Unusable:
 class Taken:
     """The disposition, the offset, the key and its hash of each record of a batch.
 
-    `has_key` is empty if all records have keys. The hash of a record without one has no meaning. `unusable` has the
-    rows of records that cannot be used.
+    `has_key` is empty if all records have keys. The hash of a record without one has no meaning. By some hashes an
+    empty key is none. `unusable` has the rows of records that cannot be used.
     """
 
     keys: pa.Array
@@ -192,7 +192,7 @@ class Take:
             unread |= wrong
             keys = pa.array([None if row in wrong else key.as_py() for row, key in enumerate(keys)], keys.type)
             hashes = placement_hashes(keys, self._key_format, self._hash)
-        return keys, hashes, _has_key(keys), offsets.cast(pa.int64()).to_numpy(), unread
+        return keys, hashes, keyed(keys, hashes, self._hash), offsets.cast(pa.int64()).to_numpy(), unread
 
     def _wrong_keys(self, keys: pa.Array) -> Mapping[int, Unusable]:
         """The keys that cannot be hashed, found by halving. Raises Refused if that holds for any key of their type."""
@@ -209,13 +209,6 @@ class Take:
                 else:
                     wrong[start] = Unusable(f"the key cannot be used: {error.findings[0].what}")
         return wrong
-
-
-def _has_key(keys: pa.Array) -> np.ndarray:
-    if keys.null_count == 0:
-        return np.empty(0, np.bool_)
-    flags: np.ndarray = keys.is_valid().to_numpy(zero_copy_only=False)
-    return flags
 
 
 @njit(cache=True, nogil=True)

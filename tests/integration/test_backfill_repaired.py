@@ -119,25 +119,32 @@ def test_offsets_that_were_lost_are_added_and_named(two_batches: Store, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("offsets", "told"),
+    ("offsets", "added", "told"),
     [
-        ([2], "gap: no file holds views-0@[3,12)"),
-        ([3], "gap: no file holds views-0@[2,3)"),
-        ([2, 4], "2 records have the offsets [2,5): a gap"),
-        ([1, 2, 3], "overlap: two files hold views-0@[1,2)"),
+        ([2], 0, "gap: no file holds views-0@[3,12)"),
+        ([3], 0, "gap: no file holds views-0@[2,3)"),
+        ([2, 4], 0, "2 records have the offsets [2,5): a gap"),
+        ([1, 2, 3], 9, "two files hold views-0@[1,2), and differ from offset 1 on"),
     ],
     ids=["the last", "the first", "another", "twice"],
 )
 def test_a_repair_that_lacks_offsets_or_has_them_twice_is_refused(
-    offsets: list[int], told: str, two_batches: Store, tmp_path: Path
+    offsets: list[int], added: int, told: str, two_batches: Store, tmp_path: Path
 ) -> None:
     two_batches.delete("topics/views/partition=0/views+0+0000000002.parquet")
-    values(two_batches, offsets, 0)
+    values(two_batches, offsets, added)
     before = sorted(entry.key for entry in two_batches.list(""))
     with pytest.raises(Refused) as refused:
         actions.begin(counted(two_batches, "dense"), two_batches, Asked(0, 0, DEFAULTS, repaired=True))
     assert told in str(refused.value)
     assert sorted(entry.key for entry in two_batches.list("")) == before
+
+
+def test_a_repair_may_hold_what_other_files_have_too(two_batches: Store, tmp_path: Path) -> None:
+    two_batches.delete("topics/views/partition=0/views+0+0000000002.parquet")
+    values(two_batches, [1, 2, 3], 0)
+    request = backfilled(two_batches, tmp_path, 0)
+    assert actions.comparison(two_batches, request).same
 
 
 def test_a_repair_that_ends_too_early_is_refused(two_batches: Store) -> None:

@@ -15,15 +15,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coset import expect
-from coset.testing import run
+from coset.testing import engine, run
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.authoring.settings import Settings
+from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
+from partitioning.hashes import murmur2
 from partitioning.model.composite_key import canonical
 from spark_jobs.engine.task_database import connect
 from tests.checked_sql import findings
 from tests.examples import examples
+from tests.landed import land_file, land_table
 
 # Values that a careless join of texts takes for one another.
 TEXTS = ["a", "b", 'a","b', 'b","c', "c", "", "null", '"', "\\", "\\\\", '","', "[", "1", "\x1f", "é", "e\u0301", None]
@@ -220,3 +224,33 @@ def test_the_offender_is_named_by_its_key_as_the_audit_writes_it() -> None:
     with pytest.raises(Refused) as refused:
         run(pipeline, {"s": [{"id": "1", "d": "2013-01-31", "p": 150, "n": -2}]})
     assert """-2 of key '["2013-01-31",1.5]' (its key is in""" in refused.value.findings[0].what
+
+
+def test_keys_of_one_column_in_a_json_object_meet_where_they_lie_and_others_once_they_move(store: Store) -> None:
+    source = f"{store.root}/topics"
+    # As Debezium's topics lie: by murmur2 of {"id":1001}.
+    for stream, partitions, column in (("customers", 4, "name"), ("orders", 6, "amount")):
+        for partition in range(partitions):
+            ids = [n for n in range(1000, 1040) if murmur2(f'{{"id":{n}}}'.encode()) % partitions == partition]
+            land_file(pa.table({"id": ids, column: [f"{column} {n}" for n in ids]}), stream, source, partition, 0)
+    visits = pa.table({"id": pa.array(range(1000, 1040), pa.int64()), "page": [f"p{n}" for n in range(40)]})
+    land_table(visits, "visits", source, key="id", partitions=3, key_format="long")
+    made = Pipeline("one", source=source)
+    customers = made.stream("customers", key=("id",), key_format="json", partitions=4)
+    orders = made.stream("orders", key=("id",), key_format="json", partitions=6)
+    customers.join(orders, "customers.name, orders.amount", name="met").write("met")
+    seen = made.stream("visits", key="id", key_format="long", partitions=3)
+    orders.rekey("id", key_format="long").join(seen, "amount, page", name="moved").write("moved")
+    engine.run(made, store.root, DEFAULTS, twice=False)
+    plan = Ledger(store, "one").standing().published
+    assert plan is not None
+    assert [exchange.name for exchange in plan.exchanges] == ["orders.rekey.exchange"]
+    assert str(plan.stage("customers+orders").inputs[0].placement) == "murmur2 of json(id) mod 4"
+    met = engine.rows(store.root, "met")
+    assert sorted((row["id"], row["name"], row["amount"]) for row in met) == [
+        (n, f"name {n}", f"amount {n}") for n in range(1000, 1040)
+    ]
+    moved = engine.rows(store.root, "moved")
+    assert sorted((row["id"], row["amount"], row["page"]) for row in moved) == [
+        (n, f"amount {n}", f"p{n - 1000}") for n in range(1000, 1040)
+    ]

@@ -172,8 +172,8 @@ CASES = [
     ),
     Case(
         # Two hours that the sink wrote at once: the records of each are not those that follow its first.
-        "overlap: two files hold views-0@[1,2)",
-        "remove one of them and land the rest again",
+        "two files hold views-0@[1,2), and differ from offset 1 on",
+        "find out which of them has what the topic has, and remove the other",
         AVRO | {"offset": None, "layout": "time"},
         {
             "hour=05/views+0+0000000000.avro": avro(without(ROWS)),

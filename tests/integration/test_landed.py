@@ -189,29 +189,36 @@ def test_a_duplicate_inside_a_file_is_refused(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "said"), [(7, "gap: no file holds views-1@[5,7)"), (3, "overlap: two files hold views-1@[3,5)")]
+    ("second", "said"),
+    [
+        (7, "gap: no file holds views-1@[5,7)"),
+        (3, "two files hold views-1@[3,5), and differ from offset 3 on"),
+    ],
 )
-def test_a_gap_or_overlap_between_files_is_refused_with_both_files(store: Store, second: int, said: str) -> None:
+def test_a_gap_or_another_record_between_files_is_refused_with_both_files(store: Store, second: int, said: str) -> None:
     uris = [land_file(VIEWS, "views", store.root, 1, first) for first in (0, second)]
     told = refusal(views(store))
     assert said in told
     assert all(uri in told for uri in uris)
 
 
-def test_two_files_with_the_same_records_are_refused(store: Store) -> None:
+def test_of_two_files_with_the_same_records_one_counts(store: Store) -> None:
     uri = land_file(VIEWS, "views", store.root, 1, 0)
     data = there(store.get(uri.removeprefix(f"{store.root}/")))
     # Eleven digits name the same offset in another file.
     store.put("views/partition=1/views+1+00000000000.parquet", data)
-    assert "duplicate: two files hold views-1@[0,5)" in refusal(views(store))
+    (found,) = discover([views(store)])
+    (file,), (double,) = found.partitions[1].files, found.partitions[1].doubles
+    assert (file.start, file.end, double.start, double.end) == (0, 5, 0, 5)
+    assert {file.path, double.path} == {uri, f"{store.root}/views/partition=1/views+1+00000000000.parquet"}
 
 
-def test_a_small_file_inside_a_large_one_is_one_overlap(store: Store) -> None:
+def test_a_small_file_inside_a_large_one_is_one_difference(store: Store) -> None:
     land_file(pa.concat_tables([VIEWS, VIEWS]), "views", store.root, 0, 0)
     land_file(VIEWS.slice(0, 2), "views", store.root, 0, 3)
     land_file(VIEWS, "views", store.root, 0, 10)
     said = refusal(views(store))
-    assert "overlap: two files hold views-0@[3,5)" in said
+    assert "two files hold views-0@[3,5), and differ from offset 3 on" in said
     assert "gap" not in said
 
 

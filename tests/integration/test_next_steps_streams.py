@@ -89,6 +89,11 @@ def in_words(views: Views) -> None:
     land_file(table, "views", f"{views.store.root}/topics", 0, 4)
 
 
+def otherwise(views: Views) -> None:
+    table = pa.table({"ad": ["a", "b"], "n": pa.array([1, 2], pa.int64())})
+    land_file(table, "views", f"{views.store.root}/topics", 0, 2)
+
+
 MENDED: dict[str, tuple[Kind, Callable[[Views], object], str, str]] = {
     "a stray file": (Kind.FOLDERS, stray, "or remove it", f"{FOLDER}notes.txt"),
     "another partition": (
@@ -100,8 +105,8 @@ MENDED: dict[str, tuple[Kind, Callable[[Views], object], str, str]] = {
     "a hole": (Kind.STREAM_GAP, lambda views: land(views.store, [6, 7]), "land", f"{FOLDER}views+0+0000000006.parquet"),
     "twice": (
         Kind.STREAM_TWICE,
-        lambda views: land(views.store, [2, 3, 4]),
-        "remove one of them",
+        otherwise,
+        "remove the other",
         f"{FOLDER}views+0+0000000002.parquet",
     ),
     "no offset": (

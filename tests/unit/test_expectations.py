@@ -14,7 +14,7 @@ import pytest
 from great_expectations.render.renderer.inline_renderer import InlineRenderer
 
 import expectations
-from partitioning.hashes import crc32_placement, placement_hash
+from partitioning.hashes import hash_of, placement_hash
 
 
 def validated(frame: pd.DataFrame, *suite: Any) -> list[dict[str, Any]]:
@@ -124,6 +124,11 @@ def test_a_key_in_a_wrong_partition_is_shown_with_the_right_one() -> None:
     assert bad["result"]["partial_unexpected_list"] == ["'N14228' is in _partition 3, _offset 41, but belongs in 8"]
 
 
+# What a result says of misplaced keys where nothing explains them.
+NOTHING = {"hash that fits": None, "partitions before": None, "hash of the others": None}
+NOTHING |= {"keys in several partitions": None}
+
+
 @pytest.mark.parametrize(
     ("old", "before", "found"), [(range(24), 4, 4), (range(24), 1, 1), (range(3), 4, None), (range(24), 7, None)]
 )
@@ -135,21 +140,63 @@ def test_the_count_by_which_keys_lay_before_their_topic_grew_is_named(
     frame = pd.DataFrame({"k": keys, "p": [home % 6 for home in homes]})
     expectation = expectations.ExpectKeysToHashToTheirPartition(key_column="k", partition_column="p", partitions=6)
     (bad,) = validated(frame, expectation)
-    assert bad["result"]["details"] == {"hash that fits": None, "partitions before": found}
+    assert bad["result"]["details"] == NOTHING | {"partitions before": found}
 
 
 def test_the_hash_by_which_all_keys_lie_where_they_do_is_named() -> None:
     keys = [f"user-{number}" for number in range(20)]
-    frame = pd.DataFrame({"k": keys, "p": [crc32_placement(key) % 5 for key in keys]})
+    frame = pd.DataFrame({"k": keys, "p": [hash_of("crc32", "here")(key, "string") % 5 for key in keys]})
     expectation = expectations.ExpectKeysToHashToTheirPartition(key_column="k", partition_column="p", partitions=5)
     (bad,) = validated(frame, expectation)
-    assert bad["result"]["details"] == {"hash that fits": "crc32", "partitions before": None}
+    assert bad["result"]["details"] == NOTHING | {"hash that fits": "crc32"}
     (one_elsewhere,) = validated(frame.assign(p=(frame["p"] + (frame["k"] == "user-7")) % 5), expectation)
-    assert one_elsewhere["result"]["details"] == {"hash that fits": None, "partitions before": None}
+    assert one_elsewhere["result"]["details"] == NOTHING
     told = expectations.ExpectKeysToHashToTheirPartition(
         key_column="k", partition_column="p", partitions=5, hash="crc32"
     )
     assert validated(frame, told)[0]["success"]
+
+
+def test_an_empty_key_hides_no_hash_that_puts_it_anywhere() -> None:
+    keys = ["", "", *(f"user-{number}" for number in range(20))]
+    places = [3, 4, *(hash_of("crc32", "here")(key, "string") % 5 for key in keys[2:])]
+    frame = pd.DataFrame({"k": keys, "p": places})
+    declared: dict[str, Any] = {"key_column": "k", "partition_column": "p", "partitions": 5}
+    (bad,) = validated(frame, expectations.ExpectKeysToHashToTheirPartition(**declared))
+    assert bad["result"]["details"] == NOTHING | {"hash that fits": "crc32"}
+    (good,) = validated(frame, expectations.ExpectKeysToHashToTheirPartition(**declared, hash="crc32"))
+    assert good["success"]
+    (kept,) = validated(frame, expectations.ExpectKeysToHashToTheirPartition(**declared, hash="crc32_consistent"))
+    assert not kept["success"]
+
+
+@pytest.mark.parametrize(
+    ("by_the_other", "records", "found"),
+    [
+        (24, 1, {"hash of the others": "fnv1a"}),
+        (3, 1, {}),
+        (24, 3, {"hash of the others": "fnv1a"}),
+    ],
+)
+def test_keys_of_two_sorts_of_producers_are_told_by_their_hashes(
+    by_the_other: int, records: int, found: dict[str, str]
+) -> None:
+    keys = [f"user-{number}" for number in range(40)]
+    names = ["fnv1a" if place < by_the_other else "murmur2" for place in range(len(keys))]
+    rows = [(key, hash_of(name, "here")(key, "string") % 6) for key, name in zip(keys, names, strict=True)] * records
+    expectation = expectations.ExpectKeysToHashToTheirPartition(key_column="k", partition_column="p", partitions=6)
+    (bad,) = validated(pd.DataFrame(rows, columns=["k", "p"]), expectation)
+    assert bad["result"]["details"] == NOTHING | found
+
+
+def test_keys_that_nothing_places_are_told_from_a_hash_that_nobody_knows() -> None:
+    keys = [f"user-{number}" for number in range(40)]
+    in_turn = pd.DataFrame({"k": keys * 3, "p": [number % 7 for number in range(120)]})
+    expectation = expectations.ExpectKeysToHashToTheirPartition(key_column="k", partition_column="p", partitions=7)
+    (bad,) = validated(in_turn, expectation)
+    assert bad["result"]["details"] == NOTHING | {"keys in several partitions": 40}
+    by_length = pd.DataFrame({"k": keys * 3, "p": [len(key) * 3 % 7 for key in keys * 3]})
+    assert validated(by_length, expectation)[0]["result"]["details"] == NOTHING
 
 
 def test_a_key_that_the_format_cannot_hold_fails() -> None:

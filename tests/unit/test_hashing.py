@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from expectations.key_hashes import murmur2_of
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of, murmur2, placement_hash, read_key
+from partitioning.model.placement import KNOWN_HASHES, hash_findings
 from spark_jobs.engine import hashing
 from spark_jobs.engine.hashing import key_texts, one_of_equals, placement_hashes
 
@@ -75,14 +76,14 @@ def test_equals_the_scalar_hash_for_any_slice_with_any_nulls(keyed: tuple[str, l
     assert found == [placement_hash(key, key_format) for key in keys[skip:] if key is not None]
 
 
-# A placement of every kind that has a hash for keys of the format.
+# The placements that have a hash for keys of the format, and a function of a user's own.
+_OWN = {"long": "builtins:abs", "int": "builtins:abs", "double": "tests.unit.test_hashing:sign", "bytes": "zlib:crc32"}
 _PLACEMENTS = {
-    "string": ["murmur2", "crc32", "java", "builtins:len"],
-    "long": ["murmur2", "crc32", "java", "builtins:abs"],
-    "int": ["murmur2", "crc32", "java", "builtins:abs"],
-    "double": ["murmur2", "crc32", "java", "tests.unit.test_hashing:sign"],
-    "uuid": ["murmur2", "crc32", "java", "builtins:len"],
-    "bytes": ["murmur2", "crc32", "zlib:crc32"],
+    key_format: [
+        *(name for name in KNOWN_HASHES if not any(hash_findings(name, key_format, "here"))),
+        _OWN.get(key_format, "builtins:len"),
+    ]
+    for key_format in _KEYS
 }
 
 

@@ -132,3 +132,18 @@ def test_types_that_producers_write_in_several_ways_are_refused_in_json(kind: st
     # The text that the page has for it tells whose fields were hashed, and whose are the key.
     text = Placement("(a, b)", KeyFormat.STRING, json_hash(MURMUR2, WIDE), 4)
     assert str(text) == "murmur2 of json(customer, country) mod 4, by (a, b)"
+
+
+@pytest.mark.parametrize(
+    ("declared", "then"),
+    [
+        ({"key": "id", "key_format": "json"}, 'for a JSON object of that column, key=("id",) and key_format="json"'),
+        ({"key": ("id",)}, 'one in brackets is a stream\'s of key_format="json"'),
+    ],
+)
+def test_who_declares_an_object_of_one_column_in_another_way_is_told_how(declared: dict[str, Any], then: str) -> None:
+    pipeline = Pipeline("shop", source="s3://landing/topics")
+    with pytest.raises(Refused) as refused:
+        pipeline.stream("orders", partitions=4, **declared)
+    assert then in str(refused.value)
+    assert pipeline.stream("orders", partitions=4, key=("id",), key_format="json").key == "(id,)"

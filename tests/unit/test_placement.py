@@ -153,7 +153,7 @@ def test_any_other_answer_than_an_int_of_63_bits_is_refused_and_the_key_shown(
         hash_of(path, "stream 'views'")(key, key_format)
 
 
-@pytest.mark.parametrize("name", ["opaque", "murmur3", "no.such.module:function", "zlib:no_such_function"])
+@pytest.mark.parametrize("name", ["opaque", "murmur4", "no.such.module:function", "zlib:no_such_function"])
 def test_a_placement_without_a_hash_is_refused(name: str) -> None:
     with pytest.raises(Refused, match="where: stream 'views'"):
         hash_of(name, "stream 'views'")
@@ -167,7 +167,8 @@ def test_a_stream_may_be_placed_by_any_of_these(hash: str) -> None:
 @pytest.mark.parametrize(
     ("hash", "key_format", "what"),
     [
-        ("murmur3", KeyFormat.STRING, "unknown hash 'murmur3'"),
+        ("murmur4", KeyFormat.STRING, "unknown hash 'murmur4'"),
+        ("java_masked", KeyFormat.LONG, "the hash 'java_masked' is of text, not of long keys"),
         ("shop.codecs", KeyFormat.STRING, "unknown hash 'shop.codecs'"),
         ("java", KeyFormat.BYTES, "no common hash"),
     ],

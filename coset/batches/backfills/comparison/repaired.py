@@ -21,7 +21,7 @@ from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.read_ends import Ends
 from partitioning.model.receipt import range_digest
 from partitioning.model.sources import LandedSource
-from partitioning.model.streams import InputFile, Stream
+from partitioning.model.streams import DiscoveredPartition, InputFile, Stream
 from partitioning.values import replace
 
 _FIRST = 3
@@ -43,8 +43,9 @@ def with_files_of_now(pipeline: Pipeline, stored: Plan, ends: Ends, lost: Sequen
         if (found := discovered.get(stream.name)) is None:
             streams.append(stream)
             continue
-        files = {one.partition: one.files for one in found.partitions}
-        partitions = [_with_files(part, files.get(part.partition, ())) for part in stream.partitions]
+        there = {one.partition: one for one in found.partitions}
+        nothing = DiscoveredPartition(0)
+        partitions = [_with_files(part, there.get(part.partition, nothing)) for part in stream.partitions]
         for part in partitions:
             for gap in _gaps(stream, part, lost):
                 if gap.explained is Explained.ACCEPTED:
@@ -58,12 +59,15 @@ def with_files_of_now(pipeline: Pipeline, stored: Plan, ends: Ends, lost: Sequen
     return replace(stored, streams=tuple(streams), losses=tuple(missing) or UNSET)
 
 
-def _with_files(planned: PlannedPartition, files: Sequence[InputFile]) -> PlannedPartition:
+def _with_files(planned: PlannedPartition, found: DiscoveredPartition) -> PlannedPartition:
     start, end = planned.start, planned.end
-    mine = tuple(file for file in files if max(file.start, start) < min(file.end, end))
+    mine, doubles = (
+        tuple(file for file in files if max(file.start, start) < min(file.end, end))
+        for files in (found.files, found.doubles)
+    )
     size = sum(file.share(start, end) for file in mine)
     missing = end - start - sum(file.held(start, end) for file in mine)
-    return replace(planned, files=mine, bytes=size, missing=missing)
+    return replace(planned, files=mine, bytes=size, missing=missing, doubles=doubles)
 
 
 def _gaps(stream: PlannedStream, planned: PlannedPartition, lost: Sequence[OffsetRange]) -> Iterator[Gap]:
