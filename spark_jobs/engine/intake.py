@@ -9,9 +9,10 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from coset.sources.reader import Batch, Reader, ahead
-from partitioning.model.leaving import LeftPartition
+from partitioning.model.leaving import BATCH, LeftPartition
 from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.receipt import PartitionReceipt
@@ -119,6 +120,7 @@ class Intake:
         self._columns = _columns_read(order, ordered)
         self._numbered = isinstance(ordered, OrderedStream) and _names_partition(order)
         self._batches: Iterator[pa.RecordBatch] = iter(())
+        self._needed_keys: tuple[pa.Array, int] | None = None
         if not self.empty:
             numbers = [pa.field(PARTITION, pa.int32())] if self._numbered else []
             self.schema = pa.schema([*reader.schema(self._columns), *numbers])
@@ -177,6 +179,11 @@ class Intake:
         records = of_rows(batch.records.select(self._columns), inspection.rows(batch))
         return self._projected(records, batch.partition) if len(records) else None
 
+    def narrow(self, keys: pa.Array, batch: int) -> None:
+        """Let SQL read no rows of state but those of these keys, and those of later batches than this. All are proved.
+        Call it before anything is read."""
+        self._needed_keys = keys.cast(self.schema.field(self.ordered.placement.key).type), batch
+
     def give(self, batches: Iterator[pa.RecordBatch]) -> None:
         """Let SQL read these batches, which `taken` returned for the whole input."""
         self._batches = batches
@@ -184,8 +191,15 @@ class Intake:
     def _read(self) -> Iterator[pa.RecordBatch]:
         for batch in ahead(self._reader.batches(self.needed)):
             records = self.taken(batch)
-            if records is not None:
-                yield records
+            if records is not None and len(narrowed := self._narrowed(records)):
+                yield narrowed
+
+    def _narrowed(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        if self._needed_keys is None:
+            return records
+        keys, batch = self._needed_keys
+        has_key = pc.is_in(records.column(self.ordered.placement.key), value_set=keys)
+        return records.filter(pc.or_(has_key, pc.greater(records.column(BATCH.name), batch)))
 
     def _projected(self, records: pa.RecordBatch, partition: int) -> pa.RecordBatch:
         columns = [

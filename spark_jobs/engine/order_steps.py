@@ -166,7 +166,9 @@ class Steps(Relations):
         read = intakes[0].ordered.read if intakes else None
         assert read is None or isinstance(read, StateInput)
         known = self._scanned(intakes[0]) if intakes and not intakes[0].empty else None
+        narrow = intakes[0].narrow if known else None
         if read and read.migration:
+            narrow = None
             read, known, figures = migrated(self, self._order, step, read, known)
             self.migrated.append(figures)
         whole = step.name in self._whole or step.op is Op.TABLE
@@ -174,6 +176,7 @@ class Steps(Relations):
         if isinstance(kept, KeptByKey):
             lives = (self._states.get(name) for name in step.inputs)
             kept.but = [state.unseen for state in lives if isinstance(state, KeptLives)]
+            kept.narrow = narrow
         with self.errors(f"state of step {step.name!r}"):
             kept.open()
         self._states[step.name] = kept

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import duckdb
+import pyarrow as pa
 from msgspec import UnsetType
 
 from partitioning.model.graph import Op, StateSpec, Step, quote, state_of
@@ -139,6 +140,8 @@ class KeptByKey(TaskState):
     """
 
     but: Sequence[str] = ()
+    # Spares the state's other rows the way into SQL, if only those of some keys, or of later batches than one, count.
+    narrow: Callable[[pa.Array, int], None] | None = None
 
     @property
     def _key(self) -> str:
@@ -158,22 +161,30 @@ class KeptByKey(TaskState):
 
     def open(self) -> None:
         found = quote(found_of(self._step))
-        self._find("true" if self._whole else f"is_got OR known.{quote(BATCH.name)} > {self._unmerged}")
+        if self._whole:
+            self._find("true")
+        else:
+            if self.narrow and self._key != "0":
+                self.narrow(self._connection.sql(self._came()).to_arrow_table()[0].combine_chunks(), self._unmerged)
+            self._find(f"is_got OR known.{quote(BATCH.name)} > {self._unmerged}")
         self._needs(_newest(self._key, found), f"WHERE {_GOT} AND NOT {quote(GONE.name)}")
         self._connection.execute(f"DROP TABLE {found}")
 
     def _find(self, needed: str) -> None:
         """Store the rows of all runs that are `needed`, each with whether this batch has its key."""
-        keys = [f"SELECT DISTINCT {self._key} AS {_GOT} FROM {quote(name)}" for name in self._step.inputs]
-        got = " UNION ".join(keys) + "".join(f" EXCEPT SELECT * FROM {unseen}" for unseen in self.but)
-        if self._key == "0":
-            got = f"SELECT 0 AS {_GOT}"
-        joined = f"({self._known}) AS known LEFT JOIN (SELECT *, true AS is_got FROM ({got})) AS got"
+        joined = f"({self._known}) AS known LEFT JOIN (SELECT *, true AS is_got FROM ({self._came()})) AS got"
         # DuckDB may scan the input of a window twice, and an intake can be read only once.
         self._connection.execute(
             f"CREATE TEMP TABLE {quote(found_of(self._step))} AS SELECT known.*, is_got IS NOT NULL AS {_GOT} "
             f"FROM {joined} ON {self._of('known')} IS NOT DISTINCT FROM got.{_GOT} WHERE {needed}"
         )
+
+    def _came(self) -> str:
+        """The query for the keys of this batch."""
+        if self._key == "0":
+            return f"SELECT 0 AS {_GOT}"
+        keys = [f"SELECT DISTINCT {self._key} AS {_GOT} FROM {quote(name)}" for name in self._step.inputs]
+        return " UNION ".join(keys) + "".join(f" EXCEPT SELECT * FROM {unseen}" for unseen in self.but)
 
     def left(self) -> str:
         # Without older runs, a key that has no row has no state.
