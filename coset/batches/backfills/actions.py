@@ -125,7 +125,8 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
 def _going_on(pipeline: Pipeline, settings: Settings) -> Settings:
     """Settings for a later batch of the backfill: the state before it will be of the pipeline as it is now."""
     keeping = tuple(step.name for step in pipeline.steps if step.state)
-    return replace(settings, begin_anew=keeping, go_on=keeping)
+    named = (*keeping, *(write.table for write in pipeline.writes))
+    return replace(settings, begin_anew=named, go_on=named)
 
 
 def _swept(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
