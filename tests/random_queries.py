@@ -130,10 +130,10 @@ def history(seed: int) -> History:
     keyless = {name for name in named if any(f'"{name}"' in line and '"drop"' in line for line in lines)}
     ids = iter(range(1_000_000))
     batches = tuple(_arriving(chance, batch, named, keyless, ids) for batch in range(chance.randint(3, 5)))
-    written = [line.partition(".")[0] for line in lines if ".write(" in line]
-    late = [name for name in written if chance.random() < 0.3] if len(written) > 1 and chance.random() < 0.5 else []
+    tables = [line.partition(".")[0] for line in lines if ".write(" in line]
+    late = [name for name in tables if chance.random() < 0.3] if len(tables) > 1 and chance.random() < 0.5 else []
     grown = chance.randint(1, 3) if chance.random() < 0.2 else 0
-    return History(lines, batches, frozenset(late[: len(written) - 1]), grown)
+    return History(lines, batches, frozenset(late[: len(tables) - 1]), grown)
 
 
 def _made_by(line: str) -> str:
