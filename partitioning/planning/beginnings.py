@@ -233,12 +233,11 @@ def _findings(
     name, last = beginning.step, f"batch {published.batch}" if published else ""
     above = now.above(name)
     from_start = not any(stream.name in above and ends.stream(stream.name) for stream in now.streams)
-    outcomes = "; ".join(
-        _outcome(write, name, written[write.table], from_start)
-        for write in beginning.tables
-        if write.table in written and write.table not in added
-    )
-    outcomes += "".join(f"; table {table!r}, which that batch did not write, would lack them too" for table in added)
+    told = [write for write in beginning.tables if write.table in written]
+    each = [_outcome(write, name, written[write.table], from_start) for write in told]
+    others = (table for table in added if table not in {write.table for write in told})
+    each += [f"table {table!r}, which that batch did not write, would lack them too" for table in others]
+    outcomes = "; ".join(each)
     rebuilt = _rebuilt(pipeline, now, published)
     anew = ("ask for it by name: ", PlanAsking(pipeline, begin_anew=name))
     if not beginning.changes:
