@@ -18,7 +18,8 @@ class AddedTable(Value, frozen=True):
     """A table that lacks what comes of the records of earlier batches.
 
     It has `rows` if it was left out after a batch `wrote` it. `begin` are the steps behind it that keep something and
-    have nothing yet. `renamed` is the table that the same was written to, which is written no more.
+    have nothing yet. `renamed` is the table that the same was written to, which is written no more. A table that is
+    `appended` to now was replaced by each batch before.
     """
 
     write: Write
@@ -26,21 +27,23 @@ class AddedTable(Value, frozen=True):
     rows: int = 0
     wrote: int | None = None
     renamed: str = ""
+    appended: bool = False
 
 
 def added_tables(
     now: Graph, published: Plan, ends: Ends, rows: Mapping[str, int], earlier: Earlier = lambda batch: None
 ) -> Iterator[AddedTable]:
-    """The tables of a graph that the last published plan does not write, and that would lack something.
+    """The tables of a graph that the last published plan does not write, or replaces, and that would lack something.
 
     `rows` are the row counts of the tables that there are. A table that was left out lacks nothing if no record that
     it comes from was taken meanwhile.
     """
     before = graph_of(published)
     kept = {step.name for step in before.steps if step.state}
-    there, still = {write.table for write in before.writes}, {write.table for write in now.writes}
+    there, still = {write.table: write.mode for write in before.writes}, {write.table for write in now.writes}
     for write in now.writes:
-        if write.table in there:
+        appended = (there.get(write.table), write.mode) == (Mode.REPLACE, Mode.APPEND)
+        if write.table in there and not appended:
             continue
         above = now.above(write.step)
         begin = tuple(
@@ -48,11 +51,11 @@ def added_tables(
             for step in now.steps
             if step.name in above and step.state and step.op is not Op.TABLE and not kept_before(step, kept)
         )
-        wrote = _wrote(write, now, published, earlier) if write.table in rows else None
+        wrote = _wrote(write, now, published, earlier) if write.table in rows and not appended else None
         if _is_whole(write, now, begin) or not _taken(now, write, ends, wrote):
             continue
         renamed = next((was.table for was in before.writes if was.table not in still and _alike(was, write)), "")
-        yield AddedTable(write, begin, rows.get(write.table, 0), wrote, renamed)
+        yield AddedTable(write, begin, rows.get(write.table, 0), wrote, renamed, appended)
 
 
 def _alike(was: Write, now: Write) -> bool:

@@ -196,7 +196,10 @@ def _unknown(now: Graph, published: Plan | None, settings: Settings) -> Iterator
 def _added(pipeline: str, added: AddedTable, published: Plan, now: Graph) -> Finding:
     table, step = added.write.table, added.write.step
     came = "what comes from this batch on, and nothing of the records of earlier batches"
-    if added.rows:
+    where = f"table {table!r}, which batch {published.batch} did not write"
+    if added.appended:
+        what, where = "each batch replaced it, and its rows lack what came of earlier ones", f"table {table!r}"
+    elif added.rows:
         since = f" since batch {added.wrote}" if added.wrote is not None else ""
         what = f"it was left out{since}, and its {many(added.rows, 'row')} lack what came of the records meanwhile"
     else:
@@ -212,7 +215,7 @@ def _added(pipeline: str, added: AddedTable, published: Plan, now: Graph) -> Fin
     return Finding.of(
         Kind.TABLE_BEGINS,
         what,
-        f"table {table!r}, which batch {published.batch} did not write",
+        where,
         (back, *whole, "; or take it as it would be, by its name: ", asked),
         table=table,
         steps=list(added.begin),

@@ -211,6 +211,19 @@ def test_a_table_that_was_left_out_goes_on_by_its_name_if_it_lacks_something() -
         assert not is_its_query(place)
 
 
+def test_a_table_that_was_replaced_is_appended_to_by_its_name() -> None:
+    """It has the rows of one batch."""
+    with Trial.made(pipeline(lambda _, of: of["s"].select("n", name="all").write("x", mode="replace"))) as place:
+        for batch in range(2):
+            place.land(lands(batch))
+            place.run()
+        place.go_on_with(pipeline(appended("x")))
+        place.land(lands(2))
+        assert asked(place) == [("x", ())]
+        place.run(Settings(go_on=("x",)))
+        assert not is_its_query(place)
+
+
 def test_a_table_that_was_left_out_with_its_stream_lacks_nothing(place: Trial) -> None:
     place.go_on_with(pipeline(new_stream))
     place.land(lands(1, v=range(5)))
