@@ -111,6 +111,7 @@ def actor(kind: Kind) -> Actor:
             | Kind.ROWS_TAKEN
             | Kind.TABLE_MODE
             | Kind.TABLE_DIFFERS
+            | Kind.TABLE_BEGINS
             | Kind.STATE_CHANGED
             | Kind.STATE_BEGINS
             | Kind.SHIPPING

@@ -178,6 +178,11 @@ class Kind(StrEnum):
         "Published rows are not those of the table's query over all records that batches took.",
         "See the first keys that differ, and what `coset explain` says of the table.",
     )
+    TABLE_BEGINS = (
+        "table.begins",
+        "A table is new in a pipeline that has published batches, or was left out, and would lack their records.",
+        "Make it whole by `coset backfill --from 0 --cascade`, or take it as it would be: `--begin-anew`, `--go-on`.",
+    )
     VERIFY_INPUT = "verify.input", "Records that published batches took are gone.", "Restore their files."
     VERIFY_VERSION = (
         "verify.version",

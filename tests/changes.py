@@ -139,17 +139,35 @@ class Changing(World):
 
     def _asking(self, settings: Settings) -> Settings:
         """These settings, with what they have to name: that it is refused otherwise is looked at."""
-        refusals = self._refusals()
+        refusals, tables = self._refusals(), self._added(settings)
         if not refusals:
-            return settings
+            return with_values(settings, go_on=tables, begin_anew=tables)
         if self.unread():
-            findings = self.refused(settings)
+            findings = [each for each in self.refused(settings) if each.kind is not Kind.TABLE_BEGINS]
             named = {step for step in refusals for finding in findings if _names(finding, step)}
             assert named == set(refusals), (findings, refusals)
             assert {finding.kind for finding in findings} == set(refusals.values()), findings
         on = self._going_on(refusals)
         anew = tuple(step for step in refusals if step not in on)
-        return with_values(settings, go_on=on, begin_anew=anew)
+        return with_values(settings, go_on=(*on, *tables), begin_anew=(*anew, *tables))
+
+    def _added(self, settings: Settings) -> tuple[str, ...]:
+        """The tables that are asked about, as the last batch did not write them."""
+        published = Ledger(self.store, "changing").standing().published
+        there = {write.declared.table for write in published.writes()} if published else set()
+        new = {write.table for write in self.pipeline().writes} - there
+        if published is None or not new:
+            return ()
+        findings = tuple[Finding, ...]()
+        try:
+            preview(self.pipeline(), self.store, settings)
+        except Refused as refused:
+            findings = refused.findings
+        tables = [str(dict(each.about)["table"]) for each in findings if each.kind is Kind.TABLE_BEGINS]
+        assert new.issuperset(tables), (new, findings)
+        # One whose stream was left out with it lacks nothing.
+        assert not {*tables} & {*self.topics}, findings
+        return tuple(tables)
 
     def _gone(self, findings: Iterable[Finding]) -> tuple[str, ...]:
         """The steps that these are about, of which there is none any more."""

@@ -12,8 +12,9 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from datetime import datetime, timedelta
 
 import duckdb
@@ -26,6 +27,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Refused
 from partitioning.explain.table_query import table_query
+from partitioning.kinds import Kind
 from partitioning.model.allowance import Allowance
 from partitioning.model.graph import Mode
 from partitioning.model.meaning import meanings
@@ -39,6 +41,8 @@ VALUES = "a, b, n, t, i"
 SUMS = "min(a) AS a, max(b) AS b, sum(n)::BIGINT AS n, max(t) AS t, max(i) AS i"
 _BEGIN = datetime.fromisoformat("2026-11-01")
 _MOST = 1_000_000
+# The batch that is the first of the pipeline as it is later.
+_LATER = 3
 
 
 @dataclass(frozen=True)
@@ -64,26 +68,52 @@ class Arriving:
 
 @dataclass(frozen=True)
 class History:
-    """A pipeline as lines of code, and its batches."""
+    """A pipeline as lines of code, and its batches. Tables of the flows that are `late` are added after two batches,
+    when streams have so many more partitions as have `grown`."""
 
     lines: tuple[str, ...]
     batches: tuple[Arriving, ...]
+    late: frozenset[str] = frozenset()
+    grown: int = 0
 
     def __str__(self) -> str:
         """As code: what arrives is a comment, as far as it is short."""
         said = (
             f"{each.scheme or 'default'}, {each.groups} groups{', run twice' * each.twice}" for each in self.batches
         )
-        return "\n".join(["pipeline = Pipeline('p')", *self.lines, *(f"# {one}" for one in said)])
+        later = [f"# later: {', '.join(sorted(self.late)) or 'nothing'}, {self.grown} more partitions"]
+        return "\n".join(["pipeline = Pipeline('p')", *self.lines, *later, *(f"# {one}" for one in said)])
+
+    @property
+    def begun(self) -> tuple[str, ...]:
+        """The lines of the first batches: without the tables that are late, and what leads to them alone."""
+        lines = [line for line in self.lines if not _is_write(line, self.late)]
+        while self.late:
+            used = set(re.findall(r"\b[suf]\d+\b(?!\")", " ".join(line[len(_made_by(line)) :] for line in lines)))
+            left = [line for line in lines if not _made_by(line) or _made_by(line) in used]
+            if left == lines:
+                break
+            lines = left
+        return made(lines)[1]
+
+    @property
+    def went_on(self) -> tuple[str, ...]:
+        """The lines of the batches after them."""
+        return tuple(
+            re.sub(r"partitions=(\d+)", lambda match: f"partitions={int(match[1]) + self.grown}", line)
+            for line in self.lines
+        )
 
 
 @dataclass
 class Compared:
-    """How many tables were compared after a batch, by what their rows are, in pipelines of which steps; and how many
-    plans were refused."""
+    """How many tables were compared after a batch, by what their rows are, in pipelines of which steps; how many plans
+    were refused; and of the tables that were added, for how many the plan `asked`, as they lack something."""
 
     tables: Counter[str] = field(default_factory=Counter)
     refused: int = 0
+    added: int = 0
+    asked: int = 0
     ops: Counter[str] = field(default_factory=Counter)
 
 
@@ -99,7 +129,20 @@ def history(seed: int) -> History:
     named = re.findall(r"pipeline\.(?:stream|table)\(\"(\w+)\"", "\n".join(lines))
     keyless = {name for name in named if any(f'"{name}"' in line and '"drop"' in line for line in lines)}
     ids = iter(range(1_000_000))
-    return History(lines, tuple(_arriving(chance, batch, named, keyless, ids) for batch in range(chance.randint(3, 5))))
+    batches = tuple(_arriving(chance, batch, named, keyless, ids) for batch in range(chance.randint(3, 5)))
+    tables = [line.partition(".")[0] for line in lines if ".write(" in line]
+    late = [name for name in tables if chance.random() < 0.3] if len(tables) > 1 and chance.random() < 0.5 else []
+    grown = chance.randint(1, 3) if chance.random() < 0.2 else 0
+    return History(lines, batches, frozenset(late[: len(tables) - 1]), grown)
+
+
+def _made_by(line: str) -> str:
+    """The flow that a line makes; empty if it writes one."""
+    return found[1] if (found := re.match(r"(\w+) = ", line)) else ""
+
+
+def _is_write(line: str, of: Collection[str]) -> bool:
+    return ".write(" in line and line.partition(".")[0] in of
 
 
 def _written(chance: random.Random) -> tuple[tuple[str, ...], int]:
@@ -376,23 +419,32 @@ def check(of: History, compared: Compared) -> None:
 
     Raises Differs for the first table that is not its query.
     """
-    pipeline, lines = made(of.lines)
-    streams, of_batches = {stream.name for stream in pipeline.streams}, dict[str, list[_Row]]()
+    pipeline, lines = made(of.begun)
+    of_batches, lacking = dict[str, list[_Row]](), set[str]()
     if not pipeline.writes:
         return
     with Trial.made(pipeline) as place:
         for number, arriving in enumerate(of.batches, 1):
+            if number == _LATER and of.went_on != of.begun:
+                pipeline, lines = made(of.went_on)
+                there = {write.table for write in place.pipeline.writes}
+                place.go_on_with(pipeline)
+                compared.added += len({write.table for write in pipeline.writes} - there)
+            streams = {stream.name for stream in pipeline.streams}
             place.land({name: rows for name, rows in arriving.records.items() if name in streams})
             try:
-                _run(place, arriving)
+                lacking |= _run(place, arriving)
             except Refused as refusal:
-                if Ledger(store_at(place.root), pipeline.name).standing().plan or len(
-                    left := _but(lines, refusal)
-                ) == len(lines):
+                # What is added later may be refused then.
+                known = of.lines if number == _LATER else lines
+                first = not Ledger(store_at(place.root), pipeline.name).standing().plan or number == _LATER
+                if not first or len(left := _but(known, refusal)) == len(known):
                     raise
                 compared.refused += 1
-                return check(History(left, of.batches), compared)
-            _compare(place, compared, of_batches, History(lines, of.batches[:number]))
+                kept = [line for line in of.lines if line in left or line not in known]
+                return check(replaced(of, lines=made(kept)[1]), compared)
+            _compare(place, compared, of_batches, replaced(of, batches=of.batches[:number]), lacking)
+        compared.asked += len(lacking)
     compared.ops.update(step.op for step in pipeline.steps)
 
 
@@ -404,11 +456,24 @@ def _but(lines: Sequence[str], refusal: Refused) -> tuple[str, ...]:
     return made([line for line in lines if line not in writes and (tables or line.partition(" ")[0] not in named)])[1]
 
 
-def _run(place: Trial, arriving: Arriving) -> None:
+def _run(place: Trial, arriving: Arriving) -> set[str]:
+    """Run a batch, and return the tables that are added by their name, as the plan says that they lack something."""
+    try:
+        _run_asking(place, arriving, ())
+    except Refused as refusal:
+        if {finding.kind for finding in refusal.findings} != {Kind.TABLE_BEGINS}:
+            raise
+        named = {str(dict(finding.about)["table"]) for finding in refusal.findings}
+        _run_asking(place, arriving, tuple(named))
+        return named
+    return set()
+
+
+def _run_asking(place: Trial, arriving: Arriving, named: tuple[str, ...]) -> None:
     scheme = Scheme.parse(arriving.scheme) if arriving.scheme else None
     # Tables of a batch, and those of rows that change, may lose most of their rows.
     may_go = Allowance(named=tuple(write.table for write in place.pipeline.writes))
-    settings = Settings(groups=arriving.groups, allowance=may_go)
+    settings = Settings(groups=arriving.groups, allowance=may_go, begin_anew=named)
     try:
         place.run(replace(settings, scheme=scheme), twice=arriving.twice)
     except Refused:
@@ -418,12 +483,19 @@ def _run(place: Trial, arriving: Arriving) -> None:
         place.run(settings, twice=arriving.twice)
 
 
-def _compare(place: Trial, compared: Compared, of_batches: dict[str, list[_Row]], so_far: History) -> None:
-    """Hold each table against its query; one whose rows are of a batch against those of its batches `of_batches`."""
+def _compare(
+    place: Trial,
+    compared: Compared,
+    of_batches: dict[str, list[_Row]],
+    so_far: History,
+    lacking: Collection[str],
+) -> None:
+    """Hold each table that is not `lacking` something against its query; one whose rows are of a batch against those of
+    its batches `of_batches`."""
     store, means = store_at(place.root), meanings(place.pipeline.graph)
     plan = Ledger(store, place.pipeline.name).standing().published
     assert plan is not None
-    for write in place.pipeline.writes:
+    for write in (write for write in place.pipeline.writes if write.table not in lacking):
         query, is_query = table_query(place.pipeline, plan, write.table), means[write.table].is_query
         is_one_batch = f"over the records of batch {plan.batch}" in query and write.mode is not Mode.UPSERT
         compared.tables[f"{means[write.table].rows}{', a batch at a time' * is_one_batch}"] += 1
@@ -465,14 +537,16 @@ def smallest(of: History, seconds: float = 120) -> History:
 def _less(of: History) -> Iterator[History]:
     """The history without its last batch, without a line and what follows it, and with half of a stream's records."""
     if len(of.batches) > 1:
-        yield History(of.lines, of.batches[:-1])
+        yield replaced(of, batches=of.batches[:-1])
+    if of.late or of.grown:
+        yield replaced(of, late=frozenset(), grown=0)
     for line in reversed(of.lines):
-        yield History(made([each for each in of.lines if each != line])[1], of.batches)
+        yield replaced(of, lines=made([each for each in of.lines if each != line])[1])
     for number, arriving in enumerate(of.batches):
         for name, rows in arriving.records.items():
             for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
                 fewer = Arriving(dict(arriving.records) | {name: half}, None, 1, twice=False)
-                yield History(of.lines, (*of.batches[:number], fewer, *of.batches[number + 1 :]))
+                yield replaced(of, batches=(*of.batches[:number], fewer, *of.batches[number + 1 :]))
 
 
 def _fails(of: History) -> bool:

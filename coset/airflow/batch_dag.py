@@ -205,8 +205,8 @@ def plan_params(settings: Settings) -> dict[str, Param]:
             title="Task groups",
             description="How many Spark jobs the tasks are grouped into.",
         ),
-        "begin_anew": _names("Begin anew", "Steps that begin without state, because they cannot simply continue"),
-        "go_on": _names("Go on", "Steps that continue from their state although the steps before them changed"),
+        "begin_anew": _names("Begin anew", "Steps that begin without state, and new tables, as a finding named them"),
+        "go_on": _names("Go on", "Steps that continue though those before them changed, and tables that were left out"),
     }
 
 

@@ -104,16 +104,16 @@ BeginAnew = Annotated[
     list[str] | None,
     typer.Option(
         "--begin-anew",
-        metavar="STEP",
-        help="Start a new or changed step without its old state, as the error named it. Repeatable.",
+        metavar="NAME",
+        help="Start a new or changed step without its old state, or a new table, as the error named it. Repeatable.",
     ),
 ]
 GoOn = Annotated[
     list[str] | None,
     typer.Option(
         "--go-on",
-        metavar="STEP",
-        help="Continue a step from its old state although a step before it changed. Repeatable.",
+        metavar="NAME",
+        help="Continue a step from its old state, or a table from its rows, as the error named it. Repeatable.",
     ),
 ]
 TakeAway = Annotated[

@@ -48,10 +48,11 @@ class Settings(Value, frozen=True):
     likewise. `fan_in` limits a unifier's inputs, by combine step. `grouper` (a built-in name or an import path) puts
     the tasks of each wave into `groups` task groups. `limit` is the most records read of each stream partition.
     `starts` names stream partitions (`flights-3`) whose first batch begins after their first offset. Offsets in
-    `accept_loss` may be lost. Steps in `begin_anew` begin without state if they are new or changed; steps in `go_on`
-    continue from their state although something before them changed. `allowance` limits the rows that a batch may
-    remove. `expectations` are added to those of result tables, by table, as JSON text. A finding lists so
-    many `offenders`. `hot_keys` says what becomes of keys that make a task heavy.
+    `accept_loss` may be lost. Steps in `begin_anew` begin without state if they are new or changed, and tables if they
+    are new; steps in `go_on` continue from their state although something before them changed, and tables from their
+    rows although they were left out. `allowance` limits the rows that a batch may remove. `expectations` are added to
+    those of result tables, by table, as JSON text. A finding lists so many `offenders`. `hot_keys` says what becomes of
+    keys that make a task heavy.
     """
 
     scheme: Scheme | None = None

@@ -10,8 +10,10 @@ from partitioning.diff.moved_keys import Handover, Portion, handovers, moved
 from partitioning.diff.table_changes import Results, results
 from partitioning.explain.reason_texts import move_reason
 from partitioning.model.plan import Plan, TaskMove
+from partitioning.planning.added_tables import added_tables
+from partitioning.planning.origins import graph_of
 from partitioning.sections import Section, many, percent, section, size
-from partitioning.values import Value
+from partitioning.values import Value, replace
 
 
 class Diff(Value, frozen=True):
@@ -45,9 +47,15 @@ def diff(before: Plan, now: Plan) -> Diff:
         changes(before, now),
         handovers(before, now),
         moved(before, now),
-        results(before, now),
+        replace(results(before, now), lack=tuple(_lack(before, now))),
         tuple(state_changes(before, now)),
     )
+
+
+def _lack(before: Plan, now: Plan) -> Iterator[str]:
+    """The new tables that have nothing of what the batch before took, or an earlier one."""
+    if now.batch > before.batch:
+        yield from (each.write.table for each in added_tables(graph_of(now), before, before.ends, now.rows_held))
 
 
 def diff_sections(difference: Diff) -> tuple[Section, ...]:

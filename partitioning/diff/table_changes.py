@@ -17,7 +17,8 @@ class Results(Value, frozen=True):
 
     `functions` are the steps behind tables that stay the same whose functions are not known to have the same code.
     `code` has all functions behind these tables by import path, each with the digests of its code, before and now;
-    empty where a plan does not note it. `engines` are the versions of DuckDB before and now, if they differ.
+    empty where a plan does not note it. `engines` are the versions of DuckDB before and now, if they differ. Of those
+    that are added, some `lack` what came of the records of earlier batches.
     """
 
     same: tuple[str, ...]
@@ -27,6 +28,7 @@ class Results(Value, frozen=True):
     functions: tuple[str, ...]
     code: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     engines: tuple[str, str] | None = None
+    lack: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """What becomes of the results, in a sentence.
@@ -36,7 +38,10 @@ class Results(Value, frozen=True):
         """
         differences = [
             *(f"{table} ({', '.join(reasons)})" for table, reasons in self.changed.items()),
-            *(f"{table} is new" for table in self.added),
+            *(
+                f"{table} is new{', without the records of earlier batches' * (table in self.lack)}"
+                for table in self.added
+            ),
             *(f"{table} is no longer written" for table in self.removed),
         ]
         unless = [f"the functions of {', '.join(self.functions)} still do the same"] * bool(self.functions)

@@ -6,6 +6,7 @@ they are: rows of a batch. Others are not, because a step takes the changed rows
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import assert_never
@@ -13,6 +14,10 @@ from typing import assert_never
 from partitioning.model.graph import Graph, Join, Mode, Op, Step, Write, gives_expired
 from partitioning.model.streams import Stream
 from partitioning.values import Value, replace
+
+# Calls in a list of columns that make several rows of one.
+_UNNESTS = re.compile(r"\b(?:unnest|unlist|generate_subscripts|regexp_split_to_table)\s*\(", re.IGNORECASE)
+_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 
 
 class RowKind(StrEnum):
@@ -104,6 +109,20 @@ def _is_of_a_table(name: str, steps: Mapping[str, Step]) -> bool:
 
 def of_step(step: Step, before: Sequence[Meaning], steps: Mapping[str, Step]) -> Meaning:
     """What a step makes of its inputs."""
+    found = _of_step(step, before, steps)
+    return replace(found, several=True) if not step.function and any(map(unnests, step.expressions)) else found
+
+
+def unnests(columns: str) -> bool:
+    """Whether a list of columns makes several rows of one. Subqueries are refused anyway.
+
+    >>> unnests("a, unnest(list(b)) AS b"), unnests("'unnest(' AS b")
+    (True, False)
+    """
+    return bool(_UNNESTS.search(_QUOTED.sub("", columns)))
+
+
+def _of_step(step: Step, before: Sequence[Meaning], steps: Mapping[str, Step]) -> Meaning:
     if step.op in {Op.CHANGES, Op.KEEP, Op.ROWS} or before[0].rows is RowKind.CHANGES:
         kept = any(name in steps and steps[name].op is Op.ROWS for name in step.inputs)
         return _of_kept(step, before) if kept else _of_changes(step, before)

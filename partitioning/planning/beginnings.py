@@ -18,6 +18,7 @@ from partitioning.model.graph import Graph, Mode, Op, Step, Write
 from partitioning.model.plan import Plan
 from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import NOTHING, Ends
+from partitioning.planning.added_tables import AddedTable, added_tables
 from partitioning.planning.kept_before import kept_before, still_asked
 from partitioning.planning.kept_columns import columns_of, declaration, undeclared, windows_of
 from partitioning.planning.origins import Origins, StepOrigin, differences, graph_of
@@ -126,12 +127,14 @@ def settled(
     ends: Ends = NOTHING,
     earlier: Earlier = lambda batch: None,
     engine: Engine | None = None,
+    shown: Plan | None = None,
 ) -> Settled:
     """The steps that begin anew, and those that continue after a change before them, as the settings ask.
 
     `rows` are the row counts of the result tables. A step goes on unasked after streams above it were left out and are
     back, if nothing of them is lost, by their `ends` and the `earlier` plans. `engine` is what tasks are going to run
-    in. Raises Refused, with all findings, if a step would do either unasked otherwise.
+    in, `shown` the plan whose rows the tables have, if it is not `published`. Raises Refused, with all findings, if a
+    step would do either unasked otherwise.
     """
     findings = [*_unknown(now, published, settings), *_misnamed(pipeline, now)]
     anew, on = list[str](), list[str]()
@@ -142,6 +145,8 @@ def settled(
     written = {table: count for table, count in written.items() if count != 0}
     mixed = {each.step: each for each in mixing(now, before, engine)}
     changed = {each.step: each for each in beginnings(now, before, written)}
+    shown = shown or published
+    added = tuple(added_tables(now, shown, ends, rows or {}, earlier)) if shown else ()
     for beginning in (mixed | changed).values():
         if beginning.step in settings.go_on and beginning.changes and not beginning.itself:
             on.append(beginning.step)
@@ -150,8 +155,15 @@ def settled(
         elif beginning.step in mixed or not (
             published and _is_whole_again(beginning, now, published, settings, ends, earlier)
         ):
-            findings.extend(_findings(pipeline, beginning, published, now, streams, written, ends))
+            new = [each.write.table for each in added if beginning.step in now.above(each.write.step)]
+            findings.extend(_findings(pipeline, beginning, published, now, streams, written, ends, new))
     findings.extend(_not_kept_any_more(pipeline, streams, before, settings))
+    # Who begins a step with nothing for a table that has rows is asked about the others with it.
+    begun = {name for name, each in changed.items() if name in anew or not each.changes}
+    for each in added:
+        named = settings.go_on if each.rows else settings.begin_anew
+        if shown and each.write.table not in named and not begun & now.above(each.write.step):
+            findings.append(_added(pipeline, each, shown, now))
     if findings:
         raise Refused(*findings)
     return Settled(tuple(anew), tuple(on))
@@ -170,13 +182,45 @@ def _is_whole_again(
 
 def _unknown(now: Graph, published: Plan | None, settings: Settings) -> Iterator[Finding]:
     keeping = {step.name for step in now.steps if step.state}
+    tables = {write.table for write in now.writes}
     gone = {step.name for stage in published.stages for step in stage.steps if step.state} if published else set()
     for setting, names in (("begin_anew", settings.begin_anew), ("go_on", settings.go_on)):
         for name in names:
-            if name not in keeping | gone:
+            if name not in keeping | gone | tables:
                 listed = ", ".join(sorted(keeping)) or "none does"
-                what = f"there is no step {name!r} that keeps state"
-                yield Finding.of(Kind.STATE_NONE, what, setting, f"name one that does: {listed}", step=name)
+                what = f"there is no table {name!r}, and no step of that name that keeps state"
+                then = f"name a table, or a step that does: {listed}"
+                yield Finding.of(Kind.STATE_NONE, what, setting, then, step=name)
+
+
+def _added(pipeline: str, added: AddedTable, published: Plan, now: Graph) -> Finding:
+    table, step = added.write.table, added.write.step
+    came = "what comes from this batch on, and nothing of the records of earlier batches"
+    where = f"table {table!r}, which batch {published.batch} did not write"
+    if added.appended:
+        what, where = "each batch replaced it, and its rows lack what came of earlier ones", f"table {table!r}"
+    elif added.rows:
+        since = f" since batch {added.wrote}" if added.wrote is not None else ""
+        what = f"it was left out{since}, and its {many(added.rows, 'row')} lack what came of the records meanwhile"
+    else:
+        what = f"the table is new, and would have only {came}"
+    # What only writes the table has its name.
+    if begin := [name for name in added.begin if not name.startswith(f"{table}.")]:
+        what += f"; {' and '.join(begin)} would begin with nothing, too"
+    back = f"write {step!r} to {added.renamed!r} again, as it does the same; or " if added.renamed else ""
+    whole: tuple[str | Command, ...] = ("to have it whole, write it in a pipeline of its own",)
+    if rebuilt := _rebuilt(pipeline, now, published):
+        whole = (f"to have it whole, make it {rebuilt[0]}", *rebuilt[1:])
+    asked = PlanAsking(pipeline, **({"go_on": table} if added.rows else {"begin_anew": table}))
+    return Finding.of(
+        Kind.TABLE_BEGINS,
+        what,
+        where,
+        (back, *whole, "; or take it as it would be, by its name: ", asked),
+        table=table,
+        steps=list(added.begin),
+        renamed=added.renamed,
+    )
 
 
 def _findings(
@@ -187,13 +231,16 @@ def _findings(
     streams: Sequence[PlannedStream],
     written: Mapping[str, int | None],
     ends: Ends,
+    added: Sequence[str],
 ) -> Iterator[Finding]:
     name, last = beginning.step, f"batch {published.batch}" if published else ""
     above = now.above(name)
     from_start = not any(stream.name in above and ends.stream(stream.name) for stream in now.streams)
-    outcomes = "; ".join(
-        _outcome(write, name, written[write.table], from_start) for write in beginning.tables if write.table in written
-    )
+    told = [write for write in beginning.tables if write.table in written]
+    each = [_outcome(write, name, written[write.table], from_start) for write in told]
+    others = (table for table in added if table not in {write.table for write in told})
+    each += [f"table {table!r}, which that batch did not write, would lack them too" for table in others]
+    outcomes = "; ".join(each)
     rebuilt = _rebuilt(pipeline, now, published)
     anew = ("ask for it by name: ", PlanAsking(pipeline, begin_anew=name))
     if not beginning.changes:

@@ -54,17 +54,18 @@ class PriorBatches(TypedDict, total=False):
     """What a plan needs to know of earlier batches.
 
     `published` is the last published plan, and `kept` the state that it left. `parent` is the digest of batch - 1,
-    which may have been abandoned. `ends` say how far all streams were read, without what was `forgotten` since; by
-    default they are those of `published`. `statistics` and `locality` are those of the last batch that ran. `rows` has
-    the number of rows of each result table that the pipeline has written before, and `parts` what the partitions of
-    upserted tables have. `named` is the owner of the batch: the
-    pipeline, or a backfill. `day_end` is the end of the day, and `as_of` the minute, in microseconds. `engine` is what
-    tasks are going to run in.
+    which may have been abandoned. `shown` is the plan of that batch whose rows readers see, by default `published`: a
+    backfill that left the same state may have other tables. `ends` say how far all streams were read, without what was
+    `forgotten` since; by default they are those of `published`. `statistics` and `locality` are those of the last batch
+    that ran. `rows` has the number of rows of each result table that the pipeline has written before, and `parts` what
+    the partitions of upserted tables have. `named` is the owner of the batch: the pipeline, or a backfill. `day_end` is
+    the end of the day, and `as_of` the minute, in microseconds. `engine` is what tasks are going to run in.
     """
 
     batch: int
     parent: str | None
     published: Plan | None
+    shown: Plan | None
     ends: Ends | None
     forgotten: Sequence[Forgotten]
     settings: Settings
@@ -118,6 +119,7 @@ def plan_arrived(
     batch: int = 0,
     parent: str | None = None,
     published: Plan | None = None,
+    shown: Plan | None = None,
     ends: Ends | None = None,
     forgotten: Sequence[Forgotten] = (),
     settings: Settings = DEFAULTS,
@@ -134,7 +136,8 @@ def plan_arrived(
 ) -> Plan:
     """The plan of a batch that reads just these ranges. Raises Refused as `plan_batch`."""
     ends, known = ends or _ends(published), statistics or _arrived(batch, streams)
-    begin = settled(named or pipeline.name, pipeline.graph, streams, published, settings, rows, ends, earlier, engine)
+    name = named or pipeline.name
+    begin = settled(name, pipeline.graph, streams, published, settings, rows, ends, earlier, engine, shown)
     graph, moved = cuts(spread(pipeline, settings, known), known)
     marks = watermarks(streams, published, kept.times if kept else (), as_of)
     staged = cut(

@@ -478,6 +478,22 @@ def test_cleaning_leaves_what_a_backfill_has_run_and_what_it_took_away(store: St
     assert left_over(pipeline, store).files == ()
 
 
+def test_what_another_pipeline_has_begun_is_not_gone_on_with(store: Store, tmp_path: Path) -> None:
+    """Else its first batches would be of one pipeline, and its last of another."""
+    history = Batches(store, tmp_path)
+    for number in range(2):
+        history.batch(number)
+    of = f"{store.root}/topics"
+    first = actions.begin(counted(0)(of, 4), store, asked := Asked(0, 1, Settings()))
+    # As long as nothing of it is planned, it is of no pipeline.
+    assert actions.begin(counted(1)(of, 4), store, asked) == first
+    actions.planned(counted(0)(of, 4), store, first, 0)
+    assert actions.begin(counted(0)(of, 4), store, asked) == first
+    other = actions.begin(counted(1)(of, 4), store, asked)
+    assert other.number == first.number + 1
+    assert actions.begin(counted(1)(of, 4), store, asked) == other
+
+
 @pytest.mark.long
 def test_cleaning_spares_what_a_backfill_at_workgoes_on_from(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)

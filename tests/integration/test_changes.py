@@ -272,6 +272,18 @@ def test_flows_may_be_called_as_what_batches_need_of_them_is(name: str) -> None:
         ("moved.write('t', mode='replace')", "which mode 'replace' would leave or lose"),
         ("moved.write('t', mode='upsert')", "may have several rows of a key"),
         ("moved.aggregate('count(*) AS n', by='k').write('t', mode='upsert')", "may have several rows of a key"),
+        ("newest.select('unnest([n, 1]) AS m').write('t', mode='upsert')", "may have several rows of a key"),
+        ("newest.select('1 + generate_subscripts([n, 1], 1) AS m').write('t', mode='upsert')", "may have several rows"),
+        (
+            "newest.select('Unlist (g) AS m').filter('m > 1').write('t', mode='upsert')",
+            "may have several rows of a key",
+        ),
+        (
+            "newest.select('regexp_split_to_table(g, k) AS m')._changes().write('t', mode='upsert')",
+            "several rows of a key",
+        ),
+        ("newest.aggregate('unnest(list(n)) AS m').write('t', mode='upsert')", "may have several rows of a key"),
+        ("whole.select('unnest([n, 1]) AS m').write('t', mode='upsert')", "may have several rows of a key"),
         ("newest.join(whole, '1 AS one').write('t', mode='upsert')", "each batch reads table 'whole' whole"),
         (
             "newest.join(orders.latest('ts', name='last'), '1 AS one', on='newest.n > last.n', how='full')"

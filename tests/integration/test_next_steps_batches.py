@@ -280,6 +280,32 @@ def test_a_table_that_is_not_its_query_is_made_anew(shop: Shop) -> None:
     found.again()
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_table_that_is_added_is_made_whole_or_begun_by_its_name(asked: bool, shop: Shop) -> None:
+    filtered = f'clicks.filter("n >= 0", name="all").write("others")\n{TOTALS}'
+    file = shop.published(TOTALS)
+    done("run", file, *LOCAL)
+    shop.arrive(10)
+    shop.written(filtered)
+    found = told(Kind.TABLE_BEGINS, "plan", file)
+    whole, anew = found.commands
+    assert whole == ("backfill", file, "--from", "0", "--cascade", *shop.at, *shop.pages)
+    assert anew == ("plan", file, "--begin-anew", "others", *shop.at)
+    in_another_shell("explain", *anew[1:])
+    if asked:
+        in_another_shell(*anew)
+        done("run", file, *LOCAL)
+        told(Kind.TABLE_DIFFERS, "verify", file, "--table", "others")
+        return
+    (swap,) = (words for words in commands(in_another_shell(*whole, *LOCAL)) if words[0] == "swap")
+    # Until it is in its place, the swap is what is left to do.
+    assert swap in told(Kind.TABLE_BEGINS, "plan", file).commands
+    in_another_shell(*swap)
+    assert "Batch 2 is planned" in found.again()
+    done("run", file, *LOCAL)
+    done("verify", file)
+
+
 def test_files_are_put_back_that_a_query_needs(shop: Shop) -> None:
     file = shop.published('clicks.filter("n >= 0").write("counts")')
     with shop.without(r"^topics/clicks/.*\+0+\.parquet$"):

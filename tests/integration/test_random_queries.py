@@ -3,6 +3,8 @@ DuckDB alone answers over all records that have landed."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from partitioning.model.graph import Op
@@ -11,14 +13,22 @@ from tests.examples import few
 from tests.random_queries import Compared, History, check, history, made
 
 SEEDS = [507, 518, *range(60)]
+LATER = [seed for seed in range(60) if history(seed).late]
 
 
 @pytest.mark.parametrize("seed", few(SEEDS, always=2))
 def test_a_table_is_the_query_that_is_printed_of_it(seed: int) -> None:
     compared = Compared()
-    check(history(seed), compared)
+    check(replace(history(seed), late=frozenset(), grown=0), compared)
     # Two tables at least, after three batches at least.
     assert sum(compared.tables[kind] for kind in (RowKind.RECORDS, RowKind.NEWEST, RowKind.ALL)) >= 6
+
+
+@pytest.mark.parametrize("seed", few(LATER, always=2))
+def test_a_table_that_is_added_later_is_its_query_unless_the_plan_asks_about_it(seed: int) -> None:
+    compared = Compared()
+    check(history(seed), compared)
+    assert compared.added
 
 
 def test_random_pipelines_have_all_steps_and_enough_tables_that_are_queries() -> None:

@@ -249,7 +249,8 @@ SAME: dict[str, tuple[Build, Build]] = {
 @pytest.mark.parametrize("case", SAME)
 def test_what_changes_no_record_before_a_step_is_no_change_of_it(case: str) -> None:
     before, now = SAME[case]
-    plan = next_batch(now, before)
+    new = {write.table for write in made(now).writes} - {write.table for write in made(before).writes}
+    plan = next_batch(now, before, begin_anew=tuple(new))
     assert (plan.anew, plan.on) == (next_batch(before, before).anew, next_batch(before, before).on)
 
 
@@ -284,12 +285,20 @@ def test_a_new_step_over_a_table_that_appends_is_refused_too() -> None:
     assert "table 'raw' has rows, and those to come would know nothing of earlier batches" in finding
 
 
-def test_a_new_step_over_a_new_table_needs_no_word() -> None:
+def test_a_new_step_over_a_new_table_is_asked_about_with_the_table() -> None:
     def now(p: Pipeline) -> None:
         plain(p)
         p.flow("views").latest("dep_delay", name="newest").to_stream().write("newest")
 
-    assert next_batch(now)
+    (finding,) = told(now)
+    assert finding == (
+        "the table is new, and would have only what comes from this batch on, and nothing of the records of earlier "
+        "batches; newest would begin with nothing, too\n"
+        "  where: table 'newest', which batch 0 did not write\n"
+        "  next:  to have it whole, make it by a backfill of all batches: `coset backfill p --from 0 --cascade`; "
+        "or take it as it would be, by its name: `coset plan p --begin-anew newest`"
+    )
+    assert next_batch(now, begin_anew=("newest",)).anew is UNSET
 
 
 def test_a_step_that_is_changed_itself_cannot_go_on() -> None:
@@ -342,7 +351,7 @@ def with_users_appended(p: Pipeline) -> None:
 def test_a_step_that_left_with_its_stream_says_how_its_rows_stay(build: Build, first: int, whole: bool) -> None:
     before = planned(build, 10)
     away = planned(plain, 20, 1, before)
-    firsts, held = {"users": first}, {"users": 7}
+    firsts, held = {"users": first}, {"users": 7, "all_users": 0}
     with pytest.raises(Refused) as refused:
         planned(build, 30, 2, away, [before, away], firsts=firsts, rows=held)
     (finding,) = refused.value.findings
@@ -354,8 +363,9 @@ def test_a_step_that_left_with_its_stream_says_how_its_rows_stay(build: Build, f
 
 def test_names_of_no_such_step_are_refused() -> None:
     assert told(plain, begin_anew=("total",), go_on=("views",)) == [
-        "there is no step 'total' that keeps state\n  where: begin_anew\n  next:  name one that does: totals",
-        "there is no step 'views' that keeps state\n  where: go_on\n  next:  name one that does: totals",
+        f"there is no table {name!r}, and no step of that name that keeps state\n  where: {setting}\n"
+        "  next:  name a table, or a step that does: totals"
+        for name, setting in (("total", "begin_anew"), ("views", "go_on"))
     ]
 
 
@@ -482,6 +492,7 @@ def test_a_step_goes_on_by_itself_once_streams_are_back_of_which_nothing_is_lost
     plans = list[Plan]()
     for number, build in enumerate(history[:-1]):
         keeping = tuple(step.name for step in made(build).steps if step.state) if number else ()
+        keeping += tuple(write.table for write in made(build).writes) if number else ()
         before = plans[-1] if plans else None
         plans.append(planned(build, 10 + number, number, before, go_on=keeping, begin_anew=keeping))
 

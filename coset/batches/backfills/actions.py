@@ -37,6 +37,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.toml_writer import to_toml
 from partitioning.commands import Backfills, Restore, Run
+from partitioning.diff.table_changes import results
 from partitioning.documents.document import digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.state_files import StateFiles
@@ -125,7 +126,8 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
 def _going_on(pipeline: Pipeline, settings: Settings) -> Settings:
     """Settings for a later batch of the backfill: the state before it will be of the pipeline as it is now."""
     keeping = tuple(step.name for step in pipeline.steps if step.state)
-    return replace(settings, begin_anew=keeping, go_on=keeping)
+    named = (*keeping, *(write.table for write in pipeline.writes))
+    return replace(settings, begin_anew=named, go_on=named)
 
 
 def _swept(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
@@ -142,7 +144,8 @@ def _swept(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
 
 
 def begin(pipeline: Pipeline, store: Store, asked: Asked, who: str = "") -> Backfill:
-    """Begin a backfill, or return the newest if it has the same request and is not compared yet.
+    """Begin a backfill, or return the newest if it has the same request, is not compared yet, and none of its batches
+    is planned of another pipeline.
 
     `who` asks for it, by default the user of this process. Raises Refused as `preview`.
     """
@@ -152,7 +155,8 @@ def begin(pipeline: Pipeline, store: Store, asked: Asked, who: str = "") -> Back
         newest = known[-1]
         wanted = batches, to_toml(asked.settings), asked.repaired
         alike = (newest.batches, newest.settings, newest.repaired is True) == wanted
-        if alike and comparison_of(store, newest) is None and newest.number not in cancelled(store, pipeline.name):
+        open_ = alike and comparison_of(store, newest) is None and newest.number not in cancelled(store, pipeline.name)
+        if open_ and _is_of(pipeline, store, newest, asked):
             return newest
     preview(pipeline, store, asked)
     request = Backfill(
@@ -170,6 +174,17 @@ def begin(pipeline: Pipeline, store: Store, asked: Asked, who: str = "") -> Back
         Site(None, store), pipeline.name, stored.number, f"{stored}, begun {stored.at[:19].replace('T', ' ')} UTC"
     )
     return stored
+
+
+def _is_of(pipeline: Pipeline, store: Store, backfill: Backfill, asked: Asked) -> bool:
+    """Whether what is planned of a backfill is what would be planned of this pipeline."""
+    ledger = Ledger(store, backfill.name)
+    known = ledger.plan(backfill.batches[0]) if ledger.has_plan(backfill.batches[0]) else None
+    if known is None:
+        return True
+    request = commands.BackfillAsking(pipeline.name, asked.first, asked.last, asked.last is None, asked.repaired)
+    found = results(known, planned_again(pipeline, ledger, backfill.batches[0], asked.settings, request))
+    return not (found.changed or found.added or found.removed or any(was != now for was, now in found.code.values()))
 
 
 def run(

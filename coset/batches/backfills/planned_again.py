@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.comparison.repaired import with_files_of_now
-from coset.batches.backfills.swap.swaps import state_ledger
+from coset.batches.backfills.swap.swaps import shown_plan, state_ledger
 from coset.batches.balances import balance
 from coset.batches.code import with_code
 from coset.batches.ends import ends_before
@@ -79,6 +79,7 @@ def _planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Set
         batch=batch,
         parent=digest(before) if before else None,
         published=before,
+        shown=_shown(ledger, before),
         ends=ends,
         forgotten=stored.forgot,
         # The losses of the first run stay accepted, so that they are not unexplained gaps.
@@ -138,6 +139,13 @@ def _goes_on_from(ledger: Ledger, batch: int) -> tuple[Ledger, Plan | None]:
     if before.pipeline != ledger.pipeline:
         source = state_ledger(ledger.store, ledger.original.pipeline, before.batch)
     return source, source.plan(before.batch)
+
+
+def _shown(ledger: Ledger, before: Plan | None) -> Plan | None:
+    """The plan before a batch of a backfill whose rows are those of the tables then."""
+    if before is None or before.pipeline == ledger.pipeline or ledger.original is None:
+        return before
+    return shown_plan(ledger.store, ledger.original.pipeline, before.batch)
 
 
 def _anew(plan: Plan) -> Plan:

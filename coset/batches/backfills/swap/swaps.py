@@ -21,6 +21,7 @@ from partitioning.documents.store import Store
 from partitioning.errors import Conflict, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, Swap, SwapKind, Swapped
+from partitioning.model.plan import Plan
 from partitioning.planning.beginnings import beginnings
 from partitioning.planning.origins import graph_of
 from partitioning.sections import many
@@ -49,6 +50,12 @@ def state_ledger(store: Store, pipeline: str, batch: int, decided: Iterable[Swap
     A backfill with the same state does not count here: the upserted tables still have the files of the earlier run.
     """
     return Layers(store, pipeline, (swap for swap in _given(decided, store, pipeline) if swap.keeps)).top(batch)
+
+
+def shown_plan(store: Store, pipeline: str, batch: int, decided: Iterable[Swap] | None = None) -> Plan | None:
+    """The plan of a batch whose rows readers see; by the decisions of now, or by those given. It may be that of a
+    backfill with the same state."""
+    return in_force(store, pipeline, decided).top(batch).plan(batch)
 
 
 def finish(store: Store, pipeline: str) -> Swapped | None:
