@@ -76,7 +76,7 @@ class PartsReader:
                     records = records.set_column(place, POSITION, shifted)
                     yield Batch(partition, part.first, part.first + part.records, where, records)
 
-    def _decoded(self, file: bytes | io.BufferedReader, where: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _decoded(self, file: bytes | io.BufferedIOBase, where: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         source = pa.BufferReader(file) if isinstance(file, bytes) else pa.PythonFile(file, mode="r")
         try:
             while True:
