@@ -72,7 +72,9 @@ class ExpectKeysToMeetInOneTask(TableExpectation):
         judged = frame[[*self.key_columns, self.task_column]].dropna(subset=self.key_columns)
         # 0.0 and -0.0 are one key in SQL and two in Arrow.
         signed = judged[self.key_columns].select_dtypes("floating").columns
-        keyed = pa.Table.from_pandas(judged.assign(**{column: judged[column] + 0.0 for column in signed}))
+        plain = judged.assign(**{column: judged[column] + 0.0 for column in signed})
+        # Of few keys, threads would take longer to begin.
+        keyed = pa.Table.from_pandas(plain, preserve_index=False, nthreads=1)
         keys = keyed.group_by(self.key_columns, use_threads=False).aggregate(
             [(self.task_column, "count_distinct", pc.CountOptions(mode="all"))]
         )

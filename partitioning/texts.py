@@ -37,6 +37,9 @@ def visible(text: str, most: int = MOST_IN_A_SENTENCE, *, lines: bool = False) -
     \x1b[31mred\nnext: approve kkkkkkkkkk… (30 characters)
     """
     kept = text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
+    if kept.isprintable():
+        # It has none of these characters, which to look for takes far longer.
+        return kept
     return _UNSEEN.sub(lambda match: "\n" if lines and match[0] == "\n" else _escape(match[0]), kept)
 
 

@@ -11,8 +11,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, lcm
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +51,7 @@ from partitioning.model.placement import OPAQUE, Placement
 from partitioning.model.plan import Plan, Stage, TaskGroup
 from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.read_ends import NOTHING
+from partitioning.model.schemes import Scheme, tasks
 from partitioning.model.streams import Discovered, DiscoveredPartition, Stream
 from partitioning.model.watermarks import TimePassed
 from partitioning.packed_rows import PackedRows
@@ -66,6 +68,8 @@ from spark_jobs.tables.table_schema import RESIDUE, table_schema
 Compare = Callable[[pa.RecordBatchReader, pa.RecordBatchReader, str, Collection[str]], Difference]
 
 _LINEAGE = frozenset({"_batch", "_task", RESIDUE})
+# A plan of more tasks would take longer than what it saves.
+_MOST_TASKS = 1024
 _PART = re.compile(r"([1-9]\d{0,5})/([1-9]\d{0,5})")
 
 
@@ -253,10 +257,13 @@ def _verified(
     with TemporaryDirectory(prefix="coset-verify-") as place:
         scratch = store_at(f"file://{place}")
         ledger, plan = Ledger(scratch, only.name), _planned(only, scratch, taken, since)
-        stage = next(stage for stage in plan.stages if stage.writes)
+        stage = _writing(plan)
         placement = _placement(stage, write.key)
         if part.of > 1 and placement is None:
             return "nothing places its rows by its key, so no part of its keys can be taken"
+        if scheme := _finer(stage, part):
+            plan = _planned(only, scratch, taken, since, {stage.name: scheme})
+            stage = _writing(plan)
         plan = ledger.put_plan(_sampled(plan, stage, placement, part))
         for group in plan.groups:
             runner.group(BatchRef.of(scratch, plan), group.group)
@@ -266,7 +273,22 @@ def _verified(
             return compare(of_part(there), of_part(made), write.key, only.private)
 
 
-def _planned(only: Pipeline, scratch: Store, taken: _Taken, since: int) -> Plan:
+def _writing(plan: Plan) -> Stage:
+    """The stage that writes the only table."""
+    return next(stage for stage in plan.stages if stage.writes)
+
+
+def _finer(stage: Stage, part: KeyPart) -> Scheme | None:
+    """The scheme by which the tasks of a part take no other records. None if they do not anyway, or cannot."""
+    count = lcm(stage.cosets, part.of)
+    is_placed = all(read.placement.hash != OPAQUE for read in stage.inputs)
+    can_be = is_placed and stage.keeps_keys and not stage.partitioner and count <= _MOST_TASKS
+    return tasks(count) if can_be and count > stage.cosets else None
+
+
+def _planned(
+    only: Pipeline, scratch: Store, taken: _Taken, since: int, schemes: Mapping[str, Scheme] = MappingProxyType({})
+) -> Plan:
     """The plan of one batch that reads all that the published batches took since one, at their watermarks."""
     found, last = taken.discovered(only), taken.published
     streams = tuple(taken.stream(stream, since) for stream in only.streams)
@@ -274,7 +296,7 @@ def _planned(only: Pipeline, scratch: Store, taken: _Taken, since: int) -> Plan:
         only,
         streams,
         result_columns(only, found, scratch),
-        settings=Settings(groups=1, accept_loss=taken.accepted),
+        settings=Settings(groups=1, accept_loss=taken.accepted, schemes=schemes),
         day_end=last.day_end if isinstance(last.day_end, int) else None,
         as_of=last.as_of if isinstance(last.as_of, int) else None,
         engine=engine(only.graph, [column for each in found for column in each.columns], None),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +20,7 @@ from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.leaving import POSITIONS, LeftPart
 from partitioning.model.order import POSITION, OrderedParts
+from partitioning.model.sources import FOLDER
 from partitioning.model.stage_inputs import StateInput
 
 # How much is fetched at once, and how many requests run ahead of the reader. This bounds memory.
@@ -63,7 +65,9 @@ class PartsReader:
             for (partition, part), chunks in zip(places, fetched, strict=True):
                 where = f"{self._store.root}/{part.path}"
                 shift = part.first - part.task * POSITIONS
-                for read in self._decoded(chunks, where, self._schemas[part.version]):
+                one = part.end - part.start <= _CHUNK
+                file = next(chunks, b"") if one else io.BufferedReader(_Chunks(chunks), _CHUNK)
+                for read in self._decoded(file, where, self._schemas[part.version]):
                     records = (
                         self._read_as(read, part.version, self._schema) if part.version and self._read_as else read
                     )
@@ -72,8 +76,8 @@ class PartsReader:
                     records = records.set_column(place, POSITION, shifted)
                     yield Batch(partition, part.first, part.first + part.records, where, records)
 
-    def _decoded(self, chunks: Iterator[bytes], where: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        source = pa.PythonFile(io.BufferedReader(_Chunks(chunks), _CHUNK), mode="r")
+    def _decoded(self, file: bytes | io.BufferedIOBase, where: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        source = pa.BufferReader(file) if isinstance(file, bytes) else pa.PythonFile(file, mode="r")
         try:
             while True:
                 try:
@@ -87,7 +91,9 @@ class PartsReader:
 
     def _fetched(self, parts: Iterable[LeftPart], pool: ThreadPoolExecutor) -> Iterator[Iterator[bytes]]:
         """The chunks of each part, to be read in order. Some are requested ahead."""
-        asked = deque[Future[bytes]]()
+        asked = deque[Callable[[], bytes]]()
+        # A folder has nothing to wait for.
+        is_folder = self._store.root.startswith(FOLDER)
         ranges = [
             [(part, start, min(start + _CHUNK, part.end)) for start in range(part.start, part.end, _CHUNK)]
             for part in parts
@@ -97,8 +103,8 @@ class PartsReader:
         def chunks(count: int) -> Iterator[bytes]:
             for _ in range(count):
                 while len(asked) < _AHEAD and (one := next(waiting, None)) is not None:
-                    asked.append(pool.submit(self._get, *one))
-                yield asked.popleft().result()
+                    asked.append(partial(self._get, *one) if is_folder else pool.submit(self._get, *one).result)
+                yield asked.popleft()()
 
         for part in ranges:
             yield chunks(len(part))

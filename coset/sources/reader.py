@@ -16,6 +16,9 @@ T = TypeVar("T")
 WHY = pa.field("@why", pa.string())
 RAW = pa.field("@raw", pa.binary())
 
+# To work on fewer records takes less time than to begin a thread that reads others meanwhile.
+_MANY = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -40,8 +43,11 @@ class Batch:
         return known
 
 
-def ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """The same batches. Each is read while the one before is worked on."""
+def ahead(batches: Iterator[Batch], records: int) -> Iterator[Batch]:
+    """The same batches, of so many records. Each is read while the one before is worked on; few are read at once."""
+    if records < _MANY:
+        yield from batches
+        return
     with ThreadPoolExecutor(1) as thread:
         following = thread.submit(next, batches, None)
         while (batch := following.result()) is not None:

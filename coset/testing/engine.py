@@ -49,15 +49,15 @@ def run(pipeline: Pipeline, root: str, settings: Settings, *, twice: bool) -> st
 
     Raises what a step of a batch raises.
     """
-    ref, sentence = steps.plan(pipeline, root, settings)
-    if ref is None:
+    batch, sentence = steps.take_up(pipeline, root, settings)
+    if batch is None:
         return sentence
     with Local(processes=1) as runner:
         if twice:
-            _run_in_vain(ref, runner)
+            _run_in_vain(batch, runner)
         # Nobody would see pages, which a quarter of the time would go into.
-        run_batch(ref, runner, None, _silently)
-    ledger, plan = ref.load()
+        run_batch(batch, runner, None, _silently)
+    ledger, plan = batch.load()
     verdict = ledger.verdict(plan.batch)
     return f"Batch {plan.batch}: {verdict.why if verdict else 'no verdict'}"
 

@@ -24,8 +24,19 @@ _WIDTHS = {
     0.84: "DGHNOQRUw+<=>~#&^×≡→·",
     1.02: "mMW@%…",
 }
-_EM = {letter: em for em, letters in _WIDTHS.items() for letter in letters}
 _BREAK = re.compile(r"(?<=[ ,+._/])(?=[^ ])")
+
+
+class _Widths(dict[str, float]):
+    """The width of each letter, looked at when it is first asked for."""
+
+    def __missing__(self, letter: str) -> float:
+        em = 0.64 if letter.isascii() else 1.02 if unicodedata.east_asian_width(letter) in "WF" else 0.84
+        self[letter] = em
+        return em
+
+
+_EM = _Widths((letter, em) for em, letters in _WIDTHS.items() for letter in letters)
 
 
 class Line(Value, frozen=True):
@@ -47,7 +58,7 @@ def width(text: str, *, bold: bool = False) -> int:
     >>> width("flights"), width("flights", bold=True), width("航班")
     (43, 48, 25)
     """
-    return ceil(sum(map(_em, text)) * SIZE * (_BOLD if bold else 1))
+    return ceil(sum(map(_EM.__getitem__, text)) * SIZE * (_BOLD if bold else 1))
 
 
 def fitted(text: str, most: int, *, bold: bool = False) -> tuple[Line, ...]:
@@ -78,9 +89,3 @@ def _shortened(text: str, most: int, bold: bool) -> str:
     while text and width(text + "…", bold=bold) > most:
         text = text[:-1]
     return text.rstrip() + "…"
-
-
-def _em(letter: str) -> float:
-    if letter.isascii() or letter in _EM:
-        return _EM.get(letter, 0.64)
-    return 1.02 if unicodedata.east_asian_width(letter) in "WF" else 0.84

@@ -189,7 +189,7 @@ class Intake:
         self._batches = batches
 
     def _read(self) -> Iterator[pa.RecordBatch]:
-        for batch in ahead(self._reader.batches(self.needed)):
+        for batch in ahead(self._reader.batches(self.needed), _offsets(self.ordered)):
             records = self.taken(batch)
             if records is not None and len(narrowed := self._narrowed(records)):
                 yield narrowed
@@ -216,6 +216,11 @@ class Intake:
         if field.name == self.ordered.placement.key:
             column = one_of_equals(column)
         return column if column.type == field.type else column.cast(field.type)
+
+
+def _offsets(ordered: Ordered) -> int:
+    """How many records an input has at most."""
+    return sum(planned.end - planned.start for planned in ordered.partitions)
 
 
 def _names_partition(order: Order) -> bool:
@@ -253,7 +258,7 @@ def read_together(intakes: Sequence[Intake], reader: Reader, folder: Path) -> No
         for number, intake in enumerate(intakes):
             file = open_files.enter_context(pa.OSFile(str(folder / f"{number}.arrow"), "wb"))
             writers.append(open_files.enter_context(pa.ipc.new_stream(file, intake.schema)))
-        for batch in ahead(reader.batches(columns)):
+        for batch in ahead(reader.batches(columns), sum(_offsets(intake.ordered) for intake in intakes)):
             for intake, writer in zip(intakes, writers, strict=True):
                 records = intake.taken(batch)
                 if records is not None:

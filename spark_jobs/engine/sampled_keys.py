@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from partitioning.model.order import Order
+from spark_jobs.engine.compression import COMPRESSED, LITTLE
 
 SAMPLE_COLUMNS = pa.schema(
     [
@@ -21,7 +22,6 @@ SAMPLE_COLUMNS = pa.schema(
         ("offset", pa.int64()),
     ]
 )
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 def sample_of(order: Order, sampled: Iterable[tuple[str, int, pa.Table]]) -> pa.Table:
@@ -33,9 +33,9 @@ def packed(samples: Sequence[pa.Table]) -> bytes:
     """Samples as they are sent and stored. Nothing if they have no keys."""
     if not any(map(len, samples)):
         return b""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, SAMPLE_COLUMNS, options=_COMPRESSED) as writer:
-        writer.write_table(pa.concat_tables(samples).combine_chunks())
+    sink, keys = pa.BufferOutputStream(), pa.concat_tables(samples).combine_chunks()
+    with pa.ipc.new_stream(sink, SAMPLE_COLUMNS, options=None if keys.nbytes < LITTLE else COMPRESSED) as writer:
+        writer.write_table(keys)
     return bytes(sink.getvalue())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,14 +33,14 @@ class _Run:
 
 
 class Spool:
-    """Rows of a schema. At most 64 MiB are held in memory; the rest is spilled to a folder.
+    """Rows of a schema. At most 64 MiB are held in memory; the rest is spilled to files in a folder that is `temp`.
 
     Read it once, after the last row was added.
     """
 
-    def __init__(self, schema: pa.Schema, folder: Path) -> None:
+    def __init__(self, schema: pa.Schema, temp: Path) -> None:
         self._schema = schema
-        self._folder = folder
+        self._temp = temp
         self._rows: list[pa.RecordBatch] = []
         self._places: list[np.ndarray] = []
         self._bytes = 0
@@ -72,8 +74,9 @@ class Spool:
 
     def _kept(self, run: _Run) -> _Run:
         """Spill the rows to a file, which is mapped into memory."""
-        path = self._folder / f"run-{len(self._runs)}.arrow"
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, self._schema) as writer:
+        descriptor, path = tempfile.mkstemp(".arrow", dir=self._temp)
+        os.close(descriptor)
+        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, self._schema) as writer:
             writer.write_batch(run.rows)
-        rows = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+        rows = pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
         return _Run(rows, run.partitions, run.starts)

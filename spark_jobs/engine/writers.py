@@ -6,7 +6,6 @@ Result tables are Parquet. Output for later tasks is Arrow's stream format, by p
 from __future__ import annotations
 
 import secrets
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ from partitioning.model.tables_at import TABLES
 from partitioning.model.upserts import alone, is_written
 from partitioning.values import replace
 from spark_jobs.engine.arrays import numbers
+from spark_jobs.engine.compression import COMPRESSED, LITTLE
 from spark_jobs.engine.destinations import destinations
 from spark_jobs.engine.set_aside import SET_ASIDE_COLUMNS
 from spark_jobs.engine.spool import Spool
@@ -41,7 +41,6 @@ from spark_jobs.tables.table_schema import table_schema
 
 # How many rows of a partition a reader decodes at once.
 _PART_ROWS = 1 << 15
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class Writers:
         state = state_of(write.declared.step)
         leaving = next(left for left in order.leaves if left.name == state)
         mine = alone(leaving.placement, order.cosets, order.task.owns)
-        spool = Spool(rows.schema, Path(tempfile.mkdtemp(dir=temp)))
+        spool = Spool(rows.schema, temp)
         for batch in rows:
             spool.add(batch, destinations(leaving, order.task.task, batch))
         for partition, batches in spool.parts():
@@ -107,7 +106,7 @@ class Writers:
 
         def write(sink: NewFile) -> int:
             records = 0
-            with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as writer:
+            with pa.ipc.new_stream(sink, rows.schema, options=COMPRESSED) as writer:
                 for batch in rows:
                     for start in range(0, len(batch), _PART_ROWS):
                         writer.write_batch(batch.slice(start, _PART_ROWS))
@@ -122,7 +121,7 @@ class Writers:
         Rows that do not fit into memory are spilled to the folder `temp`.
         """
         order, columns = self.order, arrow_schema(leaving.columns)
-        spool = Spool(columns, Path(tempfile.mkdtemp(dir=temp)))
+        spool = Spool(columns, temp)
         times = list[int]()
         for batch in rows:
             spool.add(_cast(batch, columns), destinations(leaving, order.task.task, batch))
@@ -136,14 +135,18 @@ class Writers:
 
         def write(sink: NewFile) -> list[PartitionSlice]:
             schema, written = left_schema(columns), []
-            with pa.ipc.new_stream(sink, schema, options=_COMPRESSED) as writer:
+            with pa.ipc.new_stream(sink, schema, options=COMPRESSED) as writer:
                 # The schema is written with the first batch, before the first partition.
                 writer.write_batch(pa.RecordBatch.from_pylist([], schema))
                 for partition, there in (first, *parts):
                     start, records = sink.size, 0
                     for some in _cut(there):
                         position = numbers(_positions(order.task.task, records, len(some)))
-                        writer.write_batch(pa.RecordBatch.from_arrays([*some.columns, position], schema=schema))
+                        batch = pa.RecordBatch.from_arrays([*some.columns, position], schema=schema)
+                        if batch.nbytes < LITTLE:
+                            sink.write(batch.serialize())
+                        else:
+                            writer.write_batch(batch)
                         records += len(some)
                     written.append(PartitionSlice(partition, start, sink.size, records))
             return written

@@ -17,6 +17,7 @@ from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
+from partitioning.hashes import murmur2
 from partitioning.model.meaning import RowKind, meanings
 from spark_jobs.tables.table_schema import folder
 
@@ -204,6 +205,24 @@ def test_a_row_that_somebody_changed_is_found_by_its_key() -> None:
             if each.difference
         ]
         assert sorted(mine) == [*[0] * 15, 1]
+
+
+def test_a_part_of_the_keys_is_computed_without_the_records_of_others() -> None:
+    def declared(amount: str) -> Pipeline:
+        pipeline = Pipeline("small")
+        orders = pipeline.stream("orders", key="k", partitions=4, source="s3://lake/orders")
+        orders.select(f"n, {amount} AS amount", name="amounts").latest("n").write("newest", mode="upsert")
+        return pipeline
+
+    with Trial.made(declared("n")) as place:
+        place.land({"orders": [{"k": f"k{number}", "n": number} for number in range(100)]})
+        place.run()
+        place.go_on_with(declared("CASE WHEN k = 'k8' THEN error('it is read') ELSE n END"))
+        home = murmur2(b"k8") % 16
+        with pytest.raises(Refused, match="it is read"):
+            verified(place, part=KeyPart(home, 16))
+        others = [KeyPart(part, 16) for part in range(16) if part != home]
+        assert [each.is_wrong for part in others for each in verified(place, part=part)] == [False] * 15
 
 
 def test_of_rows_that_nothing_places_by_their_key_no_part_is_taken() -> None:

@@ -64,10 +64,22 @@ def test_a_batch_is_read_while_the_one_before_is_worked_on() -> None:
                 reading.set()
             yield Batch(0, number, number + 1, "", pa.record_batch({"offset": [number]}))
 
-    read = ahead(batches())
+    read = ahead(batches(), 1_000_000)
     first = next(read)
     assert reading.wait(60)
     assert [batch.first for batch in (first, *read)] == [0, 1, 2]
+
+
+def test_few_records_are_read_by_who_asks_for_them() -> None:
+    threads = set[int]()
+
+    def batches() -> Iterator[Batch]:
+        for number in range(3):
+            threads.add(get_ident())
+            yield Batch(0, number, number + 1, "", pa.record_batch({"offset": [number]}))
+
+    assert [batch.first for batch in ahead(batches(), 3)] == [0, 1, 2]
+    assert threads == {get_ident()}
 
 
 def test_an_error_while_sql_reads_is_raised_when_the_rest_is_drained(store: Store, source: str) -> None:
