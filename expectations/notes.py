@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from coset.sources.rows import each_row
-from partitioning.explain.doubles import said
+from partitioning.explain.doubled import said
 from partitioning.model.plan import Plan
 from partitioning.model.shared_reads import read_together
 from partitioning.sections import many

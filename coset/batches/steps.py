@@ -30,7 +30,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.remembering_store import RememberingStore
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused, Unjudged
-from partitioning.explain.doubles import doubles
+from partitioning.explain.doubled import doubles
 from partitioning.explain.explain import explain
 from partitioning.explain.missing import missing
 from partitioning.explain.watermarks import watermarks_section

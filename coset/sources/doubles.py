@@ -22,7 +22,7 @@ from partitioning.values import replace
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedCopies:
     """How many records a double has, and the first offset at which it differs from the file that counts. None if it
     does not."""
 
@@ -31,11 +31,11 @@ class Compared:
 
 
 # Compares the offsets that two files hold: the file that counts there, and the other.
-Compare = Callable[[InputFile, InputFile, Span], Compared]
+Compare = Callable[[InputFile, InputFile, Span], ComparedCopies]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class UnlikeCopies:
     """Two files that hold the same offsets, and do not have the same records there from offset `first` on."""
 
     one: InputFile
@@ -44,18 +44,18 @@ class Difference:
     first: int
 
 
-def once(files: Iterable[InputFile], compare: Compare) -> tuple[list[InputFile], list[InputFile], list[Difference]]:
+def once(files: Iterable[InputFile], compare: Compare) -> tuple[list[InputFile], list[InputFile], list[UnlikeCopies]]:
     """The files of a partition as they count, each from the offset on at which those before it end; the doubles, parts
     of files that others have; and what differs.
 
     >>> files = [InputFile(name, 9, "", *span) for name, *span in (("a", 0, 100), ("b", 50, 150), ("c", 60, 80))]
-    >>> counting, doubles, _ = once(files, lambda one, other, span: Compared(span.end - span.start, None))
+    >>> counting, doubles, _ = once(files, lambda one, other, span: ComparedCopies(span.end - span.start, None))
     >>> [(file.path, file.start, file.end) for file in counting]
     [('a', 0, 100), ('b', 100, 150)]
     >>> [(file.path, file.start, file.end) for file in doubles]
     [('b', 50, 100), ('c', 60, 80)]
     """
-    counting, doubles, differences = list[InputFile](), list[InputFile](), list[Difference]()
+    counting, doubles, differences = list[InputFile](), list[InputFile](), list[UnlikeCopies]()
     for file in sorted(files, key=lambda file: (file.start, -file.end, file.path)):
         covered = min(file.end, max((one.end for one in counting[-1:]), default=0))
         if covered <= file.start:
@@ -67,7 +67,7 @@ def once(files: Iterable[InputFile], compare: Compare) -> tuple[list[InputFile],
             found = compare(one, file, span)
             records += found.records
             if found.differs is not None:
-                differences.append(Difference(one, file, span, found.differs))
+                differences.append(UnlikeCopies(one, file, span, found.differs))
         doubles.append(replace(file, end=covered, missing=covered - file.start - records))
         if covered < file.end:
             rest = file.end - covered - (file.records - records)
@@ -90,7 +90,7 @@ def comparing(stream: Stream, files: Files) -> Compare:
     Raises what opening and reading a landed file raises, and DuckDB's errors for values that it cannot compare.
     """
 
-    def compare(one: InputFile, other: InputFile, span: Span) -> Compared:
+    def compare(one: InputFile, other: InputFile, span: Span) -> ComparedCopies:
         records, differs = 0, None
         with ExitStack() as opened:
             first, second = (
@@ -100,7 +100,7 @@ def comparing(stream: Stream, files: Files) -> Compare:
                 records += len(others)
                 if differs is None:
                     differs = _first_unlike(stream.offset, some, others)
-        return Compared(records, differs)
+        return ComparedCopies(records, differs)
 
     return compare
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from coset.sources.arrow_schema import arrow_schema
 from coset.sources.composite_keys import with_made
-from coset.sources.doubles import Compared, comparing, once
+from coset.sources.doubles import ComparedCopies, comparing, once
 from coset.sources.evolution import Evolution, with_casts
 from coset.sources.exact_casts import keeps_values
 from coset.sources.file_columns import NULL_TYPE, UnknownType, type_named
@@ -198,7 +198,7 @@ class _Discovery:
             self._found(Kind.STREAM_TWICE, what, where, _WHICH, offsets=offsets, first=each.first)
         return counting, tuple(doubles)
 
-    def _compared(self, one: InputFile, other: InputFile, span: Span) -> Compared:
+    def _compared(self, one: InputFile, other: InputFile, span: Span) -> ComparedCopies:
         try:
             return comparing(self._stream, self._store)(one, other, span)
         except (pa.ArrowException, OSError, UnknownType, Unreadable) as error:
@@ -208,7 +208,7 @@ class _Discovery:
             self._found(Kind.STREAM_TWICE, what, other.path, then, other=one.path)
         except CosetError as error:
             (self._unreachable if isinstance(error, Unreachable) else self._findings).extend(error.findings)
-        return Compared(span.end - span.start, None)
+        return ComparedCopies(span.end - span.start, None)
 
     def _facts(self, file: NamedFile) -> FileFacts | None:
         """What a file holds. None and a finding if that cannot be found out."""

@@ -11,7 +11,7 @@ from partitioning.commands import Shown
 from partitioning.cosets.assignment import Assignment
 from partitioning.diff.plan_diff import Diff, diff, diff_sections, moves_section, states_section
 from partitioning.documents.document import digest
-from partitioning.explain.doubles import doubles
+from partitioning.explain.doubled import doubles
 from partitioning.explain.missing import missing
 from partitioning.explain.reason_texts import exchange_reason, stage_reason
 from partitioning.explain.surprises import surprises_section

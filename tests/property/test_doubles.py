@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coset.sources.doubles import Compared, once
+from coset.sources.doubles import ComparedCopies, once
 from partitioning.model.offsets import Span
 from partitioning.model.streams import InputFile
 
@@ -36,11 +36,11 @@ def test_each_offset_counts_once_and_what_differs_is_found(
     ]
     compared = list[tuple[int, int]]()
 
-    def compare(one: InputFile, other: InputFile, span: Span) -> Compared:
+    def compare(one: InputFile, other: InputFile, span: Span) -> ComparedCopies:
         compared.append((span.start, span.end))
         first, second = (held(contents, file, span.start, span.end) for file in (one, other))
         unlike = [at for at in range(span.start, span.end) if first.get(at) != second.get(at)]
-        return Compared(len(second), min(unlike, default=None))
+        return ComparedCopies(len(second), min(unlike, default=None))
 
     counting, doubles, differences = once(files, compare)
     # No offset is in two files that count, each is in one that holds it, and nothing else is in any.

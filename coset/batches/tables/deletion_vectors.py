@@ -115,6 +115,5 @@ def _decoded(text: str) -> bytes:
 
 
 def _damaged(store: Store, name: str, why: str) -> Refused:
-    return Refused.of(
-        Kind.FILE_GONE, f"a deletion vector cannot be read: {why}", store.uri(name), "restore it from a backup"
-    )
+    what, then = f"a deletion vector cannot be read: {why}", "restore it from a backup"
+    return Refused.of(Kind.FILE_GONE, what, store.uri(name), then, file=name, why=why)

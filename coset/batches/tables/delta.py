@@ -108,9 +108,8 @@ class Change:
         """The change of a batch that left these files."""
         rows = [file for file in files if file.records and file.role is Role.TABLE]
         actions: list[AddAction | RemoveAction] = [added(file, write) for file in rows]
-        touched = sorted(
-            {part.partition for file in files for part in file.parts if not write.is_beside(part.partition)}
-        )
+        touched = {part.partition for file in files for part in file.parts}
+        whole = [str(number) for number in sorted(touched) if not write.is_beside(number)]
         match write.declared.mode:
             case Mode.APPEND:
                 return cls(actions, "append")
@@ -118,9 +117,8 @@ class Change:
                 return cls(actions, "overwrite", takes=True)
             case Mode.UPSERT if write.anew:
                 return cls(actions, "overwrite", takes=True)
-            case Mode.UPSERT if touched:
-                filters = [(RESIDUE, "in", list(map(str, touched)))]
-                return cls(actions, "overwrite", filters, takes=True, dead=dead)
+            case Mode.UPSERT if whole:
+                return cls(actions, "overwrite", [(RESIDUE, "in", whole)], takes=True, dead=dead)
             case Mode.UPSERT:
                 return cls(actions, "append", takes=bool(dead), dead=dead)
             case _:

@@ -88,7 +88,7 @@ def _actions(log: TableLog, until: int) -> Iterator[Mapping[str, Any]]:
         columns = pq.read_schema(path).names
         if "sidecar" in columns and any(pq.read_table(path, columns=["sidecar"])["sidecar"].to_pylist()):
             what, then = "the checkpoint of the table has its files beside it", "write one of the classic kind"
-            raise Refused.of(Kind.TABLE_RULE, what, log.table_uri, then)
+            raise Refused.of(Kind.TABLE_RULE, what, log.table_uri, then, file=path.name)
         for added in pq.read_table(path, columns=["add"])["add"].to_pylist():
             if added:
                 yield {"add": _as_in_json(added)}
