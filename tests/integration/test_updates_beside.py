@@ -13,10 +13,12 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaProtocolError
 
+from coset.batches.publication import abandon
 from coset.batches.tables.compaction import compact
 from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model import table_parts
@@ -122,6 +124,70 @@ def test_readers_need_to_know_vectors_and_nothing_else(trial: Trial) -> None:
     assert set(protocol.writer_features or ()) == {"appendOnly", "deletionVectors", "invariants"}
     assert table(trial).metadata().configuration["delta.enableDeletionVectors"] == "true"
     assert table(trial).metadata().configuration["coset.pipeline"] == "people"
+
+
+def test_a_column_more(trial: Trial) -> None:
+    trial.land({"people": [{**record(1, 1), "city": "Oslo"}]})
+    trial.run(Settings.parse(scheme="tasks(3)"))
+    batch(trial, [{**record(2, 2), "city": "Rome"}, {**record(1, 2), "city": None}])
+    asked = QueryBuilder().register("rows", table(trial)).execute("SELECT k, city FROM rows WHERE city IS NOT NULL")
+    assert pl.DataFrame(asked.read_all()).rows() == [("key-2", "Rome")]
+    assert len(read(trial)) == KEYS
+
+
+def test_keys_of_several_columns() -> None:
+    """A row may have a value of each column of a key that goes, and be of another key; null is a value."""
+    pipeline = Pipeline("people", source="s3://landing/topics")
+    stream = pipeline.stream("people", key="id", partitions=4)
+    newest = stream.rekey(("country", "number"), name="by_both").latest("seen", name="newest")
+    newest.write("people", mode="upsert", deletes="gone", updates="beside")
+    with Trial.made(pipeline) as trial:
+
+        def land(at: int, *keys: tuple[str | None, int | None], gone: bool = False) -> None:
+            rows = [{"id": "x", "country": a, "number": b, "seen": at, "gone": gone} for a, b in keys]
+            trial.land({"people": rows})
+            trial.run(Settings.parse(scheme="tasks(3)"))
+            assert trial.verify() == {}
+
+        countries: list[str | None] = ["no", "it", None]
+        land(0, *[(country, number) for country in countries for number in (*range(9), None)])
+        land(1, ("no", 1), ("it", 2), (None, 3))
+        land(2, ("it", 1), ("no", None), gone=True)
+        land(3, ("it", 1), ("no", 2))
+        asked = QueryBuilder().register("rows", table(trial)).execute("SELECT country, number, seen FROM rows")
+        rows = {(country, number): seen for country, number, seen in pl.DataFrame(asked.read_all()).rows()}
+        right = {(country, number): 0 for country in countries for number in (*range(9), None)}
+        right |= {("no", 1): 1, ("it", 2): 1, (None, 3): 1, ("it", 1): 3, ("no", 2): 3}
+        del right["no", None]
+        assert rows == right
+
+
+def test_two_tables_of_one_step_in_both_ways() -> None:
+    pipeline = people()
+    pipeline.flow("newest").write("rewritten", mode="upsert")
+    with Trial.made(pipeline) as trial:
+        for at, keys in enumerate((range(60), (3, 4), (4,))):
+            trial.land({"people": [record(key, at) for key in keys]})
+            trial.run(Settings.parse(scheme="tasks(2)"))
+            assert trial.verify() == {}
+        both = trial.tables()
+        assert both["people"] == both["rewritten"]
+        assert len(both["people"]) == 60
+
+
+def test_a_lost_vector_is_got_over_as_the_refusal_says(trial: Trial) -> None:
+    batch(trial, [record(key, 1) for key in range(20)])
+    for vector in Path(table(trial).table_uri.removeprefix("file://")).glob("*.bin"):
+        vector.unlink()
+    trial.land({"people": [record(key, 2) for key in range(20)]})
+    with pytest.raises(Refused, match=r'a deletion vector cannot be read[^`]*or set updates="rewrite"'):
+        trial.run(Settings.parse(scheme="tasks(3)"))
+    abandon(Ledger(store_at(trial.root), "people"), "written from state")
+    trial.go_on_with(people("rewrite"))
+    trial.run(Settings.parse(scheme="tasks(3)"))
+    rows = read(trial)
+    assert [rows[f"key-{key}"] for key in (0, 19, 20)] == [2000, 2019, 20]
+    assert len(rows) == KEYS
 
 
 def test_readers_do_what_the_page_says(trial: Trial) -> None:

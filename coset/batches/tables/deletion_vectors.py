@@ -115,5 +115,9 @@ def _decoded(text: str) -> bytes:
 
 
 def _damaged(store: Store, name: str, why: str) -> Refused:
-    what, then = f"a deletion vector cannot be read: {why}", "restore it from a backup"
+    what = f"a deletion vector cannot be read: {why}"
+    then = (
+        'restore it from a backup; or set updates="rewrite" for the table in the pipeline and plan the batch anew: '
+        "partitions that it has keys of are written from state"
+    )
     return Refused.of(Kind.FILE_GONE, what, store.uri(name), then, file=name, why=why)
