@@ -28,6 +28,7 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Refused
 from partitioning.explain.table_query import table_query
 from partitioning.kinds import Kind
+from partitioning.model import table_parts
 from partitioning.model.allowance import Allowance
 from partitioning.model.graph import Mode
 from partitioning.model.meaning import meanings
@@ -162,8 +163,13 @@ def _written(chance: random.Random) -> tuple[tuple[str, ...], int]:
         mode = chance.choice(good) if good and chance.random() < 0.9 else chance.choice(writer.modes(flow))
         # Of a stream alone it says little.
         queries += mode in good and flow.startswith("f")
-        lines.append(_write(flow, mode, ', deletes="n % 5 = 0"' if mode == "upsert" and chance.random() < 0.2 else ""))
+        lines.append(_write(flow, mode, _upserted(chance) if mode == "upsert" else ""))
     return tuple(lines), queries
+
+
+def _upserted(chance: random.Random) -> str:
+    deletes = ', deletes="n % 5 = 0"' if chance.random() < 0.2 else ""
+    return deletes + (', updates="beside"' if chance.random() < 0.5 else "")
 
 
 def _write(flow: str, mode: str, more: str = "") -> str:
@@ -419,6 +425,8 @@ def check(of: History, compared: Compared) -> None:
 
     Raises Differs for the first table that is not its query.
     """
+    # However small a table is, batches write beside its rows, until a partition has a few files.
+    table_parts.SMALL, table_parts.MOST_FILES = 0, 3
     pipeline, lines = made(of.begun)
     of_batches, lacking = dict[str, list[_Row]](), set[str]()
     if not pipeline.writes:

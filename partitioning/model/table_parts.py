@@ -8,7 +8,7 @@ from partitioning.sections import many
 from partitioning.values import Value
 
 # A batch that may change more than one of so many rows writes whole partitions: that is no dearer then.
-_SMALL = 4
+SMALL = 4
 # More than so many dead rows for each hundred that live, or so many files, and a partition is written again.
 DEAD_PERCENT = 25
 MOST_FILES = 64
@@ -38,15 +38,16 @@ def is_small(records: int, parts: Iterable[TablePart]) -> bool:
     >>> is_small(2, [TablePart(0, 1, 8, 0)]), is_small(3, [TablePart(0, 1, 8, 0)]), is_small(0, [])
     (True, False, True)
     """
-    return records * _SMALL <= sum(part.rows for part in parts)
+    return records * SMALL <= sum(part.rows for part in parts)
 
 
 def upkeep(table: str, parts: Sequence[TablePart]) -> str:
     """How near a table is to having partitions written again, in words.
 
-    >>> print(upkeep("spent", [TablePart(0, 3, 90, 10), TablePart(1, 70, 100, 0)]))
-    Table spent: 10 of its rows are dead, and a partition has up to 70 files; 1 partition is written again by the next
-    batch.
+    >>> upkeep("spent", [TablePart(0, 3, 90, 10)])
+    'Table spent: 10 of its rows are dead, and a partition has up to 3 files.'
+    >>> print(upkeep("spent", [TablePart(0, 70, 100, 0)]).partition("; ")[2])
+    1 partition is written again by the next batch.
     """
     dead, most = sum(part.dead for part in parts), max((part.files for part in parts), default=0)
     due = sum(part.is_due for part in parts)

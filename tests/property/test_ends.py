@@ -58,7 +58,14 @@ def planned(batch: dict[str, tuple[int, list[int]]], found: list[Discovered], pl
     before = plans[-1] if plans else None
     tables = {write.table: COLUMNS for write in pipeline.writes}
     return plan_batch(
-        pipeline, found, tables, batch=len(plans), published=before, parent=digest(before) if before else None
+        pipeline,
+        found,
+        tables,
+        batch=len(plans),
+        published=before,
+        parent=digest(before) if before else None,
+        rows={write.declared.table: 1 for plan in plans for write in plan.writes()},
+        earlier=lambda number: next((plan for plan in reversed(plans) if plan.batch < number), None),
     )
 
 

@@ -63,7 +63,8 @@ def noted(
     both = {_identity(action["remove"]) for action in actions if "remove" in action} & back.keys()
     kept = [action for action in actions if "remove" not in action or _identity(action["remove"]) not in both]
     come += [action for identity, action in back.items() if identity not in both]
-    return [*kept, *_enabling(table), *gone, *come]
+    has_dead = any("deletionVector" in action["add"] for action in come)
+    return [*kept, *(_enabling(table) if has_dead else ()), *gone, *come]
 
 
 def _identity(file: Mapping[str, Any]) -> tuple[Any, ...]:
