@@ -169,7 +169,7 @@ def test_a_new_step_goes_nowhere_unless_all_later_batches_have_it(shop: Shop) ->
 def test_a_table_that_was_left_out_of_a_batch_is_whole_again_when_it_comes_back(shop: Shop) -> None:
     shop.leave_out()
     shop.order(range(30))
-    shop.done("run")
+    shop.done("run", "--begin-anew", "all_orders")
     assert shop.rows() == expected(*BATCHES, counted=False)
     shop.edit(WORTH, "totals")
     shop.order(range(200, 203))
