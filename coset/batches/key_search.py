@@ -96,14 +96,15 @@ class Tried:
 @dataclass(frozen=True, slots=True)
 class KeySearch:
     """What was found: what is told, by the `best` placing; the next best of others; which others put all keys there as
-    well; how those lie that the best does not explain; and in how many keys of its column lie in several partitions."""
+    well; how those lie that the best does not explain; and the column of which most values lie in several partitions,
+    with how many do."""
 
     told: Told
     best: Tried | None = None
     next_best: Tried | None = None
     alike: tuple[Placing, ...] = ()
     others: str = ""
-    spread: int = 0
+    spread: tuple[str, int] = ("", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +174,13 @@ def _found(keys: Sequence[_Keys], tried: Sequence[Tried], partitions: int) -> Ke
         alike = tuple(each.placing for each in now if each.explains_all and _same(best, each) and each is not best)
         rest = [each for each in now if each.placing not in (best.placing, *alike) and each.keys >= _ENOUGH]
         return KeySearch(Told.SURELY, best, max(rest, key=_part, default=None), alike)
+    plain = [each for each in keys if not each.as_text and each.key_format != JSON and each.distinct]
+    if not plain:
+        return KeySearch(Told.NOTHING)
+    # Most keys are texts, and occur more than once.
+    stands = max(plain, key=lambda each: (each.key_format == KeyFormat.STRING, _spread(each)))
     if partitions == 1:
-        return KeySearch(
-            Told.ONE_PARTITION, next((each for each in now if each.keys and not each.placing.as_text), None)
-        )
+        return KeySearch(Told.ONE_PARTITION, _unplaced(stands, MURMUR2, partitions))
     # A column that most records lack, or a number that is hashed as text, is told by many keys only.
     usual = [each for each in now if each.without <= each.records and not each.placing.as_text]
     if full := [each for each in usual if each.explains_all]:
@@ -186,16 +190,15 @@ def _found(keys: Sequence[_Keys], tried: Sequence[Tried], partitions: int) -> Ke
     if near and near.part >= _MOST:
         mine = next(each for each in keys if _is_of(each, near.placing))
         return KeySearch(Told.MOSTLY, near, others=_others(mine, near))
-    plain = [each for each in keys if not each.as_text and each.key_format != JSON and each.distinct]
     # What has no more values than there are partitions may be the partition itself.
     several = [each for each in plain if partitions < each.distinct == len(each.keys)]
     if together := [each for each in several if _surely(each.records - len(each.keys), partitions)]:
         # What lies with its key, as the lines of an order, has more values.
-        return KeySearch(Told.TOGETHER, _unplaced(min(together, key=lambda each: each.distinct), partitions), near)
-    spread = max(plain, key=_spread, default=None)
-    told = Told.BY_TURNS if spread and _spread(spread) else Told.NOTHING
-    best = _unplaced(spread, partitions) if spread else None
-    return KeySearch(told, best, near, spread=_spread(spread) if spread else 0)
+        mine = min(together, key=lambda each: each.distinct)
+        return KeySearch(Told.TOGETHER, _unplaced(mine, OPAQUE, partitions), near)
+    apart = max(plain, key=_spread)
+    told = Told.BY_TURNS if _spread(apart) else Told.NOTHING
+    return KeySearch(told, _unplaced(stands, OPAQUE, partitions), near, spread=(apart.columns[0], _spread(apart)))
 
 
 def _sure(tried: Sequence[Tried], partitions: int) -> Tried | None:
@@ -231,8 +234,9 @@ def _is_of(keys: _Keys, placing: Placing) -> bool:
     return mine == (placing.columns, placing.key_format, placing.column_type, placing.as_text)
 
 
-def _unplaced(keys: _Keys, partitions: int) -> Tried:
-    placing = Placing(keys.columns, keys.column_type, keys.key_format, OPAQUE, keys.as_text)
+def _unplaced(keys: _Keys, hash: HashName, partitions: int) -> Tried:
+    """A column that stands for the key, under a hash that is not found."""
+    placing = Placing(keys.columns, keys.column_type, keys.key_format, hash)
     return Tried(placing, partitions, keys.distinct, 0, keys.without, keys.records)
 
 

@@ -11,20 +11,23 @@ from fractions import Fraction
 from typing import Any, assert_never
 
 import pyarrow.compute as pc
+from msgspec import UNSET
 
 from coset.batches.key_search import KeySearch, Told, Tried, search
 from coset.cli.output import Answer, Block, Table
 from coset.sources import landed
+from coset.sources.composite_keys import without_made
 from coset.sources.landed_topic import PARTITION, LandedTopic, look
 from partitioning.authoring.declared import stream_of
 from partitioning.commands import Repeat, Then
 from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
 from partitioning.model.gaps import Gap, gaps
-from partitioning.model.placement import MURMUR2, OPAQUE, KeyFormat
+from partitioning.model.placement import JAVA, MURMUR2, OPAQUE, KeyFormat
 from partitioning.model.sources import FOLDER
 from partitioning.model.streams import (
     OFFSET,
+    Column,
     Discovered,
     DiscoveredPartition,
     Format,
@@ -58,10 +61,7 @@ def inspect(address: str) -> Answer:
     """
     topic = look(address)
     if not topic.columns:
-        # What cannot be read is told by discovery.
-        landed.discover([replace(topic.stream, key="key", offset=OFFSET)])
-        again: Then = ("when records have landed: ", Repeat())
-        raise Refused.of(Kind.FOLDERS, "no record is there yet", address, again, address=address)
+        raise _unread(topic, address)
     keys = [column for column in topic.columns if column.name != topic.stream.offset]
     json_lines = topic.stream.written_as is Format.JSON
     found = search(topic.sample, PARTITION, keys, topic.stream.partitions, declares=json_lines)
@@ -79,13 +79,26 @@ def inspect(address: str) -> Answer:
         "layout": stream.lies_by,
         "partitions": stream.partitions,
         "offsets": [_offsets(stream, each) for each in discovered.partitions],
-        "columns": discovered.columns or topic.columns,
+        "columns": _columns(topic, stream, discovered),
         "left_out": topic.left_out,
         "times": times,
         "key": _key_value(found),
         "declaration": "\n".join(code),
     }
     return Answer(value, _text(topic, stream, discovered, found, times, code), wrong)
+
+
+def _unread(topic: LandedTopic, address: str) -> CosetError:
+    """Why no record of a topic could be looked at."""
+    try:
+        landed.discover([replace(topic.stream, counted=UNSET, offset=OFFSET)])
+    except Refused as refused:
+        # Which column is the key, and whether offsets have one, nobody has said.
+        undeclared = {("name", topic.stream.key), ("name", OFFSET)}
+        if findings := [each for each in refused.findings if not undeclared.intersection(each.about)]:
+            return Refused(*findings)
+    then: Then = ("when records have landed: ", Repeat())
+    return Refused.of(Kind.FOLDERS, "no record is there yet", address, then, address=address)
 
 
 def declaration(stream: Stream, found: KeySearch, options: Options) -> list[str]:
@@ -189,14 +202,21 @@ def _offsets(stream: Stream, there: DiscoveredPartition) -> dict[str, int]:
     }
 
 
+def _columns(topic: LandedTopic, stream: Stream, discovered: Discovered) -> Sequence[Column]:
+    """The columns of records, as far as they are known."""
+    return without_made(stream, discovered.columns) or topic.columns
+
+
 def _times(topic: LandedTopic) -> Iterator[dict[str, str]]:
     """The columns whose values look like times, with the first and the last that was seen."""
     for column in topic.columns:
         values = topic.sample[column.name].drop_null()
         if not len(values) or column.name == topic.stream.offset:
             continue
+        if not column.type.startswith(("TIMESTAMP", "DATE", "VARCHAR", "BIGINT")):
+            continue
         least, most = (pc.min_max(values)[name] for name in ("min", "max"))
-        if column.type.startswith("TIMESTAMP") or column.type == "DATE":
+        if column.type not in {"VARCHAR", "BIGINT"}:
             yield {"column": column.name, "first": str(least), "last": str(most)}
         elif column.type == "VARCHAR" and pc.all(pc.match_substring_regex(values, _ISO)).as_py():
             yield {"column": column.name, "first": str(least), "last": str(most), "as": "text"}
@@ -250,7 +270,7 @@ def _text(
     title = f"{stream.name}: {many(records, 'record')} in {many(stream.partitions, 'partition')}"
     yield Table(title, tuple(offsets[0]) if offsets else (), rows, notes)
     looks = {each["column"]: f"{each['first']} to {each['last']}{_as(each)}" for each in times}
-    columns = [(each.name, each.type, looks.get(each.name, "")) for each in discovered.columns or topic.columns]
+    columns = [(each.name, each.type, looks.get(each.name, "")) for each in _columns(topic, stream, discovered)]
     left_out = [(name, "left out", why) for name, why in topic.left_out.items()]
     yield Table("Columns, with the times in the records looked at", ("column", "type", "times"), [*columns, *left_out])
     yield from _key_text(found)
@@ -309,9 +329,9 @@ def _key_text(found: KeySearch) -> Iterator[str]:
         case Told.BY_TURNS:
             yield (
                 f"Key: not known. No hash of a column puts records where they lie{following}; "
-                f"{many(found.spread, 'value')} of {column} lie in several partitions. The producer takes partitions "
-                "in turn or at random, as kafka-go without a Balancer, or goes by a key that is no column: see its "
-                f"settings ({_PRODUCERS}), and land the key. {column} stands for it here: name the column that records "
+                f"{many(found.spread[1], 'value')} of {found.spread[0]} lie in several partitions. The producer takes "
+                "partitions in turn or at random, as kafka-go without a Balancer, or goes by a key that is no column: "
+                f"see its settings ({_PRODUCERS}), and land the key. {column} stands for it here: name the column that records "
                 "are joined or counted by. Each batch moves its records"
             )
         case Told.NOTHING:
@@ -335,6 +355,9 @@ def _key_notes(found: KeySearch) -> Iterator[str]:
             f'that tasks may be of any number, land it as text, or declare key=("{column}",) and a function of your '
             'own, hash="package.module:function", which is given its values as a JSON array'
         )
+    if found.told is Told.SURELY and best.placing.hash == JAVA and best.placing.column_type in {"BIGINT", "INTEGER"}:
+        column = best.placing.columns[0]
+        yield f"If {column} counts the records, they lie by turns: see who writes the topic"
     if found.alike:
         alike = cut([str(each) for each in found.alike])
         yield f"As these put all keys seen there too, {_PRODUCERS} says where they differ: {alike}"

@@ -77,7 +77,7 @@ def look(address: str) -> LandedTopic:
     if isinstance(source_of(address), KafkaSource):
         then = "give the folder in which a sink lands it; how a broker's is declared, docs/internals/kafka.md says"
         raise Refused.of(Kind.ARGUMENT, "a topic in a broker is not looked into", address, then, address=address)
-    if why := why_no_root(address.rstrip("/")):
+    if why := why_no_root(address):
         then = "write it as s3://bucket/topics/orders, or as the path of a folder"
         raise Refused.of(Kind.ARGUMENT, f"{address!r} {why}", "ADDRESS", then, address=address)
     keys = [] if why_no_root(source) else [each.key for each in store_at(source).list(f"{name}/")]
