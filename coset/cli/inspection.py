@@ -329,10 +329,10 @@ def _key_text(found: KeySearch) -> Iterator[str]:
         case Told.BY_TURNS:
             yield (
                 f"Key: not known. No hash of a column puts records where they lie{following}; "
-                f"{many(found.spread[1], 'value')} of {found.spread[0]} lie in several partitions. The producer takes "
+                f"{many(found.spread[1], 'value')} of {found.spread[0]} lie in several partitions. Its producer takes "
                 "partitions in turn or at random, as kafka-go without a Balancer, or goes by a key that is no column: "
-                f"see its settings ({_PRODUCERS}), and land the key. {column} stands for it here: name the column that records "
-                "are joined or counted by. Each batch moves its records"
+                f"see its settings ({_PRODUCERS}), and land the key. {column} stands for it here: name the column that "
+                "records are joined or counted by. Each batch moves its records"
             )
         case Told.NOTHING:
             yield (
@@ -355,12 +355,13 @@ def _key_notes(found: KeySearch) -> Iterator[str]:
             f'that tasks may be of any number, land it as text, or declare key=("{column}",) and a function of your '
             'own, hash="package.module:function", which is given its values as a JSON array'
         )
-    if found.told is Told.SURELY and best.placing.hash == JAVA and best.placing.column_type in {"BIGINT", "INTEGER"}:
+    counts = best.placing.column_type in {"BIGINT", "INTEGER"} and best.placing.hash == JAVA
+    if counts and found.told is Told.SURELY:
         column = best.placing.columns[0]
         yield f"If {column} counts the records, they lie by turns: see who writes the topic"
     if found.alike:
         alike = cut([str(each) for each in found.alike])
-        yield f"As these put all keys seen there too, {_PRODUCERS} says where they differ: {alike}"
+        yield f"All keys seen lie by {alike} too: {_PRODUCERS} says where they differ"
     if best.without:
         yield (
             f"Of {many(best.without, 'record')} seen the key is null or empty: they get a task of their own, and "
