@@ -45,7 +45,8 @@ _ISO = r"^[12][0-9]{3}-[01][0-9]-[0-3][0-9][T ][0-2][0-9]:[0-5][0-9]"
 _MILLISECONDS = (10**12, 4 * 10**12)
 # As no sink leaves any, to see how many offsets are missing.
 _ANY_GAP = Sparse(2**62)
-_LONGEST_LINE = 100
+# Terminals would break a longer one anywhere.
+_LONGEST_LINE = 80
 _MOST_SHOWN = 32
 _MOVED = {Told.MOSTLY, Told.BY_TURNS, Told.NOTHING}
 
@@ -107,12 +108,15 @@ def declaration(stream: Stream, found: KeySearch, options: Options) -> list[str]
     placing = found.best.placing
     key = placing.columns if placing.key_format == "json" else placing.columns[0]
     variable = re.sub(r"\W", "_", stream.name, flags=re.ASCII)
-    variable = f"_{variable}" if variable[0].isdigit() or keyword.iskeyword(variable) else variable
+    taken = keyword.iskeyword(variable) or variable in {"pipeline", "Pipeline"}
+    variable = f"_{variable}" if variable[0].isdigit() or taken else variable
     given = {"key": key, "partitions": stream.partitions, **options}
     words = [_python(stream.name), *(f"{name}={_python(value)}" for name, value in given.items())]
     call, moved = f"{variable} = pipeline.stream(", ".repartition()" if found.told in _MOVED else ""
-    line = f"{call}{', '.join(words)}){moved}"
-    lines = [line] if len(line) <= _LONGEST_LINE else [call, *(f"    {word}," for word in words), f"){moved}"]
+    lines = [f"{call}{', '.join(words)}){moved}"]
+    if len(lines[0]) > _LONGEST_LINE:
+        words = [_python(stream.name), *(f"{name}={_python(value, by_line=True)}" for name, value in given.items())]
+        lines = [call, *(f"    {line}" for word in words for line in f"{word},".split("\n")), f"){moved}"]
     source = stream.source.removeprefix(FOLDER)
     return [
         "from coset import Pipeline",
@@ -122,13 +126,14 @@ def declaration(stream: Stream, found: KeySearch, options: Options) -> list[str]
     ]
 
 
-def _python(value: object) -> str:
-    """A value as Python writes it, with the quotes of our own pages."""
+def _python(value: object, *, by_line: bool = False) -> str:
+    """A value as Python writes it, with the quotes of our own pages; what has names has each on a line, if asked."""
     match value:
         case str():
             return json.dumps(value, ensure_ascii=False)
         case dict():
-            return f"{{{', '.join(f'{_python(name)}: {_python(each)}' for name, each in value.items())}}}"
+            pairs = [f"{_python(name)}: {_python(each)}" for name, each in value.items()]
+            return "{\n" + "".join(f"    {pair},\n" for pair in pairs) + "}" if by_line else f"{{{', '.join(pairs)}}}"
         case tuple():
             return f"({', '.join(map(_python, value))}{',' if len(value) == 1 else ''})"
         case _:

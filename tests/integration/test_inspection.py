@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -67,14 +68,15 @@ def inspected(address: str) -> dict[str, Any]:
 
 def call(found: Mapping[str, Any]) -> str:
     """What declares the stream, in one line."""
-    lines = str(found["declaration"]).partition("\norders = ")[2].split("\n    ")
-    return " ".join(lines).replace("( ", "(").replace(",\n)", ")")
+    lines = str(found["declaration"]).partition("\norders = ")[2].split("\n")
+    assert max(map(len, lines)) <= 80
+    said = " ".join(line.strip() for line in lines)
+    return re.sub(r",? ([)}])", r"\1", re.sub(r"([({]) ", r"\1", said))
 
 
-def ran(found: Mapping[str, Any], folder: Path, key: str = "customer") -> int:
+def ran(found: Mapping[str, Any], folder: Path, variable: str = "") -> int:
     """Paste the declaration into a pipeline that counts by key, and run it; how many records it has published."""
-    name = found["stream"]
-    steps = f'{name}.aggregate("count(*) AS n", name="each").write("counted")\n'
+    steps = f'{variable or found["stream"]}.aggregate("count(*) AS n", name="each").write("counted")\n'
     (folder / "pasted.py").write_text(f"{found['declaration']}\n{steps}", encoding="utf-8")
     done = forked.coset("run", "pasted.py", "--runner", "local", folder=folder)
     assert done.returncode == 0, done.stderr + done.stdout
@@ -171,9 +173,9 @@ def test_a_number_of_json_lines_is_declared_as_its_producer_writes_it(tmp_path: 
         ]
         store.put(f"orders/partition={partition}/orders+{partition}+0000000000.json", b"\n".join(map(_json, lines)))
     found = inspected(f"{tmp_path}/topics/orders")
-    assert '    key="id",\n    partitions=4,\n    key_format="int",\n' in found["declaration"]
-    columns = 'columns={"id": "INTEGER", "in": "STRUCT(\\"a\\" BIGINT[])", "at": "BIGINT"},'
-    assert columns in found["declaration"]
+    columns = '{"id": "INTEGER", "in": "STRUCT(\\"a\\" BIGINT[])", "at": "BIGINT"}'
+    declared = f'"orders", key="id", partitions=4, key_format="int", offset=None, format="json", columns={columns}'
+    assert call(found) == f"pipeline.stream({declared})"
     assert found["left_out"].keys() == {"odd", "none"}
     assert found["times"][0]["first"].startswith("2025-11-28 03:20:00")
     assert ran(found, tmp_path) == 100
@@ -326,6 +328,18 @@ def test_what_is_wrong_with_the_files_is_told_beside_the_declaration(store: Stor
     assert result.exit_code == 3
     assert "two files hold orders-2@[1,2), and differ from offset 1 on" in result.stderr
     assert 'pipeline.stream("orders", key="customer", partitions=4)' in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("topic", "variable"), [("class", "_class"), ("pipeline", "_pipeline"), ("2026.orders-eu", "_2026_orders_eu")]
+)
+def test_names_that_python_does_not_take_are_written_as_it_does(topic: str, variable: str, tmp_path: Path) -> None:
+    root = f"{tmp_path}/my 'own' topics"
+    table = pa.table({"customer": [f"c{n}" for n in range(100)], "a b": pa.array(range(100), pa.int64())})
+    land_table(table, topic, root, key="customer", partitions=4)
+    found = inspected(f"{root}/{topic}")
+    assert f"\n{variable} = pipeline.stream(" in found["declaration"]
+    assert ran(found, tmp_path, variable) == 100
 
 
 def test_it_stores_nothing(store: Store) -> None:
