@@ -16,16 +16,13 @@ from expectations.judging import TableExpectation, TableRecords
 from expectations.key_hashes import hashes_or_why
 from partitioning.hashes import hash_of
 from partitioning.model.placement import (
-    HASHES_OF_BYTES,
     KNOWN_HASHES,
     MURMUR2,
-    HashName,
     KeyFormat,
-    hash_findings,
     is_known,
     json_fields,
-    json_hash,
     keeps_empty,
+    possible_hashes,
 )
 from partitioning.sections import many
 
@@ -160,9 +157,7 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
 
     def _others(self) -> Iterable[tuple[str, str]]:
         """The hashes that keys may lie by, and how a stream declares each of them."""
-        if fields := json_fields(self.hash):
-            return [(name, json_hash(HashName(name), fields)) for name in HASHES_OF_BYTES]
-        return [(name, name) for name in KNOWN_HASHES if not any(hash_findings(name, self.key_format, self.key_column))]
+        return possible_hashes(self.key_format, json_fields(self.hash))
 
     def _fitting(self, rows: pd.DataFrame) -> str | None:
         """The hash by which all keys lie where they do."""

@@ -173,6 +173,12 @@ class Land(Value, frozen=True, tag="land", tag_field="command"):
     stream: str
 
 
+class Inspect(Value, frozen=True, tag="inspect", tag_field="command"):
+    """Look at what has landed of a topic, by the address of its folder."""
+
+    address: str
+
+
 class VerifyAsking(Value, frozen=True, tag="verify", tag_field="command"):
     """Hold the result tables of a pipeline against their queries, or one of them, or a sample of its keys; as they are
     now, or as a batch published them."""
@@ -186,7 +192,7 @@ class VerifyAsking(Value, frozen=True, tag="verify", tag_field="command"):
 # A backfill computes lost state again.
 _OfBackfills = Backfills | BackfillAsking | Resume | Cancel | SwapAsking | Undo | Restore
 _OfTables = HandOver | AcceptChanges | MoveTables
-_OfStreams = Forget | Land
+_OfStreams = Forget | Land | Inspect
 _Looking = Status | Report | Records | VerifyAsking
 Command = Repeat | Run | Replan | PlanAsking | _Looking | _OfStreams | _OfTables | _OfBackfills
 
@@ -276,7 +282,7 @@ class Shown(Value, frozen=True):
                 return _about_table(asked)
             case Status() | Report() | Records() | VerifyAsking():
                 return self._looking(asked)
-            case Forget() | Land():
+            case Forget() | Land() | Inspect():
                 return self._about_stream(asked)
             case Backfills() | BackfillAsking() | Resume() | Cancel() | SwapAsking() | Undo() | Restore():
                 return self._about_backfills(asked)
@@ -307,6 +313,8 @@ class Shown(Value, frozen=True):
                 return self._line("forget", pipeline, stream, which, "--keep-offsets" if keep_offsets else "", _WHY)
             case Land(stream):
                 return ["land", "PIPELINE", stream, "FILE"]
+            case Inspect(address):
+                return ["inspect", shlex.quote(address)]
             case _:
                 assert_never(asked)
 
@@ -408,7 +416,7 @@ def _in_airflow(command: Command) -> str | None:
         case VerifyAsking(pipeline, _, as_of, sample):
             return _started(f"{pipeline}_verify", {"Sample": sample or None}) if as_of is None else None
         case (Replan() | Restore() | Forget() | Land() | Status() | Report() | Records() | Backfills() | Cancel()) | (
-            HandOver() | AcceptChanges() | MoveTables()
+            HandOver() | AcceptChanges() | MoveTables() | Inspect()
         ):
             return None
         case _ as never:

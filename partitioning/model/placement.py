@@ -176,6 +176,18 @@ def hash_findings(name: str, key_format: str, where: str) -> Iterator[Finding]:
         yield Finding.of(Kind.DECLARATION, what, where, then, hash=name, key_format=key_format)
 
 
+def possible_hashes(key_format: str, fields: Sequence[str] = ()) -> list[tuple[HashName, HashName]]:
+    """The hashes by which keys of a format may lie, or keys that are a JSON object of these fields: how a stream
+    declares each, and its name.
+
+    >>> [declared for declared, _ in possible_hashes("bytes")][-1], possible_hashes("string", ["id"])[0]
+    ('murmur3', ('murmur2', 'murmur2 of json(id)'))
+    """
+    if fields:
+        return [(name, json_hash(name, fields)) for name in HASHES_OF_BYTES]
+    return [(name, name) for name in KNOWN_HASHES if not any(hash_findings(name, key_format, "key"))]
+
+
 def no_java_hash(where: str) -> Finding:
     """What is wrong with byte keys under Java's hash."""
     what = "Java hashes a byte array by where it lies in memory, so equal keys have no common hash"

@@ -68,6 +68,7 @@ CASES: dict[str, list[Command]] = {
         commands.Forget("late", "views", keep_offsets=True),
     ],
     "Land": [commands.Land("views")],
+    "Inspect": [commands.Inspect("s3://landing/topics/views"), commands.Inspect("/data/my topics/views")],
     "AcceptChanges": [commands.AcceptChanges("counts", 17)],
     "MoveTables": [commands.MoveTables("s3://lake/prod"), commands.MoveTables("/data/my tables")],
     "HandOver": [commands.HandOver("counts", before, "late") for before in (None, "early")],
@@ -349,6 +350,8 @@ def test_a_command_is_one_that_the_command_line_takes(command: Command, named: s
                 assert (context.params["table"], context.params["up_to"]) == (table, version)
             case commands.MoveTables(to):
                 assert called == to
+            case commands.Inspect(address):
+                assert context.params["address"] == address
             case commands.Land(stream):
                 assert (called, context.params["stream"]) == ("PIPELINE", stream)
             case _:

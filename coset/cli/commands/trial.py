@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from coset.cli.app import Named, StoreRoot, root_of
+from coset.cli.app import address as in_full
 from coset.cli.command import Panel, command
 from coset.cli.output import Answer
 
@@ -20,6 +21,22 @@ def init(
     from coset.cli import starting
 
     return starting.init(folder)
+
+
+@command(Panel.PROJECT)
+def inspect(
+    address: Annotated[
+        str,
+        typer.Argument(
+            metavar="ADDRESS", help="The folder of a topic: s3://bucket/topics/orders, or one of this machine."
+        ),
+    ],
+) -> Answer:
+    """Look at what has landed of a topic, find its key and how its producer places it, and print its declaration.
+    Stores nothing."""
+    from coset.cli import inspection
+
+    return inspection.inspect(in_full(address))
 
 
 @command(Panel.PROJECT)

@@ -1,0 +1,378 @@
+"""Inspection on the command line: what has landed of a topic, and the lines of Python that declare it."""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any, assert_never
+
+import pyarrow.compute as pc
+from msgspec import UNSET
+
+from coset.batches.key_search import KeySearch, Told, Tried, search
+from coset.cli.output import Answer, Block, Table
+from coset.sources import landed
+from coset.sources.composite_keys import without_made
+from coset.sources.landed_topic import PARTITION, LandedTopic, look
+from partitioning.authoring.declared import stream_of
+from partitioning.commands import Repeat, Then
+from partitioning.errors import CosetError, Refused
+from partitioning.kinds import Kind
+from partitioning.model.gaps import Gap, gaps
+from partitioning.model.placement import JAVA, MURMUR2, OPAQUE, KeyFormat
+from partitioning.model.sources import FOLDER
+from partitioning.model.streams import (
+    OFFSET,
+    Column,
+    Discovered,
+    DiscoveredPartition,
+    Format,
+    Layout,
+    NullKeys,
+    Sparse,
+    Stream,
+)
+from partitioning.sections import cut, many, percent
+from partitioning.values import replace
+
+_PRODUCERS = "docs/guide/producers.md"
+_ISO = r"^[12][0-9]{3}-[01][0-9]-[0-3][0-9][T ][0-2][0-9]:[0-5][0-9]"
+# From 2001 to 2096.
+_MILLISECONDS = (10**12, 4 * 10**12)
+# As no sink leaves any, to see how many offsets are missing.
+_ANY_GAP = Sparse(2**62)
+# Terminals would break a longer one anywhere.
+_LONGEST_LINE = 80
+_MOST_SHOWN = 32
+_MOVED = {Told.MOSTLY, Told.BY_TURNS, Told.NOTHING}
+
+# The options of a declaration that are not as they are by default, with their values.
+Options = Mapping[str, Any]
+
+
+def inspect(address: str) -> Answer:
+    """What has landed in a topic's folder, and its declaration.
+
+    Raises Refused if no records of one topic are there, or none with a key. What is wrong with them otherwise is told
+    beside the answer.
+    """
+    topic = look(address)
+    if not topic.columns:
+        raise _unread(topic, address)
+    keys = [column for column in topic.columns if column.name != topic.stream.offset]
+    json_lines = topic.stream.written_as is Format.JSON
+    found = search(topic.sample, PARTITION, keys, topic.stream.partitions, declares=json_lines)
+    if found.best is None:
+        what = f"no column can be a key: there are {cut([f'{each.name} {each.type}' for each in topic.columns])}"
+        then = "land the record's key as a column of text, of a whole number or of bytes"
+        raise Refused.of(Kind.KEYS_DO_NOT_MEET, what, address, then, address=address)
+    options, stream, discovered, wrong = _discovered(topic.stream, found.best, _options(topic.stream, found))
+    times, code = list(_times(topic)), declaration(stream, found, options)
+    value = {
+        "address": address,
+        "stream": stream.name,
+        "source": stream.source,
+        "format": stream.written_as,
+        "layout": stream.lies_by,
+        "partitions": stream.partitions,
+        "offsets": [_offsets(stream, each) for each in discovered.partitions],
+        "columns": _columns(topic, stream, discovered),
+        "left_out": topic.left_out,
+        "times": times,
+        "key": _key_value(found),
+        "declaration": "\n".join(code),
+    }
+    return Answer(value, _text(topic, stream, discovered, found, times, code), wrong)
+
+
+def _unread(topic: LandedTopic, address: str) -> CosetError:
+    """Why no record of a topic could be looked at."""
+    try:
+        landed.discover([replace(topic.stream, counted=UNSET, offset=OFFSET)])
+    except Refused as refused:
+        # Which column is the key, and whether offsets have one, nobody has said.
+        undeclared = {("name", topic.stream.key), ("name", OFFSET)}
+        if findings := [each for each in refused.findings if not undeclared.intersection(each.about)]:
+            return Refused(*findings)
+    then: Then = ("when records have landed: ", Repeat())
+    return Refused.of(Kind.FOLDERS, "no record is there yet", address, then, address=address)
+
+
+def declaration(stream: Stream, found: KeySearch, options: Options) -> list[str]:
+    """The lines of Python that declare a stream, without what is so by default."""
+    assert found.best
+    placing = found.best.placing
+    key = placing.columns if placing.key_format == "json" else placing.columns[0]
+    variable = re.sub(r"\W", "_", stream.name, flags=re.ASCII)
+    taken = keyword.iskeyword(variable) or variable in {"pipeline", "Pipeline"}
+    variable = f"_{variable}" if variable[0].isdigit() or taken else variable
+    given = {"key": key, "partitions": stream.partitions, **options}
+    words = [_python(stream.name), *(f"{name}={_python(value)}" for name, value in given.items())]
+    call, moved = f"{variable} = pipeline.stream(", ".repartition()" if found.told in _MOVED else ""
+    lines = [f"{call}{', '.join(words)}){moved}"]
+    if len(lines[0]) > _LONGEST_LINE:
+        words = [_python(stream.name), *(f"{name}={_python(value, by_line=True)}" for name, value in given.items())]
+        lines = [call, *(f"    {line}" for word in words for line in f"{word},".split("\n")), f"){moved}"]
+    source = stream.source.removeprefix(FOLDER)
+    return [
+        "from coset import Pipeline",
+        "",
+        f"pipeline = Pipeline({_python(stream.name)}, source={_python(source)})",
+        *lines,
+    ]
+
+
+def _python(value: object, *, by_line: bool = False) -> str:
+    """A value as Python writes it, with the quotes of our own pages; what has names has each on a line, if asked."""
+    match value:
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case dict():
+            pairs = [f"{_python(name)}: {_python(each)}" for name, each in value.items()]
+            return "{\n" + "".join(f"    {pair},\n" for pair in pairs) + "}" if by_line else f"{{{', '.join(pairs)}}}"
+        case tuple():
+            return f"({', '.join(map(_python, value))}{',' if len(value) == 1 else ''})"
+        case _:
+            return repr(value)
+
+
+def _options(stream: Stream, found: KeySearch) -> Options:
+    """How the stream is declared, but for its name, key and count."""
+    best = found.best
+    assert best
+    placing = best.placing
+    columns = dict(stream.columns or {})
+    if columns and placing.column_type:
+        columns[placing.columns[0]] = placing.column_type
+    hash = OPAQUE if placing.as_text or found.told in _MOVED else placing.hash
+    # What is hashed as text is declared as the number that it is.
+    number = KeyFormat.LONG if placing.column_type == "BIGINT" else KeyFormat.INT
+    given = {
+        "key_format": (number if placing.as_text else str(placing.key_format), KeyFormat.STRING),
+        "hash": (hash, MURMUR2),
+        "null_keys": (NullKeys.OWN_TASK if best.without else NullKeys.REFUSE, NullKeys.REFUSE),
+        "offset": (None if stream.counted else stream.offset, OFFSET),
+        "format": (stream.written_as, Format.PARQUET),
+        "columns": (columns, {}),
+        "layout": (stream.lies_by, Layout.PARTITION),
+    }
+    plain = {name: str(value) if isinstance(value, str) else value for name, (value, _) in given.items()}
+    return {name: plain[name] for name, (value, usual) in given.items() if value != usual}
+
+
+def _declared(stream: Stream, best: Tried, options: Options) -> Stream:
+    """The stream as a pipeline with that declaration has it."""
+    placing = best.placing
+    key = placing.columns if placing.key_format == "json" else placing.columns[0]
+    return stream_of(stream.name, key, best.partitions, stream.source, table=False, **options)
+
+
+def _discovered(topic: Stream, best: Tried, options: Options) -> tuple[Options, Stream, Discovered, CosetError | None]:
+    """The options, with those for offsets that are missing, the stream, what is there of it, and what is wrong."""
+    stream = _declared(topic, best, options)
+    try:
+        return options, stream, landed.discover([stream])[0], None
+    except CosetError as error:
+        wrong = error
+    if not stream.counted and all(finding.kind is Kind.STREAM_GAP for finding in wrong.findings):
+        sound, _ = landed.discover_sound(replace(stream, sparse=_ANY_GAP))
+        holes = [len(gap.offsets) for each in sound.partitions for gap in _gaps(stream, each) if gap.file is None]
+        for offsets in ("sparse", f"sparse({max(holes, default=0)})"):
+            sparse = {**options, "offsets": offsets}
+            try:
+                return sparse, (stream := _declared(topic, best, sparse)), landed.discover([stream])[0], None
+            except Refused:
+                continue
+    stream = _declared(topic, best, options)
+    return options, stream, landed.discover_sound(stream)[0], wrong
+
+
+def _gaps(stream: Stream, there: DiscoveredPartition) -> list[Gap]:
+    return list(gaps(replace(stream, sparse=_ANY_GAP), there.partition, there.beginning, there.files, ()))
+
+
+def _offsets(stream: Stream, there: DiscoveredPartition) -> dict[str, int]:
+    """What a partition holds, in numbers."""
+    return {
+        "partition": there.partition,
+        "first": there.beginning,
+        "next": there.end,
+        "records": sum(file.records for file in there.files),
+        "missing": sum(gap.missing for gap in _gaps(stream, there)),
+        "doubles": sum(double.records for double in there.doubles),
+    }
+
+
+def _columns(topic: LandedTopic, stream: Stream, discovered: Discovered) -> Sequence[Column]:
+    """The columns of records, as far as they are known."""
+    return without_made(stream, discovered.columns) or topic.columns
+
+
+def _times(topic: LandedTopic) -> Iterator[dict[str, str]]:
+    """The columns whose values look like times, with the first and the last that was seen."""
+    for column in topic.columns:
+        values = topic.sample[column.name].drop_null()
+        if not len(values) or column.name == topic.stream.offset:
+            continue
+        if not column.type.startswith(("TIMESTAMP", "DATE", "VARCHAR", "BIGINT")):
+            continue
+        least, most = (pc.min_max(values)[name] for name in ("min", "max"))
+        if column.type not in {"VARCHAR", "BIGINT"}:
+            yield {"column": column.name, "first": str(least), "last": str(most)}
+        elif column.type == "VARCHAR" and pc.all(pc.match_substring_regex(values, _ISO)).as_py():
+            yield {"column": column.name, "first": str(least), "last": str(most), "as": "text"}
+        elif column.type == "BIGINT" and _MILLISECONDS[0] <= least.as_py() and most.as_py() < _MILLISECONDS[1]:
+            first, last = (datetime.fromtimestamp(each.as_py() / 1000, UTC).isoformat(" ") for each in (least, most))
+            yield {"column": column.name, "first": first, "last": last, "as": "milliseconds"}
+
+
+def _key_value(found: KeySearch) -> dict[str, object]:
+    """What is told of the key, for programs."""
+    best, other = found.best, found.next_best
+    assert best
+    return {
+        "told": found.told,
+        "columns": best.placing.columns,
+        "key_format": best.placing.key_format,
+        "hash": best.placing.hash,
+        "keys": best.keys,
+        "explained": best.explained,
+        "records_without": best.without,
+        "next_best": other and {"placing": str(other.placing), "explained": other.explained, "keys": other.keys},
+        "alike": [str(each) for each in found.alike],
+        "says": [*_key_text(found), *_key_notes(found)],
+    }
+
+
+def _text(
+    topic: LandedTopic,
+    stream: Stream,
+    discovered: Discovered,
+    found: KeySearch,
+    times: Sequence[Mapping[str, str]],
+    code: Sequence[str],
+) -> Iterator[Block]:
+    offsets = [_offsets(stream, each) for each in discovered.partitions]
+    records, layout = sum(each["records"] for each in offsets), stream.lies_by
+    lies = "a folder for each partition" if layout is Layout.PARTITION else 'folders of times, layout="time"'
+    notes = [f"{stream.written_as.noun}, in {lies}"]
+    if topic.beside:
+        notes.append(f"{many(topic.beside, 'file')} beside the folders of partitions, or with other names, passed over")
+    if stream.counted:
+        notes.append("No column has the offsets: they are counted from the one in each file's name, offset=None")
+    if missing := sum(each["missing"] for each in offsets):
+        why = "as of a compacted or transactional topic, or because files are missing: look whether all have landed"
+        notes.append(f"{many(missing, 'offset')} without a record, {why}")
+    if doubles := sum(each["doubles"] for each in offsets):
+        notes.append(f"{many(doubles, 'record')} that other files have too, all the same: each counts once")
+    rows = [tuple(f"{each[name]:,}" for name in each) for each in offsets[:_MOST_SHOWN]]
+    if len(offsets) > _MOST_SHOWN:
+        notes.append(f"The first {_MOST_SHOWN} partitions; `--json` has all")
+    title = f"{stream.name}: {many(records, 'record')} in {many(stream.partitions, 'partition')}"
+    yield Table(title, tuple(offsets[0]) if offsets else (), rows, notes)
+    looks = {each["column"]: f"{each['first']} to {each['last']}{_as(each)}" for each in times}
+    columns = [(each.name, each.type, looks.get(each.name, "")) for each in _columns(topic, stream, discovered)]
+    left_out = [(name, "left out", why) for name, why in topic.left_out.items()]
+    yield Table("Columns, with the times in the records looked at", ("column", "type", "times"), [*columns, *left_out])
+    yield from _key_text(found)
+    yield from _key_notes(found)
+    yield ""
+    yield from code
+
+
+def _as(time: Mapping[str, str]) -> str:
+    match time.get("as"):
+        case "text":
+            return f", text: {time['column']}::TIMESTAMP in SQL"
+        case "milliseconds":
+            return f", milliseconds: make_timestamp({time['column']} * 1000) in SQL"
+        case _:
+            return ""
+
+
+def _key_text(found: KeySearch) -> Iterator[str]:
+    """What the keys tell, how surely, and where to look for what they do not."""
+    best, told = found.best, found.told
+    assert best
+    column = ", ".join(best.placing.columns)
+    near = found.next_best
+    following = f"; the next best, {near.placing}, explains {_share(near)}" if near else ""
+    match told:
+        case Told.SURELY:
+            yield (
+                f"Key: {best.placing}. All {many(best.keys, 'key')} seen lie where it puts them, of "
+                f"{many(best.partitions, 'partition')}{following}"
+            )
+        case Told.PERHAPS:
+            yield (
+                f"Key: perhaps {best.placing}. All {many(best.keys, 'key')} seen lie where it puts them, and so few "
+                "may lie so by chance: look again when more have landed, or see who writes the topic and what "
+                f"{_PRODUCERS} says of that client"
+            )
+        case Told.ONE_PARTITION:
+            yield (
+                "Key: not known. All records lie in one partition, where any key and hash put them: name the column "
+                f"that records are joined or counted by. {column} stands for it here; before the topic grows, see "
+                f"what {_PRODUCERS} says of its client"
+            )
+        case Told.MOSTLY:
+            others = found.others or "how the others lie is not known: see who else writes the topic"
+            yield (
+                f"Key: {best.placing} for {_share(best)} of {many(best.keys, 'key')} seen, and not for all; {others}. "
+                "Each batch moves its records"
+            )
+        case Told.TOGETHER:
+            yield (
+                f"Key: perhaps {column}, by a hash that is not known. Each of its {many(best.keys, 'value')} lies in "
+                f"one partition only{following}. See how the producer serialises keys, and which client it is "
+                f"({_PRODUCERS}); until then the number of tasks has to divide that of partitions"
+            )
+        case Told.BY_TURNS:
+            yield (
+                f"Key: not known. No hash of a column puts records where they lie{following}; "
+                f"{many(found.spread[1], 'value')} of {found.spread[0]} lie in several partitions. Its producer takes "
+                "partitions in turn or at random, as kafka-go without a Balancer, or goes by a key that is no column: "
+                f"see its settings ({_PRODUCERS}), and land the key. {column} stands for it here: name the column that "
+                "records are joined or counted by. Each batch moves its records"
+            )
+        case Told.NOTHING:
+            yield (
+                f"Key: not known. No hash of a column puts records where they lie{following}, and no value occurs "
+                f"often enough to tell more: see who writes the topic ({_PRODUCERS}). {column} stands for it here: "
+                "name the column that records are joined or counted by. Each batch moves its records"
+            )
+        case _:
+            assert_never(told)
+
+
+def _key_notes(found: KeySearch) -> Iterator[str]:
+    """What is to be known beside."""
+    best = found.best
+    assert best
+    if best.placing.as_text:
+        column = best.placing.columns[0]
+        yield (
+            f"{column} is a number, and its producer hashes it as text. The declaration takes records as they lie; so "
+            f'that tasks may be of any number, land it as text, or declare key=("{column}",) and a function of your '
+            'own, hash="package.module:function", which is given its values as a JSON array'
+        )
+    counts = best.placing.column_type in {"BIGINT", "INTEGER"} and best.placing.hash == JAVA
+    if counts and found.told is Told.SURELY:
+        column = best.placing.columns[0]
+        yield f"If {column} counts the records, they lie by turns: see who writes the topic"
+    if found.alike:
+        alike = cut([str(each) for each in found.alike])
+        yield f"All keys seen lie by {alike} too: {_PRODUCERS} says where they differ"
+    if best.without:
+        yield (
+            f"Of {many(best.without, 'record')} seen the key is null or empty: they get a task of their own, and "
+            'null_keys="drop" leaves them out'
+        )
+
+
+def _share(tried: Tried) -> str:
+    return percent(Fraction(tried.explained, tried.keys)) if tried.keys else "nothing"

@@ -1,0 +1,304 @@
+"""Landed topics: what lies in the folder of one, seen without a declaration of it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import UNSET
+
+from coset.sources.exact_casts import cast_exactly
+from coset.sources.file_columns import NULL_TYPE, UnknownType, columns_of
+from coset.sources.files import Files
+from coset.sources.formats.json_lines import JsonRows
+from coset.sources.formats.json_types import undeclarable
+from coset.sources.formats.landed_file import OFFSET_TYPE, Unreadable
+from coset.sources.formats.opening import open_landed
+from coset.sources.layouts import FileName, folders_of, may_hold_records
+from coset.sources.plain_arrays import is_list, plain_type
+from partitioning.commands import Inspect, Then
+from partitioning.documents.stores import store_at
+from partitioning.errors import Refused
+from partitioning.kinds import Kind
+from partitioning.model.file_names import NAMED
+from partitioning.model.graph import quote
+from partitioning.model.offsets import check_name
+from partitioning.model.sources import KafkaSource, source_of, why_no_root
+from partitioning.model.streams import OFFSET, Column, Format, Layout, Stream
+from partitioning.sections import cut, many
+from partitioning.values import replace
+
+# The column of a sample that says in which partition a record lies.
+PARTITION = "_partition"
+_AT_ONCE = 16
+# A sample has so many records of a file, and of all files together.
+_OF_A_FILE = 5_000
+_OF_ALL = 2_000_000
+_EVERY = 2**63 - 1
+_FORMATS = (Format.PARQUET, Format.AVRO, Format.JSON)
+_PAGE = "docs/internals/landed-files.md"
+
+
+@dataclass(frozen=True, slots=True)
+class LandedTopic:
+    """What lies in a topic's folder: the stream as it can be declared but for its key, the columns of a `sample` of
+    records of each partition, the columns that cannot be declared with why, and how many files lie beside its own."""
+
+    stream: Stream
+    columns: tuple[Column, ...]
+    sample: pa.Table
+    left_out: Mapping[str, str]
+    beside: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Sampled:
+    """A file that is looked into."""
+
+    uri: str
+    partition: int
+    start: int
+
+
+def look(address: str) -> LandedTopic:
+    """What has landed in the folder of a topic, `s3://bucket/topics/orders` or a folder's address.
+
+    Its oldest and its newest file of each partition are looked into. Raises Refused if no records of one topic in one
+    format lie there.
+    """
+    source, _, name = address.rstrip("/").rpartition("/")
+    if isinstance(source_of(address), KafkaSource):
+        then = "give the folder in which a sink lands it; how a broker's is declared, docs/internals/kafka.md says"
+        raise Refused.of(Kind.ARGUMENT, "a topic in a broker is not looked into", address, then, address=address)
+    if why := why_no_root(address):
+        then = "write it as s3://bucket/topics/orders, or as the path of a folder"
+        raise Refused.of(Kind.ARGUMENT, f"{address!r} {why}", "ADDRESS", then, address=address)
+    keys = [] if why_no_root(source) else [each.key for each in store_at(source).list(f"{name}/")]
+    there = [key for key in keys if may_hold_records(Stream(name, source, "", 1), key)]
+    layout, written, files = _named(name, source, there)
+    if not files:
+        raise _nothing(source, name, address.rstrip("/"), there)
+    if len(written) > 1:
+        what = "files of several formats: " + ", ".join(f"{many(n, 'file')} of {f.noun}" for f, n in written.items())
+        then = "a stream has one format: move the files of the others to a folder of another topic's name"
+        raise Refused.of(Kind.FOLDERS, what, address, then, formats=list(written))
+    if name not in (topics := sorted({file.stream for file in files.values()})):
+        raise _nothing(source, name, address.rstrip("/"), there, topics)
+    check_name(name, "stream")
+    (form,) = written
+    count = 1 + max(file.partition if file.folder is None else file.folder for file in files.values())
+    stream = Stream(name, source, "", count, offset="", format=UNSET if form is Format.PARQUET else form)
+    stream = replace(stream, layout=UNSET if layout is Layout.PARTITION else layout)
+    return _looked_into(stream, files, len(there) - len(files))
+
+
+def _named(name: str, source: str, keys: Iterable[str]) -> tuple[Layout, Mapping[Format, int], Mapping[str, FileName]]:
+    """The layout of a topic's files, how many each format has, and what their names say. Folders of partitions hide all
+    else."""
+    asked = Stream(name, source, "", 1)
+    read = {
+        each: [(form, folders_of(replace(asked, layout=each, format=form))) for form in _FORMATS] for each in Layout
+    }
+    written, files = {each: Counter[Format]() for each in Layout}, {each: dict[str, FileName]() for each in Layout}
+    for key in keys:
+        for layout, ways in read.items():
+            for form, folders in ways:
+                if (said := folders.parse(key)) is not None:
+                    written[layout][form] += 1
+                    files[layout][key] = said
+    layout = next((each for each in Layout if files[each]), Layout.PARTITION)
+    return layout, written[layout], files[layout]
+
+
+def _nothing(source: str, name: str, address: str, there: Sequence[str], named: Sequence[str] = ()) -> Refused:
+    """Why no topic of that name is there, and which ones are near. The files that are there are `named` as others'."""
+    what, where = "no file of a topic is there", address
+    then: Then = "correct the address: it is that of the folder with a topic's name, as s3://bucket/topics/orders"
+    if near := sorted({topic for topic in _topics(address, source) if topic != address}):
+        more = f"; topics there: {cut(near)}" if len(near) > 1 else ""
+        what, then = "the folder is no topic's", ("name that of a topic: ", Inspect(near[0]), more)
+    elif named:
+        what = f"the files there are of {cut(named)}, by their names"
+        then = f"give the folder the name of its topic, so that its address ends in /{named[0]}"
+    elif there:
+        what = f"none of {many(len(there), 'file')} there is named as files of a topic are"
+        where, wanted = f"{source}/{there[0]}", folders_of(Stream(name, source, "", 1)).wanted
+        then = f"land the topic's files as {name}/{wanted}, or in another layout or format that {_PAGE} has"
+    return Refused.of(Kind.FOLDERS, what, where, then, address=address)
+
+
+def _topics(address: str, source: str) -> Iterator[str]:
+    """The addresses of topics in a folder, around it, or beside it."""
+    within = [root for root in (address, source) if not why_no_root(root)]
+    for root in within:
+        found = set[str]()
+        for entry in store_at(root).list(""):
+            uri = f"{root}/{entry.key}"
+            if (match := NAMED.search(uri)) and (place := uri.find(f"/{match['stream']}/")) >= 0:
+                found.add(uri[: place + 1 + len(match["stream"])])
+        if found:
+            return (yield from found)
+
+
+def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> LandedTopic:
+    """The topic with what its oldest and newest files hold."""
+    of = defaultdict[int, list[_Sampled]](list)
+    for key, said in files.items():
+        of[said.partition].append(_Sampled(f"{stream.source}/{key}", said.partition, said.start))
+    ends = [(min(each, key=_start), max(each, key=_start)) for _, each in sorted(of.items())]
+    wanted = list(dict.fromkeys(file for both in ends for file in both))
+    left_out, store = dict[str, str](), Files()
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        if stream.written_as is Format.JSON:
+            columns, left_out = _json_columns(pool.map(lambda file: _lines(store, file), wanted))
+            # What is read names no offset yet, and has no column that is not declared.
+            stream = replace(stream, columns=columns or UNSET, offset=next(iter(columns), ""))
+        most = max(100, min(_OF_A_FILE, _OF_ALL // len(wanted)))
+        known = stream.written_as is not Format.JSON or stream.columns
+        tables = pool.map(lambda file: _records(store, stream, file, most), wanted if known else ())
+        read = [(file, table) for file, table in zip(wanted, tables, strict=False) if table is not None and len(table)]
+    offset = _offset([(file.start, table) for file, table in read])
+    stream = replace(stream, offset=offset or OFFSET, counted=UNSET if offset else True)
+    if stream.columns:
+        stream = replace(stream, columns={name: kind for name, kind in stream.columns.items() if name != offset})
+    sample = _together([table.append_column(PARTITION, _all(file.partition, table)) for file, table in read])
+    return LandedTopic(stream, tuple(_columns(sample)), sample, left_out, beside)
+
+
+def _start(file: _Sampled) -> int:
+    return file.start
+
+
+def _all(partition: int, table: pa.Table) -> pa.Array:
+    return pa.array([partition] * len(table), pa.int64())
+
+
+def _records(store: Files, stream: Stream, file: _Sampled, most: int) -> pa.Table | None:
+    """The first records of a file, with their columns that are not nested. None if it cannot be read: discovery says
+    why."""
+    with suppress(pa.ArrowException, OSError, UnknownType, Unreadable), store.open(file.uri) as source:
+        landed = open_landed(stream, source, file.start)
+        flat = [field.name for field in landed.schema if not _nested(field.type)]
+        batches, left = list[pa.RecordBatch](), most
+        for batch in landed.batches(flat, 0, _EVERY):
+            batches.append(_plain(batch.slice(0, left)))
+            left -= len(batch)
+            if left <= 0:
+                break
+        return pa.Table.from_batches(batches) if batches else None
+    return None
+
+
+def _nested(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_struct(kind) or pa.types.is_map(kind) or is_list(kind))
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [cast_exactly(column, plain_type(column.type)) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+
+def _together(tables: Sequence[pa.Table]) -> pa.Table:
+    """All records; if their columns do not go together, those of files that have the columns of the last."""
+    if not tables:
+        return pa.table({})
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException:
+        return pa.concat_tables([table for table in tables if table.schema == tables[-1].schema])
+
+
+def _columns(sample: pa.Table) -> Iterator[Column]:
+    """The columns of a sample that DuckDB has types for."""
+    for field in sample.schema:
+        with suppress(UnknownType):
+            (column,) = columns_of(pa.schema([field])).columns
+            if field.name != PARTITION and column.type != NULL_TYPE:
+                yield column
+
+
+def _offset(read: Sequence[tuple[int, pa.Table]]) -> str | None:
+    """The column that holds each record's offset, if there is one: it rises, from the offset that each file's name
+    says. One that has the usual name is taken for it, to be judged by discovery."""
+    names = read[0][1].schema.names if read else []
+    if OFFSET in names:
+        return OFFSET
+    return next((name for name in names if "offset" in name.lower() and _rises(name, read)), None)
+
+
+def _rises(name: str, read: Iterable[tuple[int, pa.Table]]) -> bool:
+    for start, table in read:
+        if name not in table.schema.names or columns_of(table.select([name]).schema).columns[0].type != OFFSET_TYPE:
+            return False
+        offsets = table[name].combine_chunks()
+        if offsets.null_count or offsets[0].as_py() != start:
+            return False
+        if not pc.all(pc.greater(offsets[1:], offsets[:-1]), min_count=0).as_py():
+            return False
+    return True
+
+
+def _lines(store: Files, file: _Sampled) -> list[dict[str, object]]:
+    """The first objects of a file of JSON lines. What cannot be read is left to discovery."""
+    with suppress(OSError, Unreadable, ValueError), store.open(file.uri) as source:
+        blocks = JsonRows(source, "", pa.schema([])).blocks()
+        lines = (line for block in blocks for line in block.split(b"\n") if line.strip())
+        found = [json.loads(line) for line in islice(lines, _OF_A_FILE)]
+        return [each for each in found if isinstance(each, dict)]
+    return []
+
+
+def _json_columns(files: Iterable[list[dict[str, object]]]) -> tuple[dict[str, str], dict[str, str]]:
+    """The columns of JSON objects with the types that hold all of their values, and why others have none."""
+    values = defaultdict[str, list[object]](list)
+    for lines in files:
+        for line in lines:
+            for name, value in line.items():
+                values[name].append(value)
+    columns, left_out = dict[str, str](), dict[str, str]()
+    for name, found in values.items():
+        kind = _json_type(found)
+        if kind is None:
+            left_out[name] = "it is null in all records seen, or of several types"
+        elif name.lower() in {each.lower() for each in columns} or name.lower() == PARTITION or not name:
+            left_out[name] = "SQL does not tell its name from another's"
+        elif any(undeclarable(Stream("it", "", "", 1, columns={name: kind}))):
+            left_out[name] = f"{kind} is not read from JSON"
+        else:
+            columns[name] = kind
+    return columns, left_out
+
+
+def _json_type(values: Iterable[object]) -> str | None:
+    """DuckDB's type of values in JSON; None if none of its types has them all, or none is there.
+
+    >>> _json_type([1, None]), _json_type([1, 0.5]), _json_type([{"a": "x"}, {"b": [True]}]), _json_type([1, "x"])
+    ('BIGINT', 'DOUBLE', 'STRUCT("a" VARCHAR, "b" BOOLEAN[])', None)
+    """
+    there = [value for value in values if value is not None]
+    kinds = {type(value) for value in there}
+    if kinds == {int}:
+        fits = all(isinstance(value, int) and -(2**63) <= value < 2**63 for value in there)
+        return "BIGINT" if fits else "DECIMAL(38,0)"
+    if kinds == {dict}:
+        return _struct([value for value in there if isinstance(value, dict)])
+    if kinds == {list}:
+        inner = _json_type(each for value in there if isinstance(value, list) for each in value)
+        return f"{inner}[]" if inner else None
+    if kinds in ({float}, {int, float}):
+        return "DOUBLE"
+    return {bool: "BOOLEAN", str: "VARCHAR"}.get(kinds.pop()) if len(kinds) == 1 else None
+
+
+def _struct(values: Sequence[Mapping[str, object]]) -> str | None:
+    names = dict.fromkeys(name for value in values for name in value)
+    fields = {name: _json_type(value.get(name) for value in values) for name in names}
+    known = [f"{quote(name)} {kind}" for name, kind in fields.items() if kind]
+    return f"STRUCT({', '.join(known)})" if known else None
