@@ -163,13 +163,11 @@ def _written(chance: random.Random) -> tuple[tuple[str, ...], int]:
         mode = chance.choice(good) if good and chance.random() < 0.9 else chance.choice(writer.modes(flow))
         # Of a stream alone it says little.
         queries += mode in good and flow.startswith("f")
-        lines.append(_write(flow, mode, _upserted(chance) if mode == "upsert" else ""))
+        deletes = ', deletes="n % 5 = 0"' if mode == "upsert" and chance.random() < 0.2 else ""
+        # Not by `chance`, so that seeds that found something stay what they were.
+        updates = ', updates="beside"' if mode == "upsert" and len(lines) % 2 else ""
+        lines.append(_write(flow, mode, deletes + updates))
     return tuple(lines), queries
-
-
-def _upserted(chance: random.Random) -> str:
-    deletes = ', deletes="n % 5 = 0"' if chance.random() < 0.2 else ""
-    return deletes + (', updates="beside"' if chance.random() < 0.5 else "")
 
 
 def _write(flow: str, mode: str, more: str = "") -> str:

@@ -36,7 +36,7 @@ _FEW = 64
 _WHOLE = ("BIGINT", "INTEGER")
 
 
-class Told(StrEnum):
+class HowSure(StrEnum):
     """What the keys seen tell: the hash, surely or perhaps; nothing, as all records lie in one partition; the hash of
     most; that equal keys lie together by a hash that is not known; that records lie by turns; or nothing."""
 
@@ -99,7 +99,7 @@ class KeySearch:
     well; how those lie that the best does not explain; and the column of which most values lie in several partitions,
     with how many do."""
 
-    told: Told
+    told: HowSure
     best: Tried | None = None
     next_best: Tried | None = None
     alike: tuple[Placing, ...] = ()
@@ -173,31 +173,31 @@ def _found(keys: Sequence[_Keys], tried: Sequence[Tried], partitions: int) -> Ke
     if best := _sure(tried, partitions):
         alike = tuple(each.placing for each in now if each.explains_all and _same(best, each) and each is not best)
         rest = [each for each in now if each.placing not in (best.placing, *alike) and each.keys >= _ENOUGH]
-        return KeySearch(Told.SURELY, best, max(rest, key=_part, default=None), alike)
+        return KeySearch(HowSure.SURELY, best, max(rest, key=_part, default=None), alike)
     plain = [each for each in keys if not each.as_text and each.key_format != JSON and each.distinct]
     if not plain:
-        return KeySearch(Told.NOTHING)
+        return KeySearch(HowSure.NOTHING)
     # Most keys are texts, and occur more than once.
     stands = max(plain, key=lambda each: (each.key_format == KeyFormat.STRING, _spread(each)))
     if partitions == 1:
-        return KeySearch(Told.ONE_PARTITION, _unplaced(stands, MURMUR2, partitions))
+        return KeySearch(HowSure.ONE_PARTITION, _unplaced(stands, MURMUR2, partitions))
     # A column that most records lack, or a number that is hashed as text, is told by many keys only.
     usual = [each for each in now if each.without <= each.records and not each.placing.as_text]
     if full := [each for each in usual if each.explains_all]:
         best = max(full, key=lambda each: (-len(each.placing.columns), each.keys))
-        return KeySearch(Told.PERHAPS, best, alike=tuple(each.placing for each in full if each is not best))
+        return KeySearch(HowSure.PERHAPS, best, alike=tuple(each.placing for each in full if each is not best))
     near = max((each for each in now if each.keys >= _ENOUGH), key=_part, default=None)
     if near and near.part >= _MOST:
         mine = next(each for each in keys if _is_of(each, near.placing))
-        return KeySearch(Told.MOSTLY, near, others=_others(mine, near))
+        return KeySearch(HowSure.MOSTLY, near, others=_others(mine, near))
     # What has no more values than there are partitions may be the partition itself.
     several = [each for each in plain if partitions < each.distinct == len(each.keys)]
     if together := [each for each in several if _surely(each.records - len(each.keys), partitions)]:
         # What lies with its key, as the lines of an order, has more values.
         mine = min(together, key=lambda each: each.distinct)
-        return KeySearch(Told.TOGETHER, _unplaced(mine, OPAQUE, partitions), near)
+        return KeySearch(HowSure.TOGETHER, _unplaced(mine, OPAQUE, partitions), near)
     apart = max(plain, key=_spread)
-    told = Told.BY_TURNS if _spread(apart) else Told.NOTHING
+    told = HowSure.BY_TURNS if _spread(apart) else HowSure.NOTHING
     return KeySearch(told, _unplaced(stands, OPAQUE, partitions), near, spread=(apart.columns[0], _spread(apart)))
 
 

@@ -13,7 +13,7 @@ from typing import Any, assert_never
 import pyarrow.compute as pc
 from msgspec import UNSET
 
-from coset.batches.key_search import KeySearch, Told, Tried, search
+from coset.batches.key_search import HowSure, KeySearch, Tried, search
 from coset.cli.output import Answer, Block, Table
 from coset.sources import landed
 from coset.sources.composite_keys import without_made
@@ -48,7 +48,7 @@ _ANY_GAP = Sparse(2**62)
 # Terminals would break a longer one anywhere.
 _LONGEST_LINE = 80
 _MOST_SHOWN = 32
-_MOVED = {Told.MOSTLY, Told.BY_TURNS, Told.NOTHING}
+_MOVED = {HowSure.MOSTLY, HowSure.BY_TURNS, HowSure.NOTHING}
 
 # The options of a declaration that are not as they are by default, with their values.
 Options = Mapping[str, Any]
@@ -302,36 +302,36 @@ def _key_text(found: KeySearch) -> Iterator[str]:
     near = found.next_best
     following = f"; the next best, {near.placing}, explains {_share(near)}" if near else ""
     match told:
-        case Told.SURELY:
+        case HowSure.SURELY:
             yield (
                 f"Key: {best.placing}. All {many(best.keys, 'key')} seen lie where it puts them, of "
                 f"{many(best.partitions, 'partition')}{following}"
             )
-        case Told.PERHAPS:
+        case HowSure.PERHAPS:
             yield (
                 f"Key: perhaps {best.placing}. All {many(best.keys, 'key')} seen lie where it puts them, and so few "
                 "may lie so by chance: look again when more have landed, or see who writes the topic and what "
                 f"{_PRODUCERS} says of that client"
             )
-        case Told.ONE_PARTITION:
+        case HowSure.ONE_PARTITION:
             yield (
                 "Key: not known. All records lie in one partition, where any key and hash put them: name the column "
                 f"that records are joined or counted by. {column} stands for it here; before the topic grows, see "
                 f"what {_PRODUCERS} says of its client"
             )
-        case Told.MOSTLY:
+        case HowSure.MOSTLY:
             others = found.others or "how the others lie is not known: see who else writes the topic"
             yield (
                 f"Key: {best.placing} for {_share(best)} of {many(best.keys, 'key')} seen, and not for all; {others}. "
                 "Each batch moves its records"
             )
-        case Told.TOGETHER:
+        case HowSure.TOGETHER:
             yield (
                 f"Key: perhaps {column}, by a hash that is not known. Each of its {many(best.keys, 'value')} lies in "
                 f"one partition only{following}. See how the producer serialises keys, and which client it is "
                 f"({_PRODUCERS}); until then the number of tasks has to divide that of partitions"
             )
-        case Told.BY_TURNS:
+        case HowSure.BY_TURNS:
             yield (
                 f"Key: not known. No hash of a column puts records where they lie{following}; "
                 f"{many(found.spread[1], 'value')} of {found.spread[0]} lie in several partitions. Its producer takes "
@@ -339,7 +339,7 @@ def _key_text(found: KeySearch) -> Iterator[str]:
                 f"see its settings ({_PRODUCERS}), and land the key. {column} stands for it here: name the column that "
                 "records are joined or counted by. Each batch moves its records"
             )
-        case Told.NOTHING:
+        case HowSure.NOTHING:
             yield (
                 f"Key: not known. No hash of a column puts records where they lie{following}, and no value occurs "
                 f"often enough to tell more: see who writes the topic ({_PRODUCERS}). {column} stands for it here: "
@@ -361,7 +361,7 @@ def _key_notes(found: KeySearch) -> Iterator[str]:
             'own, hash="package.module:function", which is given its values as a JSON array'
         )
     counts = best.placing.column_type in {"BIGINT", "INTEGER"} and best.placing.hash == JAVA
-    if counts and found.told is Told.SURELY:
+    if counts and found.told is HowSure.SURELY:
         column = best.placing.columns[0]
         yield f"If {column} counts the records, they lie by turns: see who writes the topic"
     if found.alike:

@@ -16,7 +16,7 @@ from coset.cli import pipelines
 from coset.cli.asked import OPTIONS, Asked
 from coset.cli.main import app
 from coset.project.here import NOWHERE
-from partitioning.commands import BackfillAsking, Cancel, Command, Land, PlanAsking, Repeat, Resume, Run, Shown
+from partitioning.commands import BackfillAsking, Cancel, Command, Inspect, Land, PlanAsking, Repeat, Resume, Run, Shown
 from tests.unit.test_findings import ASKED
 
 GROUP: Any = typer.main.get_command(app)
@@ -131,7 +131,7 @@ def test_each_command_that_is_named_can_be_told_where_to_act(command: Command) -
         return
     _, verb, *words = shlex.split(line.replace("--from N", "--from 1"))
     with GROUP.commands[verb].make_context(verb, words, **GROUP.context_settings) as context:
-        assert isinstance(command, Land) or context.params["store"] == "s3://lake/coset"
+        assert isinstance(command, Land | Inspect) or context.params["store"] == "s3://lake/coset"
 
 
 def test_what_the_step_itself_says_counts_and_what_may_stand_twice_stands_beside_it() -> None:
