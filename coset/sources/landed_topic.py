@@ -25,7 +25,7 @@ from coset.sources.layouts import FileName, folders_of, may_hold_records
 from coset.sources.plain_arrays import is_list, plain_type
 from partitioning.commands import Inspect, Then
 from partitioning.documents.stores import store_at
-from partitioning.errors import Refused
+from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
 from partitioning.model.file_names import NAMED
 from partitioning.model.graph import quote
@@ -43,6 +43,8 @@ _OF_A_FILE = 5_000
 _OF_ALL = 2_000_000
 _EVERY = 2**63 - 1
 _FORMATS = (Format.PARQUET, Format.AVRO, Format.JSON)
+# So many objects are looked at for topics that may be meant.
+_NEAR = 200
 _PAGE = "docs/internals/landed-files.md"
 
 
@@ -135,14 +137,16 @@ def _nothing(source: str, name: str, address: str, there: Sequence[str], named: 
 
 
 def _topics(address: str, source: str) -> Iterator[str]:
-    """The addresses of topics in a folder, around it, or beside it."""
+    """The addresses of topics in a folder, around it, or beside it, as far as the first objects there tell."""
     within = [root for root in (address, source) if not why_no_root(root)]
     for root in within:
         found = set[str]()
-        for entry in store_at(root).list(""):
-            uri = f"{root}/{entry.key}"
-            if (match := NAMED.search(uri)) and (place := uri.find(f"/{match['stream']}/")) >= 0:
-                found.add(uri[: place + 1 + len(match["stream"])])
+        # This only helps to name what may be meant: whatever else lies there is not looked at.
+        with suppress(CosetError):
+            for entry in store_at(root).list("", _NEAR):
+                uri = f"{root}/{entry.key}"
+                if (match := NAMED.search(uri)) and (place := uri.find(f"/{match['stream']}/")) >= 0:
+                    found.add(uri[: place + 1 + len(match["stream"])])
         if found:
             return (yield from found)
 
