@@ -212,7 +212,16 @@ def test_a_row_that_somebody_calls_back_to_life_is_told(ref: BatchRef, store: St
     return saying(refusal(ref), "is not by pipeline 'kept'")
 
 
-def amend(store: Store, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+def test_a_file_of_which_nobody_counted_the_rows_keeps_them(ref: BatchRef, store: Store, tmp_path: Path) -> None:
+    run_groups(ref)
+    steps.audit(ref)
+    steps.check(ref, tmp_path)
+    amend(store, lambda added: {name: value for name, value in added.items() if name != "stats"}, changes=False)
+    steps.publish(ref)
+    assert count_live(log_of(store, "people")) == KEYS
+
+
+def amend(store: Store, change: Callable[[dict[str, Any]], dict[str, Any]], *, changes: bool = True) -> None:
     """Commit a version in which the files that have dead rows are others."""
     logs, where = Logs(), folder(store, "people")
     table = logs.table(where)
@@ -223,8 +232,8 @@ def amend(store: Store, change: Callable[[dict[str, Any]], dict[str, Any]]) -> N
     dead = [file for file in added if "deletionVector" in file]
     assert dead
     lines = [{"commitInfo": {"timestamp": 0, "operation": "OTHER"}}]
-    lines += [{"remove": {**file, "deletionTimestamp": 0, "dataChange": True}} for file in dead]
-    lines += [{"add": change(file)} for file in dead]
+    lines += [{"remove": {**file, "deletionTimestamp": 0, "dataChange": changes}} for file in dead]
+    lines += [{"add": change({**file, "dataChange": changes})} for file in dead]
     store_at(where).put_new(f"_delta_log/{version + 1:020}.json", "\n".join(map(json.dumps, lines)).encode())
 
 

@@ -37,11 +37,13 @@ _ROW = "@row"
 
 @dataclass(frozen=True, slots=True)
 class DeadRows:
-    """The rows of a file that a batch makes dead, with their keys, and `all` that are dead in it then."""
+    """The rows of a file that a batch makes dead, with their keys, and `all` that are dead in it then, `of` so many
+    rows."""
 
     file: LiveFile
     rows: pa.Table
     all: BitMap64
+    of: int
 
 
 def dying(log: TableLog, store: Store, write: PlannedWrite, files: Sequence[Artefact]) -> list[DeadRows]:
@@ -86,10 +88,10 @@ def _dying(log: TableLog, store: Store, write: PlannedWrite, files: Sequence[Art
         if file.partition not in beside:
             continue
         before = deletion_vectors.dead(place, file.vector, contents)
-        found = _having(f"{log.table_uri.rstrip('/')}/{file.path}", keys)
+        found, of = _having(f"{log.table_uri.rstrip('/')}/{file.path}", keys)
         rows = found.filter(mask(~np.isin(found[_ROW].to_numpy(), before.to_array())))
         if len(rows):
-            yield DeadRows(file, rows, before | BitMap64(rows[_ROW].to_numpy()))
+            yield DeadRows(file, rows, before | BitMap64(rows[_ROW].to_numpy()), of)
 
 
 def _touched(store: Store, write: PlannedWrite, files: Sequence[Artefact]) -> pa.Table:
@@ -108,8 +110,8 @@ def _keys(uri: str, schema: pa.Schema) -> pa.Table:
         return pq.read_table(source, columns=schema.names).select(schema.names).cast(schema)
 
 
-def _having(uri: str, keys: pa.Table) -> pa.Table:
-    """The rows of a file that have one of the keys: the columns of the key, and their numbers."""
+def _having(uri: str, keys: pa.Table) -> tuple[pa.Table, int]:
+    """The rows of a file that have one of the keys: the columns of the key, and their numbers. And how many it has."""
     placed = keys.schema.append(pa.field(_ROW, pa.int64()))
     near, first = [placed.empty_table()], 0
     with reaching("the file cannot be read", uri, AGAIN), Files().open(uri) as source:
@@ -122,12 +124,13 @@ def _having(uri: str, keys: pa.Table) -> pa.Table:
             first += len(batch)
     found = pa.concat_tables(near)
     if keys.num_columns == 1 or not len(found):
-        return found
+        return found, first
     # A row may have each value of a key of several columns, and yet be of another key.
     with connect() as connection:
         connection.register("keys", keys)
         connection.register("there", found)
-        return connection.sql(f"FROM there SEMI JOIN keys ON {_met(keys.schema)}").to_arrow_table().cast(placed)
+        met = connection.sql(f"FROM there SEMI JOIN keys ON {_met(keys.schema)}").to_arrow_table()
+    return met.cast(placed), first
 
 
 def _among(column: pa.Array, values: pa.ChunkedArray) -> np.ndarray:

@@ -151,7 +151,7 @@ def commit(
 
     def change_of(table: TableLog) -> Change:
         found = dying(table, store, write, files)
-        return Change.of(write, files, [Dead(each.file, each.all) for each in found])
+        return Change.of(write, files, [Dead(each.file, each.all, each.of) for each in found])
 
     return carry_out(
         folder(store, write.declared.table),

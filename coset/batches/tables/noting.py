@@ -36,10 +36,11 @@ _NAMED = 7
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """A file of a table, and all its `rows` that are dead from a version on."""
+    """A file of a table, and all its `rows` that are dead from a version on, `of` so many."""
 
     file: LiveFile
     rows: BitMap64
+    of: int
 
 
 def noted(
@@ -52,13 +53,13 @@ def noted(
     Raises delta-rs's CommitFailedError if other vectors have been stored for
     that version, and the store's errors.
     """
-    left = [each for each in dead if len(each.rows) < each.file.written]
+    left = [each for each in dead if len(each.rows) < each.of]
     name, content, vectors = packed(table.version() + 1, [each.rows for each in left])
     if left and store_at(table.table_uri).put_new(name, content) != content:
         raise CommitFailedError(f"somebody else has stored {name}")
     stamp = time.time_ns() // 1_000_000
     gone = [_removed(each.file, stamp) for each in dead]
-    come = [_added(each.file, vector, stamp) for each, vector in zip(left, vectors, strict=True)]
+    come = [_added(each, vector, stamp) for each, vector in zip(left, vectors, strict=True)]
     back = {_identity(file.added): {"add": {**file.added, "dataChange": True}} for file in again}
     both = {_identity(action["remove"]) for action in actions if "remove" in action} & back.keys()
     kept = [action for action in actions if "remove" not in action or _identity(action["remove"]) not in both]
@@ -79,11 +80,12 @@ def _removed(file: LiveFile, stamp: int) -> Action:
     return {"remove": {**said, "deletionTimestamp": stamp, "dataChange": True, "extendedFileMetadata": True}}
 
 
-def _added(file: LiveFile, vector: Vector, stamp: int) -> Action:
-    # Least and greatest values may be those of dead rows from now on.
-    stats = json.dumps({**json.loads(file.added["stats"]), "tightBounds": False})
+def _added(dead: Dead, vector: Vector, stamp: int) -> Action:
+    # Whoever wrote the file may not have counted it. Least and greatest values may be those of dead rows from now on.
+    said = json.loads(dead.file.added.get("stats") or "{}")
+    stats = json.dumps({**said, "numRecords": dead.of, "tightBounds": False})
     changed = {"stats": stats, "deletionVector": vector, "modificationTime": stamp, "dataChange": True}
-    return {"add": {**file.added, **changed}}
+    return {"add": {**dead.file.added, **changed}}
 
 
 def _enabling(table: TableLog) -> Iterator[Action]:
