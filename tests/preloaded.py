@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import pkgutil
+from contextlib import nullcontext, suppress
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -40,7 +41,8 @@ def _make_commands() -> None:
     for command in commands:
         commands += getattr(command, "commands", {}).values()
         for option in command.params:
-            option.get_runtime_param()
+            # Typer before 0.29 has none.
+            getattr(option, "get_runtime_param", lambda: None)()
 
 
 def _compile_templates() -> None:
@@ -74,7 +76,9 @@ def _make_decoders() -> None:
 
 gc.disable()
 for name in (*_NAMES, *_modules()):
-    import_module(name)
+    # Not every version of Typer has this one.
+    with suppress(ModuleNotFoundError) if name == "typer._adapters" else nullcontext():
+        import_module(name)
 _make_commands()
 _make_decoders()
 _compile_templates()
