@@ -126,9 +126,14 @@ class _Keys:
         """How many keys there are."""
         return len(self.keys.unique())
 
+    @property
+    def hashes(self) -> Sequence[tuple[HashName, HashName]]:
+        """The hashes that a stream can declare of them, each with what is computed of a key."""
+        return possible_hashes(self.key_format, self.columns if self.key_format == JSON else ())
+
     def tried(self, counts: Sequence[int]) -> Iterator[Tried]:
         """Each hash, mod each of these counts of partitions."""
-        for declared, name in possible_hashes(self.key_format, self.columns if self.key_format == JSON else ()):
+        for declared, name in self.hashes:
             if (hashes := self.hashed(name)) is None:
                 continue
             with_key = keyed(self.keys, hashes, name)
@@ -242,8 +247,7 @@ def _unplaced(keys: _Keys, hash: HashName, partitions: int) -> Tried:
 
 def _others(keys: _Keys, near: Tried) -> str:
     """How the keys lie that the best placing puts elsewhere: by fewer partitions, or by another hash."""
-    name = dict(possible_hashes(keys.key_format, keys.columns if keys.key_format == JSON else ()))[near.placing.hash]
-    hashes = keys.hashed(name)
+    hashes = keys.hashed(dict(keys.hashes)[near.placing.hash])
     assert hashes is not None
     bad = hashes % near.partitions != keys.places
     left = _Keys(

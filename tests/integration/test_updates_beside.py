@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaProtocolError
 
 from coset.batches.publication import abandon
+from coset.batches.tables import logs
 from coset.batches.tables.compaction import compact
 from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline
@@ -124,6 +126,22 @@ def test_readers_need_to_know_vectors_and_nothing_else(trial: Trial) -> None:
     assert set(protocol.writer_features or ()) == {"appendOnly", "deletionVectors", "invariants"}
     assert table(trial).metadata().configuration["delta.enableDeletionVectors"] == "true"
     assert table(trial).metadata().configuration["coset.pipeline"] == "people"
+
+
+def test_a_log_that_begins_with_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "CHECKPOINT_EVERY", 3)
+    with Trial.made(people()) as trial:
+        trial.land({"people": [record(key, 0) for key in range(KEYS)]})
+        trial.run(Settings.parse(scheme="tasks(3)"))
+        for at in range(1, 9):
+            trial.land({"people": [record(at, at), record(at + 1, at, gone=True)]})
+            # Another thread has no copy of the log yet, and begins with the newest checkpoint.
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(trial.run, Settings.parse(scheme="tasks(3)")).result()
+            assert len(read(trial)) == KEYS - 1
+        assert trial.verify() == {}
+        log = Path(table(trial).table_uri.removeprefix("file://")) / "_delta_log"
+        assert len(list(log.glob("*.checkpoint.parquet"))) == 3
 
 
 def test_a_column_more(trial: Trial) -> None:

@@ -28,6 +28,7 @@ from coset.batches.tables.delta import path_in
 from coset.batches.tables.exchanged import taken
 from coset.batches.tables.held import compacted_in, held_in
 from coset.batches.tables.live_files import LiveFile, has_vectors, live_files, vector_files
+from coset.batches.tables.log_copy import actions_in
 from coset.batches.tables.logs import opened, opened_whole
 from coset.batches.tables.owners import Owner, check_owner
 from coset.sources.counting import Counting, uncounted
@@ -117,7 +118,7 @@ def _unneeded_vectors(where: str, keep: timedelta) -> list[str]:
             return []
         since, needed = time.time() - keep.total_seconds(), vector_files(live_files(log))
         for version in range(log.version(), -1, -1):
-            actions = [json.loads(line) for line in (log.commit(version) or b"").splitlines() if line.strip()]
+            actions = actions_in(log.commit(version) or b"")
             stamp = next((action["commitInfo"]["timestamp"] for action in actions if "commitInfo" in action), 0)
             if stamp / 1000 < since:
                 break

@@ -19,7 +19,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from coset.batches.tables.dead_rows import dying
+from coset.batches.tables.dead_rows import DeadRows, dying
 from coset.batches.tables.live_files import LiveFile
 from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import (
@@ -32,7 +32,7 @@ from coset.batches.tables.logs import (
     opened,
     partitioned_by,
 )
-from coset.batches.tables.noting import Dead, noted
+from coset.batches.tables.noting import noted
 from coset.batches.tables.owners import Owner, adopt, application, check_owner
 from coset.batches.tables.table_rules import check_rules
 from coset.sources.s3 import AGAIN
@@ -95,7 +95,7 @@ class Change:
     filters: list[tuple[str, str, list[str]]] | None = None
     takes: bool = False
     columns: Schema | None = None
-    dead: Sequence[Dead] = ()
+    dead: Sequence[DeadRows] = ()
     again: Sequence[LiveFile] = ()
 
     @property
@@ -104,7 +104,7 @@ class Change:
         return bool(self.dead or self.again)
 
     @classmethod
-    def of(cls, write: PlannedWrite, files: Sequence[Artefact], dead: Sequence[Dead] = ()) -> Change:
+    def of(cls, write: PlannedWrite, files: Sequence[Artefact], dead: Sequence[DeadRows] = ()) -> Change:
         """The change of a batch that left these files."""
         rows = [file for file in files if file.records and file.role is Role.TABLE]
         actions: list[AddAction | RemoveAction] = [added(file, write) for file in rows]
@@ -150,8 +150,7 @@ def commit(
     """
 
     def change_of(table: TableLog) -> Change:
-        found = dying(table, store, write, files)
-        return Change.of(write, files, [Dead(each.file, each.all, each.of) for each in found])
+        return Change.of(write, files, dying(table, store, write, files))
 
     return carry_out(
         folder(store, write.declared.table),

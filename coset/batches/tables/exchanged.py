@@ -114,7 +114,7 @@ def version_with(store: Store, swap: Swap, table: str) -> int | None:
         return None if passed and entry_of(log, _metadata(swap)) is None else version
 
 
-def check_version(store: Store, table: str, version: int) -> tuple[list[LiveFile], Schema]:
+def check_version(store: Store, table: str, version: int) -> tuple[Sequence[LiveFile], Schema]:
     """The files and columns of a table in a version. Raises Refused with all findings if files were removed since."""
     where = folder(store, table)
     with opened_at(where, version) as old:

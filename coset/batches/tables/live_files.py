@@ -7,8 +7,9 @@ was committed since.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from coset.batches.tables.deletion_vectors import Vector, file_of
-from coset.batches.tables.log_copy import TableLog
+from coset.batches.tables.log_copy import TableLog, actions_in
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from spark_jobs.tables.table_schema import RESIDUE
@@ -54,23 +55,34 @@ class LiveFile:
         return int(self.vector["cardinality"]) if self.vector else 0
 
 
+def identity(file: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What tells a file with its dead rows from others, in a log: with other dead rows it is another."""
+    vector = file.get("deletionVector") or {}
+    return file["path"], vector.get("storageType"), vector.get("pathOrInlineDv"), vector.get("offset")
+
+
 def has_vectors(table: DeltaTable) -> bool:
     """Whether files of a table may have dead rows."""
     return VECTORS in (table.protocol().reader_features or ())
 
 
-def live_files(log: TableLog, version: int | None = None) -> list[LiveFile]:
+def live_files(log: TableLog, version: int | None = None) -> Sequence[LiveFile]:
     """The files of a table as it is now, or was in a version, in the order of their paths.
 
     Raises Refused if its log has lost what that takes, or is of a kind that is not read.
     """
+    until = log.version() if version is None else version
+    return log.once(("live files", until), lambda: _live_files(log, until))
+
+
+def _live_files(log: TableLog, until: int) -> Sequence[LiveFile]:
     found = dict[str, Mapping[str, Any]]()
-    for action in _actions(log, log.version() if version is None else version):
+    for action in _actions(log, until):
         if removed := action.get("remove"):
             found.pop(removed["path"], None)
         if added := action.get("add"):
             found[added["path"]] = added
-    return [LiveFile(found[path]) for path in sorted(found)]
+    return tuple(LiveFile(found[path]) for path in sorted(found))
 
 
 def vector_files(files: Iterable[LiveFile]) -> set[str]:
@@ -85,9 +97,8 @@ def _actions(log: TableLog, until: int) -> Iterator[Mapping[str, Any]]:
     if until < begins - 1:
         begins, checkpoint = 0, []
     for path in checkpoint:
-        columns = pq.read_schema(path).names
-        if "sidecar" in columns and any(pq.read_table(path, columns=["sidecar"])["sidecar"].to_pylist()):
-            what, then = "the checkpoint of the table has its files beside it", "write one of the classic kind"
+        if path.suffix != ".parquet" or _has_sidecars(path):
+            what, then = "the table's checkpoint is of a kind that Coset does not read", "write one of the classic kind"
             raise Refused.of(Kind.TABLE_RULE, what, log.table_uri, then, file=path.name)
         for added in pq.read_table(path, columns=["add"])["add"].to_pylist():
             if added:
@@ -96,8 +107,13 @@ def _actions(log: TableLog, until: int) -> Iterator[Mapping[str, Any]]:
         if (data := log.commit(version)) is None:
             then = "restore the table's _delta_log/ from a backup"
             raise Refused.of(Kind.FILE_GONE, f"the log has lost version {version}", log.table_uri, then, lost=version)
-        actions = [json.loads(line) for line in data.splitlines() if line.strip()]
-        yield from sorted(actions, key=lambda action: "add" in action)
+        yield from sorted(actions_in(data), key=lambda action: "add" in action)
+
+
+def _has_sidecars(checkpoint: Path) -> bool:
+    """Whether a checkpoint has its files in others beside it."""
+    columns = pq.read_schema(checkpoint).names
+    return "sidecar" in columns and any(pq.read_table(checkpoint, columns=["sidecar"])["sidecar"].to_pylist())
 
 
 def _as_in_json(added: Mapping[str, Any]) -> dict[str, Any]:

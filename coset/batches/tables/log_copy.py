@@ -23,6 +23,8 @@ from partitioning.model.root_names import LOG
 from spark_jobs.engine.task_folder import KeptFolder
 
 T = TypeVar("T")
+# What a line of a commit does, under the name of its kind.
+Action = dict[str, Any]
 
 _HINT = f"{LOG}_last_checkpoint"
 _COMMIT = re.compile(LOG + r"[0-9]{20}\.json")
@@ -34,15 +36,17 @@ class TableLog(DeltaTable):
     """A table by the copy of its log. It has no rows, and what it commits is stored by `LogCopy.push`."""
 
     copy: LogCopy
-    # What was worked out of one version, by what it was worked out for.
-    known: tuple[object, object] = (None, None)
+    # What was worked out of a version, by what was asked.
+    known: tuple[int, dict[Hashable, object]] = (-1, {})
 
     def once(self, asked: Hashable, work_out: Callable[[], T]) -> T:
-        """The result of `work_out` for this version of the log; the last one is kept."""
-        wanted = self.version(), asked
-        if self.known[0] != wanted:
-            self.known = wanted, work_out()
-        return cast(T, self.known[1])
+        """The result of `work_out`, which is called once for this version of the log."""
+        if self.known[0] != self.version():
+            self.known = self.version(), {}
+        _, found = self.known
+        if asked not in found:
+            found[asked] = work_out()
+        return cast(T, found[asked])
 
     @property
     def table_uri(self) -> str:
@@ -58,8 +62,7 @@ class TableLog(DeltaTable):
         for version in range(self.version(), -1, -1):
             if (data := self.commit(version)) is None:
                 return
-            actions = map(json.loads, filter(bytes.strip, data.splitlines()))
-            info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+            info: dict[str, Any] = next((each["commitInfo"] for each in actions_in(data) if "commitInfo" in each), {})
             yield {**info, "version": version}
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
@@ -132,10 +135,10 @@ class LogCopy:
         there = (key for key in self._etags if begins and key.startswith(self._begins) and _CHECKPOINT.fullmatch(key))
         return (int(begins) + 1 if begins else 0), [self._path(key) for key in sorted(there)]
 
-    def amend(self, version: int, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+    def amend(self, version: int, change: Callable[[list[Action]], list[Action]]) -> None:
         """Change the actions of a version that delta-rs has committed to the copy, and that is not stored yet."""
         path = self._path(_commit_key(version))
-        actions = change([json.loads(line) for line in path.read_bytes().splitlines() if line.strip()])
+        actions = change(actions_in(path.read_bytes()))
         path.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
 
     def commit(self, version: int) -> bytes | None:
@@ -204,6 +207,15 @@ class LogCopy:
         folder = self._path(LOG)
         names = sorted(path.name for path in folder.iterdir() if path.is_file()) if folder.exists() else []
         return (key for key in (f"{LOG}{name}" for name in names) if key not in self._etags and key != _HINT)
+
+
+def actions_in(data: bytes) -> list[Action]:
+    """The actions of a commit.
+
+    >>> actions_in(b'{"txn": {"appId": "a"}}\\n\\n{"add": {"path": "b"}}')
+    [{'txn': {'appId': 'a'}}, {'add': {'path': 'b'}}]
+    """
+    return [json.loads(line) for line in data.splitlines() if line.strip()]
 
 
 def _all(store: Store, after: str) -> dict[str, str]:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import local
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -14,7 +13,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from coset.batches.tables.live_files import has_vectors, live_files, vector_files
-from coset.batches.tables.log_copy import LogCopy, TableLog
+from coset.batches.tables.log_copy import Action, LogCopy, TableLog
 from coset.batches.tables.owners import Owner, check_owner
 from coset.batches.tables.table_rules import check_rules
 from coset.sources.file_columns import columns_of as types_of
@@ -67,7 +66,7 @@ class Logs:
         table.copy.push(self._versions[where])
         self._took(where, table)
 
-    def amend(self, where: str, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+    def amend(self, where: str, change: Callable[[list[Action]], list[Action]]) -> None:
         """Change the actions of what was committed to a table of this object, and store it. Raises as `push`."""
         table, version = self._read[where], self._versions[where] + 1
         table.copy.amend(version, change)

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from deltalake.exceptions import CommitFailedError
-from pyroaring import BitMap64
 
+from coset.batches.tables.dead_rows import DeadRows
 from coset.batches.tables.deletion_vectors import Vector, packed
-from coset.batches.tables.live_files import VECTORS, LiveFile, has_vectors
-from coset.batches.tables.log_copy import TableLog
+from coset.batches.tables.live_files import VECTORS, LiveFile, has_vectors, identity
+from coset.batches.tables.log_copy import Action, TableLog
 from partitioning.documents.stores import store_at
-
-Action = dict[str, Any]
 
 _ENABLED = "delta.enableDeletionVectors"
 # What a table of a version demands of writers without naming it, by the version that first did.
@@ -34,44 +30,28 @@ _UNNAMED = {
 _NAMED = 7
 
 
-@dataclass(frozen=True, slots=True)
-class Dead:
-    """A file of a table, and all its `rows` that are dead from a version on, `of` so many."""
-
-    file: LiveFile
-    rows: BitMap64
-    of: int
-
-
 def noted(
-    table: TableLog, actions: Sequence[Action], dead: Sequence[Dead], again: Sequence[LiveFile] = ()
+    table: TableLog, actions: Sequence[Action], dead: Sequence[DeadRows], again: Sequence[LiveFile] = ()
 ) -> list[Action]:
     """The actions of the next version of a table, by which it has these dead rows too, and files `again` with the dead
     rows that they had. Stores new vectors.
 
     A file of which all rows are dead goes. No version adds what it removes: readers would not agree on what that means.
-    Raises delta-rs's CommitFailedError if other vectors have been stored for
-    that version, and the store's errors.
+    Raises delta-rs's CommitFailedError if other vectors have been stored for that version, and the store's errors.
     """
-    left = [each for each in dead if len(each.rows) < each.of]
-    name, content, vectors = packed(table.version() + 1, [each.rows for each in left])
+    left = [each for each in dead if len(each.all) < each.of]
+    name, content, vectors = packed(table.version() + 1, [each.all for each in left])
     if left and store_at(table.table_uri).put_new(name, content) != content:
         raise CommitFailedError(f"somebody else has stored {name}")
     stamp = time.time_ns() // 1_000_000
     gone = [_removed(each.file, stamp) for each in dead]
     come = [_added(each, vector, stamp) for each, vector in zip(left, vectors, strict=True)]
-    back = {_identity(file.added): {"add": {**file.added, "dataChange": True}} for file in again}
-    both = {_identity(action["remove"]) for action in actions if "remove" in action} & back.keys()
-    kept = [action for action in actions if "remove" not in action or _identity(action["remove"]) not in both]
-    come += [action for identity, action in back.items() if identity not in both]
+    back = {identity(file.added): {"add": {**file.added, "dataChange": True}} for file in again}
+    both = {identity(action["remove"]) for action in actions if "remove" in action} & back.keys()
+    kept = [action for action in actions if "remove" not in action or identity(action["remove"]) not in both]
+    come += [action for file, action in back.items() if file not in both]
     has_dead = any("deletionVector" in action["add"] for action in come)
     return [*kept, *(_enabling(table) if has_dead else ()), *gone, *come]
-
-
-def _identity(file: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What tells a file with its dead rows from others, in a log."""
-    vector = file.get("deletionVector") or {}
-    return file["path"], vector.get("storageType"), vector.get("pathOrInlineDv"), vector.get("offset")
 
 
 def _removed(file: LiveFile, stamp: int) -> Action:
@@ -80,7 +60,7 @@ def _removed(file: LiveFile, stamp: int) -> Action:
     return {"remove": {**said, "deletionTimestamp": stamp, "dataChange": True, "extendedFileMetadata": True}}
 
 
-def _added(dead: Dead, vector: Vector, stamp: int) -> Action:
+def _added(dead: DeadRows, vector: Vector, stamp: int) -> Action:
     # Whoever wrote the file may not have counted it. Least and greatest values may be those of dead rows from now on.
     said = json.loads(dead.file.added.get("stats") or "{}")
     stats = json.dumps({**said, "numRecords": dead.of, "tightBounds": False})

@@ -15,7 +15,8 @@ from typing import Any
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from coset.batches.tables.delta import newest_in
-from coset.batches.tables.log_copy import TableLog
+from coset.batches.tables.live_files import identity
+from coset.batches.tables.log_copy import TableLog, actions_in
 from coset.batches.tables.logs import Logs, opened, opened_there
 from partitioning.commands import AcceptChanges, Then
 from partitioning.documents.store import Store
@@ -24,6 +25,9 @@ from partitioning.kinds import Kind
 from partitioning.model.graph import Mode, Write
 from partitioning.sections import many
 from spark_jobs.tables.table_schema import folder
+
+# What tells a file with its dead rows from others.
+_File = tuple[Any, ...]
 
 _ACCEPTED, _HANDED_OVER = "coset.accepted", "coset.to"
 
@@ -37,8 +41,8 @@ class _Entry:
     info: Mapping[str, Any]
     # The application of its transaction. Coset 0.1.0 named the pipeline only there.
     application: str = ""
-    added: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    removed: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    added: dict[_File, Mapping[str, Any]] = field(default_factory=dict)
+    removed: dict[_File, Mapping[str, Any]] = field(default_factory=dict)
 
     def is_batch(self, pipeline: str) -> bool:
         return self.is_of(pipeline) and ("coset.plan" in self.info or "coset.pipeline" not in self.info)
@@ -122,8 +126,7 @@ def taken_out(table: TableLog, paths: Collection[str], pipeline: str) -> Mapping
 
 def _removed(data: bytes) -> set[str]:
     """The files that a version removed, also those whose rows it only moved."""
-    actions = (json.loads(line) for line in data.splitlines() if line.strip())
-    return {action["remove"]["path"] for action in actions if "remove" in action}
+    return {action["remove"]["path"] for action in actions_in(data) if "remove" in action}
 
 
 def _restoring(table: TableLog, version: int) -> str:
@@ -173,24 +176,19 @@ def _entries(table: TableLog, write: Write, pipeline: str) -> tuple[list[_Entry]
 
 
 def _entry(version: int, data: bytes) -> _Entry:
-    actions = [json.loads(line) for line in data.splitlines() if line.strip()]
+    actions = actions_in(data)
     info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     entry = _Entry(version, info, next((action["txn"]["appId"] for action in actions if "txn" in action), ""))
     for action in actions:
         for kind, files in (("add", entry.added), ("remove", entry.removed)):
             if action.get(kind, {}).get("dataChange"):
-                files[_identity(action[kind])] = action[kind]
+                files[identity(action[kind])] = action[kind]
     return entry
-
-
-def _identity(file: Mapping[str, Any]) -> str:
-    vector = file.get("deletionVector") or {}
-    return " ".join([file["path"], *(str(vector[name]) for name in ("pathOrInlineDv", "offset") if name in vector)])
 
 
 def _still_there(entries: Sequence[_Entry], pipeline: str) -> list[_Entry]:
     """The entries of others whose changes were neither taken back nor overwritten by a batch, oldest first."""
-    added, removed = dict[str, _Entry](), dict[str, _Entry]()
+    added, removed = dict[_File, _Entry](), dict[_File, _Entry]()
     for entry in entries:
         if entry.is_of(pipeline):
             _write_over(entry, added, removed)
@@ -205,7 +203,7 @@ def _still_there(entries: Sequence[_Entry], pipeline: str) -> list[_Entry]:
     return [left[version] for version in sorted(left)]
 
 
-def _write_over(entry: _Entry, added: dict[str, _Entry], removed: dict[str, _Entry]) -> None:
+def _write_over(entry: _Entry, added: dict[_File, _Entry], removed: dict[_File, _Entry]) -> None:
     """Remove the earlier changes of others that a batch or a swap overwrites."""
     for path in entry.removed:
         added.pop(path, None)
@@ -237,7 +235,7 @@ def _told(entry: _Entry) -> str:
     return f"{', '.join(said)}{rows}"
 
 
-def _files(files: Mapping[str, Mapping[str, Any]]) -> str:
+def _files(files: Mapping[_File, Mapping[str, Any]]) -> str:
     rows = [json.loads(file.get("stats") or "{}").get("numRecords") for file in files.values()]
     known = [count for count in rows if count is not None]
     return many(len(files), "file") + (f" with {many(sum(known), 'row')}" if known and len(known) == len(rows) else "")
