@@ -121,8 +121,9 @@ def _other_keys(write: PlannedWrite, rows: Sequence[DeadRows], made: Sequence[Ma
     digest = sum(int(each.digest, 16) for each in told) % MODULUS
     if (sum(each.rows for each in told), f"{digest:016x}") == (found.rows, found.digest):
         return ""
-    replaced = many(sum(each.rows for each in told), "key")
-    return f"{replaced} were replaced, and {many(found.rows, 'row')} of the table would go, which are not theirs alone"
+    count = sum(each.rows for each in told)
+    replaced = f"{many(count, 'key')} {'was' if count == 1 else 'were'} replaced"
+    return f"{replaced}, and {many(found.rows, 'row')} of the table would go, which are not theirs alone"
 
 
 def _balanced(
