@@ -123,7 +123,8 @@ def pipeline_of(
         used.update(inputs)
         # Here each batch is compared, so what follows takes the rows of a batch.
         flows.append(flow.to_stream())
-        new = [step.name for step in pipeline.steps[before:]]
+        # It is listed once something reads it.
+        new = list(dict.fromkeys([*(step.name for step in pipeline.steps[before:]), flows[-1].step]))
         if in_time:
             made.in_time.update({each.step: each for each in in_time})
             read, given_first = in_time[0].inputs[-1], in_time[0].step
