@@ -93,6 +93,16 @@ def windows(columns: str, then: str = "c, window_start") -> Build:
     return lambda s, u: s.windows(columns, time="t", every=HOUR, name="w").select(then, name="f").write("x")
 
 
+def beside(then: Callable[[Flow], Flow]) -> Build:
+    """Beside another table."""
+
+    def build(s: Flow, u: Flow) -> None:
+        s.select("n", name="f").write("z")
+        then(s).write("x")
+
+    return build
+
+
 def of_kept(name: str) -> Build:
     """Of two steps that keep something: what one gives in each batch."""
 
@@ -116,8 +126,8 @@ CHANGES: dict[str, tuple[Build, Build]] = {
     "a column more": (of("n"), of("n, n + 1 AS m")),
     "a column more that was there": (of("n"), of("n, t")),
     "another step": (
-        lambda s, u: (s.select("n", name="f").write("z"), s.select("n + 5 AS n", name="g").write("x")),
-        lambda s, u: (s.select("n", name="f").write("z"), s.select("n", name="h").write("x")),
+        beside(lambda s: s.select("n + 5 AS n", name="g")),
+        beside(lambda s: s.select("n", name="h")),
     ),
     "what another step keeps": (of_kept("one"), of_kept("other")),
     "a merge": (
@@ -205,8 +215,8 @@ def test_a_column_that_a_stream_gets_is_not_asked_about(at: Callable[[Pipeline],
     assert asked(place) == ["x"]
 
 
-def merged(s: Flow, u: Flow) -> object:
-    return s.merge(u, name="m").select("n", name="f").write("x")
+def merged(s: Flow, u: Flow) -> None:
+    s.merge(u, name="m").select("n", name="f").write("x")
 
 
 def test_a_stream_that_no_batch_has_read_changes_no_row_of_before(at: Callable[[Pipeline], Trial]) -> None:
