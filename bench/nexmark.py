@@ -95,7 +95,7 @@ QUERIES: Mapping[str, str] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=125, help="so many times eight thousand events")
+    parser.add_argument("--times", type=int, default=60, help="so many times eight thousand events")
     parser.add_argument("--query", choices=QUERIES, nargs="+", default=list(QUERIES))
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="coset-nexmark-"))
