@@ -18,7 +18,7 @@ from coset.sources.exact_casts import cast_exactly
 from coset.sources.file_columns import NULL_TYPE, UnknownType, columns_of
 from coset.sources.files import Files
 from coset.sources.formats.json_lines import JsonRows
-from coset.sources.formats.json_types import undeclarable
+from coset.sources.formats.json_types import has_values, undeclarable
 from coset.sources.formats.landed_file import OFFSET_TYPE, Unreadable
 from coset.sources.formats.opening import open_landed
 from coset.sources.layouts import FileName, folders_of, may_hold_records
@@ -273,7 +273,7 @@ def _json_columns(files: Iterable[list[dict[str, object]]]) -> tuple[dict[str, s
             left_out[name] = "it is null in all records seen, or of several types"
         elif name.lower() in {each.lower() for each in columns} or name.lower() == PARTITION or not name:
             left_out[name] = "SQL does not tell its name from another's"
-        elif any(undeclarable(Stream("it", "", "", 1, columns={name: kind}))):
+        elif any(undeclarable(Stream("it", "", "", 1, columns={name: kind}), has_values)):
             left_out[name] = f"{kind} is not read from JSON"
         else:
             columns[name] = kind

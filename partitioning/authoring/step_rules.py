@@ -64,7 +64,9 @@ def cannot_meet(op: Op, how: str, flows: Sequence[StepOutput]) -> Iterator[Findi
         if len({len(key_parts(flow.key)) for flow in flows if flow.key}) > 1:
             listed = "; ".join(f"{flow.step}: {flow.key}" for flow in flows)
             what = f"their keys have different numbers of columns ({listed})"
-            yield Finding.of(Kind.KEYS_DO_NOT_MEET, what, where, "rekey them alike", listed=listed)
+            several = next(parts for flow in flows if (parts := key_parts(flow.key)))
+            then = f"rekey them alike, as rekey({several!r})"
+            yield Finding.of(Kind.KEYS_DO_NOT_MEET, what, where, then, listed=listed)
         # A function gets flows by position, not by name.
         aliases = [flow.alias.lower() for flow in flows if op is not Op.SPARK]
         for alias in sorted({alias for alias in aliases if aliases.count(alias) > 1}):
