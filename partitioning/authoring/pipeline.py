@@ -24,8 +24,8 @@ from partitioning.model.placement import JSON
 from partitioning.model.private import private_names
 from partitioning.model.root_names import is_others
 from partitioning.model.schemes import Scheme
-from partitioning.model.sources import address_of
-from partitioning.model.streams import DELETED, SPARSE, ChangeForm, Format, Stream
+from partitioning.model.sources import LandedSource, address_of, source_of
+from partitioning.model.streams import DELETED, DENSE, SPARSE, ChangeForm, Format, Stream
 from partitioning.values import replace
 
 T = TypeVar("T")
@@ -189,10 +189,11 @@ class Pipeline:
         `key` is the primary key. `columns` are those of the table that are of interest, with the types that its
         database has for them, by DuckDB's names; SQL calls the table as the name ends, `customers` of
         `shop.public.customers`. Records are envelopes, or were `unwrapped` by ExtractNewRecordState with
-        `delete.tombstone.handling.mode=rewrite`. `Declared` has all options; as sinks leave tombstones out, offsets are
-        sparse unless said otherwise.
+        `delete.tombstone.handling.mode=rewrite`. `Declared` has all options; as sinks leave tombstones out, offsets of
+        what has landed are sparse unless said otherwise.
         """
-        usual: Declared = {"format": Format.JSON, "key_format": JSON, "offsets": SPARSE}
+        is_landed = isinstance(source_of(fspath(declared.get("source") or self.source)), LandedSource)
+        usual: Declared = {"format": Format.JSON, "key_format": JSON, "offsets": SPARSE if is_landed else DENSE}
         declared = {**usual, **declared}
         if isinstance(key, str) and declared["key_format"] == JSON:
             key = (key,)

@@ -96,9 +96,9 @@ def _of_columns(stream: Stream) -> Iterator[_Wrong]:
 def _of_changes(stream: Stream) -> Iterator[_Wrong]:
     if not stream.changes:
         return
-    if stream.written_as != Format.JSON or not isinstance(stream.origin, LandedSource):
-        what = "changes by Debezium are read from landed JSON lines only"
-        yield what, "let a sink land the topic by JsonConverter, and leave format= out"
+    if stream.written_as != Format.JSON:
+        what = "changes by Debezium are read from JSON only"
+        yield what, "let Connect write the topic by JsonConverter, and leave format= out"
     for name in key_columns(stream.key):
         if stream.columns and name not in stream.columns:
             yield f"column {name!r} of the key is not declared", "add it to columns="
@@ -159,7 +159,7 @@ def _of_landed(stream: Stream) -> Iterator[_Wrong]:
 
 
 def _of_kafka(stream: Stream) -> Iterator[_Wrong]:
-    if key_parts(stream.key):
+    if key_parts(stream.key) and not stream.changes:
         yield "keys of several columns are read from landed files only", "land the topic, or name one column"
     if stream.written_as == Format.PARQUET:
         yield "a broker holds no Parquet", 'declare how its values are written: format="json", "avro" or "bytes"'

@@ -131,7 +131,7 @@ def types(name: str, *ids: int, **columns: str) -> list[dict[str, Any]]:
 
 
 def test_each_type_of_a_real_database_is_read_as_it_has_it() -> None:
-    """NULL in a column with a default has become the default: Connect's converter did that, unless it is told not to."""
+    """NULL in a column with a default is the default: Connect's converter did that, unless it is told not to."""
     rows = types("usual", 1, 2, 3, 4)
     assert rows[0] == FIRST | {"_deleted": False}
     assert rows[1] == UNKNOWN | {"id": 2, "given": "none", "_deleted": False}

@@ -47,6 +47,13 @@ _NOT_UNWRAPPED = "let ExtractNewRecordState have delete.tombstone.handling.mode=
 _UNSAID_THEN = "give the table REPLICA IDENTITY FULL and write such rows again, or leave the column out of columns="
 
 
+def deletes(key: bytes, form: ChangeForm) -> bytes:
+    """A line that deletes the row of a record's key, which a tombstone has no line for."""
+    if form is ChangeForm.UNWRAPPED:
+        return key.rstrip()[:-1] + b',"__deleted":"true"}'
+    return b'{"op":"d","before":' + key + b"}"
+
+
 class ChangeLines:
     """Makes the records of lines with a stream's changes. Lines may have the schema beside what they say.
 
@@ -75,7 +82,7 @@ class ChangeLines:
         columns = [self._column(field, lines, deleted, made) for field in schema]
         if any(text in block for text in _MAY_BE_UNSAID):
             for field, column in zip(schema, columns, strict=True):
-                if any(map(_is_unsaid, column.filter(pc.invert(deleted)).to_pylist())):
+                if any(map(_is_unsaid, column.to_pylist())):
                     what = f"column {field.name!r} has no value, as the database says none of long ones that stay"
                     raise UnusableLine(what, _UNSAID_THEN)
         return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -196,7 +203,7 @@ def _after(lines: pa.RecordBatch, name: str, is_key: bool) -> pa.Array:
 
 def _unwrapped(lines: pa.RecordBatch) -> pa.Array:
     said = _part(lines, "__deleted")
-    if not pc.all(pc.is_in(said, pa.array(["true", "false"]))).as_py():
+    if not pc.all(pc.is_in(said, pa.array(["true", "false"])), min_count=0).as_py():
         raise UnusableLine("it does not say whether its row is deleted, in '__deleted'", _NOT_UNWRAPPED)
     return pc.equal(said, "true")
 
