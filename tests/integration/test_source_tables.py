@@ -27,7 +27,9 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.explain.table_query import table_query
+from partitioning.values import replace as with_values
 from spark_jobs.tables.table_schema import RESIDUE
+from tests.commands import succeeded
 from tests.kafka import create, new_topic, produce
 from tests.running import next_batch, run_and_publish_unjudged
 from tests.small import until
@@ -189,6 +191,23 @@ def test_lines_of_ones_own_are_landed_as_debezium_wrote_them(store: Store, tmp_p
     plan = Ledger(store, "shop").plan(0)
     assert plan
     assert f"make a table {CUSTOMERS} of its records" in table_query(customers.pipeline, plan, "customers")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_inspect_prints_is_the_table_with_columns_as_they_look(store: Store, form: str) -> None:
+    landed(store, events()[:-1], {}, form)
+    said = succeeded("inspect", f"{store.root}/topics/{CUSTOMERS}").stdout
+    assert "These are a table's changes, by Debezium" in said
+    assert "_deleted" not in said
+    made: dict[str, Any] = {}
+    exec(said[said.index("from coset import Pipeline") :], made)
+    customers, declared = made["shop_public_customers"], shop(store, form)
+    (stream,), (right,) = customers.pipeline.streams, declared.pipeline.streams
+    looks = {"id": "BIGINT", "name": "VARCHAR", "tier": "VARCHAR", "balance": "VARCHAR", "since": "BIGINT"}
+    assert stream == with_values(right, columns={**looks, "_deleted": "BOOLEAN"})
+    customers.write("customers", mode="upsert")
+    publish(customers.pipeline, store)
+    assert published(store, columns=["id", "name"]) == [row[:2] for row in AT_LAST]
 
 
 def test_a_truncate_stops_a_batch_until_it_is_set_aside(store: Store) -> None:

@@ -25,14 +25,14 @@ def declared_schema(stream: Stream) -> pa.Schema:
     return arrow_schema(tuple(columns))
 
 
-def undeclarable(stream: Stream, has_values: Callable[[Column], bool]) -> Iterator[Finding]:
+def undeclarable(stream: Stream, holds: Callable[[Column], bool] | None = None) -> Iterator[Finding]:
     """The declared columns whose type does not exist, or of which the stream's JSON has no values."""
     for name, written in (stream.columns or {}).items():
         kind, where = type_named(written), f"stream {stream.name!r}"
         if kind is None:
             what = f"column {name!r} is declared as {written!r}, which is no type"
             yield Finding.of(Kind.DECLARATION, what, where, "name one of DuckDB's", name=name, written=written)
-        elif not has_values(Column(name, kind)):
+        elif not (holds or has_values)(Column(name, kind)):
             then = "declare it as VARCHAR, DECIMAL or another type that JSON writes, and convert it in SQL"
             what = f"column {name!r} is declared as {kind}, which is not read from JSON"
             yield Finding.of(Kind.DECLARATION, what, where, then, name=name, kind=kind)

@@ -11,7 +11,7 @@ from coset.sources.formats.avro import AvroRows
 from coset.sources.formats.change_lines import ChangeLines, changes_have_values
 from coset.sources.formats.counted import Counted
 from coset.sources.formats.json_lines import JsonRows
-from coset.sources.formats.json_types import declared_schema, has_values, undeclarable
+from coset.sources.formats.json_types import declared_schema, undeclarable
 from coset.sources.formats.landed_file import LandedFile
 from coset.sources.formats.parquet import ParquetRows
 from coset.sources.formats.unusable_lines import UsableLines
@@ -61,7 +61,7 @@ def undeclared(stream: Stream) -> Iterator[Finding]:
     """What is wrong with the declared columns of a stream."""
     match stream.written_as:
         case Format.JSON:
-            yield from undeclarable(stream, changes_have_values if stream.changes else has_values)
+            yield from undeclarable(stream, changes_have_values if stream.changes else None)
         case Format.PARQUET | Format.AVRO | Format.BYTES:
             return
         case _ as never:
