@@ -142,6 +142,7 @@ def _vectors(log: Path) -> Iterator[tuple[str, Sequence[Event]]]:
                 tables.ask(sql)
             tables.settle()
             yield name, [_only(each, "value") for each in tables.of("types")]
+            yield "schema", [_only(tables.of("types")[0], "with_schema")]
             yield "customers", [_only(each, "value", "with_schema", "unwrapped") for each in tables.of("customers")]
             others = [each for each in tables.events if not each["topic"].startswith(TOPIC)]
             yield "others", [_only(each, "value") for each in others]

@@ -112,7 +112,7 @@ def declaration(stream: Stream, found: KeySearch, options: Options) -> list[str]
     variable = re.sub(r"\W", "_", stream.name, flags=re.ASCII)
     taken = keyword.iskeyword(variable) or variable in {"pipeline", "Pipeline"}
     variable = f"_{variable}" if variable[0].isdigit() or taken else variable
-    given = {"key": key, "partitions": stream.partitions, **options}
+    given: Options = {"key": key, "partitions": stream.partitions, **options}
     if stream.changes:
         given = _of_changes(given, stream.changes)
     words = [_python(stream.name), *(f"{name}={_python(value)}" for name, value in given.items())]
@@ -301,8 +301,8 @@ def _text(
     yield Table("Columns, with the times in the records looked at", ("column", "type", "times"), [*columns, *left_out])
     if stream.changes:
         yield (
-            "These are a table's changes, by Debezium. They do not say of which types its columns are: days, times and "
-            "decimals look like numbers or text. Write the table's own into columns=, as docs/guide/debezium.md says"
+            "These are a table's changes, by Debezium. Where they have no schema beside them, days, times and decimals "
+            "look like numbers or text: write the table's own types into columns=, as docs/guide/debezium.md says"
         )
     yield from _key_text(found)
     yield from _key_notes(found)

@@ -17,7 +17,7 @@ from msgspec import UNSET
 from coset.sources.exact_casts import cast_exactly
 from coset.sources.file_columns import NULL_TYPE, UnknownType, columns_of
 from coset.sources.files import Files
-from coset.sources.formats.changes_seen import form_of, left_by, rows_of
+from coset.sources.formats.changes_seen import form_of, left_by, rows_of, types_of
 from coset.sources.formats.json_lines import JsonRows
 from coset.sources.formats.json_types import undeclarable
 from coset.sources.formats.landed_file import OFFSET_TYPE, Unreadable
@@ -165,11 +165,13 @@ def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> 
             lines = list(pool.map(lambda file: _lines(store, file), wanted))
             form = form_of(lines)
             columns, left_out = _json_columns(rows_of(lines, form) if form else lines)
+            if form and (typed := types_of(lines, form)):
+                columns, left_out = columns | typed, {name: why for name, why in left_out.items() if name not in typed}
             # What is read names no offset yet, and has no column that is not declared.
             stream = replace(stream, columns=columns or UNSET, offset=next(iter(columns), ""))
             if form:
-                offset = next((name for name in columns if "offset" in name.lower()), OFFSET)
-                stream = replace(stream, changes=form, offset=offset, columns={**columns, DELETED: "BOOLEAN"})
+                at = next((name for name in columns if "offset" in name.lower()), OFFSET)
+                stream = replace(stream, changes=form, offset=at, columns={**columns, DELETED: "BOOLEAN"})
         most = max(100, min(_OF_A_FILE, _OF_ALL // len(wanted)))
         known = stream.written_as is not Format.JSON or stream.columns
         tables = pool.map(lambda file: _records(store, stream, file, most), wanted if known else ())

@@ -11,9 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from coset.sources.formats.changes_seen import types_of
 from coset.sources.formats.landed_file import LandedFile, Unreadable
 from coset.sources.formats.opening import open_landed, undeclared
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.model.streams import ChangeForm
 from tests.source_tables import VECTORS, Event, with_offset
 from tests.written import values
 
@@ -157,6 +159,15 @@ def test_each_type_of_a_real_database_is_read_as_it_has_it() -> None:
         "given": "none",
         "_deleted": False,
     }
+
+
+def test_a_schema_beside_a_value_says_of_which_types_its_columns_are() -> None:
+    """But for a time in milliseconds, structs, and bytes in arrays, of which it names none."""
+    (event,) = events("schema")
+    found = types_of([[json.loads(event["with_schema"])]], ChangeForm.ENVELOPE)
+    ours = {name: kind for name, kind in COLUMNS.items() if name not in {"place", "prices"}}
+    assert found == ours | {"free": "DECIMAL(38,6)", "paid": "DECIMAL(38,2)"}
+    assert read([event["with_schema"]], found)[0]["at"] == FIRST["at"]
 
 
 def test_other_ways_to_write_decimals_and_times_are_declared() -> None:

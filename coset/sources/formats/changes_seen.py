@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from partitioning.model.streams import DELETED, ChangeForm
 
-Line = Mapping[str, object]
+Line = Mapping[str, Any]
+# The types of columns by the types of Connect's schemas, and by the names that Debezium and Connect give some.
+_PLAIN = {
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "string": "VARCHAR",
+    "bytes": "BLOB",
+}
+_NAMED = {
+    "io.debezium.time.Date": "DATE",
+    "io.debezium.time.Timestamp": "TIMESTAMP_MS",
+    "io.debezium.time.MicroTimestamp": "TIMESTAMP",
+    "io.debezium.time.NanoTimestamp": "TIMESTAMP_NS",
+    "io.debezium.time.ZonedTimestamp": "TIMESTAMP WITH TIME ZONE",
+    "io.debezium.time.MicroTime": "TIME",
+    "io.debezium.data.VariableScaleDecimal": "DECIMAL(38,6)",
+    "org.apache.kafka.connect.data.Date": "DATE",
+    "org.apache.kafka.connect.data.Timestamp": "TIMESTAMP_MS",
+}
+_DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
 def form_of(files: Sequence[Sequence[Line]]) -> ChangeForm | None:
@@ -24,6 +49,28 @@ def rows_of(files: Iterable[Sequence[Line]], form: ChangeForm) -> Iterator[list[
     """The rows that lines leave, each with the offset that its line has beside it."""
     for lines in files:
         yield [dict(_row(_said(line), form)) for line in lines]
+
+
+def types_of(files: Iterable[Sequence[Line]], form: ChangeForm) -> dict[str, str]:
+    """The types of columns, as far as lines have their schema beside them."""
+    types = dict[str, str]()
+    for schema in (line["schema"] for lines in files for line in lines if isinstance(line.get("schema"), dict)):
+        fields = schema["fields"]
+        if form is ChangeForm.ENVELOPE:
+            fields = next(each["fields"] for each in fields if each["field"] == "after")
+        types |= {each["field"]: kind for each in fields if (kind := _type(each)) and not each["field"].startswith("_")}
+    return types
+
+
+def _type(field: Mapping[str, Any]) -> str | None:
+    name = field.get("name")
+    if name == _DECIMAL:
+        said = field["parameters"]
+        return f"DECIMAL({said.get('connect.decimal.precision', 38)},{said['scale']})"
+    if field["type"] == "array":
+        inner = field["items"]
+        return f"{_PLAIN[inner['type']]}[]" if inner["type"] in _PLAIN.keys() - {"bytes"} else None
+    return _NAMED.get(name or "", _PLAIN.get(field["type"]))
 
 
 def left_by(records: pa.RecordBatch) -> pa.RecordBatch:
