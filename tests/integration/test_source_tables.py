@@ -134,6 +134,14 @@ def test_customers_meet_orders_that_librdkafka_placed(store: Store) -> None:
     assert verified(customers.pipeline, store, "customers", "tiers") == [5, 3]
 
 
+def test_who_moves_such_a_table_to_what_changes_is_told_to_move_the_other_side(store: Store) -> None:
+    customers = shop(store)
+    orders = customers.pipeline.stream("orders", key="name", partitions=12)
+    spent = orders.aggregate("sum(amount) AS spent").combine("sum(spent) AS spent", running=True, name="spent")
+    with pytest.raises(Refused, match=r"next:  leave that table under its own key, \(id,\), and rekey what it meets"):
+        spent.join(customers.rekey("name"), "spent.spent")
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_topic_in_its_broker_gives_the_same_table(kafka: KafkaServer, store: Store, form: str) -> None:
     """Its tombstones delete too: compaction leaves them alone of what was deleted."""

@@ -229,7 +229,7 @@ def test_a_long_value_that_the_database_did_not_say_is_refused_and_never_read(co
     there, updated, deleted = of_one
     moved, whole = (each["value"] for each in events("usual") if each["key"] == '{"id":10}')
     columns = {"id": "BIGINT", "whole": "INTEGER", column: COLUMNS[column]}
-    for unsaid in (updated, moved):
+    for unsaid in (updated, moved, updated.replace(",", ", ")):
         with pytest.raises(Unreadable, match=f"line 2: column '{column}' has no value") as refused:
             read([there, unsaid], columns)
         assert "REPLICA IDENTITY FULL" in refused.value.then
@@ -255,6 +255,14 @@ def test_each_form_says_the_same_of_rows_and_deletes(form: str) -> None:
         (5, "eve", "tin", Decimal("1.00"), date(2026, 11, 29), False),
         (6, "fay", None, Decimal("2.00"), date(2026, 11, 30), False),
     ]
+
+
+def test_columns_may_be_called_as_parts_of_an_envelope() -> None:
+    columns = {"id": "BIGINT", "op": "INTEGER", "after": "VARCHAR", "payload": "STRUCT(x BIGINT)", "schema": "VARCHAR"}
+    row = '{"id":1,"op":2,"after":"a","payload":{"x":3},"schema":"s"'
+    expected = {"id": 1, "op": 2, "after": "a", "payload": {"x": 3}, "schema": "s", "_deleted": False}
+    assert read([f'{{"before":null,"after":{row}}},"op":"c"}}'], columns) == [expected]
+    assert read([f'{row},"__deleted":"false"}}'], columns, unwrapped=True) == [expected]
 
 
 def test_what_is_no_change_of_a_row_is_refused_by_name() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Context, Decimal
-from typing import Any, assert_never
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,13 +20,15 @@ from partitioning.model.streams import DELETED, ChangeForm, Column, Stream
 _UNSAID = "__debezium_unavailable_value"
 _UNSAID_BYTES = _UNSAID.encode()
 _UNSAID_NUMBERS = list(_UNSAID_BYTES)
-_MAY_BE_UNSAID = (_UNSAID_BYTES, b"X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ", b"95,95,100,101,98,101,122")
+_MAY_BE_UNSAID = (_UNSAID_BYTES, b"X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ")
 # The ways in which a decimal is written: bytes, with its scale if each has its own, or a number.
 _DECIMALS: Sequence[pa.DataType | None] = (
     pa.string(),
     pa.struct([("scale", pa.int32()), ("value", pa.string())]),
     None,
 )
+# Of a line with its schema, what it says.
+_PAYLOAD = "payload"
 # Days since 1970: of the years 1 to 9999, and that from which on times are written by the calendar that SQL has. Others
 # are PostgreSQL's infinity, or wrong by days.
 _DAYS, _TIMES_FROM = (-719_162, 2_932_896), -141_427
@@ -71,35 +73,31 @@ class ChangeLines:
         if schema.names == [self._offset]:
             return pa.RecordBatch.from_arrays([_part(self._read(block, []), self._offset)], schema=schema)
         lines = self._read(block, [field for field in schema if field.name not in {DELETED, self._offset}])
-        match self._form:
-            case ChangeForm.ENVELOPE:
-                deleted, rows = _left(lines), [_after(lines, name, name in self._key) for name in self._names(schema)]
-            case ChangeForm.UNWRAPPED:
-                deleted, rows = _unwrapped(lines), [_part(lines, name) for name in self._names(schema)]
-            case _ as never:
-                assert_never(never)  # type: ignore[arg-type]
-        made: Mapping[str, pa.Array] = dict(zip(self._names(schema), rows, strict=True))
-        columns = [self._column(field, lines, deleted, made) for field in schema]
-        if any(text in block for text in _MAY_BE_UNSAID):
-            for field, column in zip(schema, columns, strict=True):
-                if any(map(_is_unsaid, column.to_pylist())):
-                    what = f"column {field.name!r} has no value, as the database says none of long ones that stay"
-                    raise UnusableLine(what, _UNSAID_THEN)
+        deleted = _left(lines) if self._form is ChangeForm.ENVELOPE else _unwrapped(lines)
+        columns = [self._column(field, lines, deleted) for field in schema]
+        may_be_unsaid = any(text in block for text in _MAY_BE_UNSAID)
+        for field, column in zip(schema, columns, strict=True):
+            # Numbers may have blanks between them.
+            if (may_be_unsaid or pa.types.is_list(field.type)) and any(map(_is_unsaid, column.to_pylist())):
+                what = f"column {field.name!r} has no value, as the database says none of long ones that stay"
+                raise UnusableLine(what, _UNSAID_THEN)
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _names(self, schema: pa.Schema) -> list[str]:
-        return [name for name in schema.names if name not in {DELETED, self._offset}]
-
-    def _column(
-        self, field: pa.Field, lines: pa.RecordBatch, deleted: pa.Array, rows: Mapping[str, pa.Array]
-    ) -> pa.Array:
+    def _column(self, field: pa.Field, lines: pa.RecordBatch, deleted: pa.Array) -> pa.Array:
+        """A column of the rows that lines leave; of the key also that of those that they delete."""
         if field.name == DELETED:
             return deleted
         if field.name == self._offset:
             return _part(lines, field.name).cast(field.type)
-        column = rows[field.name]
-        if field.name not in self._key:
-            column = pc.if_else(deleted, pa.scalar(None, column.type), column)
+        sides = [lines] * 2
+        if self._form is ChangeForm.ENVELOPE:
+            sides = [_part(lines, side) for side in ("before", "after")]
+        if field.name in self._key:
+            before, after = (_of(side, field.name) for side in sides)
+            column = pc.if_else(deleted, before, after)
+        else:
+            after = _of(sides[1], field.name)
+            column = pc.if_else(deleted, pa.scalar(None, after.type), after)
         return _decoded(column, field.type)
 
     def _read(self, block: bytes, fields: Sequence[pa.Field]) -> pa.RecordBatch:
@@ -136,7 +134,7 @@ class ChangeLines:
             said = [*row, pa.field("__deleted", pa.string())]
         said.append(pa.field(self._offset, pa.int64()))
         names = {field.name for field in said}
-        return pa.schema(said if "payload" in names else [*said, pa.field("payload", pa.struct(said))])
+        return pa.schema(said if _PAYLOAD in names else [*said, pa.field(_PAYLOAD, pa.struct(said))])
 
     def _type(self, field: pa.Field) -> pa.DataType:
         kind = field.type
@@ -173,11 +171,14 @@ def _parts(kind: pa.DataType) -> Iterator[pa.DataType]:
 def _part(lines: pa.RecordBatch, name: str) -> pa.Array:
     """What a line says under a name, or beside its schema."""
     said = lines.column(name)
-    return pc.coalesce(said, pc.struct_field(lines.column("payload"), name)) if _has_payload(lines) else said
+    # A row's own column of that name is never the last.
+    has_payload = lines.schema.names[-1] == _PAYLOAD
+    return pc.coalesce(said, pc.struct_field(lines.column(_PAYLOAD), name)) if has_payload else said
 
 
-def _has_payload(lines: pa.RecordBatch) -> bool:
-    return "payload" in lines.schema.names and pa.types.is_struct(lines.schema.field("payload").type)
+def _of(side: pa.RecordBatch | pa.StructArray, name: str) -> pa.Array:
+    """A column of rows, which are the lines themselves or in one of their columns."""
+    return _part(side, name) if isinstance(side, pa.RecordBatch) else pc.struct_field(side, name)
 
 
 def _left(lines: pa.RecordBatch) -> pa.Array:
@@ -193,12 +194,6 @@ def _left(lines: pa.RecordBatch) -> pa.Array:
         what = "it has no row, neither what is left of it nor, as it is deleted, its key"
         raise UnusableLine(what, "give the table a primary key, or a replica identity that has it")
     return deleted
-
-
-def _after(lines: pa.RecordBatch, name: str, is_key: bool) -> pa.Array:
-    """A column of the row that each line leaves; of the key also that of the row that it deletes."""
-    after = pc.struct_field(_part(lines, "after"), name)
-    return pc.coalesce(after, pc.struct_field(_part(lines, "before"), name)) if is_key else after
 
 
 def _unwrapped(lines: pa.RecordBatch) -> pa.Array:
@@ -229,7 +224,7 @@ def _decoded(column: pa.Array, kind: pa.DataType) -> pa.Array:
 def _within(numbers: pa.Array, least: int, most: int, what: str) -> None:
     bounds = pc.min_max(numbers)
     if bounds["min"].is_valid and not least <= bounds["min"].as_py() <= bounds["max"].as_py() <= most:
-        raise ValueError(f"a value is no {what}, as PostgreSQL's infinity is not")
+        raise ValueError(f"a value is no {what}")
 
 
 def _decimals(column: pa.Array, kind: pa.DataType) -> pa.Array:
