@@ -167,7 +167,13 @@ def test_a_schema_beside_a_value_says_of_which_types_its_columns_are() -> None:
     found = types_of([[json.loads(event["with_schema"])]], ChangeForm.ENVELOPE)
     ours = {name: kind for name, kind in COLUMNS.items() if name not in {"place", "prices"}}
     assert found == ours | {"free": "DECIMAL(38,6)", "paid": "DECIMAL(38,2)"}
-    assert read([event["with_schema"]], found)[0]["at"] == FIRST["at"]
+    row = read([event["with_schema"]], COLUMNS)[0]
+    assert row == FIRST | {"_deleted": False}
+    for name, wrong in (("at", "TIMESTAMP_MS"), ("at_ms", "TIMESTAMP"), ("price", "DECIMAL(10,3)"), ("whole", "DATE")):
+        with pytest.raises(
+            Unreadable, match=f"line 1: column '{name}' is written as {COLUMNS[name].partition('(')[0]}"
+        ):
+            read([event["with_schema"]], {"id": "BIGINT", name: wrong})
 
 
 def test_other_ways_to_write_decimals_and_times_are_declared() -> None:

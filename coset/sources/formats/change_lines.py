@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import UNSET
 
+from coset.sources.formats.changes_seen import fields_of, has_decimals, type_in
 from coset.sources.formats.json_lines import UnusableLine, as_written
 from coset.sources.formats.json_types import converted, has_values, type_of, written_type
 from partitioning.model.composite_key import key_columns
@@ -27,8 +30,8 @@ _DECIMALS: Sequence[pa.DataType | None] = (
     pa.struct([("scale", pa.int32()), ("value", pa.string())]),
     None,
 )
-# Of a line with its schema, what it says.
-_PAYLOAD = "payload"
+# A line with its schema begins so, and what it says stands behind that.
+_SCHEMA, _BEFORE_PAYLOAD, _PAYLOAD = b'{"schema":{', b',"payload":', "payload"
 # Days since 1970: of the years 1 to 9999, and that from which on times are written by the calendar that SQL has. Others
 # are PostgreSQL's infinity, or wrong by days.
 _DAYS, _TIMES_FROM = (-719_162, 2_932_896), -141_427
@@ -72,6 +75,7 @@ class ChangeLines:
         """The records of complete lines. Raises ValueError, as Arrow does, if one is no change of a row."""
         if schema.names == [self._offset]:
             return pa.RecordBatch.from_arrays([_part(self._read(block, []), self._offset)], schema=schema)
+        self._check_schemas(block, schema)
         lines = self._read(block, [field for field in schema if field.name not in {DELETED, self._offset}])
         deleted = _left(lines) if self._form is ChangeForm.ENVELOPE else _unwrapped(lines)
         columns = [self._column(field, lines, deleted) for field in schema]
@@ -99,6 +103,20 @@ class ChangeLines:
             after = _of(sides[1], field.name)
             column = pc.if_else(deleted, pa.scalar(None, after.type), after)
         return _decoded(column, field.type)
+
+    def _check_schemas(self, block: bytes, schema: pa.Schema) -> None:
+        """Raises UnusableLine if a line's schema says of a column that its values are none of what is declared."""
+        if _SCHEMA not in block or "schema" in schema.names or self._form is UNSET:
+            return
+        for said in {line.partition(_BEFORE_PAYLOAD)[0] for line in block.split(b"\n") if line.startswith(_SCHEMA)}:
+            columns = fields_of(json.loads(said + b"}"), self._form)
+            for field in schema:
+                column = columns.get(field.name)
+                if column and _is_encoded(field.type) and not _is_said(column, field.type):
+                    what = (
+                        f"column {field.name!r} is written as {type_in(column) or column['type']}, and not as declared"
+                    )
+                    raise UnusableLine(what, "declare it so, with the scale that it has if it is a DECIMAL")
 
     def _read(self, block: bytes, fields: Sequence[pa.Field]) -> pa.RecordBatch:
         try:
@@ -159,6 +177,14 @@ def _is_encoded(kind: pa.DataType) -> bool:
     """Whether values are written as numbers or bytes that do not say what they are."""
     is_one = (pa.types.is_decimal, pa.types.is_date, pa.types.is_time, pa.types.is_timestamp)
     return any(each(kind) for each in is_one)
+
+
+def _is_said(column: Mapping[str, Any], kind: pa.DataType) -> bool:
+    """Whether a schema says that a column has values of this type."""
+    if pa.types.is_decimal(kind):
+        return has_decimals(column, kind.scale)
+    said = type_in(column)
+    return said is not None and type_of(Column("said", said)) == kind
 
 
 def _parts(kind: pa.DataType) -> Iterator[pa.DataType]:

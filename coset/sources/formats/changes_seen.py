@@ -1,4 +1,4 @@
-"""Change events of Debezium, seen in JSON lines of which nobody has declared that they are some."""
+"""Change events of Debezium, as JSON lines tell them that nobody has declared to be some: forms, rows and schemas."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ _PLAIN = {
     "string": "VARCHAR",
     "bytes": "BLOB",
 }
+_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+_VARIABLE = "io.debezium.data.VariableScaleDecimal"
 _NAMED = {
     "io.debezium.time.Date": "DATE",
     "io.debezium.time.Timestamp": "TIMESTAMP_MS",
@@ -30,11 +32,10 @@ _NAMED = {
     "io.debezium.time.NanoTimestamp": "TIMESTAMP_NS",
     "io.debezium.time.ZonedTimestamp": "TIMESTAMP WITH TIME ZONE",
     "io.debezium.time.MicroTime": "TIME",
-    "io.debezium.data.VariableScaleDecimal": "DECIMAL(38,6)",
+    _VARIABLE: "DECIMAL(38,6)",
     "org.apache.kafka.connect.data.Date": "DATE",
     "org.apache.kafka.connect.data.Timestamp": "TIMESTAMP_MS",
 }
-_DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
 def form_of(files: Sequence[Sequence[Line]]) -> ChangeForm | None:
@@ -54,15 +55,36 @@ def rows_of(files: Iterable[Sequence[Line]], form: ChangeForm) -> Iterator[list[
 def types_of(files: Iterable[Sequence[Line]], form: ChangeForm) -> dict[str, str]:
     """The types of columns, as far as lines have their schema beside them."""
     types = dict[str, str]()
-    for schema in (line["schema"] for lines in files for line in lines if isinstance(line.get("schema"), dict)):
-        fields = schema["fields"]
-        if form is ChangeForm.ENVELOPE:
-            fields = next(each["fields"] for each in fields if each["field"] == "after")
-        types |= {each["field"]: kind for each in fields if (kind := _type(each)) and not each["field"].startswith("_")}
+    for line in (line for lines in files for line in lines if isinstance(line.get("schema"), dict)):
+        fields = fields_of(line, form).items()
+        types |= {name: kind for name, field in fields if (kind := type_in(field)) and not name.startswith("_")}
     return types
 
 
-def _type(field: Mapping[str, Any]) -> str | None:
+def fields_of(line: Line, form: ChangeForm) -> Mapping[str, Line]:
+    """What the schema in a line says of each column."""
+    fields: Sequence[Line] = line["schema"]["fields"]
+    if form is ChangeForm.ENVELOPE:
+        fields = next((each["fields"] for each in fields if each["field"] == "after"), ())
+    return {each["field"]: each for each in fields}
+
+
+def has_decimals(field: Line, scale: int) -> bool:
+    """Whether a schema says that a column has decimals of this scale, or of several, or numbers."""
+    name = field.get("name")
+    return (
+        (name == _DECIMAL and field["parameters"]["scale"] == f"{scale}")
+        or name == _VARIABLE
+        or field["type"]
+        in {
+            "float",
+            "double",
+        }
+    )
+
+
+def type_in(field: Line) -> str | None:
+    """The type that a schema says of a column. None if it is made of others."""
     name = field.get("name")
     if name == _DECIMAL:
         said = field["parameters"]
