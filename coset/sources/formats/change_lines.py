@@ -38,18 +38,21 @@ _DAYS, _TIMES_FROM = (-719_162, 2_932_896), -141_427
 _A_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
 _EXACT = Context(prec=76)
 _LEFT = ("c", "u", "r")
+_ASIDE = 'let the stream set this record aside: bad_records="set aside up to 10"'
 # What other records are, by their op, and what to do.
 _OTHERS = {
     "t": (
         "a TRUNCATE of the whole table, and nothing says which records of other partitions came before it",
-        "in the database, delete the rows that were there before, so that each is said to be deleted; then let the "
-        "stream set this record aside",
+        f"in the database, delete the rows that were there before, so that each is said to be deleted, and {_ASIDE}",
     ),
     "m": ("a message, and no change of a row", "land the topic of the table alone"),
 }
 _NO_CHANGE = "land the topic of one table alone, whose records are envelopes, or declare unwrapped=True"
 _NOT_UNWRAPPED = "let ExtractNewRecordState have delete.tombstone.handling.mode=rewrite, and land the topic again"
-_UNSAID_THEN = "give the table REPLICA IDENTITY FULL and write such rows again, or leave the column out of columns="
+_UNSAID_THEN = (
+    "leave the column out of columns=; or give the table REPLICA IDENTITY FULL in the database, write such rows "
+    f"again, and {_ASIDE}"
+)
 
 
 def deletes(key: bytes, form: ChangeForm) -> bytes:

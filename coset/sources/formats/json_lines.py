@@ -75,7 +75,8 @@ class JsonRows:
                 records = self.parse(block, wanted)
             except (pa.ArrowException, ValueError) as error:
                 found = unreadable(block, wanted, line, error, self.parse)
-                raise Unreadable(str(found), f"{found.then}{_SET_ASIDE}") from error
+                then = found.then if isinstance(error, UnusableLine) else f"{found.then}{_SET_ASIDE}"
+                raise Unreadable(str(found), then) from error
             if len(records):
                 yield records
             line += block.count(b"\n")
