@@ -67,10 +67,9 @@ def inspect(address: str) -> Answer:
     json_lines = topic.stream.written_as is Format.JSON
     found = search(topic.sample, PARTITION, keys, topic.stream.partitions, declares=json_lines)
     if found.best is None:
-        what = f"no column can be a key: there are {cut([f'{each.name} {each.type}' for each in topic.columns])}"
-        then = "land the record's key as a column of text, of a whole number or of bytes"
-        raise Refused.of(Kind.KEYS_DO_NOT_MEET, what, address, then, address=address)
+        raise _keyless(topic.columns, address)
     options, stream, discovered, wrong = _discovered(topic.stream, found.best, _options(topic.stream, found))
+    wrong = _with_unread(wrong, topic)
     times, code = list(_times(topic)), declaration(stream, found, options)
     value = {
         "address": address,
@@ -98,8 +97,26 @@ def _unread(topic: LandedTopic, address: str) -> CosetError:
         undeclared = {("name", topic.stream.key), ("name", OFFSET)}
         if findings := [each for each in refused.findings if not undeclared.intersection(each.about)]:
             return Refused(*findings)
+    if topic.unread:
+        return Refused(*topic.unread)
+    there, _ = landed.discover_sound(topic.stream)
+    if any(each.files for each in there.partitions):
+        return _keyless([each for each in there.columns if each.name != topic.stream.offset], address)
     then: Then = ("when records have landed: ", Repeat())
     return Refused.of(Kind.FOLDERS, "no record is there yet", address, then, address=address)
+
+
+def _keyless(columns: Sequence[Column], address: str) -> Refused:
+    what = f"no column can be a key: there are {cut([f'{each.name} {each.type}' for each in columns])}"
+    then = "land the record's key as a column of text, of a whole number or of bytes"
+    return Refused.of(Kind.KEYS_DO_NOT_MEET, what, address, then, address=address)
+
+
+def _with_unread(wrong: CosetError | None, topic: LandedTopic) -> CosetError | None:
+    """What is wrong, with what only reading the records shows."""
+    said = wrong.findings if wrong else ()
+    more = [each for each in topic.unread if each.where not in {finding.where for finding in said}]
+    return Refused(*said, *more) if more else wrong
 
 
 def declaration(stream: Stream, found: KeySearch, options: Options) -> list[str]:

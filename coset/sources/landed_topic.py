@@ -19,13 +19,14 @@ from coset.sources.file_columns import NULL_TYPE, UnknownType, columns_of
 from coset.sources.files import Files
 from coset.sources.formats.json_lines import JsonRows
 from coset.sources.formats.json_types import undeclarable
-from coset.sources.formats.landed_file import OFFSET_TYPE, Unreadable
+from coset.sources.formats.landed_file import LAND_AGAIN, OFFSET_TYPE, Unreadable
 from coset.sources.formats.opening import open_landed
 from coset.sources.layouts import FileName, folders_of, may_hold_records
 from coset.sources.plain_arrays import is_list, plain_type
+from coset.sources.s3 import store_error
 from partitioning.commands import Inspect, Then
 from partitioning.documents.stores import store_at
-from partitioning.errors import CosetError, Refused
+from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.file_names import NAMED
 from partitioning.model.graph import quote
@@ -51,13 +52,15 @@ _PAGE = "docs/internals/landed-files.md"
 @dataclass(frozen=True, slots=True)
 class LandedTopic:
     """What lies in a topic's folder: the stream as it can be declared but for its key, the columns of a `sample` of
-    records of each partition, the columns that cannot be declared with why, and how many files lie beside its own."""
+    records of each partition, the columns that cannot be declared with why, how many files lie beside its own, and what
+    is wrong with the records of those that were looked into."""
 
     stream: Stream
     columns: tuple[Column, ...]
     sample: pa.Table
     left_out: Mapping[str, str]
     beside: int
+    unread: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,14 +169,15 @@ def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> 
             stream = replace(stream, columns=columns or UNSET, offset=next(iter(columns), ""))
         most = max(100, min(_OF_A_FILE, _OF_ALL // len(wanted)))
         known = stream.written_as is not Format.JSON or stream.columns
-        tables = pool.map(lambda file: _records(store, stream, file, most), wanted if known else ())
-        read = [(file, table) for file, table in zip(wanted, tables, strict=False) if table is not None and len(table)]
+        looked = list(pool.map(lambda file: _records(store, stream, file, most), wanted if known else ()))
+    read = [(file, table) for file, (table, _) in zip(wanted, looked, strict=False) if table is not None and len(table)]
     offset = _offset([(file.start, table) for file, table in read])
     stream = replace(stream, offset=offset or OFFSET, counted=UNSET if offset else True)
     if stream.columns:
         stream = replace(stream, columns={name: kind for name, kind in stream.columns.items() if name != offset})
     sample = _together([table.append_column(PARTITION, _all(file.partition, table)) for file, table in read])
-    return LandedTopic(stream, tuple(_columns(sample)), sample, left_out, beside)
+    unread = tuple(finding for _, findings in looked for finding in findings)
+    return LandedTopic(stream, tuple(_columns(sample)), sample, left_out, beside, unread)
 
 
 def _start(file: _Sampled) -> int:
@@ -184,28 +188,42 @@ def _all(partition: int, table: pa.Table) -> pa.Array:
     return pa.array([partition] * len(table), pa.int64())
 
 
-def _records(store: Files, stream: Stream, file: _Sampled, most: int) -> pa.Table | None:
-    """The first records of a file, with their columns that are not nested. None if it cannot be read: discovery says
-    why."""
-    with suppress(pa.ArrowException, OSError, UnknownType, Unreadable), store.open(file.uri) as source:
-        landed = open_landed(stream, source, file.start)
-        flat = [field.name for field in landed.schema if not _nested(field.type)]
-        batches, left = list[pa.RecordBatch](), most
-        for batch in landed.batches(flat, 0, _EVERY):
-            batches.append(_plain(batch.slice(0, left)))
-            left -= len(batch)
-            if left <= 0:
-                break
-        return pa.Table.from_batches(batches) if batches else None
-    return None
+def _records(store: Files, stream: Stream, file: _Sampled, most: int) -> tuple[pa.Table | None, tuple[Finding, ...]]:
+    """The first records of a file, with their columns that are not nested, or why they cannot be read."""
+    batches, left = list[pa.RecordBatch](), most
+    try:
+        with store.open(file.uri) as source:
+            landed = open_landed(stream, source, file.start)
+            flat = pa.schema([field for field in landed.schema if not _nested(field.type)])
+            for batch in landed.batches(flat.names, 0, _EVERY):
+                batches.append(_plain(batch.slice(0, left), flat))
+                left -= len(batch)
+                if left <= 0:
+                    break
+    except (UnknownType, FileNotFoundError):
+        return None, ()
+    except Unreadable as error:
+        return None, (Finding.of(Kind.FILE_UNREADABLE, str(error), file.uri, error.then, file=file.uri),)
+    except (pa.ArrowException, OSError) as error:
+        return None, store_error(error, "the file cannot be read", file.uri, LAND_AGAIN).findings
+    return pa.Table.from_batches(batches) if batches else None, ()
 
 
 def _nested(kind: pa.DataType) -> bool:
     return bool(pa.types.is_struct(kind) or pa.types.is_map(kind) or is_list(kind))
 
 
-def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [cast_exactly(column, plain_type(column.type)) for column in batch.columns]
+def _plain(batch: pa.RecordBatch, written: pa.Schema) -> pa.RecordBatch:
+    """The records in plain types. Times of INT96 that come as text are left out: no key is a time."""
+    late = {field.name for field in written if pa.types.is_timestamp(field.type)} & {
+        field.name for field in batch.schema if pa.types.is_string(field.type)
+    }
+    columns = [
+        pa.nulls(len(batch), written.field(name).type)
+        if name in late
+        else cast_exactly(column, plain_type(column.type))
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import uuid
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from hashlib import md5
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,10 @@ from partitioning.hashes import hash_of, json_object, murmur2
 from partitioning.model.streams import Layout
 from tests import forked
 from tests.commands import coset, refused, succeeded
+from tests.flipped import flipped
+from tests.footers import as_int96
 from tests.landed import land_file, land_table
+from tests.there import there
 from tests.written import WRITERS, Writer, land_rows, row
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "producers"
@@ -388,3 +393,37 @@ def test_files_that_hold_nothing_to_go_by_are_refused(store: Store) -> None:
     refused(
         coset("inspect", f"{store.root}/flags"), "no column can be a key: there are ok BOOLEAN", "land the record's"
     )
+
+
+def test_what_only_reading_the_records_shows_is_told_too(store: Store) -> None:
+    land(store.root, [f"c{n}" for n in range(200)], lambda _, key: murmur2(key.encode()) % 4, 4)
+    sink, key = io.BytesIO(), "orders/partition=2/orders+2+0000000000.parquet"
+    data = pq.read_table(io.BytesIO(there(store.get(key))))
+    pq.write_table(data, sink, compression="none", use_dictionary=False, write_page_checksum=True)
+    store.put(key, flipped(sink.getvalue()))
+    result = coset("inspect", f"{store.root}/orders")
+    assert result.exit_code == 3
+    for said in ("the file cannot be read: could not verify page integrity", key, "remove the file and land it again"):
+        assert said in result.stderr
+    assert 'pipeline.stream("orders", key="customer", partitions=4)' in result.stdout
+    store.put("alone/partition=0/alone+0+0000000000.parquet", flipped(sink.getvalue()))
+    refused(coset("inspect", f"{store.root}/alone"), "could not verify page integrity", "alone+0+0000000000.parquet")
+
+
+def test_records_without_a_column_that_can_be_a_key_are_there_all_the_same(store: Store) -> None:
+    nested = pa.table({"tags": [["a"]], "where": [{"x": 1}]})
+    pq.write_table(nested, sink := io.BytesIO())
+    store.put("nested/partition=0/nested+0+0000000000.parquet", sink.getvalue())
+    refused(
+        coset("inspect", f"{store.root}/nested"),
+        "no column can be a key: there are tags VARCHAR[], where STRUCT(x BIGINT)",
+        "land the record's key",
+    )
+    times = pa.table({"at": pa.array([datetime(9999, 1, 1)], pa.timestamp("us"))})  # noqa: DTZ001
+    pq.write_table(times, sink := io.BytesIO(), use_deprecated_int96_timestamps=True)
+    store.put("times/partition=0/times+0+0000000000.parquet", sink.getvalue())
+    refused(coset("inspect", f"{store.root}/times"), "no column can be a key: there are at TIMESTAMP")
+    fine = pa.table({"at": pa.array([b"\1" + b"\0" * 7 + (2_461_000).to_bytes(4, "little")], pa.binary(12))})
+    pq.write_table(fine, sink := io.BytesIO(), use_dictionary=False, store_schema=False, compression="none")
+    store.put("fine/partition=0/fine+0+0000000000.parquet", as_int96(sink.getvalue()))
+    refused(coset("inspect", f"{store.root}/fine"), "no column can be a key: there are at TIMESTAMP")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import re
@@ -9,6 +10,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as encryption
 import pytest
 from msgspec import UNSET
 
@@ -158,6 +160,71 @@ def test_a_parquet_file_that_counts_its_records_in_two_ways_is_refused(
         stream = Stream("views", "s3://landing", "member", 1)
     with pytest.raises(Unreadable, match=re.escape(said)):
         open_landed(checked(stream), pa.BufferReader(with_footer(sink.getvalue(), change)), 0).facts()
+
+
+def _parquet(data: bytes) -> LandedFile:
+    return open_landed(checked(Stream("views", "s3://landing", "member", 1)), pa.BufferReader(data), 0)
+
+
+def _of_more_records(footer: Struct) -> None:
+    _of_fewer_records(footer)
+    _group(footer, 0)[footers.GROUP_ROWS] = 6, 5
+    for column in _group(footer, 0)[footers.GROUP_COLUMNS][1][1]:
+        column[footers.META_DATA][1][footers.NUM_VALUES] = 6, 5
+
+
+def test_a_parquet_file_whose_columns_end_early_is_refused_where_it_is_read() -> None:
+    """Its footer is of one mind, so PyArrow gives the records that there are, and says nothing."""
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"_offset": range(2), "n": range(2)}), sink)
+    file = _parquet(with_footer(sink.getvalue(), _of_more_records))
+    with pytest.raises(Unreadable, match="row group 0 says 5 records, and its columns 2"):
+        list(file.batches(["n"], 0, 30))
+
+
+class _NoKeys(encryption.KmsClient):
+    """Keys as they are, for a file that nobody is to read."""
+
+    def __init__(self, _: object) -> None:
+        super().__init__()
+
+    def wrap_key(self, key: bytes, _: str) -> bytes:
+        return base64.b64encode(key)
+
+
+@pytest.mark.parametrize(
+    ("in_plain", "said"), [(True, "its columns are encrypted"), (False, "its footer is encrypted")]
+)
+def test_an_encrypted_parquet_file_is_refused_by_name(in_plain: bool, said: str) -> None:
+    """Of one with a plain footer PyArrow ends the process when it is asked about an encrypted column."""
+    asked = encryption.EncryptionConfiguration(footer_key="f", column_keys={"c": ["n"]}, plaintext_footer=in_plain)
+    how = encryption.CryptoFactory(_NoKeys).file_encryption_properties(encryption.KmsConnectionConfig(), asked)
+    sink, table = io.BytesIO(), pa.table({"_offset": range(2), "n": range(2)})
+    with pq.ParquetWriter(sink, table.schema, encryption_properties=how) as file:
+        file.write_table(table)
+    with pytest.raises(Unreadable, match=said) as refused:
+        _parquet(sink.getvalue()).facts()
+    assert refused.value.then.startswith("land it without Parquet's own encryption")
+
+
+def test_a_parquet_file_with_columns_that_pyarrow_does_not_read_is_no_truncated_one() -> None:
+    def change(footer: Struct) -> None:
+        (key,) = (each for each in footer[footers.SCHEMA][1][1] if each[footers.ELEMENT_NAME][1] == b"key")
+        key[footers.ELEMENT_REPETITION] = 5, 1
+
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))}), sink)
+    with pytest.raises(Unreadable, match="its footer says what PyArrow does not read: Map keys must be") as refused:
+        _parquet(with_footer(sink.getvalue(), change)).facts()
+    assert "by another or without the column" in refused.value.then
+
+
+def test_a_footer_may_be_longer_than_what_is_fetched_first() -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"_offset": range(2), **{f"column_{n}": range(2) for n in range(2_000)}}), sink)
+    assert len(sink.getvalue()) > 100_000
+    facts = _parquet(sink.getvalue()).facts()
+    assert (facts.rows, facts.last, len(facts.columns.columns)) == (2, 1, 2_001)
 
 
 @pytest.mark.parametrize("writer", [each for each in WRITERS if each.format is Format.AVRO], ids=str)
