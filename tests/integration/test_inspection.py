@@ -125,6 +125,7 @@ FORMATS = [
     (WRITERS[4], Layout.PARTITION, True),
     (WRITERS[5], Layout.PARTITION, False),
     (WRITERS[7], Layout.TIME, True),
+    *((writer, Layout.TIME, False) for writer in WRITERS[10:]),
 ]
 
 

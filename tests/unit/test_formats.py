@@ -23,9 +23,10 @@ from partitioning.model.stream_rules import checked
 from partitioning.model.streams import Format, Stream
 from tests import footers
 from tests.footers import Struct, of_no_records, with_footer
-from tests.written import WRITERS, Writer, row, values
+from tests.written import WRITERS, Writer, row, snappy_of_java, values
 
 ROWS = [row(number) for number in range(30)]
+BARE_AVRO = [writer for writer in WRITERS if writer.format is Format.AVRO and not writer.around]
 PLAIN = next(writer for writer in WRITERS if str(writer) == "json-plain")
 
 
@@ -113,6 +114,46 @@ def test_a_file_that_is_cut_off_anywhere_is_refused_or_has_all_it_says(writer: W
             continue
         assert read == [{"n": one["n"], "_offset": offset} for offset, one in enumerate(ROWS[:rows])]
     assert refused > 40
+
+
+# Of {"member":"a","n":1} and {"member":"b","n":2}, a line each, as snappy-java 1.1.10.7 writes them.
+OF_JAVA = (
+    "82534e41505059000000000100000001000000242a507b226d656d626572223a2261222c226e223a317d0a1d152462222c226e223a327d0a"
+)
+
+
+def _lines(data: bytes) -> list[int]:
+    schema = pa.schema([("n", pa.int64())])
+    return [row["n"] for row in values(json_lines.JsonRows(pa.BufferReader(data), "", schema).batches(["n"], 0, 9))]
+
+
+def test_snappy_is_read_as_java_writes_it() -> None:
+    data = bytes.fromhex(OF_JAVA)
+    assert _lines(data) == [1, 2]
+    assert _lines(data * 2) == [1, 2, 1, 2]
+    assert _lines(snappy_of_java(b'{"n":7}\n' * 99, size=10)) == [7] * 99
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        ('[\n{"n":1},\n{"n":2}\n', "the file is truncated: its array does not end"),
+        ('[\n{"n":1},\n{"n":2},', "the file is truncated: its array does not end"),
+        ('[\n{"n":1}\n{"n":2}\n]', "its array has 0 commas between 2 objects"),
+        ('[\n{"n":1},\n\n]', "its array has 1 commas between 1 objects"),
+        ('[\n{"n":1},\n[]\n]', "line 3 is no JSON object"),
+    ],
+)
+def test_an_array_that_is_none_is_refused(array: str, said: str) -> None:
+    with pytest.raises(Unreadable, match=re.escape(said)):
+        _lines(array.encode())
+
+
+@pytest.mark.parametrize(
+    "array", ["[\n\n]", "[\n]\n", '[\n{"n":1}\n]', '[\n{"n":1},\n{"n":2}]', '[\n{"n":1},\n\n{"n":2}\n]\n\n']
+)
+def test_an_array_has_an_object_a_line(array: str) -> None:
+    assert _lines(array.encode()) == [1, 2][: array.count('n":')]
 
 
 def _group(footer: Struct, number: int) -> Struct:
@@ -227,7 +268,7 @@ def test_a_footer_may_be_longer_than_what_is_fetched_first() -> None:
     assert (facts.rows, facts.last, len(facts.columns.columns)) == (2, 1, 2_001)
 
 
-@pytest.mark.parametrize("writer", [each for each in WRITERS if each.format is Format.AVRO], ids=str)
+@pytest.mark.parametrize("writer", BARE_AVRO, ids=str)
 @pytest.mark.parametrize("said", [0, -1, 1])
 @pytest.mark.parametrize("block", [0, 1, -1])
 def test_a_block_of_avro_that_counts_its_records_wrong_is_refused(writer: Writer, said: int, block: int) -> None:
