@@ -22,6 +22,7 @@ from coset.sources.formats.json_types import undeclarable
 from coset.sources.formats.landed_file import LAND_AGAIN, OFFSET_TYPE, Unreadable
 from coset.sources.formats.opening import open_landed
 from coset.sources.layouts import FileName, folders_of, may_hold_records
+from coset.sources.other_sinks import LAND_OTHERWISE, sink_of
 from coset.sources.plain_arrays import is_list, plain_type
 from coset.sources.s3 import store_error
 from partitioning.commands import Inspect, Then
@@ -136,6 +137,8 @@ def _nothing(source: str, name: str, address: str, there: Sequence[str], named: 
         what = f"none of {many(len(there), 'file')} there is named as files of a topic are"
         where, wanted = f"{source}/{there[0]}", folders_of(Stream(name, source, "", 1)).wanted
         then = f"land the topic's files as {name}/{wanted}, or in another layout or format that {_PAGE} has"
+        if sink := sink_of(there[0]):
+            what, then = f"{what}: {where.rpartition('/')[2]} is a name of {sink}", LAND_OTHERWISE
     return Refused.of(Kind.FOLDERS, what, where, then, address=address)
 
 

@@ -17,10 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from coset.sources.landed import discover
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
+from partitioning.errors import Refused
 from partitioning.hashes import hash_of, json_object, murmur2
-from partitioning.model.streams import Layout
+from partitioning.model.streams import Layout, Stream
 from tests import forked
 from tests.commands import coset, refused, succeeded
 from tests.flipped import flipped
@@ -428,3 +430,32 @@ def test_records_without_a_column_that_can_be_a_key_are_there_all_the_same(store
     pq.write_table(fine, sink := io.BytesIO(), use_dictionary=False, store_schema=False, compression="none")
     store.put("fine/partition=0/fine+0+0000000000.parquet", as_int96(sink.getvalue()))
     refused(coset("inspect", f"{store.root}/fine"), "no column can be a key: there are at TIMESTAMP")
+
+
+UUID = "0b1f6a7e-5c1d-4b52-9a47-2f5c8d1e9c3b"
+OF_OTHERS = {
+    "Spark's file sink": (f"part-00000-{UUID}-c000.snappy.parquet", f"hour=5/part-00011-{UUID}.c000.json"),
+    "Flink's FileSink": (f"2026-11-29--07/part-{UUID}-0", "part-4-12.avro", f"part-{UUID}-3-7"),
+    "Vector's aws_s3 sink": (f"date=2026-11-29/1764400000-{UUID}.log.gz",),
+    "Fluent Bit's S3 output": ("2026/11/29/07/15/30-objectaBcD1234", "2026/11/29/07-objectaBcD1234.gz"),
+    "Aiven's sink under its default template": (
+        "orders-3-1200",
+        "orders-3-1200.gz",
+        "orders-3-00000000000000001200.avro",
+    ),
+}
+
+
+@pytest.mark.parametrize(("sink", "names"), OF_OTHERS.items(), ids=list(OF_OTHERS))
+def test_files_of_other_tools_are_refused_by_the_tools_name(sink: str, names: Sequence[str], store: Store) -> None:
+    """Beside a file of its own, as what a tool leaves beside its files says nothing."""
+    for number, name in enumerate(names):
+        root = f"{store.root}/{number}"
+        store_at(root).put(f"orders/{name}", b"")
+        store_at(root).put("orders/_spark_metadata/0", b"v1")
+        store_at(root).put("orders/.part-0-1.inprogress.x", b"")
+        refused(coset("inspect", f"{root}/orders"), f"is a name of {sink}", "landed-files.md#other-tools says")
+        declared = Stream("orders", root, "id", 4, layout=Layout.TIME)
+        with pytest.raises(Refused, match=f"the file's name cannot be read: it is one of {sink}") as caught:
+            discover([declared])
+        assert len(caught.value.findings) == 1
