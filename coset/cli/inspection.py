@@ -119,14 +119,19 @@ def _with_unread(wrong: CosetError | None, topic: LandedTopic) -> CosetError | N
     return Refused(*said, *more) if more else wrong
 
 
+def variable_of(name: str) -> str:
+    """What Python calls a stream of this name."""
+    variable = re.sub(r"\W", "_", name, flags=re.ASCII)
+    taken = keyword.iskeyword(variable) or variable in {"pipeline", "Pipeline"}
+    return f"_{variable}" if variable[0].isdigit() or taken else variable
+
+
 def declaration(stream: Stream, found: KeySearch, options: Options) -> list[str]:
     """The lines of Python that declare a stream, without what is so by default."""
     assert found.best
     placing = found.best.placing
     key = placing.columns if placing.key_format == "json" else placing.columns[0]
-    variable = re.sub(r"\W", "_", stream.name, flags=re.ASCII)
-    taken = keyword.iskeyword(variable) or variable in {"pipeline", "Pipeline"}
-    variable = f"_{variable}" if variable[0].isdigit() or taken else variable
+    variable = variable_of(stream.name)
     given = {"key": key, "partitions": stream.partitions, **options}
     words = [_python(stream.name), *(f"{name}={_python(value)}" for name, value in given.items())]
     call, moved = f"{variable} = pipeline.stream(", ".repartition()" if found.told in _MOVED else ""

@@ -16,11 +16,17 @@ from coset.cli.output import Answer
 @command(Panel.PROJECT)
 def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that is empty or not there yet.")],
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="ADDRESS", help="The folder of a topic that the pipeline is to read, as for inspect."
+        ),
+    ] = None,
 ) -> Answer:
     """Write a new repository with a pipeline, its DAG, its test and a file for CI, all of which work."""
     from coset.cli import starting
 
-    return starting.init(folder)
+    return starting.init(folder, in_full(address) if address else None)
 
 
 @command(Panel.PROJECT)
