@@ -23,7 +23,7 @@ from coset.sources.formats.landed_file import LAND_AGAIN, OFFSET_TYPE, Unreadabl
 from coset.sources.formats.opening import open_landed
 from coset.sources.layouts import FileName, folders_of, may_hold_records
 from coset.sources.other_sinks import LAND_OTHERWISE, sink_of
-from coset.sources.plain_arrays import is_list, plain_type
+from coset.sources.plain_arrays import is_nested, plain_type
 from coset.sources.s3 import store_error
 from partitioning.commands import Inspect, Then
 from partitioning.documents.stores import store_at
@@ -32,7 +32,7 @@ from partitioning.kinds import Kind
 from partitioning.model.file_names import NAMED
 from partitioning.model.graph import quote
 from partitioning.model.offsets import check_name
-from partitioning.model.sources import KafkaSource, source_of, why_no_root
+from partitioning.model.sources import why_no_root
 from partitioning.model.streams import OFFSET, Column, Format, Layout, Stream
 from partitioning.sections import cut, many
 from partitioning.values import replace
@@ -51,10 +51,11 @@ _PAGE = "docs/internals/landed-files.md"
 
 
 @dataclass(frozen=True, slots=True)
-class LandedTopic:
-    """What lies in a topic's folder: the stream as it can be declared but for its key, the columns of a `sample` of
-    records of each partition, the columns that cannot be declared with why, how many files lie beside its own, and what
-    is wrong with the records of those that were looked into."""
+class SeenTopic:
+    """What lies in a topic's folder or broker: the stream as it can be declared but for how its key is placed, the
+    columns of a `sample` of records of each partition, the columns that cannot be declared with why, how many files lie
+    beside its own, and what is wrong with the records of those that were looked into. The key of a landed topic is not
+    known."""
 
     stream: Stream
     columns: tuple[Column, ...]
@@ -73,16 +74,13 @@ class _Sampled:
     start: int
 
 
-def look(address: str) -> LandedTopic:
+def look(address: str) -> SeenTopic:
     """What has landed in the folder of a topic, `s3://bucket/topics/orders` or a folder's address.
 
     Its oldest and its newest file of each partition are looked into. Raises Refused if no records of one topic in one
     format lie there.
     """
     source, _, name = address.rstrip("/").rpartition("/")
-    if isinstance(source_of(address), KafkaSource):
-        then = "give the folder in which a sink lands it; how a broker's is declared, docs/internals/kafka.md says"
-        raise Refused.of(Kind.ARGUMENT, "a topic in a broker is not looked into", address, then, address=address)
     if why := why_no_root(address):
         then = "write it as s3://bucket/topics/orders, or as the path of a folder"
         raise Refused.of(Kind.ARGUMENT, f"{address!r} {why}", "ADDRESS", then, address=address)
@@ -157,7 +155,7 @@ def _topics(address: str, source: str) -> Iterator[str]:
             return (yield from found)
 
 
-def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> LandedTopic:
+def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> SeenTopic:
     """The topic with what its oldest and newest files hold."""
     of = defaultdict[int, list[_Sampled]](list)
     for key, said in files.items():
@@ -167,7 +165,7 @@ def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> 
     left_out, store = dict[str, str](), Files()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         if stream.written_as is Format.JSON:
-            columns, left_out = _json_columns(pool.map(lambda file: _lines(store, file), wanted))
+            columns, left_out = json_columns(pool.map(lambda file: _lines(store, file), wanted))
             # What is read names no offset yet, and has no column that is not declared.
             stream = replace(stream, columns=columns or UNSET, offset=next(iter(columns), ""))
         most = max(100, min(_OF_A_FILE, _OF_ALL // len(wanted)))
@@ -180,7 +178,7 @@ def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> 
         stream = replace(stream, columns={name: kind for name, kind in stream.columns.items() if name != offset})
     sample = _together([table.append_column(PARTITION, _all(file.partition, table)) for file, table in read])
     unread = tuple(finding for _, findings in looked for finding in findings)
-    return LandedTopic(stream, tuple(_columns(sample)), sample, left_out, beside, unread)
+    return SeenTopic(stream, tuple(columns_in(sample)), sample, left_out, beside, unread)
 
 
 def _start(file: _Sampled) -> int:
@@ -197,7 +195,7 @@ def _records(store: Files, stream: Stream, file: _Sampled, most: int) -> tuple[p
     try:
         with store.open(file.uri) as source:
             landed = open_landed(stream, source, file.start)
-            flat = pa.schema([field for field in landed.schema if not _nested(field.type)])
+            flat = pa.schema([field for field in landed.schema if not is_nested(field.type)])
             for batch in landed.batches(flat.names, 0, _EVERY):
                 batches.append(_plain(batch.slice(0, left), flat))
                 left -= len(batch)
@@ -210,10 +208,6 @@ def _records(store: Files, stream: Stream, file: _Sampled, most: int) -> tuple[p
     except (pa.ArrowException, OSError) as error:
         return None, store_error(error, "the file cannot be read", file.uri, LAND_AGAIN).findings
     return pa.Table.from_batches(batches) if batches else None, ()
-
-
-def _nested(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_struct(kind) or pa.types.is_map(kind) or is_list(kind))
 
 
 def _plain(batch: pa.RecordBatch, written: pa.Schema) -> pa.RecordBatch:
@@ -240,7 +234,7 @@ def _together(tables: Sequence[pa.Table]) -> pa.Table:
         return pa.concat_tables([table for table in tables if table.schema == tables[-1].schema])
 
 
-def _columns(sample: pa.Table) -> Iterator[Column]:
+def columns_in(sample: pa.Table) -> Iterator[Column]:
     """The columns of a sample that DuckDB has types for."""
     for field in sample.schema:
         with suppress(UnknownType):
@@ -280,7 +274,7 @@ def _lines(store: Files, file: _Sampled) -> list[dict[str, object]]:
     return []
 
 
-def _json_columns(files: Iterable[list[dict[str, object]]]) -> tuple[dict[str, str], dict[str, str]]:
+def json_columns(files: Iterable[list[dict[str, object]]]) -> tuple[dict[str, str], dict[str, str]]:
     """The columns of JSON objects with the types that hold all of their values, and why others have none."""
     values = defaultdict[str, list[object]](list)
     for lines in files:

@@ -87,6 +87,11 @@ def is_list(kind: pa.DataType) -> bool:
     return bool(of_size or _is_large(kind))
 
 
+def is_nested(kind: pa.DataType) -> bool:
+    """Whether values have parts."""
+    return bool(pa.types.is_struct(kind) or pa.types.is_map(kind) or is_list(kind))
+
+
 def rebuilt(columns: Sequence[pa.Array], leaf: Leaf) -> pa.Array:
     """A column made of some that have the same lists, maps and structs, by what `leaf` makes of their other parts."""
     column, kind = columns[0], columns[0].type

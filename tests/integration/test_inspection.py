@@ -379,7 +379,6 @@ def test_what_is_no_topic_is_refused_with_what_to_do(store: Store) -> None:
     refused(coset("inspect", address), "no file of a topic is there", "correct the address")
     store.put("orders/part-00000.parquet", b"")
     refused(coset("inspect", address), "none of 1 file there is named as files of a topic are", "docs/internals/landed")
-    refused(coset("inspect", "kafka://broker:9092/orders"), "a topic in a broker is not looked into", "internals/kafka")
     refused(coset("inspect", "s3://"), "names no bucket", "s3://bucket/topics/orders")
     land_file(pa.table({"customer": ["a"]}), "orders", f"{store.root}/b", 0, 0)
     store.put("b/orders/partition=1/orders+1+0000000000.json", b"{}\n")
