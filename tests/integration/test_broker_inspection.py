@@ -50,6 +50,7 @@ def test_what_it_prints_is_published_with_every_record(
     }
     made = forked.coset("init", "shop", "--from", f"{kafka.source}/{topic}", folder=tmp_path)
     assert made.returncode == 0, made.stderr
+    assert (tmp_path / "shop" / "coset.toml").read_text().count(f'source = "{kafka.source}"') == 2
     for command in (("run", topic), ("rows", topic, "--json", "--limit", "100")):
         done = forked.coset(*command, folder=tmp_path / "shop")
         assert done.returncode == 0, done.stderr

@@ -20,7 +20,7 @@ import pytest
 from partitioning.documents.stores import store_at
 from partitioning.hashes import placement_hash
 from tests.forked import coset
-from tests.landed import land_table
+from tests.landed import land_file, land_table
 from tests.written import snappy_of_java
 
 ROOT = Path(__file__).parents[2]
@@ -198,4 +198,9 @@ def test_a_topic_that_cannot_be_read_leaves_no_repository(tmp_path: Path) -> Non
     assert "files of several formats" in done.stderr
     done = coset("init", "shop", "--from", "topics/clicks", folder=tmp_path)
     assert "name that of a topic: `coset inspect" in done.stderr
+    for first, key in enumerate("ab"):
+        land_file(pa.table({"id": [key] * 2}), "orders", f"{tmp_path}/topics", 0, first)
+    done = coset("init", "shop", "--from", "topics/orders", folder=tmp_path)
+    assert done.returncode == 3
+    assert "two files hold orders-0@[1,2), and differ from offset 1 on" in done.stderr
     assert not (tmp_path / "shop").exists()

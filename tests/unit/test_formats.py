@@ -131,6 +131,8 @@ def test_snappy_is_read_as_java_writes_it() -> None:
     data = bytes.fromhex(OF_JAVA)
     assert _lines(data) == [1, 2]
     assert _lines(data * 2) == [1, 2, 1, 2]
+    # A stream of nothing has its head only.
+    assert _lines(data[:16] * 2 + data) == [1, 2]
     assert _lines(snappy_of_java(b'{"n":7}\n' * 99, size=10)) == [7] * 99
 
 
