@@ -75,10 +75,11 @@ def test_the_oldest_and_the_newest_records_are_looked_at(kafka: KafkaServer, mon
     monkeypatch.setattr(broker_topic, "_OF_A_PARTITION", 100)
     topic = landed_in(kafka, [(f"k{n}", {"n": n}) for n in range(1000)], partitions=1)
     remove_before(kafka, topic, 0, 10)
-    produce(kafka, topic, [("k", {"n": 1, "late": "x"})])
+    produce(kafka, topic, [("k", {"n": 1, "late": "x", "_offset": "7"})])
     found = inspected(kafka, topic)
     assert found["offsets"] == [{"partition": 0, "first": 10, "next": 1001, "records": 991, "missing": 0, "doubles": 0}]
     assert {"late", "n"} <= {each["name"] for each in found["columns"]}
+    assert found["left_out"] == {"_offset": "the record has a column of its own of this name"}
     seen = succeeded("inspect", f"{kafka.source}/{topic}").stdout
     assert "JSON, in its brokers; offsets count as records" in seen
 

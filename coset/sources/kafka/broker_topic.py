@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,7 +12,6 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 from msgspec import UNSET
 
 from coset.sources.kafka.cluster import Cluster
-from coset.sources.kafka.keys import keys_of
 from coset.sources.kafka.message_values import reader_of
 from coset.sources.kafka.properties import PROPERTIES, properties
 from coset.sources.kafka.topics import describe, logs
@@ -21,17 +21,15 @@ from coset.sources.s3 import AGAIN
 from partitioning.errors import Unreachable
 from partitioning.kinds import Kind
 from partitioning.model.offsets import Span
-from partitioning.model.placement import KeyFormat
 from partitioning.model.sources import KafkaSource
-from partitioning.model.streams import TIMESTAMP, Column, Format, Stream
-from partitioning.values import replace
+from partitioning.model.streams import OFFSET, TIMESTAMP, Column, Format, Stream
 
 # A sample has so many of the oldest and of the newest records of a partition, and of all partitions together.
 _OF_A_PARTITION = 2_500
 _OF_ALL = 200_000
 _WITHIN_SECONDS = 30.0
 _RECORDS_AT_ONCE = 1000
-_FIXED = {8: KeyFormat.LONG, 4: KeyFormat.INT}
+_NUMBERS = {8: (struct.Struct(">q"), pa.int64()), 4: (struct.Struct(">i"), pa.int32())}
 # A schema registry's serialisers put a 0 and the schema's id before what they write.
 _FRAME = 5
 
@@ -51,11 +49,11 @@ def look(source: KafkaSource, uri: str, name: str) -> SeenTopic:
     if not messages and any(log.start < log.end for log in found.values()):
         what = f"no record came within {_WITHIN_SECONDS:.0f} seconds"
         raise Unreachable.of(Kind.BROKER_UNREACHABLE, what, source.uri(name), AGAIN, topic=name)
-    values, kind = [message.value() for message in messages], _key_format([message.key() for message in messages])
+    values = [message.value() for message in messages]
     written_as, columns, left_out = _values(values)
     key = "key" if "key" not in columns else "record_key"
-    stream = Stream(name, uri, key, partitions, key_format=kind, format=written_as, columns=columns or UNSET)
-    sample = {key: keys_of([message.key() for message in messages], kind)}
+    stream = Stream(name, uri, key, partitions, format=written_as, columns=columns or UNSET)
+    sample = {key: _keys([message.key() for message in messages])}
     if written_as is Format.JSON:
         listed = [Column(each, of_type) for each, of_type in columns.items()]
         read = reader_of(stream, listed).columns(values, list(columns))
@@ -63,7 +61,7 @@ def look(source: KafkaSource, uri: str, name: str) -> SeenTopic:
     sample[TIMESTAMP] = pa.array([message.timestamp()[1] for message in messages], pa.timestamp("ms", "UTC"))
     sample[PARTITION] = pa.array([message.partition() for message in messages], pa.int64())
     table = pa.table(sample if messages else {})
-    return SeenTopic(replace(stream, key_format=KeyFormat.STRING), tuple(columns_in(table)), table, left_out, 0, ())
+    return SeenTopic(stream, tuple(columns_in(table)), table, left_out, 0, ())
 
 
 def _records(cluster: Cluster, name: str, spans: Mapping[int, Span]) -> Iterable[Message]:
@@ -90,13 +88,16 @@ def _records(cluster: Cluster, name: str, spans: Mapping[int, Span]) -> Iterable
     return messages
 
 
-def _key_format(keys: Sequence[bytes | None]) -> KeyFormat:
-    """How keys may have been serialised: all that is text may be text."""
-    there = [key for key in keys if key is not None]
-    if all(_is_text(key) for key in there):
-        return KeyFormat.STRING
+def _keys(written: Sequence[bytes | None]) -> pa.Array:
+    """Keys as what their bytes may be: text where all are, else numbers where all have the size of one."""
+    there = [key for key in written if key is not None]
+    if all(map(_is_text, there)):
+        return pa.array([None if key is None else key.decode() for key in written], pa.string())
     sizes = {len(key) for key in there}
-    return _FIXED.get(sizes.pop(), KeyFormat.BYTES) if len(sizes) == 1 else KeyFormat.BYTES
+    if len(sizes) > 1 or not sizes <= _NUMBERS.keys():
+        return pa.array(written, pa.binary())
+    packed, kind = _NUMBERS[sizes.pop()]
+    return pa.array([None if key is None else packed.unpack(key)[0] for key in written], kind)
 
 
 def _is_text(key: bytes) -> bool:
@@ -122,4 +123,7 @@ def _values(values: Sequence[bytes | None]) -> tuple[Format, dict[str, str], dic
     if not all(isinstance(each, dict) for each in objects):
         return Format.BYTES, {}, {}
     columns, left_out = json_columns([objects])
+    hidden = columns.keys() & {TIMESTAMP, OFFSET}
+    left_out |= dict.fromkeys(sorted(hidden), "the record has a column of its own of this name")
+    columns = {name: kind for name, kind in columns.items() if name not in hidden}
     return (Format.JSON, columns, left_out) if columns else (Format.BYTES, {}, left_out)
