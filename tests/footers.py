@@ -108,7 +108,7 @@ def _zigzag(value: int) -> int:
     return value >> 1 ^ -(value & 1)
 
 
-SCHEMA, TYPE, TYPE_LENGTH, ELEMENT_NAME = 2, 1, 2, 4
+SCHEMA, TYPE, TYPE_LENGTH, ELEMENT_REPETITION, ELEMENT_NAME = 2, 1, 2, 3, 4
 META_TYPE, META_STATISTICS = 1, 12
 FLBA, INT96 = 7, 3
 _JULIAN_EPOCH, _DAY = 2_440_588, 86_400 * 10**9

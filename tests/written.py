@@ -62,6 +62,12 @@ class Writer:
         return f"{self.format}-{self.codec}"
 
     @property
+    def around(self) -> str:
+        """The ending of the compression of the whole file, if it has one."""
+        last = f".{self.ending.rpartition('.')[2]}"
+        return last if last in {".gz", ".zst", ".snappy"} else ""
+
+    @property
     def declared(self) -> dict[str, Any]:
         """What a stream of such files says of them."""
         if self.format is Format.JSON:
@@ -96,15 +102,38 @@ class Writer:
         sink = io.BytesIO()
         # Blocks of a few records.
         schema = {"type": "record", "name": "Row", "fields": fields}
-        fastavro.writer(sink, schema, rows, codec=self.codec, sync_interval=100)
-        return sink.getvalue()
+        inner = "null" if self.around else self.codec
+        fastavro.writer(sink, schema, rows, codec=inner, sync_interval=100)
+        return self._around(sink.getvalue())
 
     def _json(self, rows: Sequence[Row]) -> bytes:
         encoder = msgspec.json.Encoder(decimal_format="number")
         # Nobody writes what is null in every second line.
         lines = [row if n % 2 else _without_nulls(row) for n, row in enumerate(rows)]
-        plain = b"".join(encoder.encode(line) + b"\n" for line in lines)
-        return gzip.compress(plain) if self.codec == "gzip" else plain
+        if self.codec.startswith("array"):
+            # As Aiven's sink writes it.
+            plain = b"[\n" + b",\n".join(map(encoder.encode, lines)) + b"\n]"
+        else:
+            plain = b"".join(encoder.encode(line) + b"\n" for line in lines)
+        return self._around(plain)
+
+    def _around(self, plain: bytes) -> bytes:
+        """The content, compressed as a whole."""
+        match self.around:
+            case ".gz":
+                return gzip.compress(plain)
+            case ".zst":
+                return bytes(pa.compress(plain, "zstd", asbytes=True))
+            case ".snappy":
+                return snappy_of_java(plain)
+            case _:
+                return plain
+
+
+def snappy_of_java(plain: bytes, size: int = 1 << 15) -> bytes:
+    """What Java's SnappyOutputStream makes of it, in blocks of this size."""
+    blocks = [pa.compress(plain[at : at + size], "snappy", asbytes=True) for at in range(0, len(plain), size)]
+    return b"\x82SNAPPY\0\0\0\0\1\0\0\0\1" + b"".join(len(block).to_bytes(4, "big") + block for block in blocks)
 
 
 WRITERS = (
@@ -114,6 +143,11 @@ WRITERS = (
     Writer(Format.JSON, "plain", ".json"),
     Writer(Format.JSON, "gzip", ".json.gz"),
     *(Writer(Format.AVRO, codec, ".avro") for codec in ("null", "deflate", "snappy", "zstandard", "bzip2")),
+    Writer(Format.JSON, "array", ".json"),
+    Writer(Format.JSON, "array-zstd", ".json.zst"),
+    Writer(Format.JSON, "snappy", ".jsonl.snappy"),
+    Writer(Format.AVRO, "gzip", ".avro.gz"),
+    Writer(Format.AVRO, "zstd", ".avro.zst"),
 )
 
 

@@ -17,14 +17,16 @@ from coset.batches.key_search import HowSure, KeySearch, Tried, search
 from coset.cli.output import Answer, Block, Table
 from coset.sources import landed
 from coset.sources.composite_keys import without_made
-from coset.sources.landed_topic import PARTITION, LandedTopic, look
+from coset.sources.discovery import discover
+from coset.sources.landed_topic import PARTITION, SeenTopic, look
 from partitioning.authoring.declared import stream_of
 from partitioning.commands import Repeat, Then
 from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
 from partitioning.model.gaps import Gap, gaps
+from partitioning.model.offsets import check_name
 from partitioning.model.placement import JAVA, MURMUR2, OPAQUE, KeyFormat
-from partitioning.model.sources import FOLDER
+from partitioning.model.sources import FOLDER, KafkaSource, source_findings, source_of
 from partitioning.model.streams import (
     DELETED,
     OFFSET,
@@ -57,22 +59,22 @@ Options = Mapping[str, Any]
 
 
 def inspect(address: str) -> Answer:
-    """What has landed in a topic's folder, and its declaration.
+    """What has landed in a topic's folder, or lies in its broker, and its declaration.
 
     Raises Refused if no records of one topic are there, or none with a key. What is wrong with them otherwise is told
     beside the answer.
     """
-    topic = look(address)
+    topic = _look(address)
     if not topic.columns:
         raise _unread(topic, address)
-    keys = [column for column in topic.columns if column.name != topic.stream.offset]
+    given, offset = topic.stream.key, topic.stream.offset
+    keys = [column for column in topic.columns if column.name != offset and given in ("", column.name)]
     json_lines = topic.stream.written_as is Format.JSON
     found = search(topic.sample, PARTITION, keys, topic.stream.partitions, declares=json_lines)
     if found.best is None:
-        what = f"no column can be a key: there are {cut([f'{each.name} {each.type}' for each in topic.columns])}"
-        then = "land the record's key as a column of text, of a whole number or of bytes"
-        raise Refused.of(Kind.KEYS_DO_NOT_MEET, what, address, then, address=address)
+        raise _without_keys(address) if given else _keyless(topic.columns, address)
     options, stream, discovered, wrong = _discovered(topic.stream, found.best, _options(topic.stream, found))
+    wrong = _with_unread(wrong, topic)
     times, code = list(_times(topic)), declaration(stream, found, options)
     value = {
         "address": address,
@@ -91,8 +93,24 @@ def inspect(address: str) -> Answer:
     return Answer(value, _text(topic, stream, discovered, found, times, code), wrong)
 
 
-def _unread(topic: LandedTopic, address: str) -> CosetError:
+def _look(address: str) -> SeenTopic:
+    where, _, name = address.rstrip("/").rpartition("/")
+    source = source_of(where)
+    if not isinstance(source, KafkaSource):
+        return look(address)
+    from coset.sources.kafka import broker_topic  # noqa: PLC0415  few topics are read from brokers
+
+    if findings := source_findings(source, address):
+        raise Refused(*findings)
+    return broker_topic.look(source, where, check_name(name, "stream"))
+
+
+def _unread(topic: SeenTopic, address: str) -> CosetError:
     """Why no record of a topic could be looked at."""
+    then: Then = ("when records are there: ", Repeat())
+    nothing = Refused.of(Kind.FOLDERS, "no record is there yet", address, then, address=address)
+    if isinstance(topic.stream.origin, KafkaSource):
+        return nothing
     try:
         landed.discover([replace(topic.stream, counted=UNSET, offset=OFFSET)])
     except Refused as refused:
@@ -100,8 +118,37 @@ def _unread(topic: LandedTopic, address: str) -> CosetError:
         undeclared = {("name", topic.stream.key), ("name", OFFSET)}
         if findings := [each for each in refused.findings if not undeclared.intersection(each.about)]:
             return Refused(*findings)
-    then: Then = ("when records have landed: ", Repeat())
-    return Refused.of(Kind.FOLDERS, "no record is there yet", address, then, address=address)
+    if topic.unread:
+        return Refused(*topic.unread)
+    there, _ = landed.discover_sound(topic.stream)
+    if any(each.files for each in there.partitions):
+        return _keyless([each for each in there.columns if each.name != topic.stream.offset], address)
+    return nothing
+
+
+def _keyless(columns: Sequence[Column], address: str) -> Refused:
+    what = f"no column can be a key: there are {cut([f'{each.name} {each.type}' for each in columns])}"
+    then = "land the record's key as a column of text, of a whole number or of bytes"
+    return Refused.of(Kind.KEYS_DO_NOT_MEET, what, address, then, address=address)
+
+
+def _without_keys(address: str) -> Refused:
+    then = "declare key='key', hash='opaque' and null_keys='own task', and rekey() by a column before what goes by keys"
+    return Refused.of(Kind.KEYS_DO_NOT_MEET, "no record that was looked at has a key", address, then, address=address)
+
+
+def _with_unread(wrong: CosetError | None, topic: SeenTopic) -> CosetError | None:
+    """What is wrong, with what only reading the records shows."""
+    said = wrong.findings if wrong else ()
+    more = [each for each in topic.unread if each.where not in {finding.where for finding in said}]
+    return Refused(*said, *more) if more else wrong
+
+
+def variable_of(name: str) -> str:
+    """What Python calls a stream of this name."""
+    variable = re.sub(r"\W", "_", name, flags=re.ASCII)
+    taken = keyword.iskeyword(variable) or variable in {"pipeline", "Pipeline"}
+    return f"_{variable}" if variable[0].isdigit() or taken else variable
 
 
 def declaration(stream: Stream, found: KeySearch, options: Options) -> list[str]:
@@ -109,9 +156,7 @@ def declaration(stream: Stream, found: KeySearch, options: Options) -> list[str]
     assert found.best
     placing = found.best.placing
     key = placing.columns if placing.key_format == "json" else placing.columns[0]
-    variable = re.sub(r"\W", "_", stream.name, flags=re.ASCII)
-    taken = keyword.iskeyword(variable) or variable in {"pipeline", "Pipeline"}
-    variable = f"_{variable}" if variable[0].isdigit() or taken else variable
+    variable = variable_of(stream.name)
     given: Options = {"key": key, "partitions": stream.partitions, **options}
     if stream.changes:
         given = _of_changes(given, stream.changes)
@@ -163,7 +208,8 @@ def _options(stream: Stream, found: KeySearch) -> Options:
     assert best
     placing = best.placing
     columns = dict(stream.columns or {})
-    if columns and placing.column_type:
+    # A record in a broker has its key beside its value.
+    if columns and placing.column_type and not stream.key:
         columns[placing.columns[0]] = placing.column_type
     hash = OPAQUE if placing.as_text or found.told in _MOVED else placing.hash
     # What is hashed as text is declared as the number that it is.
@@ -194,6 +240,8 @@ def _declared(stream: Stream, best: Tried, options: Options) -> Stream:
 def _discovered(topic: Stream, best: Tried, options: Options) -> tuple[Options, Stream, Discovered, CosetError | None]:
     """The options, with those for offsets that are missing, the stream, what is there of it, and what is wrong."""
     stream = _declared(topic, best, options)
+    if isinstance(topic.origin, KafkaSource):
+        return options, stream, discover([stream])[0], None
     try:
         return options, stream, landed.discover([stream])[0], None
     except CosetError as error:
@@ -227,13 +275,13 @@ def _offsets(stream: Stream, there: DiscoveredPartition) -> dict[str, int]:
     }
 
 
-def _columns(topic: LandedTopic, stream: Stream, discovered: Discovered) -> Sequence[Column]:
+def _columns(topic: SeenTopic, stream: Stream, discovered: Discovered) -> Sequence[Column]:
     """The columns of records, as far as they are known."""
     columns = without_made(stream, discovered.columns) or topic.columns
     return [column for column in columns if column.name != DELETED] if stream.changes else columns
 
 
-def _times(topic: LandedTopic) -> Iterator[dict[str, str]]:
+def _times(topic: SeenTopic) -> Iterator[dict[str, str]]:
     """The columns whose values look like times, with the first and the last that was seen."""
     for column in topic.columns:
         values = topic.sample[column.name].drop_null()
@@ -270,7 +318,7 @@ def _key_value(found: KeySearch) -> dict[str, object]:
 
 
 def _text(
-    topic: LandedTopic,
+    topic: SeenTopic,
     stream: Stream,
     discovered: Discovered,
     found: KeySearch,
@@ -281,6 +329,8 @@ def _text(
     records, layout = sum(each["records"] for each in offsets), stream.lies_by
     lies = "a folder for each partition" if layout is Layout.PARTITION else 'folders of times, layout="time"'
     notes = [f"{stream.written_as.noun}, in {lies}"]
+    if isinstance(stream.origin, KafkaSource):
+        notes = [f"{stream.written_as.noun}, in its brokers; offsets count as records"]
     if topic.beside:
         notes.append(f"{many(topic.beside, 'file')} beside the folders of partitions, or with other names, passed over")
     if stream.counted:

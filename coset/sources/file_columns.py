@@ -41,7 +41,10 @@ def columns_of(schema: pa.Schema) -> FileColumns:
         try:
             relation = connection.from_arrow(pa.Table.from_batches([], plain))
         except duckdb.Error as error:
-            raise UnknownType([field for field in schema if not _is_known(connection, field)]) from error
+            unknown = [
+                field for field, as_plain in zip(schema, plain, strict=True) if not _is_known(connection, as_plain)
+            ]
+            raise UnknownType(unknown) from error
         # DuckDB would rename one of two names that differ by case only.
         types = zip(schema.names, relation.types, strict=True)
         return FileColumns(tuple(Column(name, str(kind)) for name, kind in types), required)

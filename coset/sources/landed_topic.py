@@ -20,18 +20,20 @@ from coset.sources.files import Files
 from coset.sources.formats.changes_seen import form_of, left_by, rows_of, types_of
 from coset.sources.formats.json_lines import JsonRows
 from coset.sources.formats.json_types import undeclarable
-from coset.sources.formats.landed_file import OFFSET_TYPE, Unreadable
+from coset.sources.formats.landed_file import LAND_AGAIN, OFFSET_TYPE, Unreadable
 from coset.sources.formats.opening import open_landed
 from coset.sources.layouts import FileName, folders_of, may_hold_records
-from coset.sources.plain_arrays import is_list, plain_type
+from coset.sources.other_sinks import LAND_OTHERWISE, sink_of
+from coset.sources.plain_arrays import is_nested, plain_type
+from coset.sources.s3 import store_error
 from partitioning.commands import Inspect, Then
 from partitioning.documents.stores import store_at
-from partitioning.errors import CosetError, Refused
+from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.file_names import NAMED
 from partitioning.model.graph import quote
 from partitioning.model.offsets import check_name
-from partitioning.model.sources import KafkaSource, source_of, why_no_root
+from partitioning.model.sources import why_no_root
 from partitioning.model.streams import DELETED, OFFSET, Column, Format, Layout, Stream
 from partitioning.sections import cut, many
 from partitioning.values import replace
@@ -50,15 +52,18 @@ _PAGE = "docs/internals/landed-files.md"
 
 
 @dataclass(frozen=True, slots=True)
-class LandedTopic:
-    """What lies in a topic's folder: the stream as it can be declared but for its key, the columns of a `sample` of
-    records of each partition, the columns that cannot be declared with why, and how many files lie beside its own."""
+class SeenTopic:
+    """What lies in a topic's folder or broker: the stream as it can be declared but for how its key is placed, the
+    columns of a `sample` of records of each partition, the columns that cannot be declared with why, how many files lie
+    beside its own, and what is wrong with the records of those that were looked into. The key of a landed topic is not
+    known."""
 
     stream: Stream
     columns: tuple[Column, ...]
     sample: pa.Table
     left_out: Mapping[str, str]
     beside: int
+    unread: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +75,13 @@ class _Sampled:
     start: int
 
 
-def look(address: str) -> LandedTopic:
+def look(address: str) -> SeenTopic:
     """What has landed in the folder of a topic, `s3://bucket/topics/orders` or a folder's address.
 
     Its oldest and its newest file of each partition are looked into. Raises Refused if no records of one topic in one
     format lie there.
     """
     source, _, name = address.rstrip("/").rpartition("/")
-    if isinstance(source_of(address), KafkaSource):
-        then = "give the folder in which a sink lands it; how a broker's is declared, docs/internals/kafka.md says"
-        raise Refused.of(Kind.ARGUMENT, "a topic in a broker is not looked into", address, then, address=address)
     if why := why_no_root(address):
         then = "write it as s3://bucket/topics/orders, or as the path of a folder"
         raise Refused.of(Kind.ARGUMENT, f"{address!r} {why}", "ADDRESS", then, address=address)
@@ -134,6 +136,8 @@ def _nothing(source: str, name: str, address: str, there: Sequence[str], named: 
         what = f"none of {many(len(there), 'file')} there is named as files of a topic are"
         where, wanted = f"{source}/{there[0]}", folders_of(Stream(name, source, "", 1)).wanted
         then = f"land the topic's files as {name}/{wanted}, or in another layout or format that {_PAGE} has"
+        if sink := sink_of(there[0]):
+            what, then = f"{what}: {where.rpartition('/')[2]} is a name of {sink}", LAND_OTHERWISE
     return Refused.of(Kind.FOLDERS, what, where, then, address=address)
 
 
@@ -152,7 +156,7 @@ def _topics(address: str, source: str) -> Iterator[str]:
             return (yield from found)
 
 
-def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> LandedTopic:
+def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> SeenTopic:
     """The topic with what its oldest and newest files hold."""
     of = defaultdict[int, list[_Sampled]](list)
     for key, said in files.items():
@@ -164,7 +168,7 @@ def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> 
         if stream.written_as is Format.JSON:
             lines = list(pool.map(lambda file: _lines(store, file), wanted))
             form = form_of(lines)
-            columns, left_out = _json_columns(rows_of(lines, form) if form else lines)
+            columns, left_out = json_columns(rows_of(lines, form) if form else lines)
             if form and (typed := types_of(lines, form)):
                 columns, left_out = columns | typed, {name: why for name, why in left_out.items() if name not in typed}
             # What is read names no offset yet, and has no column that is not declared.
@@ -174,14 +178,15 @@ def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> 
                 stream = replace(stream, changes=form, offset=at, columns={**columns, DELETED: "BOOLEAN"})
         most = max(100, min(_OF_A_FILE, _OF_ALL // len(wanted)))
         known = stream.written_as is not Format.JSON or stream.columns
-        tables = pool.map(lambda file: _records(store, stream, file, most), wanted if known else ())
-        read = [(file, table) for file, table in zip(wanted, tables, strict=False) if table is not None and len(table)]
+        looked = list(pool.map(lambda file: _records(store, stream, file, most), wanted if known else ()))
+    read = [(file, table) for file, (table, _) in zip(wanted, looked, strict=False) if table is not None and len(table)]
     offset = _offset([(file.start, table) for file, table in read])
     stream = replace(stream, offset=offset or OFFSET, counted=UNSET if offset else True)
     if stream.columns:
         stream = replace(stream, columns={name: kind for name, kind in stream.columns.items() if name != offset})
     sample = _together([table.append_column(PARTITION, _all(file.partition, table)) for file, table in read])
-    return LandedTopic(stream, tuple(_columns(sample)), sample, left_out, beside)
+    unread = tuple(finding for _, findings in looked for finding in findings)
+    return SeenTopic(stream, tuple(columns_in(sample)), sample, left_out, beside, unread)
 
 
 def _start(file: _Sampled) -> int:
@@ -192,28 +197,38 @@ def _all(partition: int, table: pa.Table) -> pa.Array:
     return pa.array([partition] * len(table), pa.int64())
 
 
-def _records(store: Files, stream: Stream, file: _Sampled, most: int) -> pa.Table | None:
-    """The first records of a file, with their columns that are not nested. None if it cannot be read: discovery says
-    why."""
-    with suppress(pa.ArrowException, OSError, UnknownType, Unreadable), store.open(file.uri) as source:
-        landed = open_landed(stream, source, file.start)
-        flat = [field.name for field in landed.schema if not _nested(field.type)]
-        batches, left = list[pa.RecordBatch](), most
-        for batch in landed.batches(flat, 0, _EVERY):
-            batches.append(_plain(left_by(batch) if stream.changes else batch.slice(0, left)))
-            left -= len(batch)
-            if left <= 0:
-                break
-        return pa.Table.from_batches(batches) if batches else None
-    return None
+def _records(store: Files, stream: Stream, file: _Sampled, most: int) -> tuple[pa.Table | None, tuple[Finding, ...]]:
+    """The first records of a file, with their columns that are not nested, or why they cannot be read."""
+    batches, left = list[pa.RecordBatch](), most
+    try:
+        with store.open(file.uri) as source:
+            landed = open_landed(stream, source, file.start)
+            flat = pa.schema([field for field in landed.schema if not is_nested(field.type)])
+            for batch in landed.batches(flat.names, 0, _EVERY):
+                batches.append(_plain(left_by(batch) if stream.changes else batch.slice(0, left), flat))
+                left -= len(batch)
+                if left <= 0:
+                    break
+    except (UnknownType, FileNotFoundError):
+        return None, ()
+    except Unreadable as error:
+        return None, (Finding.of(Kind.FILE_UNREADABLE, str(error), file.uri, error.then, file=file.uri),)
+    except (pa.ArrowException, OSError) as error:
+        return None, store_error(error, "the file cannot be read", file.uri, LAND_AGAIN).findings
+    return pa.Table.from_batches(batches) if batches else None, ()
 
 
-def _nested(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_struct(kind) or pa.types.is_map(kind) or is_list(kind))
-
-
-def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [cast_exactly(column, plain_type(column.type)) for column in batch.columns]
+def _plain(batch: pa.RecordBatch, written: pa.Schema) -> pa.RecordBatch:
+    """The records in plain types. Times of INT96 that come as text are left out: no key is a time."""
+    late = {field.name for field in written if pa.types.is_timestamp(field.type)} & {
+        field.name for field in batch.schema if pa.types.is_string(field.type)
+    }
+    columns = [
+        pa.nulls(len(batch), written.field(name).type)
+        if name in late
+        else cast_exactly(column, plain_type(column.type))
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
@@ -227,7 +242,7 @@ def _together(tables: Sequence[pa.Table]) -> pa.Table:
         return pa.concat_tables([table for table in tables if table.schema == tables[-1].schema])
 
 
-def _columns(sample: pa.Table) -> Iterator[Column]:
+def columns_in(sample: pa.Table) -> Iterator[Column]:
     """The columns of a sample that DuckDB has types for."""
     for field in sample.schema:
         with suppress(UnknownType):
@@ -267,7 +282,7 @@ def _lines(store: Files, file: _Sampled) -> list[dict[str, object]]:
     return []
 
 
-def _json_columns(files: Iterable[list[dict[str, object]]]) -> tuple[dict[str, str], dict[str, str]]:
+def json_columns(files: Iterable[list[dict[str, object]]]) -> tuple[dict[str, str], dict[str, str]]:
     """The columns of JSON objects with the types that hold all of their values, and why others have none."""
     values = defaultdict[str, list[object]](list)
     for lines in files:

@@ -9,6 +9,7 @@ from datetime import datetime
 from coset.sources.formats.landed_file import LAND_AGAIN
 from coset.sources.known import KnownStream
 from coset.sources.layouts import Folders, folders_of, formats_of, may_hold_records
+from coset.sources.other_sinks import LAND_OTHERWISE, sink_of
 from partitioning.commands import Land, Then
 from partitioning.documents.store import Entry, Found, Store
 from partitioning.documents.stores import store_at
@@ -125,8 +126,10 @@ class NewFiles:
         if name is None:
             written = next(formats_of(stream, entry.key), None)
             declare = f"; if the sink writes {written.noun}, declare format={written.value!r}" if written else ""
-            what = "the file's name cannot be read"
-            self._found(Kind.FOLDERS, what, uri, f"name it {self._folders.wanted}, or remove it{declare}")
+            what, then = "the file's name cannot be read", f"name it {self._folders.wanted}, or remove it{declare}"
+            if sink := sink_of(entry.key):
+                what, then = f"{what}: it is one of {sink}", LAND_OTHERWISE
+            self._found(Kind.FOLDERS, what, uri, then)
             return None
         before = len(self.findings)
         if name.stream != stream.name:

@@ -21,7 +21,12 @@ _SAME_IN_SQL = {
     pa.time32("s"): pa.time64("us"),
     pa.time32("ms"): pa.time64("us"),
     **{pa.duration(unit): pa.duration("us") for unit in ("s", "ms", "ns")},
+    pa.float16(): pa.float32(),
 }
+
+# A decimal of SQL's has so many digits at most.
+_DIGITS = 38
+_VIEWS = {pa.lib.Type_LIST_VIEW: pa.list_view, pa.lib.Type_LARGE_LIST_VIEW: pa.large_list_view}
 
 Leaf = Callable[[Sequence[pa.Array]], pa.Array]
 
@@ -44,6 +49,22 @@ def plain_array(column: pa.Array) -> pa.Array:
     return column if as_it_is else rebuilt([column], _as_laid_out)
 
 
+def bare_schema(schema: pa.Schema) -> pa.Schema:
+    """The same columns without what is written beside them: DuckDB would go by it, and find GEOMETRY in bytes.
+
+    >>> said = {"ARROW:extension:name": "geoarrow.wkb"}
+    >>> column = pa.field("g", pa.list_(pa.field("item", pa.binary(), metadata=said)), metadata=said)
+    >>> bare_schema(pa.schema([column], said)).equals(pa.schema([("g", pa.list_(pa.binary()))]), check_metadata=True)
+    True
+    """
+    return pa.schema([pa.field(field.name, _bare(field.type), field.nullable) for field in schema])
+
+
+def bare(records: pa.RecordBatch) -> pa.RecordBatch:
+    """The same records under a bare schema, which is what DuckDB goes by."""
+    return pa.RecordBatch.from_arrays(records.columns, schema=bare_schema(records.schema))
+
+
 def texts_of_uuids(column: pa.Array) -> pa.Array:
     """The same values with text in place of UUIDs, which Arrow does not cast."""
     return rebuilt([column], _as_text)
@@ -64,6 +85,11 @@ def is_list(kind: pa.DataType) -> bool:
     """Whether values are lists of any kind."""
     of_size = pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind) or pa.types.is_list_view(kind)
     return bool(of_size or _is_large(kind))
+
+
+def is_nested(kind: pa.DataType) -> bool:
+    """Whether values have parts."""
+    return bool(pa.types.is_struct(kind) or pa.types.is_map(kind) or is_list(kind))
 
 
 def rebuilt(columns: Sequence[pa.Array], leaf: Leaf) -> pa.Array:
@@ -92,9 +118,20 @@ def rebuilt(columns: Sequence[pa.Array], leaf: Leaf) -> pa.Array:
     return arrays.from_arrays(offsets, values, _list_of(kind, values.type), mask=mask)
 
 
-def _list_of(kind: pa.DataType, value: pa.DataType) -> pa.DataType:
+def _bare(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_map(kind):
+        return pa.map_(_bare(kind.key_type), _bare(kind.item_type), kind.keys_sorted)
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _bare(field.type), field.nullable) for field in kind])
+    if not is_list(kind):
+        return kind
+    field = kind.value_field.with_type(_bare(kind.value_type)).remove_metadata()
+    return _VIEWS[kind.id](field) if kind.id in _VIEWS else _list_of(kind, field)
+
+
+def _list_of(kind: pa.DataType, value: pa.DataType | pa.Field) -> pa.DataType:
     """A list of other values."""
-    field = kind.value_field.with_type(value)
+    field = value if isinstance(value, pa.Field) else kind.value_field.with_type(value)
     if _is_large(kind):
         return pa.large_list(field)
     return pa.list_(field, kind.list_size if pa.types.is_fixed_size_list(kind) else -1)
@@ -110,7 +147,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
         return pa.timestamp("us", "UTC")
     if pa.types.is_fixed_size_binary(kind):
         return pa.binary()
-    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
+    if pa.types.is_decimal(kind) and kind.precision <= _DIGITS:
         return pa.decimal128(kind.precision, kind.scale)
     return _SAME_IN_SQL.get(kind, kind)
 

@@ -23,14 +23,13 @@ from partitioning.model.watermarks import EventTime
 from spark_jobs.sql.database import create_state, create_views, described, null_columns
 from spark_jobs.sql.expressions import Rules, Tree, columns_named, parse
 from spark_jobs.sql.key_check import unfit_keys, unfit_state_key
+from spark_jobs.sql.plain_names import is_plain, renaming
 from spark_jobs.sql.relation_columns import KnownRelations, RelationColumns
 from spark_jobs.tables.table_schema import RESIDUE
 
 PARTITION = "_partition"
 LINEAGE = ("_batch", "_task")
 
-# Spark and other readers of Delta tables refuse these characters in a column's name.
-_NO_NAME = set(" ,;{}()\n\t=")
 _AGGREGATING = {Op.AGGREGATE, Op.COGROUP, Op.PARTIAL, Op.COMBINE}
 
 
@@ -335,6 +334,8 @@ class _Check:
         relation = self._relations[write.step]
         columns = tuple(column for column in relation.columns if column.name.lower() in relation.shown)
         where = f"table {write.table!r}, from step {write.step!r}"
+        flows: tuple[Stream | Step, ...] = (*self._pipeline.streams, *self._pipeline.steps)
+        written = next(each for each in flows if each.name == write.step)
         added = dict.fromkeys(LINEAGE, "lineage=True") if write.lineage else {}
         if write.mode is Mode.UPSERT:
             added[RESIDUE] = "mode='upsert'"
@@ -343,9 +344,12 @@ class _Check:
                 what = f"column {column.name!r} is there already, and {why} adds one of that name"
                 then = "name the column otherwise"
                 self._findings.append(Finding.of(Kind.SQL_TYPE, what, where, then, column=column.name))
-            if _NO_NAME & set(column.name):
+            if not is_plain(column.name):
                 what = f"a table cannot have a column named {column.name!r}"
-                then = "give it a plain name with AS"
+                calls = renaming([each.name for each in columns], written.key, written.key_format)
+                then = "land it under a plain name, without blanks and any of ,;{}()="
+                if calls:
+                    then = f"give it a plain name with AS, or before the write by {calls}"
                 self._findings.append(Finding.of(Kind.SQL_TYPE, what, where, then, column=column.name))
         return columns
 

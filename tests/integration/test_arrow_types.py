@@ -44,7 +44,8 @@ VALUES: dict[pa.DataType, tuple[Any, ...]] = {
     pa.bool_(): (True, False),
     **{kind: NUMBERS for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
     **{kind: NUMBERS for kind in (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())},
-    **{kind: (1.5, 2.5) for kind in (pa.float32(), pa.float64())},
+    **{kind: (1.5, 2.5) for kind in (pa.float16(), pa.float32(), pa.float64())},
+    pa.list_(pa.float16()): ([1.5, None], []),
     **{kind: TEXT for kind in (pa.string(), pa.large_string(), pa.string_view())},
     **{kind: BYTES for kind in (pa.binary(), pa.large_binary(), pa.binary_view())},
     pa.binary(2): (b"ab", b"cd"),
@@ -59,7 +60,7 @@ VALUES: dict[pa.DataType, tuple[Any, ...]] = {
     **{pa.duration(unit): (timedelta(hours=1), timedelta(0)) for unit in ("s", "ms", "us", "ns")},
     **{
         kind: (Decimal("1.50"), Decimal("-2.25"))
-        for kind in (pa.decimal32(5, 2), pa.decimal64(15, 2), pa.decimal128(38, 2))
+        for kind in (pa.decimal32(5, 2), pa.decimal64(15, 2), pa.decimal128(38, 2), pa.decimal256(38, 2))
     },
     **{kind: (["ä", None], []) for kind in (pa.list_(pa.string()), pa.large_list(pa.large_string()))},
     **{kind: (["ä", None], []) for kind in (pa.list_view(pa.string_view()), pa.large_list_view(pa.string()))},
@@ -79,7 +80,7 @@ VALUES: dict[pa.DataType, tuple[Any, ...]] = {
     pa.opaque(pa.int32(), "of", "somebody"): NUMBERS,
 }
 KEYED = ["a", "b", None, "c"]
-REFUSED = [pa.float16(), pa.decimal256(76, 3), pa.list_(pa.float16())]
+REFUSED = [pa.decimal256(76, 3), pa.decimal256(39, 2), pa.list_(pa.decimal256(76, 3))]
 # No file of Parquet has these: PyArrow does not write them.
 UNWRITTEN = [
     pa.month_day_nano_interval(),
@@ -220,6 +221,30 @@ def test_keys_are_what_they_mean_in_each_file(store: Store, tmp_path: Path) -> N
 
 
 FAR = [datetime(9999, 12, 31, 23, 59, 59, 999_999), datetime(1, 1, 1), datetime(1677, 1, 1), NOON, None]  # noqa: DTZ001
+
+
+GEOMETRY = {"ARROW:extension:name": "geoarrow.wkb", "ARROW:extension:metadata": "{}"}
+
+
+@pytest.mark.parametrize("said", [(GEOMETRY, None), (None, GEOMETRY)], ids=["first", "then"])
+def test_bytes_that_are_called_geometry_are_bytes_wherever_they_are_read(
+    said: Sequence[dict[str, str] | None], store: Store, tmp_path: Path
+) -> None:
+    """GeoArrow's name of a type stands beside a column, and two schemas are equal that differ in it only. The second
+    file begins with the last record of the first."""
+    point = bytes.fromhex("0101000000000000000000f03f0000000000000040")
+    values = {"g": point, "s": {"g": point}, "l": [point], "m": [("k", point)]}
+    for first, beside in enumerate(said):
+        field = pa.field(f"g{said.index(None)}", pa.binary(), metadata=beside)
+        kinds = (field.type, pa.struct([field.with_name("g")]), pa.list_(field), pa.map_(pa.string(), field))
+        fields = [pa.field(name, kind, metadata=beside) for name, kind in zip(values, kinds, strict=True)]
+        arrays = [pa.array([value] * 2, kind) for value, kind in zip(values.values(), kinds, strict=True)]
+        schema = pa.schema([("ad", pa.string()), *fields, ("_offset", pa.int64())])
+        table = pa.Table.from_arrays([pa.array(["a"] * 2), *arrays, pa.array([first, first + 1])], schema=schema)
+        pq.write_table(table, sink := io.BytesIO())
+        store.put(f"topics/views/partition=0/views+0+{first:010}.parquet", sink.getvalue())
+    run(views(store, "octet_length(g) AS g, s.g AS s, l[1] AS l, m['k'] AS m"), store, tmp_path)
+    assert rows(store.root, "seen") == [("a", 21, point, point, point)] * 3
 
 
 def nanos(at: datetime | None, finer: int = 0) -> bytes | None:

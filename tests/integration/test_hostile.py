@@ -134,13 +134,14 @@ def _put_in_parts(store: Store, key: str, data: bytes) -> None:
 
 
 def test_a_column_of_a_type_that_duckdb_does_not_have_is_named(store: Store) -> None:
-    scores = pa.array([1.5], pa.float16())
+    scores = pa.array([1], pa.decimal256(76, 3))
     land_file(pa.table({"user": ["a"], "score": scores, "rank": scores}), "views", f"{store.root}/topics", 0, 0)
     with pytest.raises(Refused) as caught:
         discover(counts(store).streams)
     (finding,) = caught.value.findings
     assert finding.what == (
-        "views: column 'score' is halffloat, column 'rank' is halffloat, a type that DuckDB does not have"
+        "views: column 'score' is decimal256(76, 3), column 'rank' is decimal256(76, 3), "
+        "a type that DuckDB does not have"
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import uuid
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from hashlib import md5
 from pathlib import Path
 from typing import Any
@@ -15,13 +17,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from coset.sources.landed import discover
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
+from partitioning.errors import Refused
 from partitioning.hashes import hash_of, json_object, murmur2
-from partitioning.model.streams import Layout
+from partitioning.model.streams import Layout, Stream
 from tests import forked
 from tests.commands import coset, refused, succeeded
+from tests.flipped import flipped
+from tests.footers import as_int96
 from tests.landed import land_file, land_table
+from tests.there import there
 from tests.written import WRITERS, Writer, land_rows, row
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "producers"
@@ -120,6 +127,7 @@ FORMATS = [
     (WRITERS[4], Layout.PARTITION, True),
     (WRITERS[5], Layout.PARTITION, False),
     (WRITERS[7], Layout.TIME, True),
+    *((writer, Layout.TIME, False) for writer in WRITERS[10:]),
 ]
 
 
@@ -371,7 +379,6 @@ def test_what_is_no_topic_is_refused_with_what_to_do(store: Store) -> None:
     refused(coset("inspect", address), "no file of a topic is there", "correct the address")
     store.put("orders/part-00000.parquet", b"")
     refused(coset("inspect", address), "none of 1 file there is named as files of a topic are", "docs/internals/landed")
-    refused(coset("inspect", "kafka://broker:9092/orders"), "a topic in a broker is not looked into", "internals/kafka")
     refused(coset("inspect", "s3://"), "names no bucket", "s3://bucket/topics/orders")
     land_file(pa.table({"customer": ["a"]}), "orders", f"{store.root}/b", 0, 0)
     store.put("b/orders/partition=1/orders+1+0000000000.json", b"{}\n")
@@ -388,3 +395,66 @@ def test_files_that_hold_nothing_to_go_by_are_refused(store: Store) -> None:
     refused(
         coset("inspect", f"{store.root}/flags"), "no column can be a key: there are ok BOOLEAN", "land the record's"
     )
+
+
+def test_what_only_reading_the_records_shows_is_told_too(store: Store) -> None:
+    land(store.root, [f"c{n}" for n in range(200)], lambda _, key: murmur2(key.encode()) % 4, 4)
+    sink, key = io.BytesIO(), "orders/partition=2/orders+2+0000000000.parquet"
+    data = pq.read_table(io.BytesIO(there(store.get(key))))
+    pq.write_table(data, sink, compression="none", use_dictionary=False, write_page_checksum=True)
+    store.put(key, flipped(sink.getvalue()))
+    result = coset("inspect", f"{store.root}/orders")
+    assert result.exit_code == 3
+    for said in ("the file cannot be read: could not verify page integrity", key, "remove the file and land it again"):
+        assert said in result.stderr
+    assert 'pipeline.stream("orders", key="customer", partitions=4)' in result.stdout
+    store.put("alone/partition=0/alone+0+0000000000.parquet", flipped(sink.getvalue()))
+    refused(coset("inspect", f"{store.root}/alone"), "could not verify page integrity", "alone+0+0000000000.parquet")
+
+
+def test_records_without_a_column_that_can_be_a_key_are_there_all_the_same(store: Store) -> None:
+    nested = pa.table({"tags": [["a"]], "where": [{"x": 1}]})
+    pq.write_table(nested, sink := io.BytesIO())
+    store.put("nested/partition=0/nested+0+0000000000.parquet", sink.getvalue())
+    refused(
+        coset("inspect", f"{store.root}/nested"),
+        "no column can be a key: there are tags VARCHAR[], where STRUCT(x BIGINT)",
+        "land the record's key",
+    )
+    times = pa.table({"at": pa.array([datetime(9999, 1, 1)], pa.timestamp("us"))})  # noqa: DTZ001
+    pq.write_table(times, sink := io.BytesIO(), use_deprecated_int96_timestamps=True)
+    store.put("times/partition=0/times+0+0000000000.parquet", sink.getvalue())
+    refused(coset("inspect", f"{store.root}/times"), "no column can be a key: there are at TIMESTAMP")
+    fine = pa.table({"at": pa.array([b"\1" + b"\0" * 7 + (2_461_000).to_bytes(4, "little")], pa.binary(12))})
+    pq.write_table(fine, sink := io.BytesIO(), use_dictionary=False, store_schema=False, compression="none")
+    store.put("fine/partition=0/fine+0+0000000000.parquet", as_int96(sink.getvalue()))
+    refused(coset("inspect", f"{store.root}/fine"), "no column can be a key: there are at TIMESTAMP")
+
+
+UUID = "0b1f6a7e-5c1d-4b52-9a47-2f5c8d1e9c3b"
+OF_OTHERS = {
+    "Spark's file sink": (f"part-00000-{UUID}-c000.snappy.parquet", f"hour=5/part-00011-{UUID}.c000.json"),
+    "Flink's FileSink": (f"2026-11-29--07/part-{UUID}-0", "part-4-12.avro", f"part-{UUID}-3-7"),
+    "Vector's aws_s3 sink": (f"date=2026-11-29/1764400000-{UUID}.log.gz",),
+    "Fluent Bit's S3 output": ("2026/11/29/07/15/30-objectaBcD1234", "2026/11/29/07-objectaBcD1234.gz"),
+    "Aiven's sink under its default template": (
+        "orders-3-1200",
+        "orders-3-1200.gz",
+        "orders-3-00000000000000001200.avro",
+    ),
+}
+
+
+@pytest.mark.parametrize(("sink", "names"), OF_OTHERS.items(), ids=list(OF_OTHERS))
+def test_files_of_other_tools_are_refused_by_the_tools_name(sink: str, names: Sequence[str], store: Store) -> None:
+    """Beside a file of its own, as what a tool leaves beside its files says nothing."""
+    for number, name in enumerate(names):
+        root = f"{store.root}/{number}"
+        store_at(root).put(f"orders/{name}", b"")
+        store_at(root).put("orders/_spark_metadata/0", b"v1")
+        store_at(root).put("orders/.part-0-1.inprogress.x", b"")
+        refused(coset("inspect", f"{root}/orders"), f"is a name of {sink}", "landed-files.md#other-tools says")
+        declared = Stream("orders", root, "id", 4, layout=Layout.TIME)
+        with pytest.raises(Refused, match=f"the file's name cannot be read: it is one of {sink}") as caught:
+            discover([declared])
+        assert len(caught.value.findings) == 1

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from partitioning.documents.stores import store_at
+from partitioning.hashes import placement_hash
 from tests.forked import coset
+from tests.landed import land_file, land_table
+from tests.written import snappy_of_java
 
 ROOT = Path(__file__).parents[2]
 
@@ -107,3 +117,90 @@ def test_nothing_is_overwritten_and_a_name_is_one(made: Path, tmp_path: Path) ->
     assert {path: path.read_bytes() for path in made.rglob("*") if path.is_file()} == before
     assert coset("init", "a shop", folder=tmp_path).returncode == 3
     assert list(tmp_path.iterdir()) == []
+
+
+def aiven(number: int) -> dict[str, Any]:
+    """A record as Aiven's sink writes its key, offset and value."""
+    value = {"n": number, "tags": ["a"], "place": {"x": number / 2}}
+    return {"key": f"member-{number % 50}", "offset": number // 2, "timestamp": "2026-11-29T07:00:00Z", "value": value}
+
+
+def parquet(records: list[dict[str, Any]]) -> bytes:
+    pq.write_table(pa.Table.from_pylist(records), sink := io.BytesIO(), compression="zstd")
+    return sink.getvalue()
+
+
+def avro(records: list[dict[str, Any]]) -> bytes:
+    fields = [{"name": "key", "type": "string"}, {"name": "offset", "type": "long"}]
+    fastavro.writer(sink := io.BytesIO(), {"type": "record", "name": "Record", "fields": fields}, records)
+    return gzip.compress(sink.getvalue())
+
+
+def of_aiven(ending: str, records: list[dict[str, Any]]) -> bytes:
+    lines = [json.dumps(record).encode() for record in records]
+    match ending:
+        case ".parquet":
+            return parquet(records)
+        case ".avro.gz":
+            return avro(records)
+        case ".json.zst":
+            return bytes(pa.compress(b"[\n" + b",\n".join(lines) + b"\n]", "zstd", asbytes=True))
+        case _:
+            return snappy_of_java(b"\n".join(lines))
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".avro.gz", ".json.zst", ".json.snappy"])
+def test_what_another_sink_has_landed_is_counted_by_what_it_writes_of_it(ending: str, tmp_path: Path) -> None:
+    """Under the template of Aiven's sink that the docs name, with its default envelope."""
+    records = [aiven(number) for number in range(200)]
+    for partition in range(2):
+        mine = [{**each, "offset": n} for n, each in enumerate(r for r in records if places(r["key"]) == partition)]
+        store_at(f"{tmp_path}/topics").put(
+            f"views-eu/partition={partition}/views-eu+{partition}+{0:020}{ending}", of_aiven(ending, mine)
+        )
+    made = coset("init", "shop", "--from", "topics/views-eu", environment=environment(), folder=tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert "Written: shop/dags/pipelines/views_eu.py" in made.stdout
+    shop = tmp_path / "shop"
+    assert not [path for path in shop.rglob("*") if "spent" in path.name or "$" in path.name]
+    for command in (("run", "views_eu"), ("rows", "views_eu", "--json", "--limit", "100")):
+        done = coset(*command, environment=environment(), folder=shop)
+        assert done.returncode == 0, done.stderr
+    (table,) = json.loads(done.stdout)
+    assert {row["key"]: row["records"] for row in table["first"]} == {f"member-{n}": 4 for n in range(50)}
+
+
+def places(key: str) -> int:
+    return placement_hash(key) % 2
+
+
+@pytest.mark.long
+def test_the_test_of_a_topic_that_has_landed_passes(tmp_path: Path) -> None:
+    table = pa.table({"id": pa.array(range(300), pa.int64()), "amount": range(300)})
+    land_table(table, "orders", f"{tmp_path}/topics", key="id", partitions=4, key_format="long")
+    assert coset("init", "shop", "--from", "topics/orders", folder=tmp_path).returncode == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q"],
+        cwd=tmp_path / "shop",
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_topic_that_cannot_be_read_leaves_no_repository(tmp_path: Path) -> None:
+    for partition, ending in enumerate(("parquet", "json")):
+        store_at(f"{tmp_path}/topics").put(f"views/partition={partition}/views+{partition}+{0:010}.{ending}", b"{}")
+    done = coset("init", "shop", "--from", "topics/views", folder=tmp_path)
+    assert done.returncode == 3
+    assert "files of several formats" in done.stderr
+    done = coset("init", "shop", "--from", "topics/clicks", folder=tmp_path)
+    assert "name that of a topic: `coset inspect" in done.stderr
+    for first, key in enumerate("ab"):
+        land_file(pa.table({"id": [key] * 2}), "orders", f"{tmp_path}/topics", 0, first)
+    done = coset("init", "shop", "--from", "topics/orders", folder=tmp_path)
+    assert done.returncode == 3
+    assert "two files hold orders-0@[1,2), and differ from offset 1 on" in done.stderr
+    assert not (tmp_path / "shop").exists()

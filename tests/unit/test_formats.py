@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import re
@@ -9,6 +10,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as encryption
 import pytest
 from msgspec import UNSET
 
@@ -21,9 +23,10 @@ from partitioning.model.stream_rules import checked
 from partitioning.model.streams import Format, Stream
 from tests import footers
 from tests.footers import Struct, of_no_records, with_footer
-from tests.written import WRITERS, Writer, row, values
+from tests.written import WRITERS, Writer, row, snappy_of_java, values
 
 ROWS = [row(number) for number in range(30)]
+BARE_AVRO = [writer for writer in WRITERS if writer.format is Format.AVRO and not writer.around]
 PLAIN = next(writer for writer in WRITERS if str(writer) == "json-plain")
 
 
@@ -113,6 +116,48 @@ def test_a_file_that_is_cut_off_anywhere_is_refused_or_has_all_it_says(writer: W
     assert refused > 40
 
 
+# Of {"member":"a","n":1} and {"member":"b","n":2}, a line each, as snappy-java 1.1.10.7 writes them.
+OF_JAVA = (
+    "82534e41505059000000000100000001000000242a507b226d656d626572223a2261222c226e223a317d0a1d152462222c226e223a327d0a"
+)
+
+
+def _lines(data: bytes) -> list[int]:
+    schema = pa.schema([("n", pa.int64())])
+    return [row["n"] for row in values(json_lines.JsonRows(pa.BufferReader(data), "", schema).batches(["n"], 0, 9))]
+
+
+def test_snappy_is_read_as_java_writes_it() -> None:
+    data = bytes.fromhex(OF_JAVA)
+    assert _lines(data) == [1, 2]
+    assert _lines(data * 2) == [1, 2, 1, 2]
+    # A stream of nothing has its head only.
+    assert _lines(data[:16] * 2 + data) == [1, 2]
+    assert _lines(snappy_of_java(b'{"n":7}\n' * 99, size=10)) == [7] * 99
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        ('[\n{"n":1},\n{"n":2}\n', "the file is truncated: its array does not end"),
+        ('[\n{"n":1},\n{"n":2},', "the file is truncated: its array does not end"),
+        ('[\n{"n":1}\n{"n":2}\n]', "its array has 0 commas between 2 objects"),
+        ('[\n{"n":1},\n\n]', "its array has 1 commas between 1 objects"),
+        ('[\n{"n":1},\n[]\n]', "line 3 is no JSON object"),
+    ],
+)
+def test_an_array_that_is_none_is_refused(array: str, said: str) -> None:
+    with pytest.raises(Unreadable, match=re.escape(said)):
+        _lines(array.encode())
+
+
+@pytest.mark.parametrize(
+    "array", ["[\n\n]", "[\n]\n", '[\n{"n":1}\n]', '[\n{"n":1},\n{"n":2}]', '[\n{"n":1},\n\n{"n":2}\n]\n\n']
+)
+def test_an_array_has_an_object_a_line(array: str) -> None:
+    assert _lines(array.encode()) == [1, 2][: array.count('n":')]
+
+
 def _group(footer: Struct, number: int) -> Struct:
     group: Struct = footer[footers.ROW_GROUPS][1][1][number]
     return group
@@ -160,7 +205,72 @@ def test_a_parquet_file_that_counts_its_records_in_two_ways_is_refused(
         open_landed(checked(stream), pa.BufferReader(with_footer(sink.getvalue(), change)), 0).facts()
 
 
-@pytest.mark.parametrize("writer", [each for each in WRITERS if each.format is Format.AVRO], ids=str)
+def _parquet(data: bytes) -> LandedFile:
+    return open_landed(checked(Stream("views", "s3://landing", "member", 1)), pa.BufferReader(data), 0)
+
+
+def _of_more_records(footer: Struct) -> None:
+    _of_fewer_records(footer)
+    _group(footer, 0)[footers.GROUP_ROWS] = 6, 5
+    for column in _group(footer, 0)[footers.GROUP_COLUMNS][1][1]:
+        column[footers.META_DATA][1][footers.NUM_VALUES] = 6, 5
+
+
+def test_a_parquet_file_whose_columns_end_early_is_refused_where_it_is_read() -> None:
+    """Its footer is of one mind, so PyArrow gives the records that there are, and says nothing."""
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"_offset": range(2), "n": range(2)}), sink)
+    file = _parquet(with_footer(sink.getvalue(), _of_more_records))
+    with pytest.raises(Unreadable, match="row group 0 says 5 records, and its columns 2"):
+        list(file.batches(["n"], 0, 30))
+
+
+class _NoKeys(encryption.KmsClient):
+    """Keys as they are, for a file that nobody is to read."""
+
+    def __init__(self, _: object) -> None:
+        super().__init__()
+
+    def wrap_key(self, key: bytes, _: str) -> bytes:
+        return base64.b64encode(key)
+
+
+@pytest.mark.parametrize(
+    ("in_plain", "said"), [(True, "its columns are encrypted"), (False, "its footer is encrypted")]
+)
+def test_an_encrypted_parquet_file_is_refused_by_name(in_plain: bool, said: str) -> None:
+    """Of one with a plain footer PyArrow ends the process when it is asked about an encrypted column."""
+    asked = encryption.EncryptionConfiguration(footer_key="f", column_keys={"c": ["n"]}, plaintext_footer=in_plain)
+    how = encryption.CryptoFactory(_NoKeys).file_encryption_properties(encryption.KmsConnectionConfig(), asked)
+    sink, table = io.BytesIO(), pa.table({"_offset": range(2), "n": range(2)})
+    with pq.ParquetWriter(sink, table.schema, encryption_properties=how) as file:
+        file.write_table(table)
+    with pytest.raises(Unreadable, match=said) as refused:
+        _parquet(sink.getvalue()).facts()
+    assert refused.value.then.startswith("land it without Parquet's own encryption")
+
+
+def test_a_parquet_file_with_columns_that_pyarrow_does_not_read_is_no_truncated_one() -> None:
+    def change(footer: Struct) -> None:
+        (key,) = (each for each in footer[footers.SCHEMA][1][1] if each[footers.ELEMENT_NAME][1] == b"key")
+        key[footers.ELEMENT_REPETITION] = 5, 1
+
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))}), sink)
+    with pytest.raises(Unreadable, match="its footer says what PyArrow does not read: Map keys must be") as refused:
+        _parquet(with_footer(sink.getvalue(), change)).facts()
+    assert "by another or without the column" in refused.value.then
+
+
+def test_a_footer_may_be_longer_than_what_is_fetched_first() -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"_offset": range(2), **{f"column_{n}": range(2) for n in range(2_000)}}), sink)
+    assert len(sink.getvalue()) > 100_000
+    facts = _parquet(sink.getvalue()).facts()
+    assert (facts.rows, facts.last, len(facts.columns.columns)) == (2, 1, 2_001)
+
+
+@pytest.mark.parametrize("writer", BARE_AVRO, ids=str)
 @pytest.mark.parametrize("said", [0, -1, 1])
 @pytest.mark.parametrize("block", [0, 1, -1])
 def test_a_block_of_avro_that_counts_its_records_wrong_is_refused(writer: Writer, said: int, block: int) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from coset.sources.composite_keys import with_made
 from partitioning.authoring.flow import Flow
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
 from partitioning.model.streams import Column, Discovered
 from spark_jobs.sql.column_check import check_sql
@@ -222,7 +224,37 @@ def test_a_stream_with_a_column_of_a_virtual_name_is_refused() -> None:
 def test_a_result_column_needs_a_plain_name() -> None:
     (finding,) = findings(lambda flights, _: flights.aggregate("avg(dep_delay)").to_stream().write("t"))
     assert "'avg(dep_delay)'" in finding.what
-    assert finding.then == "give it a plain name with AS"
+    calls = """.select('* EXCLUDE ("tailnum") RENAME ("avg(dep_delay)" AS "avg_dep_delay")')"""
+    assert finding.then == f"give it a plain name with AS, or before the write by {calls}"
+
+
+@pytest.mark.parametrize("key", ["tail number", "tailnum", ("tail number", "delay of it"), ("tailnum", "flight")])
+def test_the_calls_that_a_refusal_of_names_has_give_all_columns_plain_ones(key: str | tuple[str, ...]) -> None:
+    columns = ["tail number", "tailnum", "flight", "delay of it", "delay_of_it", "to \"x\", 'y'", "=", " "]
+    landed = [*(Column(name, "VARCHAR") for name in columns), Column("_offset", "BIGINT")]
+
+    def checked(calls: str) -> list[str]:
+        made = Pipeline("odd", source="s3://landing/topics")
+        flow = made.stream("odd", key=key, partitions=4, hash="opaque")
+        eval(f"flow{calls}", {"flow": flow}).write("t")
+        found = Discovered("odd", with_made(made.streams[0], landed), ())
+        return [column.name for column in check_sql(made, [found])["t"]]
+
+    with pytest.raises(Refused) as refusal:
+        checked("")
+    named = {each.then for each in refusal.value.findings}
+    assert len(refusal.value.findings) == 5
+    if key == ("tail number", "delay of it"):
+        assert named == {"land it under a plain name, without blanks and any of ,;{}()="}
+        return
+    (then,) = named
+    assert isinstance(then, str)
+    first = "tail_number" if key == "tail number" else "tailnum"
+    names = checked(then.removeprefix("give it a plain name with AS, or before the write by "))
+    assert names[0] == first
+    assert sorted(names) == sorted(
+        ["tail_number", "tailnum", "flight", "delay_of_it_", "delay_of_it", "to_x_y", "column", "column_"]
+    )
 
 
 def test_lineage_columns_must_not_be_there_already() -> None:

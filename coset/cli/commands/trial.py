@@ -16,11 +16,15 @@ from coset.cli.output import Answer
 @command(Panel.PROJECT)
 def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that is empty or not there yet.")],
+    address: Annotated[
+        str | None,
+        typer.Option("--from", metavar="ADDRESS", help="The topic that the pipeline is to read, as for inspect."),
+    ] = None,
 ) -> Answer:
     """Write a new repository with a pipeline, its DAG, its test and a file for CI, all of which work."""
     from coset.cli import starting
 
-    return starting.init(folder)
+    return starting.init(folder, in_full(address) if address else None)
 
 
 @command(Panel.PROJECT)
@@ -28,12 +32,13 @@ def inspect(
     address: Annotated[
         str,
         typer.Argument(
-            metavar="ADDRESS", help="The folder of a topic: s3://bucket/topics/orders, or one of this machine."
+            metavar="ADDRESS",
+            help="A topic: its folder, s3://bucket/topics/orders or one of this machine, or kafka://broker:9092/orders.",
         ),
     ],
 ) -> Answer:
-    """Look at what has landed of a topic, find its key and how its producer places it, and print its declaration.
-    Stores nothing."""
+    """Look at what a topic holds, find its key and how its producer places it, and print its declaration. Stores
+    nothing."""
     from coset.cli import inspection
 
     return inspection.inspect(in_full(address))

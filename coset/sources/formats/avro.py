@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from coset.sources.file_columns import columns_of
 from coset.sources.formats.avro_types import arrow_schema_of
+from coset.sources.formats.compressed import decompressed
 from coset.sources.formats.landed_file import LAND_AGAIN, FileFacts, Unreadable, has_offsets
 
 _FETCHED = 4 << 20
@@ -29,7 +29,7 @@ class AvroRows:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        with self._opened() as file:
+        with self._opened() as (file, _):
             return arrow_schema_of(file.writer_schema)
 
     def facts(self) -> FileFacts:
@@ -69,7 +69,7 @@ class AvroRows:
     def _blocks(self) -> Iterator[Any]:
         """All blocks, decompressed. The caller decodes the records."""
         end = None
-        with self._opened() as file:
+        with self._opened() as (file, content):
             while True:
                 with _decoding():
                     block = next(file, None)
@@ -77,21 +77,18 @@ class AvroRows:
                     break
                 end = block.offset + block.size
                 yield block
-        # The library takes a truncated block head for the end of the file.
-        if end not in (None, self._source.size()):
-            raise Unreadable("the file is truncated or no Avro: a block is cut off", LAND_AGAIN)
+            # The library takes a truncated block head for the end of the file.
+            content.read()
+            if end is not None and end != content.tell():
+                raise Unreadable("the file is truncated or no Avro: a block is cut off", LAND_AGAIN)
 
     @contextmanager
-    def _opened(self) -> Iterator[Any]:
-        self._source.seek(0)
-        buffered = io.BufferedReader(self._source, _FETCHED)
-        try:
+    def _opened(self) -> Iterator[tuple[Any, Any]]:
+        """The reader of blocks, and what it reads."""
+        with decompressed(self._source, _FETCHED) as content:
             with _decoding():
-                file = fastavro.block_reader(buffered)
-            yield file
-        finally:
-            # It is ours only to read.
-            buffered.detach()
+                file = fastavro.block_reader(content)
+            yield file, content
 
 
 @contextmanager
@@ -99,7 +96,7 @@ def _decoding() -> Iterator[None]:
     """Turn what the library raises for a damaged file, which may be nearly anything, into Unreadable."""
     try:
         yield
-    except (OSError, MemoryError):
+    except (OSError, MemoryError, Unreadable):
         raise
     except Exception as error:
         said = str(error) or type(error).__name__

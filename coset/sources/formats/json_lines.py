@@ -1,19 +1,18 @@
-"""JSON lines: one object for each line, perhaps under gzip. Nothing gives the number of lines, so planning reads them
-all."""
+"""JSON lines: one object for each line, also of an array, perhaps compressed. Nothing gives the number of lines, so
+planning reads them all."""
 
 from __future__ import annotations
 
-import gzip
-import io
 import re
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from coset.sources.file_columns import columns_of
+from coset.sources.formats.compressed import decompressed
 from coset.sources.formats.json_types import converted, written_type
 from coset.sources.formats.landed_file import LAND_AGAIN, FileFacts, Unreadable, has_offsets
 
@@ -23,7 +22,7 @@ _SET_ASIDE = '; or let the stream set such records aside: bad_records="set aside
 # How many bytes are fetched and parsed at once.
 _BLOCK = 4 << 20
 _LONGEST_LINE = 64 << 20
-_GZIP = b"\x1f\x8b"
+_ARRAY = b"[\n"
 _NULL = re.compile(rb"^[ \t\r]*null[ \t\r]*$", re.MULTILINE)
 # A column that no record has, to see whether a line is an object at all.
 _NO_COLUMN = pa.schema([("\0", pa.null())])
@@ -82,12 +81,14 @@ class JsonRows:
             line += block.count(b"\n")
 
     def blocks(self) -> Iterator[bytes]:
-        """The file in blocks of whole lines."""
-        self._source.seek(0)
-        plain = io.BufferedReader(self._source, _BLOCK)
-        file = gzip.GzipFile(fileobj=plain) if plain.peek(2)[:2] == _GZIP else plain
+        """The file in blocks of whole lines. Of an array with an object a line, they are those of its objects."""
+        blocks = self._lines()
+        first = next(blocks, b"")
+        yield from _objects(chain([first], blocks)) if first.startswith(_ARRAY) else chain([first], blocks)
+
+    def _lines(self) -> Iterator[bytes]:
         rest = b""
-        try:
+        with decompressed(self._source, _BLOCK) as file:
             while data := file.read(_BLOCK):
                 lines, newline, tail = data.rpartition(b"\n")
                 if newline:
@@ -97,13 +98,25 @@ class JsonRows:
                     rest += data
                 if len(rest) > _LONGEST_LINE:
                     raise Unreadable(f"a line is longer than {_LONGEST_LINE >> 20} MiB", "land it as several records")
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise Unreadable(f"the file is truncated or no gzip: {error}", LAND_AGAIN) from error
-        finally:
-            # It is ours only to read.
-            plain.detach()
         if rest:
             yield rest
+
+
+def _objects(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines of an array without its brackets, and without the commas that end all of them but the last."""
+    before, objects, commas = b"", 0, 0
+    for number, block in enumerate(chain(blocks, [b""])):
+        now, before = before, block if number else block.replace(_ARRAY, b"\n", 1)
+        if not block:
+            if not now.rstrip().endswith(b"]"):
+                raise Unreadable("the file is truncated: its array does not end", LAND_AGAIN)
+            now = now.rstrip()[:-1]
+        commas += now.count(b",\n")
+        now = now.replace(b",\n", b"\n")
+        objects += sum(1 for line in now.split(b"\n") if line.strip())
+        yield now
+    if commas != max(0, objects - 1):
+        raise Unreadable(f"its array has {commas} commas between {objects} objects", LAND_AGAIN)
 
 
 def parsed(block: bytes, schema: pa.Schema) -> pa.RecordBatch:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from coset.sources.formats.avro import AvroRows
 from coset.sources.formats.change_lines import ChangeLines, changes_have_values
+from coset.sources.formats.compressed import ENDINGS
 from coset.sources.formats.counted import Counted
 from coset.sources.formats.json_lines import JsonRows
 from coset.sources.formats.json_types import declared_schema, undeclarable
@@ -48,9 +49,9 @@ def endings(written_as: Format) -> str:
         case Format.PARQUET:
             return r"(\.[a-z0-9]+)?\.parquet"  # the sink names the codec, too: .snappy.parquet
         case Format.AVRO:
-            return r"\.avro"
+            return rf"\.avro{ENDINGS}"
         case Format.JSON:
-            return r"\.json(\.gz)?"
+            return rf"\.jsonl?{ENDINGS}"
         case Format.BYTES:
             raise AssertionError(written_as)
         case _:

@@ -12,16 +12,30 @@ import pyarrow.parquet as pq
 from coset.sources.file_columns import columns_of
 from coset.sources.formats.int96 import int96_columns, times_of
 from coset.sources.formats.landed_file import BATCH_ROWS, LAND_AGAIN, FileFacts, Unreadable, has_offsets
+from coset.sources.plain_arrays import bare, bare_schema
+
+_UNENCRYPTED = (
+    "land it without Parquet's own encryption, whose keys Coset does not have; S3 can encrypt what lies there"
+)
+# So many bytes of a file's end have its footer, if that is no longer; PyArrow asks for as many.
+_TAIL = 1 << 16
+_LENGTH, _MAGIC, _ENCRYPTED = 4, b"PAR1", b"PARE"
 
 
-def open_parquet(source: pa.NativeFile, *, pre_buffer: bool = False, int96: str = "us") -> pq.ParquetFile:
-    """Opens a Parquet file. Pages that have checksums are verified as they are read.
+def open_parquet(
+    source: pa.NativeFile, footer: pq.FileMetaData | None = None, *, pre_buffer: bool = False, int96: str = "us"
+) -> pq.ParquetFile:
+    """Opens a Parquet file, with its footer if that was read. Pages that have checksums are verified as they are read.
 
     INT96 times are read in this unit: in nanoseconds, PyArrow's default, those before 1677 and after 2262 would become
     others. Reading raises OSError for a damaged page.
     """
     return pq.ParquetFile(
-        source, pre_buffer=pre_buffer, page_checksum_verification=True, coerce_int96_timestamp_unit=int96
+        source,
+        metadata=footer,
+        pre_buffer=pre_buffer,
+        page_checksum_verification=True,
+        coerce_int96_timestamp_unit=int96,
     )
 
 
@@ -33,13 +47,20 @@ class ParquetRows:
         self._offset = offset
 
     @cached_property
+    def _footer(self) -> pq.FileMetaData:
+        return _footer_of(self._source)
+
+    def _open(self, *, pre_buffer: bool = False, int96: str = "us") -> pq.ParquetFile:
+        return open_parquet(self._source, self._footer, pre_buffer=pre_buffer, int96=int96)
+
+    @cached_property
     def schema(self) -> pa.Schema:
-        return open_parquet(self._source).schema_arrow.remove_metadata()
+        return bare_schema(self._open().schema_arrow)
 
     def facts(self) -> FileFacts:
         """Read from the footer; without statistics of offsets, from their column."""
-        parquet = open_parquet(self._source)
-        columns = columns_of(parquet.schema_arrow.remove_metadata())
+        parquet = self._open()
+        columns = columns_of(self.schema)
         rows = _counted(parquet)
         if rows == 0 or not has_offsets(columns, self._offset):
             return FileFacts(columns, rows)
@@ -53,13 +74,13 @@ class ParquetRows:
 
     def batches(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.RecordBatch]:
         """As the protocol says; a column of INT96 times may be text, as `times_of` gives it."""
-        file = open_parquet(self._source, pre_buffer=True)
+        file = self._open(pre_buffer=True)
         names = set(file.schema_arrow.names)
         wanted = [name for name in columns if name in names]
         times = [name for name in int96_columns(file) if name in wanted]
         for group in range(file.metadata.num_row_groups):
             if _may_hold(file, group, self._offset, start, end):
-                batches = file.iter_batches(BATCH_ROWS, row_groups=[group], columns=wanted, use_threads=False)
+                batches = _whole(file, group, wanted)
                 yield from self._with_times(batches, group, times) if times else batches
 
     def _with_times(
@@ -67,7 +88,7 @@ class ParquetRows:
     ) -> Iterator[pa.RecordBatch]:
         """The batches of a row group with these columns of INT96 times as they are."""
         read = [
-            open_parquet(self._source, int96=unit).read_row_group(group, columns=list(names), use_threads=False)
+            self._open(int96=unit).read_row_group(group, columns=list(names), use_threads=False)
             for unit in ("ms", "ns")
         ]
         columns = {name: times_of(*(table.column(name).combine_chunks() for table in read)) for name in names}
@@ -82,7 +103,7 @@ class ParquetRows:
 def read_parquet(source: pa.NativeFile) -> pa.Table:
     """All records of a file. Raises Unreadable, or an error of Arrow's, also for a time that microseconds do not
     hold."""
-    _counted(open_parquet(source))
+    _counted(open_parquet(source, _footer_of(source)))
     file = ParquetRows(source, "")
     schema, batches = file.schema, list(file.batches(file.schema.names, 0, 0))
     columns = [
@@ -90,6 +111,29 @@ def read_parquet(source: pa.NativeFile) -> pa.Table:
         for place, field in enumerate(schema)
     ]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _footer_of(source: pa.NativeFile) -> pq.FileMetaData:
+    """The footer of a file. Raises Unreadable if it is encrypted, or says what PyArrow does not read: PyArrow ends the
+    process when it is asked for an encrypted column of a footer that is not."""
+    size = source.size()
+    tail = source.read_at(min(size, _TAIL), max(0, size - _TAIL))
+    length = int.from_bytes(tail[-len(_MAGIC) - _LENGTH : -len(_MAGIC)], "little") + _LENGTH + len(_MAGIC)
+    if len(tail) < length <= size:
+        tail = source.read_at(length, size - length)
+    if tail.endswith(_ENCRYPTED):
+        raise Unreadable("its footer is encrypted", _UNENCRYPTED)
+    try:
+        footer = pq.read_metadata(pa.BufferReader(tail))
+    except (pa.ArrowException, OSError) as error:
+        if len(tail) < length:
+            raise
+        then = f"{LAND_AGAIN}; if its writer makes all files so, by another or without the column that is meant"
+        raise Unreadable(f"its footer says what PyArrow does not read: {error}".partition("\n")[0], then) from error
+    # Such a footer is signed behind its own bytes.
+    if footer.serialized_size + _LENGTH + len(_MAGIC) < length:
+        raise Unreadable("its columns are encrypted", _UNENCRYPTED)
+    return footer
 
 
 def _counted(parquet: pq.ParquetFile) -> int:
@@ -107,6 +151,17 @@ def _counted(parquet: pq.ParquetFile) -> int:
     if footer.num_rows != rows:
         raise Unreadable(f"its footer says {footer.num_rows} records, and its row groups {rows}", LAND_AGAIN)
     return rows
+
+
+def _whole(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The batches of a row group. Raises Unreadable if a column has fewer values than the group says: PyArrow gives as
+    many of all."""
+    rows, said = 0, file.metadata.row_group(group).num_rows
+    for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False):
+        rows += len(batch)
+        yield bare(batch) if columns else batch
+    if rows != said:
+        raise Unreadable(f"row group {group} says {said} records, and its columns {rows}", LAND_AGAIN)
 
 
 def _statistics(parquet: pq.ParquetFile, column: str) -> tuple[int, int] | None:
