@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numba import njit
 
 from partitioning.errors import Refused
-from partitioning.hashes import custom_hash
+from partitioning.hashes import custom_hash, written_key
 from partitioning.imports import imported
 from partitioning.kinds import Kind
 from partitioning.model.placement import (
@@ -35,6 +35,7 @@ from partitioning.model.placement import (
     hash_of_bytes,
     json_fields,
     keeps_empty,
+    newest_of,
 )
 from spark_jobs.engine.json_keys import json_objects
 
@@ -56,15 +57,16 @@ def placement_hashes(keys: pa.Array, key_format: str, placement: str = MURMUR2) 
     placement does not hash that format.
     """
     starts, data = _read_only(*_serialised(keys, key_format))
-    if fields := json_fields(placement):
-        starts, data = _read_only(*json_objects(keys, starts, data, fields))
-        placement = hash_of_bytes(HashName(placement))
+    placement = newest_of(placement)
+    if (of_bytes := hash_of_bytes(placement)) != placement:
+        starts, data = _read_only(*_written(keys, starts, data, placement))
+        placement = of_bytes
     if placement not in _SIGNED:
         return _custom(keys, starts, data, key_format, placement)
     if findings := tuple(hash_findings(placement, key_format, "key")):
         raise Refused(*findings)
-    of_bytes = _OF_BYTES.get(placement) or _OF_JAVA.get(key_format, _java_numbers)
-    return _SIGNED[placement](np.asarray(of_bytes(starts, data)))
+    hashed = _OF_BYTES.get(placement) or _OF_JAVA.get(key_format, _java_numbers)
+    return _SIGNED[placement](np.asarray(hashed(starts, data)))
 
 
 def keyed(keys: pa.Array, hashes: np.ndarray, placement: str) -> np.ndarray:
@@ -83,6 +85,15 @@ def keyed(keys: pa.Array, hashes: np.ndarray, placement: str) -> np.ndarray:
         return np.empty(0, np.bool_)
     every: np.ndarray = flags.to_numpy(zero_copy_only=False)
     return every
+
+
+def _written(keys: pa.Array, starts: np.ndarray, data: np.ndarray, name: HashName) -> tuple[np.ndarray, np.ndarray]:
+    """The bytes that producers made of keys by another rule than Kafka's serialisers, which gave `data`."""
+    if fields := json_fields(name):
+        return json_objects(keys, starts, data, fields)
+    coded = keys.dictionary_encode() if not pa.types.is_dictionary(keys.type) else keys
+    written = pa.array([written_key(key, name) for key in coded.dictionary.to_pylist()], pa.large_binary())
+    return _variable(pc.fill_null(written.take(coded.indices), b""))
 
 
 def _custom(keys: pa.Array, starts: np.ndarray, data: np.ndarray, key_format: str, placement: str) -> np.ndarray:

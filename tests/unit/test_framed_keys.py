@@ -1,0 +1,188 @@
+"""Keys behind a registry's schema id: their bytes are those of real serialisers, and so are their hashes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coset.sources.composite_keys import making_keys
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.errors import Refused
+from partitioning.hashes import hash_of, murmur2, written_key
+from partitioning.model.composite_key import bad_part
+from partitioning.model.key_schemas import key_schema
+from partitioning.model.placement import each_of, hash_schema
+from partitioning.model.streams import Stream
+from spark_jobs.engine.hashing import placement_hashes
+from tests.examples import examples
+
+_FILE = Path(__file__).parents[1] / "vectors" / "framed-keys" / "keys.jsonl"
+VECTORS = [json.loads(line) for line in _FILE.read_text().splitlines()]
+_TYPES = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
+RECORD = (
+    '{"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}, {"name": "land", "type": "string"}]}'
+)
+
+
+def declared(**options: Any) -> Stream:
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    pipeline.stream("s", **{"partitions": 12, **options})
+    return pipeline.streams[0]
+
+
+def stream_of(vector: dict[str, Any]) -> Stream:
+    """A stream with these keys, declared as a user does."""
+    ids = [vector["id"]] if vector["framing"] == "json-schema" else {vector["id"]: vector["schema"]}
+    return declared(key=tuple(vector["columns"]) or "k", key_format=vector["framing"], key_schemas=ids)
+
+
+def columns_of(vector: dict[str, Any]) -> pa.Array:
+    """The keys as readers have them."""
+    columns = list(zip(*vector["keys"], strict=True))
+    kinds = [_TYPES[type(next(value for value in column if value is not None))] for column in columns]
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    if not vector["columns"]:
+        return arrays[0].cast(pa.int32()) if vector["schema"] == '"int"' else arrays[0]
+    with making_keys(vector["columns"]) as keys_of:
+        return keys_of(pa.table(arrays, vector["columns"]))
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda each: f"{each['client']} {each['framing']} {each['id']}")
+def test_keys_are_written_and_hashed_as_real_serialisers_do(vector: dict[str, Any]) -> None:
+    stream, keys = stream_of(vector), columns_of(vector)
+    known = [(key, bytes.fromhex(data)) for key, data in zip(keys.to_pylist(), vector["hex"], strict=True)]
+    assert len(known) >= 9
+    assert [written_key(key, stream.hash) for key, _ in known] == [data for _, data in known]
+    h = hash_of(stream.hash, "here")
+    assert [h(key, stream.key_format) for key, _ in known] == [murmur2(data) for _, data in known]
+    everywhere = placement_hashes(keys, stream.key_format, stream.hash)
+    assert everywhere.tolist() == [h(key, stream.key_format) for key in keys.to_pylist()]
+    # The name says all that the bytes depend on.
+    assert str(key_schema(str(hash_schema(stream.hash)))) == str(hash_schema(stream.hash))
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    st.lists(st.none() | st.tuples(st.integers(-(2**63), 2**63 - 1), st.text(max_size=5)), max_size=9),
+    st.integers(1, 2**31 - 1),
+    st.integers(0, 2),
+    st.booleans(),
+)
+def test_the_vectorised_hash_is_the_scalar_one_for_any_slice_with_any_nulls(
+    rows: list[tuple[int, str] | None], id: int, skip: int, coded: bool
+) -> None:
+    stream = declared(key=("id", "land"), key_format="avro", key_schemas={id: RECORD}, hash="crc32")
+    keys = [row if row is None else json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows]
+    array = pa.array(keys, pa.string())
+    found = placement_hashes((array.dictionary_encode() if coded else array)[skip:], stream.key_format, stream.hash)
+    h = hash_of(stream.hash, "here")
+    there = [number for number, key in enumerate(keys[skip:]) if key is not None]
+    assert found[np.array(there, int)].tolist() == [h(keys[skip:][number], "string") for number in there]
+
+
+def test_several_ids_are_named_in_the_order_in_which_they_came() -> None:
+    other = RECORD.replace('"string"', '["string", "null"]')
+    stream = declared(key=("id", "land"), key_format="avro", key_schemas={7: RECORD, 3: other})
+    assert each_of(stream.hash) == (
+        "murmur2 of avro 7(id long, land string)",
+        "murmur2 of avro 3(id long, land string|null)",
+    )
+    key = '[1001,"DE"]'
+    assert hash_of(stream.hash, "here")(key, "string") == murmur2(bytes.fromhex("0000000003d20f00044445"))
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"key": "id"}, "no id is said"),
+        ({"key": "id", "key_schemas": [7]}, "schema 7 is given without its text"),
+        ({"key": "id", "key_schemas": {7: "{"}}, "key schema 7: Expecting"),
+        ({"key": "id", "key_schemas": {0: '"long"'}}, "0 is no id"),
+        ({"key": "id", "key_schemas": {7: '"double"'}}, 'the key is "double", which is not known of keys'),
+        ({"key": "id", "key_schemas": {7: '["null", "long"]'}}, "which is not known of keys"),
+        ({"key": "id", "key_schemas": {7: '{"type": "int", "logicalType": "date"}'}}, "which is not known of keys"),
+        ({"key": "id", "key_schemas": {7: '"long"', 8: '"int"'}}, "is one column, of 'int' or 'long'"),
+        ({"key": "id", "key_schemas": {7: '"boolean"'}}, "is one column, of 'boolean'"),
+        ({"key": "id", "key_schemas": {7: RECORD}}, r"key=\('id', 'land',\)"),
+        (
+            {"key": ("land", "id"), "key_schemas": {7: RECORD}},
+            "has the fields id, land, and key= names the fields land",
+        ),
+        ({"key": ("id", "land"), "key_schemas": {7: '"long"'}}, "has one value, without fields"),
+        ({"key": ("id", "id"), "key_schemas": {7: RECORD}}, "the column 'id' twice"),
+        ({"key": "id", "key_schemas": {7: '"long"'}, "hash": "java"}, "the hash 'java' is not of the bytes"),
+        ({"key": "id", "key_schemas": {7: '"long"'}, "hash": "opaque"}, "leave key_format= and key_schemas= out"),
+        ({"key": "id", "key_schemas": {7: '"long"'}, "key_format": "long"}, "have no schema's id"),
+        ({"key": "id", "key_schemas": [7], "key_format": "json-schema"}, r'declare key=\("id",\), with the brackets'),
+        ({"key": ("id",), "key_schemas": {7: "{}"}, "key_format": "json-schema"}, "schema 7 is given with its text"),
+        (
+            {"key": ("id",), "key_schemas": {7: "message A { int64 id = 1; bool x = 2; }"}, "key_format": "protobuf"},
+            "no message has the fields id",
+        ),
+        (
+            {"key": ("id",), "key_schemas": {7: "message A { repeated int64 id = 1; }"}, "key_format": "protobuf"},
+            "field 'id' is repeated int64, which is not known of keys",
+        ),
+        (
+            {
+                "key": ("id",),
+                "key_schemas": {7: "message A { int64 id = 1; } message B { int64 id = 2; }"},
+                "key_format": "protobuf",
+            },
+            "2 messages have the fields id",
+        ),
+        (
+            {"key": "id", "key_schemas": {7: '"long"'}, "source": "kafka://broker:9092", "format": "bytes"},
+            "landed files",
+        ),
+    ],
+)
+def test_what_no_serialiser_writes_or_is_not_known_is_refused(options: dict[str, Any], what: str) -> None:
+    with pytest.raises(Refused, match=what):
+        declared(**{"key_format": "avro", **options})
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "made"),
+    [
+        ('syntax = "proto3"; message K { int64 id = 1 [deprecated = true]; }', ("id",), "protobuf 7(id 1 int64)"),
+        ("message K { required int64 id = 1; }", ("id",), "protobuf 7(id 1 optional int64)"),
+        (
+            'syntax = "proto3"; option go_package = "x"; enum E { A = 0; } message O { message K { string a = 2; } '
+            "oneof b { bool id = 1; } reserved 5, 6; map<string, int64> m = 7; }",
+            ("a",),
+            "protobuf 7.0.0(a 2 string)",
+        ),
+    ],
+)
+def test_the_message_of_a_protobuf_file_is_found_by_its_fields(text: str, columns: Any, made: str) -> None:
+    stream = declared(key=columns, key_format="protobuf", key_schemas={7: text})
+    assert stream.hash == f"murmur2 of {made}"
+
+
+def test_a_key_that_the_schema_cannot_hold_is_refused_by_both() -> None:
+    stream = declared(key=("id", "land"), key_format="avro", key_schemas={7: RECORD})
+    key = '[null,"DE"]'
+    for hashed in (
+        lambda: hash_of(stream.hash, "here")(key, "string"),
+        lambda: placement_hashes(pa.array([key]), "string", stream.hash),
+    ):
+        with pytest.raises(Refused, match=r"is no key of avro 7.*None is no whole number"):
+            hashed()
+    finding = bad_part("s: key column 'id'", "DATE", stream.hash, "here")
+    assert finding is not None
+    assert finding.what.endswith("DATE, which producers write in several ways")
+
+
+def test_a_table_has_one_schema_of_keys() -> None:
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    schemas = {7: '"long"', 8: '"long"'}
+    with pytest.raises(Refused, match="whose offsets do not compare"):
+        pipeline.table("t", key="id", partitions=12, key_format="avro", key_schemas=schemas)
