@@ -39,6 +39,8 @@ from partitioning.model.placement import (
     OPAQUE,
     HashName,
     KeyFormat,
+    Placement,
+    each_of,
     hash_findings,
     hash_of_bytes,
     hash_schema,
@@ -354,6 +356,13 @@ def hash_of(name: str, where: str) -> Callable[[object, str], int]:
     return lambda key, key_format: custom_hash(
         function, key_bytes(one_key(key, key_format), key_format), key_format, where
     )
+
+
+def homes_of(key: object, placement: Placement, where: str) -> list[int]:
+    """The partitions in which a key lies, by each hash of its placement, the newest first. Raises Refused as `hash_of`
+    and its functions do."""
+    found = (hash_of(name, where)(key, placement.key_format) % placement.partitions for name in each_of(placement.hash))
+    return list(dict.fromkeys([*found][::-1]))
 
 
 def custom_hash(function: Callable[..., object], data: bytes, key_format: str, where: str) -> int:
