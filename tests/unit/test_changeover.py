@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -207,6 +208,23 @@ def test_state_by_a_hash_that_nobody_knows_is_refused(more: dict[str, str]) -> N
 
 
 # Refusals
+
+
+def table_by(hash: str, *, kept: bool, partitions: int) -> Pipeline:
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    pipeline.table("planes", key="tailnum", partitions=partitions, kept=kept, hash=hash).write("t", mode="upsert")
+    return pipeline
+
+
+@pytest.mark.parametrize(("partitions", "kept", "refused"), [(2, True, True), (1, True, False), (2, False, False)])
+def test_what_is_kept_of_a_table_does_not_go_on_by_another_hash(partitions: int, kept: bool, refused: bool) -> None:
+    first, new = ([arrived("planes", [count] * partitions)] for count in (10, 20))
+    published = plan_of(table_by("murmur2", kept=kept, partitions=partitions), first)
+    now = table_by("crc32", kept=kept, partitions=partitions)
+    said = "keys lay by murmur2 and lie by crc32: its latest record of a key may lie in either of two partitions"
+    # One that is read whole has each record held against the hash.
+    with pytest.raises(Refused, match=said) if refused else nullcontext():
+        plan_of(now, new, batch=1, published=published)
 
 
 def ends(*offsets: int) -> list[Discovered]:
