@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
 from coset.batches.publication import abandon
+from coset.batches.runners.local import Local
 from coset.batches.tables.first_rows import first_rows
 from coset.batches.verifying import verify
 from coset.testing.queries import check
@@ -25,7 +29,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.stage_inputs import StateInput
 from tests.examples import examples
 from tests.landed import land_file
-from tests.running import next_batch, run_and_publish
+from tests.running import next_batch, run_and_publish, silently
 
 IDS = (7, 8, 900)
 PARTITIONS = {"orders": 6, "returns": 4}
@@ -163,6 +167,21 @@ def test_a_record_that_lies_by_none_of_the_ids_is_refused_with_where_it_would(st
     homes = " or ".join(str(hash_of(name, "here")("[3]", "string") % 6) for name in (OF_8, OF_7))
     said = f"key '[3]', orders-{wrong} at offset {end}, belongs in partition {homes} of 6"
     assert said in str(refused.value)
+
+
+def test_batches_are_run_again_by_the_ids_that_their_records_had(store: Store, tmp_path: Path) -> None:
+    topics = Topics(store.root)
+    for first, ids in enumerate(((7,), (7, 8), (8,))):
+        for id in ids:
+            topics.send(id, rows(100 * first, 40))
+            topics.send(id, rows(100 * first, 5), "returns")
+        topics.batch(*ids)
+    # What is declared now is how the last of them lie.
+    asked = Asked(0, 2, Settings.parse(scheme="tasks(4)"))
+    backfill = actions.begin(topics.pipeline(8), store, asked)
+    with Local(processes=1) as runner:
+        actions.run(topics.pipeline(8), store, backfill, runner, tmp_path, silently)
+    assert actions.comparison(store, backfill).same
 
 
 BATCHES = st.lists(
