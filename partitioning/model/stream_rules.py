@@ -12,7 +12,15 @@ from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
 from partitioning.model.key_schemas import Framing
 from partitioning.model.offsets import check_name
-from partitioning.model.placement import JSON, KeyFormat, each_of, hash_findings, hash_of_bytes, hash_schema
+from partitioning.model.placement import (
+    JSON,
+    KeyFormat,
+    each_of,
+    hash_findings,
+    hash_of_bytes,
+    hash_schema,
+    hashed_columns,
+)
 from partitioning.model.sources import KafkaSource, LandedSource, source_findings
 from partitioning.model.streams import BY_THE_BROKER, TIMESTAMP, Format, Layout, NullKeys, Sparse, Stream
 from partitioning.model.watermarks import EventTime
@@ -150,10 +158,21 @@ def _of_landed(stream: Stream) -> Iterator[_Wrong]:
         yield what, "land records with their offset and name its column, or declare offsets='dense'"
 
 
+def _of_keys_in_a_broker(stream: Stream) -> Iterator[_Wrong]:
+    """What is wrong with a key that is made of columns: it is read from its own bytes, so these have to say which."""
+    parts, schema = key_parts(stream.key), hash_schema(stream.hash)
+    if not parts or (schema and schema.framing is not Framing.JSON_SCHEMA):
+        return
+    if not hashed_columns(stream.hash):
+        what = "keys of several columns that are written in an unknown way are read from landed files only"
+        yield what, f"declare key_format= if it is one of {', '.join((JSON, *Framing))}; or land the topic"
+    elif missing := [part for part in parts if part not in (stream.columns or {})]:
+        what = f"the key is a JSON object, which does not say of which types {', '.join(missing)} are"
+        yield what, 'declare them too, format="json", columns={name: type}; or land the topic'
+
+
 def _of_kafka(stream: Stream) -> Iterator[_Wrong]:
-    if key_parts(stream.key) or hash_schema(stream.hash):
-        what = "keys of several columns, or behind a schema's id, are read from landed files only"
-        yield what, "land the topic, or name one column"
+    yield from _of_keys_in_a_broker(stream)
     if stream.written_as == Format.PARQUET:
         yield "a broker holds no Parquet", 'declare how its values are written: format="json", "avro" or "bytes"'
     if stream.schema and stream.written_as != Format.AVRO:

@@ -256,14 +256,14 @@ def stream_reader(
     """The reader of a stream, by its source. What is only to be `shown` may have text that is not UTF-8."""
     match ordered.declared.origin:
         case LandedSource():
-            landed = LandedReader(as_landed(ordered), environment.files, pipeline, shown=shown)
-            return CompositeKeys(landed, ordered.declared) if key_parts(ordered.declared.key) else landed
+            read: Reader = LandedReader(as_landed(ordered), environment.files, pipeline, shown=shown)
         case KafkaSource() as source:
             from coset.sources.kafka.topic_reader import KafkaReader  # noqa: PLC0415  few streams are read from a broker
 
-            return KafkaReader(ordered, source, pipeline)
+            read = KafkaReader(as_landed(ordered), source, pipeline)
         case _:
             assert_never(ordered.declared.origin)
+    return CompositeKeys(read, ordered.declared) if key_parts(ordered.declared.key) else read
 
 
 def _set_aside(order: Order, intakes: Sequence[Intake], environment: TaskEnvironment) -> pa.Table:

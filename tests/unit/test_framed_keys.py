@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coset.sources.composite_keys import making_keys
+from coset.sources.kafka.keys import keys_of
+from coset.sources.kafka.wrong import Wrong
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of, murmur2, written_key
@@ -37,10 +40,10 @@ def declared(**options: Any) -> Stream:
     return pipeline.streams[0]
 
 
-def stream_of(vector: dict[str, Any]) -> Stream:
+def stream_of(vector: dict[str, Any], **more: Any) -> Stream:
     """A stream with these keys, declared as a user does."""
     ids = [vector["id"]] if vector["framing"] == "json-schema" else {vector["id"]: vector["schema"]}
-    return declared(key=tuple(vector["columns"]) or "k", key_format=vector["framing"], key_schemas=ids)
+    return declared(key=tuple(vector["columns"]) or "k", key_format=vector["framing"], key_schemas=ids, **more)
 
 
 def columns_of(vector: dict[str, Any]) -> pa.Array:
@@ -66,6 +69,63 @@ def test_keys_are_written_and_hashed_as_real_serialisers_do(vector: dict[str, An
     assert everywhere.tolist() == [h(key, stream.key_format) for key in keys.to_pylist()]
     # The name says all that the bytes depend on.
     assert str(key_schema(str(hash_schema(stream.hash)))) == str(hash_schema(stream.hash))
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda each: f"{each['client']} {each['framing']} {each['id']}")
+def test_keys_in_a_broker_are_read_from_the_bytes_of_real_serialisers(vector: dict[str, Any]) -> None:
+    stream = stream_of(vector, source="kafka://broker:9092", format="json", columns={"id": "BIGINT", "land": "VARCHAR"})
+    found = keys_of([bytes.fromhex(data) for data in vector["hex"]], stream)
+    assert list(found) == (vector["columns"] or ["k"])
+    assert [list(row) for row in zip(*(column.to_pylist() for column in found.values()), strict=True)] == vector["keys"]
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"", "does not begin with the id of a schema"),
+        (bytes.fromhex("0100000007d20f00"), "does not begin with the id of a schema"),
+        (bytes.fromhex("0000000009d20f044445"), "its key has the schema 9, and key_schemas= names 7, 8"),
+        (bytes.fromhex("0000000007d20f044445ff"), "is not written as avro 7"),
+        (bytes.fromhex("0000000007d28f00044445"), "is not written as avro 7"),
+        (bytes.fromhex("0000000007d20f0444"), "is not written as avro 7"),
+        (bytes.fromhex("0000000008d2"), "ends within a value"),
+        (bytes.fromhex("0000000007d20f02ff"), "invalid start byte"),
+        (None, "it has no key, from which the columns id, land are read"),
+    ],
+)
+def test_a_key_in_a_broker_that_is_not_as_declared_is_told_by_its_record(data: bytes | None, what: str) -> None:
+    schemas = {7: RECORD, 8: RECORD}
+    stream = declared(
+        key=("id", "land"), key_format="avro", key_schemas=schemas, source="kafka://broker:9092", format="bytes"
+    )
+    right = bytes.fromhex("0000000008d20f044445")
+    with pytest.raises(Wrong, match=re.escape(what)) as wrong:
+        keys_of([right, data, b"worse"], stream)
+    assert wrong.value.number == 1
+    if data is None:
+        assert keys_of([right, None], stream, aside={1})["id"].to_pylist() == [1001, None]
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b'{"land":"DE","id":1}', "in this order and no others"),
+        (b'{"id":1}', "in this order and no others"),
+        (b"[1]", "in this order and no others"),
+        (b'{"id": 1,"land":"DE"}', "without spaces"),
+        (b'{"id":1,"land":"\\u00e9"}', "escaped as little"),
+        (b'{"id":1.5,"land":"DE"}', "is no key of 2 columns"),
+        (b'{"id":1', "Expecting"),
+        (b'{"id":"a","land":"DE"}', "'a' of its key is no int64"),
+        (b'{"id":9223372036854775808,"land":"DE"}', "9223372036854775808 of its key is no int64"),
+    ],
+)
+def test_a_key_that_is_no_such_json_object_is_told_by_its_record(data: bytes, what: str) -> None:
+    types = {"format": "json", "columns": {"id": "BIGINT", "land": "VARCHAR"}, "source": "kafka://broker:9092"}
+    stream = declared(key=("id", "land"), key_format="json", **types)
+    with pytest.raises(Wrong, match=re.escape(what)) as wrong:
+        keys_of([b'{"id":1,"land":null}', data], stream)
+    assert wrong.value.number == 1
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -137,10 +197,6 @@ def test_several_ids_are_named_in_the_order_in_which_they_came() -> None:
                 "key_format": "protobuf",
             },
             "2 messages have the fields id",
-        ),
-        (
-            {"key": "id", "key_schemas": {7: '"long"'}, "source": "kafka://broker:9092", "format": "bytes"},
-            "landed files",
         ),
     ],
 )

@@ -9,14 +9,17 @@ from typing import Protocol, assert_never
 import pyarrow as pa
 
 from coset.sources.arrow_schema import arrow_schema
+from coset.sources.composite_keys import with_made
 from coset.sources.evolution import Evolution, with_casts
 from coset.sources.file_columns import FileColumns, UnknownType, columns_of, type_named
 from coset.sources.kafka.avro_schema import AvroSchema
 from coset.sources.kafka.avro_values import AvroValues
 from coset.sources.kafka.json_values import JsonValues
+from coset.sources.kafka.keys import key_columns_of
 from coset.sources.kafka.registry import Registry
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.model.composite_key import key_columns
 from partitioning.model.streams import TIMESTAMP, Column, Format, Stream
 from partitioning.values import replace
 
@@ -39,7 +42,7 @@ class PlainBytes:
 
 def beside_value(stream: Stream) -> frozenset[str]:
     """The columns that a record has beside its value. They hide fields of these names."""
-    return frozenset((stream.key, TIMESTAMP, stream.offset))
+    return frozenset((*key_columns(stream.key), TIMESTAMP, stream.offset))
 
 
 def reader_of(stream: Stream, columns: Sequence[Column]) -> Values:
@@ -76,7 +79,7 @@ def columns_of_records(stream: Stream, known: Sequence[Column]) -> Columns:
     `known` are the columns of earlier batches. Raises Refused if a declared type or a schema is invalid, or schemas do
     not fit together; Unreachable if the registry does not answer.
     """
-    key = Column(stream.key, stream.key_format.column_types[0])
+    keys = with_made(stream, key_columns_of(stream))
     beside = (Column(TIMESTAMP, "TIMESTAMP WITH TIME ZONE"), Column(stream.offset, "BIGINT"))
     hidden = beside_value(stream)
     lacking, untyped = tuple[str, ...](), tuple[str, ...]()
@@ -92,7 +95,7 @@ def columns_of_records(stream: Stream, known: Sequence[Column]) -> Columns:
             raise AssertionError(stream)
         case _:
             assert_never(stream.written_as)
-    return Columns((key, *(column for column in columns if column.name not in hidden), *beside), lacking, untyped)
+    return Columns((*keys, *(column for column in columns if column.name not in hidden), *beside), lacking, untyped)
 
 
 def _declared(stream: Stream) -> tuple[Column, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from coset.sources.reader import RAW, WHY, Batch
 from partitioning.commands import Replan
 from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
+from partitioning.model.composite_key import key_columns
 from partitioning.model.offsets import Span, StreamPartition
 from partitioning.model.order import OrderedStream
 from partitioning.model.planned_streams import PlannedPartition
@@ -130,7 +131,7 @@ class KafkaReader:
                     raise
                 wrongs = self._wrongs(written, names, values)
                 usable = [(None, None) if number in wrongs else one for number, one in enumerate(written)]
-                columns = self._read(usable, names, values)
+                columns = self._read(usable, names, values, wrongs)
         except Wrong as wrong:
             what = f"{stream.name}: offset {messages[wrong.number].offset():,}: {wrong.what}"
             then = 'correct the declaration; or read such values in SQL, from a stream of format="bytes"'
@@ -158,14 +159,17 @@ class KafkaReader:
                 wrongs[number] = wrong.what
         return wrongs
 
-    def _read(self, written: Sequence[_Written], names: Sequence[str], values: Values) -> dict[str, pa.Array]:
-        """The columns of keys and values. Raises Wrong at the first that is not as declared."""
+    def _read(
+        self, written: Sequence[_Written], names: Sequence[str], values: Values, aside: Collection[int] = ()
+    ) -> dict[str, pa.Array]:
+        """The columns of keys and values, of the records `aside` none. Raises Wrong at the first that is not as
+        declared."""
         columns: dict[str, pa.Array] = {}
         if of_value := [name for name in names if name not in beside_value(self._declared)]:
             read = values.columns([value for _, value in written], of_value)
             columns |= dict(zip(of_value, read, strict=True))
-        if self._declared.key in names:
-            columns[self._declared.key] = keys_of([key for key, _ in written], self._declared.key_format)
+        if any(name in names for name in key_columns(self._declared.key)):
+            columns |= keys_of([key for key, _ in written], self._declared, aside)
         return columns
 
     def _check(self, number: int, span: Span, range_: InputFile) -> None:
