@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 
 from partitioning.values import Value
 
@@ -73,6 +74,7 @@ class KeySchema(Value, frozen=True):
                 return f"{field.name} {'|'.join(union[::-1] if field.null == 0 else union)}".strip()
 
 
+@lru_cache(1024)
 def key_schema(text: str) -> KeySchema | None:
     """The schema of which `text` is the form; None if it is of none.
 

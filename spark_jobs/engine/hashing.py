@@ -19,6 +19,7 @@ from partitioning.errors import Refused
 from partitioning.hashes import custom_hash, written_key
 from partitioning.imports import imported
 from partitioning.kinds import Kind
+from partitioning.model.key_schemas import Framing
 from partitioning.model.placement import (
     CRC32,
     CRC32_CONSISTENT,
@@ -33,10 +34,12 @@ from partitioning.model.placement import (
     HashName,
     hash_findings,
     hash_of_bytes,
+    hash_schema,
     json_fields,
     keeps_empty,
     newest_of,
 )
+from spark_jobs.engine.avro_keys import avro_records
 from spark_jobs.engine.json_keys import json_objects
 
 _SEED = np.uint32(0x9747B28C)
@@ -91,7 +94,12 @@ def _written(keys: pa.Array, starts: np.ndarray, data: np.ndarray, name: HashNam
     """The bytes that producers made of keys by another rule than Kafka's serialisers, which gave `data`."""
     if fields := json_fields(name):
         return json_objects(keys, starts, data, fields)
-    coded = keys.dictionary_encode() if not pa.types.is_dictionary(keys.type) else keys
+    schema = hash_schema(name)
+    if schema and schema.framing is Framing.AVRO and schema.columns:
+        valid: np.ndarray = keys.is_valid().to_numpy(zero_copy_only=False)
+        if records := avro_records(starts, data, valid, schema):
+            return records
+    coded = keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
     written = pa.array([written_key(key, name) for key in coded.dictionary.to_pylist()], pa.large_binary())
     return _variable(pc.fill_null(written.take(coded.indices), b""))
 
