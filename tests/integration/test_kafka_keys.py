@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +15,14 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from coset.batches.publication import abandon
+from coset.sources.kafka.properties import PROPERTIES
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from tests.batches import rows
+from tests.commands import coset, refused, succeeded
 from tests.kafka import new_topic, produce
 from tests.registry import USER, running
 from tests.running import next_batch, run_and_publish
@@ -105,3 +109,27 @@ def test_a_key_of_one_value_is_its_column_and_may_not_be_there(kafka: KafkaServe
     produce(kafka, topic, [(bytes.fromhex("0000000007d20f"), {"n": 1})] * 2 + [(None, {"n": 1})])
     run_and_publish(next_batch(pipeline, store.root))
     assert rows(store.root, "counted") == [(1001, 2), (None, 1)]
+
+
+def test_the_schemas_that_a_registry_has_are_printed_as_a_stream_declares_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running() as registry:
+        named = tmp_path / "client.properties"
+        named.write_text(f"schema.registry.url={registry.url}\nschema.registry.basic.auth.user.info={USER}\n")
+        monkeypatch.setenv(PROPERTIES, str(named))
+        registry.register("orders-value", '"string"')
+        for text in SCHEMAS.values():
+            registry.register("orders-key", text)
+        said = succeeded("schemas", "orders").stdout
+        found = json.loads(succeeded("schemas", "orders", "--json").stdout)
+        missing = coset("schemas", "returns")
+    assert USER not in said
+    call = ast.parse(f"dict({said.partition('moves:')[2].strip()})", mode="eval").body
+    assert isinstance(call, ast.Call)
+    options: Any = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
+    assert options == {"key_format": "avro", "key_schemas": {2: SCHEMAS[1], 3: SCHEMAS[2]}}
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    pipeline.stream("orders", key=("id", "land"), partitions=12, **options)
+    assert found == {"topic": "orders", "key_format": "avro", "key_schemas": {"2": SCHEMAS[1], "3": SCHEMAS[2]}}
+    refused(missing, "the schema registry does not have it", "subject 'returns-key'")

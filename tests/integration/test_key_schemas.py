@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ from tests.landed import land_file
 from tests.running import next_batch, run_and_publish, silently
 
 IDS = (7, 8, 900)
-PARTITIONS = {"orders": 6, "returns": 4}
+# Returns have keys of another subject.
+OWN = 500
 
 
 def schema(id: int) -> str:
@@ -43,25 +45,29 @@ def schema(id: int) -> str:
 class Topics:
     """A topic of orders and one of returns, whose producers put each record where its key lies under a schema's id."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, apart: bool = False) -> None:
         self.root = root
-        self._ends: dict[tuple[str, int], int] = {}
+        self.partitions = {"orders": 6, "returns": 4}
+        self.ends = Counter[tuple[str, int]]()
+        self._apart = apart
 
     def send(self, id: int, rows: Sequence[tuple[int, int]], topic: str = "orders") -> None:
         (stream,) = (each for each in self.pipeline(id).streams if each.name == topic)
-        h, count = hash_of(stream.hash, "here"), PARTITIONS[topic]
+        h, count = hash_of(stream.hash, "here"), self.partitions[topic]
         for partition in range(count):
             mine = [row for row in rows if h(f"[{row[0]}]", "string") % count == partition]
             if mine:
                 table = pa.table({"id": pa.array([id for id, _ in mine], pa.int64()), "n": [n for _, n in mine]})
-                first = self._ends.get((topic, partition), 0)
-                land_file(table, topic, f"{self.root}/topics", partition, first)
-                self._ends[topic, partition] = first + len(mine)
+                land_file(table, topic, f"{self.root}/topics", partition, self.ends[topic, partition])
+                self.ends[topic, partition] += len(mine)
 
     def pipeline(self, *ids: int) -> Pipeline:
         pipeline = Pipeline("ordered", source=f"{self.root}/topics")
-        keys: dict[str, Any] = {"key": ("id",), "key_format": "avro", "key_schemas": {id: schema(id) for id in ids}}
-        orders, returns = (pipeline.stream(name, partitions=count, **keys) for name, count in PARTITIONS.items())
+        keys: dict[str, Any] = {"key": ("id",), "key_format": "avro"}
+        orders, returns = (
+            pipeline.stream(name, partitions=count, key_schemas={id: schema(id) for id in its}, **keys)
+            for (name, count), its in zip(self.partitions.items(), (ids, (OWN,) if self._apart else ids), strict=True)
+        )
         both = orders.select("n, 1::BIGINT AS c", name="sold").merge(
             returns.select("-n AS n, 0::BIGINT AS c", name="back")
         )
@@ -133,6 +139,23 @@ def test_keys_under_a_new_id_meet_those_before_and_all_goes_on_where_they_lie(st
     assert (back.exchanges, kept(back)) == ((), {OF_7})
 
 
+@pytest.mark.parametrize("scheme", ["cogroup", "tasks(9)"])
+def test_the_partition_count_may_change_with_the_id(scheme: str, store: Store) -> None:
+    topics = Topics(store.root, apart=True)
+    topics.send(7, rows(0, 80))
+    topics.send(7, rows(0, 10), "returns")
+    topics.batch(7)
+    topics.send(7, rows(80, 40))
+    topics.partitions["orders"] = 9
+    topics.send(7, rows(120, 40))
+    topics.send(8, rows(160, 80))
+    assert kept(topics.batch(7, 8, scheme=scheme)) == {f"{OF_7} or {OF_8}"}
+    topics.send(8, rows(240, 40))
+    topics.send(8, rows(10, 10), "returns")
+    # Returns have another id, and move to the orders.
+    assert [exchange.source for exchange in topics.batch(8, scheme=scheme).exchanges] == ["back"]
+
+
 def test_who_does_not_know_of_a_new_id_is_told_which_it_is_and_goes_on_by_what_is_said(store: Store) -> None:
     topics = Topics(store.root)
     topics.send(7, rows(0, 100))
@@ -160,7 +183,7 @@ def test_a_record_that_lies_by_none_of_the_ids_is_refused_with_where_it_would(st
     table = pa.table({"id": pa.array([3], pa.int64()), "n": [1]})
     lies = {hash_of(name, "here")("[3]", "string") % 6 for name in (OF_7, OF_8)}
     wrong = next(partition for partition in range(6) if partition not in lies)
-    end = topics._ends.get(("orders", wrong), 0)
+    end = topics.ends["orders", wrong]
     land_file(table, "orders", f"{store.root}/topics", wrong, end)
     with pytest.raises(CosetError) as refused:
         run_and_publish(next_batch(topics.pipeline(7, 8), store.root))
@@ -189,6 +212,7 @@ BATCHES = st.lists(
         st.lists(st.sampled_from(IDS), min_size=1, max_size=2, unique=True),
         st.lists(st.tuples(st.integers(0, 1), st.integers(0, 12), st.booleans()), max_size=25),
         st.sampled_from(["cogroup", "tasks(1)", "tasks(3)", "tasks(4)", "elastic(2)"]),
+        st.booleans(),
     ),
     min_size=2,
     max_size=4,
@@ -196,13 +220,16 @@ BATCHES = st.lists(
 
 
 @settings(max_examples=examples(6), suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(batches=BATCHES)
+@given(batches=BATCHES, apart=st.booleans())
 def test_whatever_ids_come_and_go_each_key_has_what_all_its_records_give(
-    batches: list[tuple[list[int], list[tuple[int, int, bool]], str]], tmp_path_factory: pytest.TempPathFactory
+    batches: list[tuple[list[int], list[tuple[int, int, bool]], str, bool]],
+    apart: bool,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    topics = Topics(f"file://{tmp_path_factory.mktemp('ids')}")
+    topics = Topics(f"file://{tmp_path_factory.mktemp('ids')}", apart=apart)
     n, right = 0, dict[int, list[int]]()
-    for ids, records, scheme in batches:
+    for ids, records, scheme, grows in batches:
+        topics.partitions["orders"] += 2 * (grows and n > 0)
         for which, key, returned in [(0, 0, False), (0, 0, True), *records]:
             n += 1
             topics.send(ids[which % len(ids)], [(key, n)], "returns" if returned else "orders")
