@@ -219,7 +219,7 @@ BATCHES = st.lists(
 )
 
 
-@settings(max_examples=examples(6), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(10), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(batches=BATCHES, apart=st.booleans())
 def test_whatever_ids_come_and_go_each_key_has_what_all_its_records_give(
     batches: list[tuple[list[int], list[tuple[int, int, bool]], str, bool]],
