@@ -7,7 +7,7 @@ from datetime import timedelta
 from os import PathLike, fspath
 from typing import Any, TypedDict
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from partitioning.authoring.declared_keys import KeySchemas, declared_key
 from partitioning.model.bad_records import REFUSE
@@ -15,7 +15,7 @@ from partitioning.model.bad_records import bad_records as parsed
 from partitioning.model.placement import MURMUR2, HashName, KeyFormat
 from partitioning.model.sources import address_of
 from partitioning.model.stream_rules import checked
-from partitioning.model.streams import DENSE, OFFSET, Format, Layout, NullKeys, Stream, sparseness
+from partitioning.model.streams import DENSE, OFFSET, ChangeForm, Format, Layout, NullKeys, Stream, sparseness
 from partitioning.model.watermarks import AHEAD, IDLE, EventTime
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -79,6 +79,7 @@ def stream_of(
     *,
     table: bool,
     kept: bool = False,
+    changes: ChangeForm | UnsetType = UNSET,
     source: str | PathLike[str] | None = None,
     key_format: str = KeyFormat.STRING,
     key_schemas: KeySchemas = (),
@@ -117,6 +118,7 @@ def stream_of(
         schema=schema or UNSET,
         counted=offset is None or UNSET,
         kept=kept or UNSET,
+        changes=changes,
         # Somebody who names one column may forget the brackets.
         private=((private,) if isinstance(private, str) else tuple(private)) or UNSET,
         bad_records=parsed(bad_records, f"stream {name!r}"),

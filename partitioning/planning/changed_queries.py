@@ -1,4 +1,5 @@
-"""Changed queries: the tables that rows are appended to by other steps than those that gave the rows that they have.
+"""Changed queries: the tables that rows are appended to by other steps than those that gave the rows that they have,
+and those that get a column which these rows lack.
 
 What a step keeps is asked about by that step. Here it is about the steps behind it, and about those that keep nothing.
 """
@@ -7,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from partitioning.model.graph import Graph, Mode, Write
+from partitioning.model.graph import Graph, Mode, Step, Write
+from partitioning.model.kept_change import KeptChange
 from partitioning.model.plan import Plan
 from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import Ends
 from partitioning.model.streams import Column
 from partitioning.planning.added_tables import has_taken
-from partitioning.planning.kept_before import kept_before
+from partitioning.planning.kept_before import kept_before, still_asked
 from partitioning.planning.origins import Origins, StepOrigin, graph_of, items, told_changes
 from partitioning.planning.returned import Earlier, above, goes_on, with_streams
 from partitioning.values import Value
@@ -44,29 +46,42 @@ def changed_queries(
     asked: Collection[str] = (),
     earlier: Earlier = lambda batch: None,
 ) -> Iterator[ChangedQuery]:
-    """The tables that a batch appended rows to, and that would get rows of another query now.
+    """The tables that would have rows of two queries now: those that a batch wrote, and those to come.
 
     `asked` are the steps that keep something, and that it is asked about for themselves. A stream that no batch read
     is no change, nor is one that was away and of which nothing is lost.
     """
     before = graph_of(shown)
     there = {write.declared.table: write for write in shown.writes()}
-    kept = {step.name for step in before.steps if step.state}
+    were_keeping = {step.name: step for step in before.steps if step.state}
+    kept = were_keeping.keys()
     keeping = {step.name: step for step in now.graph.steps if step.state}
 
     def is_asked(was: StepOrigin, is_now: StepOrigin) -> bool:
         step = keeping.get(is_now.name)
         return step is not None and (step.name in asked or kept_before(step, kept) == was.name)
 
+    def is_said(step: Step) -> bool:
+        declared = still_asked(step, were_keeping.get(kept_before(step, kept)))
+        return step.name in asked or declared != KeptChange()
+
     for write in now.graph.writes:
         old = there.get(write.table)
-        if old is None or {old.declared.mode, write.mode} != {Mode.APPEND} or not has_taken(now.graph, write, ends):
+        if old is None or old.declared.mode is not write.mode or not has_taken(now.graph, write, ends):
             continue
-        were, are = Origins(before).of(old.declared.step), Origins(_known(write, now.graph, shown, ends)).of(write.step)
-        changes = tuple(told_changes(were, are, "step", is_asked))
-        if changes and _goes_on(write, now, shown, ends, earlier):
-            continue
+        changes = tuple[tuple[str, str, str], ...]()
         columns = tuple(_new_columns(write, now, shown))
+        match write.mode:
+            case Mode.APPEND:
+                were, known = Origins(before).of(old.declared.step), Origins(_known(write, now.graph, shown, ends))
+                changes = tuple(told_changes(were, known.of(write.step), "step", is_asked))
+                if changes and _goes_on(write, now, shown, ends, earlier):
+                    continue
+            case Mode.UPSERT:
+                above = (keeping[name] for name in now.graph.above(write.step) & keeping.keys())
+                columns = () if any(is_said(step) for step in above) else columns
+            case Mode.REPLACE:
+                continue
         if changes or columns:
             yield ChangedQuery(write, changes, columns)
 

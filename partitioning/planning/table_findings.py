@@ -33,7 +33,8 @@ def unlike_queries(
                 if each.write.table not in named and not begun & now.above(each.write.step):
                     yield _lacks(pipeline, each, published, now)
             case ChangedQuery():
-                if each.write.table not in settings.go_on:
+                # Whoever lets the step of that name begin anew has read of both.
+                if each.write.table not in {*settings.go_on, *settings.begin_anew}:
                     yield _is_of_two(pipeline, each, published, now)
 
 
@@ -68,7 +69,7 @@ def _is_of_two(pipeline: str, changed: ChangedQuery, published: Plan, now: Graph
     table = changed.write.table
     changes = [f"its {noun} changed from {was} to {is_now}" for noun, was, is_now in changed.changes]
     if changed.columns:
-        changes.append(f"it has no {' and '.join(changed.columns)} yet")
+        changes.append(f"it has no column {' and '.join(changed.columns)} yet")
     return Finding.of(
         Kind.TABLE_QUERY,
         f"{'; '.join(changes)}: it would have rows of both queries",

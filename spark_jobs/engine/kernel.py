@@ -254,13 +254,14 @@ def stream_reader(
     pipeline: str, ordered: OrderedStream, environment: TaskEnvironment, *, shown: bool = False
 ) -> Reader:
     """The reader of a stream, by its source. What is only to be `shown` may have text that is not UTF-8."""
+    written = as_landed(ordered)
     match ordered.declared.origin:
         case LandedSource():
-            read: Reader = LandedReader(as_landed(ordered), environment.files, pipeline, shown=shown)
+            read: Reader = LandedReader(written, environment.files, pipeline, shown=shown)
         case KafkaSource() as source:
             from coset.sources.kafka.topic_reader import KafkaReader  # noqa: PLC0415  few streams are read from a broker
 
-            read = KafkaReader(as_landed(ordered), source, pipeline)
+            read = KafkaReader(written, source, pipeline)
         case _:
             assert_never(ordered.declared.origin)
     return CompositeKeys(read, ordered.declared) if key_parts(ordered.declared.key) else read

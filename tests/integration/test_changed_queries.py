@@ -147,6 +147,14 @@ CHANGES: dict[str, tuple[Build, Build]] = {
         latest(lambda last: last.filter("n > 1", name="f"), "changelog"),
         latest(lambda last: last.filter("n > 2", name="f"), "changelog"),
     ),
+    "a column more of newest rows": (
+        latest(lambda last: last.select("n", name="f"), "upsert"),
+        latest(lambda last: last.select("n, n + 1 AS m", name="f"), "upsert"),
+    ),
+    "a column more before newest rows": (
+        lambda s, u: s.select("n, t", name="f").latest("t", name="last").write("x", mode="upsert"),
+        lambda s, u: s.select("n, t, -n AS m", name="f").latest("t", name="last").write("x", mode="upsert"),
+    ),
     "windows": (windows("count(*) AS c"), windows("sum(n)::BIGINT AS c")),
     "behind windows": (windows("count(*) AS c", "c"), windows("count(*) AS c", "c + 1 AS c")),
 }
@@ -162,7 +170,7 @@ def test_rows_of_another_query_are_appended_by_the_name_of_their_table(
     land(place, 1)
     assert asked(place) == ["x"]
     # Another name is no answer.
-    assert asked(place, Settings(begin_anew=("x",), go_on=("y",))) == ["x"]
+    assert asked(place, Settings(go_on=("y",))) == ["x"]
     place.run(Settings(go_on=("x",)))
     # It is asked once.
     land(place, 2)
@@ -213,6 +221,13 @@ def test_a_column_that_a_stream_gets_is_not_asked_about(at: Callable[[Pipeline],
     place.go_on_with(pipeline(of("n, more, upper(more) AS loud")))
     land(place, 2, more="new")
     assert asked(place) == ["x"]
+
+
+def test_of_newest_rows_a_column_of_the_stream_is_not_asked_about(at: Callable[[Pipeline], Trial]) -> None:
+    place = at(pipeline(lambda s, u: s.latest("t", name="last").write("x", mode="upsert")))
+    land(place, 1, more="new")
+    place.run()
+    assert is_its_query(place)
 
 
 def merged(s: Flow, u: Flow) -> None:

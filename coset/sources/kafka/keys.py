@@ -15,7 +15,7 @@ from coset.sources.kafka.wrong import Wrong, first_wrong
 from partitioning.errors import Refused
 from partitioning.framed_keys import column_type, schema_id, values_of
 from partitioning.hashes import written_key
-from partitioning.model.composite_key import key_parts
+from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.key_schemas import Framing
 from partitioning.model.placement import HashName, KeyFormat, each_of, hash_schema, hashed_columns
 from partitioning.model.streams import Column, Stream
@@ -26,9 +26,16 @@ _NOT_SO = (ValueError, OverflowError, TypeError, pa.ArrowException)
 _Values = Sequence[Any]
 
 
+def read_of_key(stream: Stream) -> tuple[str, ...]:
+    """The names of the columns that are read from a record's key; none if changes say them in their values."""
+    return () if stream.changes and key_parts(stream.key) else key_columns(stream.key)
+
+
 def key_columns_of(stream: Stream) -> tuple[Column, ...]:
     """The columns that records in a broker have of their keys; of a JSON object, with the types that are declared."""
     schema, parts = hash_schema(stream.hash), key_parts(stream.key)
+    if parts and not read_of_key(stream):
+        return ()
     if not parts:
         return (Column(stream.key, stream.key_format.column_types[0]),)
     if schema and schema.framing is not Framing.JSON_SCHEMA:
