@@ -14,15 +14,22 @@ from great_expectations.compatibility import pydantic
 
 from expectations.judging import TableExpectation, TableRecords
 from expectations.key_hashes import hashes_or_why
+from expectations.schema_ids import schema_id_of
 from partitioning.hashes import hash_of
 from partitioning.model.placement import (
+    HASHES_OF_BYTES,
     KNOWN_HASHES,
     MURMUR2,
+    HashName,
     KeyFormat,
+    any_of,
+    each_of,
+    hash_schema,
     is_known,
     json_fields,
     keeps_empty,
     possible_hashes,
+    schema_hash,
 )
 from partitioning.sections import many
 
@@ -31,6 +38,8 @@ _HOME = "the partition it belongs in"
 FITS = "hash that fits"
 # The detail of a result that names the fewer partitions by which all other keys lie where they do.
 GREW = "partitions before"
+# The detail of a result that names the id of the registry's schema under which all other keys lie where they do.
+UNDER = "schema of the others"
 # The detail of a result that names the hash by which all other keys lie where they do.
 SECOND = "hash of the others"
 # The detail of a result that says how many keys lie in several partitions, if no hash explains where they lie.
@@ -146,7 +155,10 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
             fits = self._fitting(rows)
             result["details"] = {FITS: fits, GREW: self._before(rows), SECOND: None, SPREAD: None}
             if not any(result["details"].values()):
-                result["details"] |= {SECOND: self._second(rows), SPREAD: self._spread(rows)}
+                if under := self._under(rows):
+                    result["details"][UNDER] = under
+                else:
+                    result["details"] |= {SECOND: self._second(rows), SPREAD: self._spread(rows)}
         return judged
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
@@ -157,6 +169,8 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
 
     def _others(self) -> Iterable[tuple[str, str]]:
         """The hashes that keys may lie by, and how a stream declares each of them."""
+        if schemas := list(filter(None, map(hash_schema, each_of(self.hash)))):
+            return [(each, any_of([schema_hash(each, schema) for schema in schemas])) for each in HASHES_OF_BYTES]
         return possible_hashes(self.key_format, json_fields(self.hash))
 
     def _fitting(self, rows: pd.DataFrame) -> str | None:
@@ -168,6 +182,12 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
         bad = self._misplaced(rows, self.hash)
         # Of fewer, all may lie so by chance.
         return self._fitting(bad) if self.partitions ** (len(bad) - 1) >= _SURELY else None
+
+    def _under(self, rows: pd.DataFrame) -> int | None:
+        """The id of the schema under which all keys lie that lie elsewhere than by those declared."""
+        bad = self._misplaced(rows, self.hash)
+        places = [int(place) % self.partitions for place in bad[self.partition_column]]
+        return schema_id_of(bad[self.key_column].tolist(), places, self.partitions, HashName(self.hash))
 
     def _spread(self, rows: pd.DataFrame) -> int | None:
         """How many keys lie in several partitions, if no hash explains where most of them lie."""
@@ -188,7 +208,10 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
         return rows
 
     def _misplaced(self, rows: pd.DataFrame, hash: str) -> pd.DataFrame:
-        """The rows that a hash puts elsewhere, with the partition that they belong in."""
+        """The rows that a hash, or each of several, puts elsewhere, with where they belong by the last."""
+        *earlier, hash = each_of(hash)
+        for each in earlier:
+            rows = self._misplaced(rows, each)
         if not keeps_empty(hash):
             rows = rows[np.array([key not in ("", b"") for key in rows[self.key_column]], np.bool_)]
         hashed = hashes_or_why(rows[self.key_column].tolist(), self.key_format, hash, self.key_column)

@@ -7,9 +7,9 @@ from typing import Any
 
 from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
 
-from expectations.colocation import FITS, GREW, SECOND, SPREAD
+from expectations.colocation import FITS, GREW, SECOND, SPREAD, UNDER
 from partitioning.hashes import json_text
-from partitioning.model.placement import CRC32_CONSISTENT, OPAQUE, json_fields, keeps_empty
+from partitioning.model.placement import CRC32_CONSISTENT, OPAQUE, hash_schema, json_fields, keeps_empty
 from partitioning.model.streams import Stream
 from partitioning.sections import many
 
@@ -21,7 +21,7 @@ def fitting(judged: Iterable[tuple[str, ExpectationSuiteValidationResult]]) -> F
     """What explains where the keys compared of inputs lie, of those where something does; `judged` has the answers
     about each input."""
     found = ((name, each.result.get("details") or {}) for name, answer in judged for each in answer.results)
-    return {name: details for name, details in found if any(map(details.get, (FITS, GREW, SECOND, SPREAD)))}
+    return {name: details for name, details in found if any(map(details.get, (FITS, GREW, UNDER, SECOND, SPREAD)))}
 
 
 def remedy(streams: Iterable[Stream], fits: Fits) -> str:
@@ -39,6 +39,8 @@ def remedy(streams: Iterable[Stream], fits: Fits) -> str:
     'the keys of sent that do not lie by murmur2 lie by fnv1a'
     >>> remedy([sent], {"sent": {SPREAD: 8}}).partition(",")[0]
     '8 keys compared of sent lie in several partitions'
+    >>> remedy([sent], {"sent": {UNDER: 8}}).partition(":")[0]
+    'the keys of sent that lie elsewhere lie under schema 8'
     """
     return "; ".join(_remedies(sorted(streams, key=lambda stream: stream.name), fits))
 
@@ -80,6 +82,12 @@ def _remedies(streams: list[Stream], fits: Fits) -> Iterator[str]:
                 f"{name}.repartition(); once a batch has read them "
                 "all, what is declared now is right, and steps that keep something go on under the same name="
             )
+        elif under := found.get(UNDER):
+            yield (
+                f"the keys of {name} that lie elsewhere lie under schema {under}: if that is one of its keys in the "
+                f"registry, add {under} to key_schemas=, the newest last; once a batch has read the last keys of an "
+                "older one, leave that out"
+            )
         elif second := found.get(SECOND):
             yield (
                 f"the keys of {name} that do not lie by {stream.hash} lie by {second}: if two sorts of producers write "
@@ -91,16 +99,25 @@ def _remedies(streams: list[Stream], fits: Fits) -> Iterator[str]:
                 "its records: its producer takes partitions in turn or at random, as kafka-go without a Balancer; "
                 f"let it place records by key; {as_they_lie}{name}.repartition()"
             )
-    for stream in streams:
-        if (fields := json_fields(stream.hash)) and stream.name not in fits:
-            written = ",".join(f"{json_text(name)}:…" for name in fields)
-            yield (
-                f"see how the keys of {stream.name} are written: by its declaration as {{{written}}}, with the fields "
-                "in this order, no spaces and no others"
-            )
+    written = (stream for stream in streams if hash_schema(stream.hash) or json_fields(stream.hash))
+    yield from (_as_declared(stream) for stream in written if stream.name not in fits)
     if lost := [stream.name for stream in streams if stream.name not in fits]:
         moved = " and ".join(f"{name}.repartition()" for name in lost)
         yield (
             f"correct the producer of {' and '.join(lost)}, or its hash= and key_format=; to take its records from "
             f'where they lie, declare hash="{OPAQUE}" and move them, {moved}'
         )
+
+
+def _as_declared(stream: Stream) -> str:
+    """How the keys of a stream are written by its declaration, for people to compare."""
+    if schema := hash_schema(stream.hash):
+        return (
+            f"see with which ids the keys of {stream.name} begin, as the registry lists them for its subject: the "
+            f"newest declared is {schema}; add others to key_schemas=, the newest last"
+        )
+    written = ",".join(f"{json_text(name)}:…" for name in json_fields(stream.hash))
+    return (
+        f"see how the keys of {stream.name} are written: by its declaration as {{{written}}}, with the fields in this "
+        "order, no spaces and no others"
+    )

@@ -21,8 +21,10 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 
 from partitioning.errors import Refused
+from partitioning.framed_keys import frame, framed
 from partitioning.imports import called, imported, is_import_path
 from partitioning.kinds import Kind
+from partitioning.model.key_schemas import Framing
 from partitioning.model.placement import (
     CRC32,
     CRC32_CONSISTENT,
@@ -37,9 +39,13 @@ from partitioning.model.placement import (
     OPAQUE,
     HashName,
     KeyFormat,
+    Placement,
+    each_of,
     hash_findings,
     hash_of_bytes,
+    hash_schema,
     json_fields,
+    newest_of,
     no_java_hash,
 )
 
@@ -252,15 +258,43 @@ def json_object(key: str, fields: Sequence[str]) -> bytes:
 
     Raises Refused for a text that is no array of so many texts, whole numbers, truth values or nulls.
     """
+    values = _key_values(key, len(fields))
+    pairs = zip(fields, values, strict=True)
+    return f"{{{','.join(f'{_jackson(name)}:{_jackson(value)}' for name, value in pairs)}}}".encode()
+
+
+def written_key(key: object, name: HashName) -> bytes:
+    """The bytes that a producer made of a key, by the name of the hash that is of them: a JSON object, or what the
+    serialiser of a schema registry wrote.
+
+    >>> written_key(1001, HashName("murmur2 of avro 7(long)")).hex()
+    '0000000007d20f'
+
+    Raises Refused for a key that cannot be written so.
+    """
+    schema = hash_schema(name)
+    if schema is None:
+        return json_object(str(key), json_fields(name))
+    if schema.framing is Framing.JSON_SCHEMA:
+        return frame(schema) + json_object(str(key), schema.columns)
+    values = _key_values(str(key), len(schema.fields)) if schema.columns else [key]
+    try:
+        return framed(values, schema)
+    except ValueError as error:
+        then = "correct the key, or key_schemas= of its stream"
+        raise Refused.of(Kind.KEY, f"{key!r} is no key of {schema}: {error}", "key", then, key=key) from error
+
+
+def _key_values(key: str, count: int) -> list[object]:
+    """The values of a key of so many columns. Raises Refused if it is none."""
     try:
         values = json.loads(key)
     except ValueError:
         values = None
-    if not isinstance(values, list) or len(values) != len(fields) or not all(map(_in_json, values)):
-        what = f"{key!r} is no key of {len(fields)} columns: not an array of so many texts, whole numbers or truths"
+    if not isinstance(values, list) or len(values) != count or not all(map(_in_json, values)):
+        what = f"{key!r} is no key of {count} columns: not an array of so many texts, whole numbers or truths"
         raise Refused.of(Kind.KEY, what, "key", "correct what makes the key", key=key)
-    pairs = zip(fields, values, strict=True)
-    return f"{{{','.join(f'{_jackson(name)}:{_jackson(value)}' for name, value in pairs)}}}".encode()
+    return values
 
 
 def json_text(text: str) -> str:
@@ -303,9 +337,10 @@ def hash_of(name: str, where: str) -> Callable[[object, str], int]:
     Raises Refused for `opaque` and unknown placements, and if the function cannot be imported. What it gives
     back raises Refused for a key that its format cannot hold and for a wrong answer of the user's function.
     """
-    if fields := json_fields(name):
-        of_bytes = hash_of(hash_of_bytes(HashName(name)), where)
-        return lambda key, key_format: of_bytes(json_object(str(key), fields), KeyFormat.BYTES)
+    name = newest_of(name)
+    if (of_bytes := hash_of_bytes(name)) != name:
+        hashed = hash_of(of_bytes, where)
+        return lambda key, key_format: hashed(written_key(key, name), KeyFormat.BYTES)
     if number := _OF_BYTES.get(name):
         return lambda key, key_format: number(key_bytes(one_key(key, key_format), key_format))
     if name == JAVA:
@@ -321,6 +356,13 @@ def hash_of(name: str, where: str) -> Callable[[object, str], int]:
     return lambda key, key_format: custom_hash(
         function, key_bytes(one_key(key, key_format), key_format), key_format, where
     )
+
+
+def homes_of(key: object, placement: Placement, where: str) -> list[int]:
+    """The partitions in which a key lies, by each hash of its placement, the newest first. Raises Refused as `hash_of`
+    and its functions do."""
+    found = (hash_of(name, where)(key, placement.key_format) % placement.partitions for name in each_of(placement.hash))
+    return list(dict.fromkeys([*found][::-1]))
 
 
 def custom_hash(function: Callable[..., object], data: bytes, key_format: str, where: str) -> int:

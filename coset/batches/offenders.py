@@ -32,7 +32,7 @@ from expectations.questions import result_title
 from partitioning.commands import Run
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import CosetError, Refused
-from partitioning.hashes import hash_of, read_key
+from partitioning.hashes import homes_of, read_key
 from partitioning.kinds import Kind
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan, Stage
@@ -172,9 +172,8 @@ def _seen(plan: Plan, kind: str, title: str, tables: Mapping[str, pd.DataFrame])
                     of_input, placed = of_stage[of_stage["input"] == read.name], read.placement
                     for row in of_input.itertuples():
                         key = read_key(str(row.key), placed.key_format)
-                        if (
-                            hash_of(placed.hash, read.name)(key, placed.key_format) - int(row.partition)
-                        ) % placed.partitions:
+                        homes = homes_of(key, placed, read.name)
+                        if int(row.partition) % placed.partitions not in homes:
                             yield row
 
 

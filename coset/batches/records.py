@@ -15,7 +15,7 @@ from coset.sources.files import Files
 from coset.sources.reader import Batch
 from coset.sources.utf8 import legible, values_of
 from partitioning.errors import Refused
-from partitioning.hashes import hash_of, read_key
+from partitioning.hashes import homes_of, read_key
 from partitioning.kinds import Kind
 from partitioning.model.graph import quote
 from partitioning.model.order import OrderedStream
@@ -187,8 +187,8 @@ def _homes(attempt: Attempt, planned: PlannedStream, key: str) -> Collection[int
     homes = {each.partition for each in seen if each.foreign}
     for read in reads:
         placement = read.placement
-        home = hash_of(placement.hash, name)(read_key(key, placement.key_format), placement.key_format)
-        homes |= {number for number in read.numbers if (number - home) % placement.partitions == 0}
+        found = homes_of(read_key(key, placement.key_format), placement, name)
+        homes |= {number for number in read.numbers if number % placement.partitions in found}
     return homes
 
 

@@ -47,7 +47,7 @@ from partitioning.model.gaps import covers
 from partitioning.model.graph import Mode, Step, Write
 from partitioning.model.meaning import Meaning, RowKind, meanings
 from partitioning.model.offsets import OffsetRange, StreamPartition
-from partitioning.model.placement import OPAQUE, Placement
+from partitioning.model.placement import OPAQUE, Placement, any_of, each_of, hash_schema
 from partitioning.model.plan import Plan, Stage, TaskGroup
 from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.read_ends import NOTHING
@@ -148,6 +148,7 @@ def verify(
     """
     ledger, means = Ledger(store, pipeline.name), meanings(pipeline.graph)
     published, newest = _published(ledger, as_of)
+    pipeline = _by_all_schemas(pipeline, ledger, published)
     writes = [write for write in pipeline.writes if not tables or write.table in tables]
     flows = {write.table: pipeline.up_to(write.step, write.table) for write in writes}
     read = {stream.name: stream for only in flows.values() for stream in only.streams}
@@ -190,6 +191,20 @@ def _published(ledger: Ledger, as_of: int | None) -> tuple[Plan, int]:
         then = ("name one that is: ", VerifyAsking(ledger.pipeline, as_of=(before or published).batch))
         raise Refused.of(Kind.BATCH_UNPUBLISHED, what, where, then, batch=as_of)
     return plan, published.batch
+
+
+def _by_all_schemas(pipeline: Pipeline, ledger: Ledger, published: Plan) -> Pipeline:
+    """The pipeline as it reads the records of all published batches: those of a stream whose keys had other schemas lie
+    by any of them."""
+    hashes = {stream.name: each_of(stream.hash) for stream in pipeline.streams if hash_schema(stream.hash)}
+    plan: Plan | None = published
+    while hashes and plan is not None:
+        for stream in plan.streams:
+            if stream.name in hashes and hash_schema(stream.declared.hash):
+                now = hashes[stream.name]
+                hashes[stream.name] = (*(each for each in each_of(stream.declared.hash) if each not in now), *now)
+        plan = ledger.published_before(plan.batch)
+    return pipeline.with_streams(lambda each: replace(each, hash=any_of(hashes.get(each.name, (each.hash,)))))
 
 
 def _since(only: Pipeline, write: Write, means: Meaning, taken: _Taken) -> int:
@@ -238,6 +253,8 @@ def _why_not(only: Pipeline, write: Write, means: Meaning, taken: _Taken) -> str
         return f"its rows are of a batch: {means.why} (step {means.step})"
     if changed := [stream.name for stream in only.streams if taken.changed_counts(stream)]:
         return f"the partition count of {', '.join(changed)} has changed since its first batch"
+    if several := [stream.name for stream in only.streams if stream.table and len(each_of(stream.hash)) > 1]:
+        return f"keys of {', '.join(several)} had other schemas, so a latest record may lie in either of two partitions"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Composite keys: streams whose key has several columns, of which readers make the column with the key."""
+"""Composite keys: streams whose key is made of columns, of which readers make the column with the key."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def with_made(stream: Stream, columns: Sequence[Column]) -> tuple[Column, ...]:
 
 
 def as_landed(ordered: OrderedStream) -> OrderedStream:
-    """A stream with the columns that its files have."""
+    """A stream with the columns that its records have."""
     return with_values(ordered, columns=without_made(ordered.declared, ordered.columns))
 
 
@@ -53,7 +53,7 @@ def making_keys(columns: Sequence[str]) -> Iterator[Callable[[pa.RecordBatch | p
 
 
 class CompositeKeys:
-    """Reads a stream of landed files whose key has several columns. Raises Refused as its reader does."""
+    """Reads a stream whose key is made of columns. Raises Refused as its reader does."""
 
     def __init__(self, reader: Reader, stream: Stream) -> None:
         self._reader = reader

@@ -9,13 +9,10 @@ from typing import Any, TypedDict
 
 from msgspec import UNSET, UnsetType
 
-from partitioning.errors import Refused
-from partitioning.imports import is_import_path
-from partitioning.kinds import Kind
+from partitioning.authoring.declared_keys import KeySchemas, declared_key
 from partitioning.model.bad_records import REFUSE
 from partitioning.model.bad_records import bad_records as parsed
-from partitioning.model.composite_key import bad_parts, composite
-from partitioning.model.placement import HASHES_OF_BYTES, JSON, MURMUR2, OPAQUE, HashName, KeyFormat, json_hash
+from partitioning.model.placement import MURMUR2, HashName, KeyFormat
 from partitioning.model.sources import address_of
 from partitioning.model.stream_rules import checked
 from partitioning.model.streams import DENSE, OFFSET, ChangeForm, Format, Layout, NullKeys, Stream, sparseness
@@ -29,7 +26,9 @@ class Declared(TypedDict, total=False):
 
     source: where it lies, `s3://…`, `kafka://…` or a folder's whole path, if not where the pipeline's others do.
     key_format: how its producers serialise keys: string (unless given), long, int, double, uuid or bytes; json if they
-        write a JSON object of the columns of the key, which are several, or one as `key=("id",)`.
+        write a JSON object of the columns of the key, which are several, or one as `key=("id",)`; avro, protobuf or
+        json-schema if a serialiser of a schema registry writes them.
+    key_schemas: that registry's schemas that the keys have: their texts by their ids, the newest last.
     offset: the column that holds each record's offset, `_offset` unless given; None if a file's name says that of its
         first record, and the others follow.
     null_keys: what becomes of records without a key: "refuse" (unless given), "drop" or "own task".
@@ -53,6 +52,7 @@ class Declared(TypedDict, total=False):
 
     source: str | PathLike[str] | None
     key_format: str
+    key_schemas: KeySchemas
     offset: str | None
     null_keys: str
     hash: str
@@ -82,6 +82,7 @@ def stream_of(
     changes: ChangeForm | UnsetType = UNSET,
     source: str | PathLike[str] | None = None,
     key_format: str = KeyFormat.STRING,
+    key_schemas: KeySchemas = (),
     offset: str | None = OFFSET,
     null_keys: str = NullKeys.REFUSE,
     hash: str = MURMUR2,
@@ -100,8 +101,7 @@ def stream_of(
     ahead: timedelta = AHEAD,
 ) -> Stream:
     """The declared stream. Raises Refused, with all findings."""
-    if not isinstance(key, str):
-        key, key_format, hash = _of_several(name, tuple(key), key_format, hash)
+    key, key_format, hash = declared_key(name, key, key_format, hash, key_schemas)
     # Its own check says which words are none.
     words: Any = {"key_format": key_format, "null_keys": null_keys, "format": format, "layout": layout}
     stream = Stream(
@@ -131,32 +131,3 @@ def stream_of(
 def _event_time(sql: str, late: timedelta, idle: timedelta, ahead: timedelta, behind: timedelta | None) -> EventTime:
     late_, idle_, ahead_ = (span // _MICROSECOND for span in (late, idle, ahead))
     return EventTime(sql, late_, idle_, ahead_, None if behind is None else behind // _MICROSECOND)
-
-
-def _of_several(name: str, key: tuple[str, ...], key_format: str, hash: str) -> tuple[str, str, str]:
-    """The key, key format and hash of a stream whose key has several columns: the column that they make is text, and
-    its hash says of which bytes it is. Raises Refused with all findings."""
-    where = f"stream {name!r}"
-    # An object of one column is another text than that column.
-    if findings := tuple(bad_parts(key, where, 1 if key_format == JSON else 2)):
-        raise Refused(*findings)
-    by_function = is_import_path(hash)
-    if key_format == JSON and not by_function:
-        if hash == OPAQUE:
-            return composite(key), KeyFormat.STRING, hash
-        if hash in HASHES_OF_BYTES:
-            return composite(key), KeyFormat.STRING, json_hash(HashName(hash), key)
-        what = f"the hash {hash!r} is of no bytes that JSON could be"
-        then = f"declare hash={' or '.join(map(repr, (*HASHES_OF_BYTES, OPAQUE)))}"
-    elif key_format == KeyFormat.STRING and (by_function or hash == OPAQUE):
-        return composite(key), KeyFormat.STRING, hash
-    elif by_function or hash == OPAQUE:
-        what = f"key_format={key_format!r} says nothing beside hash={hash!r}, which is of the columns' values"
-        then = "leave key_format= out"
-    else:
-        what = f"the key has several columns, {', '.join(key)}: how its producer writes them together is not known"
-        then = (
-            f'declare key_format="{JSON}" if it writes a JSON object of them, in this order; else hash="{OPAQUE}", or '
-            "hash='package.module:function', which is given their values as a JSON array"
-        )
-    raise Refused.of(Kind.DECLARATION, what, where, then, stream=name, key=list(key), key_format=key_format, hash=hash)

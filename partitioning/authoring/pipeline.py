@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from os import PathLike, fspath
 from typing import Any, TypeVar, Unpack, cast
@@ -20,7 +20,7 @@ from partitioning.model.graph import ColumnComment, Graph, Mode, Op, Step, Updat
 from partitioning.model.meaning import Meaning, of_step, of_stream
 from partitioning.model.measures import as_text, merged
 from partitioning.model.offsets import check_name
-from partitioning.model.placement import JSON
+from partitioning.model.placement import JSON, hash_schema
 from partitioning.model.private import private_names
 from partitioning.model.root_names import is_others
 from partitioning.model.schemes import Scheme
@@ -103,9 +103,11 @@ class Pipeline:
         """The result tables, in declared order."""
         return tuple(self._writes.values())
 
-    def with_partitions(self, counts: Mapping[str, int]) -> Pipeline:
-        """The same pipeline with other partition counts, by stream name: as topics were once."""
-        return self.with_streams(lambda stream: replace(stream, partitions=counts.get(stream.name, stream.partitions)))
+    def with_topics_of(self, then: Iterable[Stream]) -> Pipeline:
+        """The same pipeline with the partition counts of these streams, and the schemas of their keys in a registry: as
+        topics were once."""
+        before = {stream.name: stream for stream in then}
+        return self.with_streams(lambda now: _as_topic_was(now, before[now.name]) if now.name in before else now)
 
     def with_streams(self, change: Callable[[Stream], Stream]) -> Pipeline:
         """The same pipeline with other declarations of its streams, made by `change`; names and keys stay."""
@@ -303,3 +305,8 @@ def _read(findings: list[Finding], read: Callable[..., T], *values: object) -> T
     except Refused as refusal:
         findings.extend(refusal.findings)
         return cast(T, None)
+
+
+def _as_topic_was(now: Stream, then: Stream) -> Stream:
+    framed = now.key == then.key and hash_schema(now.hash) and hash_schema(then.hash)
+    return replace(now, partitions=then.partitions, hash=then.hash if framed else now.hash)

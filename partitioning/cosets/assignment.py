@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from math import gcd, lcm
+from math import gcd
 
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.offsets import check_name
+from partitioning.model.placement import each_of
 from partitioning.model.schemes import MAX, Scheme
 from partitioning.model.stage_inputs import Input, StreamInput
 from partitioning.model.streams import NullKeys
@@ -28,22 +29,28 @@ class Assignment(Value, frozen=True):
 class Reading(Value, frozen=True):
     """An input of tasks: partition p of its `partitions` holds the keys with `h(key) mod partitions = p`.
 
-    An input that is not `keyed` holds any key in any partition; one task reads each partition whole. If `only` is
-    given, the input has just these partitions.
+    An input that is not `keyed` holds any key in any partition; one task reads each partition whole. One that is
+    `scattered` does too, and each task reads all of them for its keys. If `only` is given, the input has just these
+    partitions.
     """
 
     name: str
     partitions: int
     keyed: bool = True
     only: tuple[int, ...] | None = None
+    scattered: bool = False
 
     @classmethod
     def of(cls, read: Input) -> Reading:
         """An input of a stage, for its tasks to read."""
-        keyed = bool(read.placement.key)
+        keyed, scattered = bool(read.placement.key), len(each_of(read.placement.hash)) > 1
         if isinstance(read, StreamInput):
-            return cls(read.name, read.partitions, keyed, read.only)
-        return cls(read.name, len(read.numbers), keyed)
+            return cls(read.name, read.partitions, keyed, read.only, scattered)
+        return cls(read.name, len(read.numbers), keyed, scattered=scattered)
+
+    def shared(self, cosets: int) -> int:
+        """The modulus by which a partition and a coset have keys in common, as `Placement.shared` has it."""
+        return 1 if self.scattered else gcd(self.partitions, cosets)
 
     @property
     def numbers(self) -> Sequence[int]:
@@ -163,7 +170,7 @@ class _Dealing:
 
     def __init__(self, reading: Reading, cosets: int, tasks: int) -> None:
         self.reading = reading
-        self._step = gcd(reading.partitions, cosets) if reading.keyed else tasks
+        self._step = reading.shared(cosets) if reading.keyed else tasks
         # How many cosets have keys in a partition.
         self._mixed = cosets // self._step if reading.keyed else 1
         # Tasks with the same partitions share one tuple: there may be millions.
@@ -224,8 +231,11 @@ def _check(streams: Sequence[tuple[str, int]]) -> None:
 
 
 def _check_size(readings: Sequence[Reading], cosets: int) -> None:
-    # Each input has lcm(n, L) pairs of a partition and a coset that share keys.
-    reads = sum(lcm(reading.partitions, cosets) if reading.keyed else reading.partitions for reading in readings)
+    # Each input has lcm(n, L) pairs of a partition and a coset that share keys, a scattered one n × L.
+    reads = sum(
+        reading.partitions * cosets // reading.shared(cosets) if reading.keyed else reading.partitions
+        for reading in readings
+    )
     if reads > MOST_READS:
         raise Refused(_too_large(cosets, reads))
 

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.graph import quote
-from partitioning.model.placement import JSON, OPAQUE, json_fields
+from partitioning.model.placement import JSON, OPAQUE, hashed_columns, json_fields
 
 _WHOLE = {f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG", "HUGE")} | {
     "INTEGER",
     "UINTEGER",
 }
-# All producers write them alike in JSON. Floats, decimals, times and identifiers they do not.
-_ALIKE_IN_JSON = {"a whole number", "VARCHAR", "BOOLEAN"}
+# All producers write them alike, in JSON or by a schema. Floats, decimals, times and identifiers they do not.
+_ALIKE = {"a whole number", "VARCHAR", "BOOLEAN"}
 _OTHERS = {"VARCHAR", "BOOLEAN", "DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "UUID"}
 
 
@@ -82,8 +82,8 @@ def bad_part(column: str, column_type: str, placed_by: str, where: str) -> Findi
         then = "land it as text, a whole number, DECIMAL, DATE or TIMESTAMP"
         what = f"{what}, which no key of several columns can have"
         return Finding.of(Kind.STREAM_COLUMNS, what, where, then, column=column, type=column_type)
-    if json_fields(placed_by) and kind(column_type) not in _ALIKE_IN_JSON:
-        what = f"{what}, which producers write in JSON in several ways"
+    if hashed_columns(placed_by) and kind(column_type) not in _ALIKE:
+        what = f"{what}, which producers write {'in JSON ' if json_fields(placed_by) else ''}in several ways"
         then = (
             "declare how they place keys: hash='package.module:function', which is given the values as a JSON array, "
             f"or hash={OPAQUE!r}"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from math import gcd
 from typing import NewType
 
 from partitioning.errors import Finding
 from partitioning.imports import is_import_path
 from partitioning.kinds import Kind
-from partitioning.values import Value
+from partitioning.model.key_schemas import KeySchema, key_schema
+from partitioning.values import Value, replace
 
 # The name of a hash: one of these, or the import path of a function of a deployment's own.
 HashName = NewType("HashName", str)
@@ -34,7 +37,10 @@ KNOWN_HASHES = (*HASHES_OF_BYTES, JAVA, JAVA_MASKED)
 HASHES = (*KNOWN_HASHES, OPAQUE)
 # The word by which a stream declares that its producers write keys of several columns as JSON objects.
 JSON = "json"
-_OF_JSON = f" of {JSON}("
+_OF = " of "
+_OF_JSON = f"{_OF}{JSON}("
+# Between the hashes by any of which records lie: before no bracket closes that is not opened after it.
+_OR = re.compile(r" or (?![^(]*\))")
 
 
 def json_hash(of_bytes: HashName, fields: Sequence[str]) -> HashName:
@@ -52,17 +58,72 @@ def json_fields(name: str) -> tuple[str, ...]:
     >>> json_fields("murmur2 of json(customer, country)"), json_fields("murmur2")
     (('customer', 'country'), ())
     """
-    _, of_json, fields = name.partition(_OF_JSON)
+    _, of_json, fields = newest_of(name).partition(_OF_JSON)
     return tuple(fields[:-1].split(", ")) if of_json else ()
 
 
+def schema_hash(of_bytes: HashName, schema: KeySchema) -> HashName:
+    """The name of the hash of keys that a registry's serialiser writes by this schema.
+
+    >>> schema_hash(MURMUR2, key_schema("avro 7(long)"))
+    'murmur2 of avro 7(long)'
+    """
+    return HashName(f"{of_bytes}{_OF}{schema}")
+
+
+def hash_schema(name: str) -> KeySchema | None:
+    """The registry's schema of the keys that a hash is of; None if it is of no such keys.
+
+    >>> str(hash_schema("murmur2 of avro 7(id long)")), hash_schema("murmur2 of json(id)")
+    ('avro 7(id long)', None)
+    """
+    return key_schema(newest_of(name).partition(_OF)[2])
+
+
+def hashed_columns(name: str) -> tuple[str, ...]:
+    """The columns of the keys that a hash is of, as their producer wrote them; none if it is of one value.
+
+    >>> hashed_columns("murmur2 of json(customer, country)"), hashed_columns("murmur2 of avro 7(long)")
+    (('customer', 'country'), ())
+    """
+    schema = hash_schema(name)
+    return schema.columns if schema else json_fields(name)
+
+
+def any_of(names: Sequence[HashName]) -> HashName:
+    """The name of a hash by any of which records lie, the newest last: that is the one by which they go on.
+
+    >>> any_of([MURMUR2, HashName("crc32 of avro 7(a or b long)")])
+    'murmur2 or crc32 of avro 7(a or b long)'
+    """
+    return HashName(" or ".join(dict.fromkeys(names)))
+
+
+def each_of(name: str) -> tuple[HashName, ...]:
+    """The hashes by any of which records lie, the newest last; the hash alone if it is one.
+
+    >>> each_of("murmur2 or crc32 of avro 7(a or b long)"), each_of("murmur2")
+    (('murmur2', 'crc32 of avro 7(a or b long)'), ('murmur2',))
+    """
+    return tuple(map(HashName, _OR.split(name)))
+
+
+def newest_of(name: str) -> HashName:
+    """The hash by which records go on that lie by any of several.
+
+    >>> newest_of("murmur2 or crc32"), newest_of("murmur2")
+    ('crc32', 'murmur2')
+    """
+    return each_of(name)[-1]
+
+
 def hash_of_bytes(name: HashName) -> HashName:
-    """The hash of the bytes that a hash makes of keys: its own name, if it is of no JSON object.
+    """The hash of the bytes that a hash makes of keys: its own name, if they are its format's.
 
     >>> hash_of_bytes(HashName("crc32 of json(customer, country)")), hash_of_bytes(MURMUR2)
     ('crc32', 'murmur2')
     """
-    return HashName(name.partition(_OF_JSON)[0])
+    return HashName(newest_of(name).partition(_OF)[0])
 
 
 def keeps_empty(name: str) -> bool:
@@ -76,7 +137,7 @@ def keeps_empty(name: str) -> bool:
 
 def is_known(name: str) -> bool:
     """Whether anybody can compute the hash of that name."""
-    return name in KNOWN_HASHES or bool(json_fields(name))
+    return all(hash_of_bytes(each) in KNOWN_HASHES for each in each_of(name))
 
 
 class KeyFormat(StrEnum):
@@ -128,8 +189,13 @@ class KeyHash(Value, frozen=True, order=True):
             return self.gathered
         return (self.key_format, self.hash) == (target.key_format, target.hash)
 
+    @property
+    def settled(self) -> KeyHash:
+        """How keys are placed from here on: by the newest, if they lie by any of several hashes."""
+        return replace(self, hash=newest_of(self.hash))
+
     def __str__(self) -> str:
-        return f"{self.hash} keys" if json_fields(self.hash) else f"{self.hash} of {self.key_format} keys"
+        return f"{self.hash} keys" if _OF in self.hash else f"{self.hash} of {self.key_format} keys"
 
 
 GATHERED = KeyHash(KeyFormat.STRING, MURMUR2, gathered=True)
@@ -137,7 +203,7 @@ GATHERED = KeyHash(KeyFormat.STRING, MURMUR2, gathered=True)
 
 class Placement(Value, frozen=True, order=True):
     """Where records lie: in partition `hash(key) mod partitions`, with the key serialised as `key_format`. Records
-    gathered into one partition have no key.
+    gathered into one partition have no key. If `hash` is any of several, tasks go by the newest.
 
     >>> print(Placement("tailnum", KeyFormat.STRING, MURMUR2, 12))
     murmur2(tailnum) mod 12
@@ -153,11 +219,21 @@ class Placement(Value, frozen=True, order=True):
         """How keys are placed. None if records may lie anywhere."""
         return KeyHash(self.key_format, self.hash) if self.key else None
 
+    def shared(self, cosets: int) -> int:
+        """The modulus by which a partition and a coset have keys in common: their numbers agree modulo it. It is 1 if
+        records lie by other hashes than the one that cosets go by.
+
+        >>> [Placement("k", KeyFormat.STRING, HashName(name), 12).shared(8) for name in ("crc32", "crc32 or murmur2")]
+        [4, 1]
+        """
+        return gcd(self.partitions, cosets) if len(each_of(self.hash)) == 1 else 1
+
     def __str__(self) -> str:
         if not self.key:
             return "gathered into one" if self.partitions == 1 else f"anywhere in {self.partitions}"
-        if fields := json_fields(self.hash):
-            named = "" if self.key in (f"({', '.join(fields)})", f"({fields[0]},)") else f", by {self.key}"
+        if _OF in self.hash:
+            columns = hashed_columns(self.hash)
+            named = "" if self.key in (f"({', '.join(columns)})", f"({''.join(columns)},)") else f", by {self.key}"
             return f"{self.hash} mod {self.partitions}{named}"
         return f"{self.hash}({self.key}) mod {self.partitions}"
 

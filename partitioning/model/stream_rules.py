@@ -10,8 +10,17 @@ from msgspec import UNSET, UnsetType
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_columns, key_parts
+from partitioning.model.key_schemas import Framing
 from partitioning.model.offsets import check_name
-from partitioning.model.placement import JSON, KeyFormat, hash_findings, hash_of_bytes
+from partitioning.model.placement import (
+    JSON,
+    KeyFormat,
+    each_of,
+    hash_findings,
+    hash_of_bytes,
+    hash_schema,
+    hashed_columns,
+)
 from partitioning.model.sources import KafkaSource, LandedSource, source_findings
 from partitioning.model.streams import BY_THE_BROKER, DELETED, TIMESTAMP, Format, Layout, NullKeys, Sparse, Stream
 from partitioning.model.watermarks import EventTime
@@ -69,7 +78,7 @@ def _of_keys(stream: Stream) -> Iterator[_Wrong]:
         yield f"partitions: {finding.what}", "declare the topic's count"
     if stream.key_format not in tuple(KeyFormat):
         as_object = f'; for a JSON object of that column, key=("{stream.key}",) and key_format="{JSON}"'
-        then = f"use one of {', '.join(KeyFormat)}{as_object if stream.key_format == JSON else ''}"
+        then = f"use one of {', '.join((*KeyFormat, *Framing))}{as_object if stream.key_format == JSON else ''}"
         yield f"unknown key format {stream.key_format!r}", then
     if stream.null_keys not in tuple(NullKeys):
         yield f"unknown null-key policy {stream.null_keys!r}", f"use one of {', '.join(NullKeys)}"
@@ -77,6 +86,12 @@ def _of_keys(stream: Stream) -> Iterator[_Wrong]:
         yield (
             "a record without any of several key columns has a key, of nulls",
             "leave null_keys= out; filter leaves records out too",
+        )
+    if stream.table and len(each_of(stream.hash)) > 1:
+        yield (
+            "a table's keys have several schemas, so its latest record of a key may lie in either of two partitions, "
+            "whose offsets do not compare",
+            "declare the newest schema of key_schemas= alone, and land older keys anew under it",
         )
     if stream.kept and stream.null_keys == NullKeys.OWN_TASK:
         then = 'use null_keys="refuse" or "drop", or leave kept= out'
@@ -158,9 +173,21 @@ def _of_landed(stream: Stream) -> Iterator[_Wrong]:
         yield what, "land records with their offset and name its column, or declare offsets='dense'"
 
 
+def _of_keys_in_a_broker(stream: Stream) -> Iterator[_Wrong]:
+    """What is wrong with a key that is made of columns: it is read from its own bytes, so these have to say which."""
+    parts, schema = key_parts(stream.key), hash_schema(stream.hash)
+    if not parts or stream.changes or (schema and schema.framing is not Framing.JSON_SCHEMA):
+        return
+    if not hashed_columns(stream.hash):
+        what = "keys of several columns that are written in an unknown way are read from landed files only"
+        yield what, f"declare key_format= if it is one of {', '.join((JSON, *Framing))}; or land the topic"
+    elif missing := [part for part in parts if part not in (stream.columns or {})]:
+        what = f"the key is a JSON object, which does not say of which types {', '.join(missing)} are"
+        yield what, 'declare them too, format="json", columns={name: type}; or land the topic'
+
+
 def _of_kafka(stream: Stream) -> Iterator[_Wrong]:
-    if key_parts(stream.key) and not stream.changes:
-        yield "keys of several columns are read from landed files only", "land the topic, or name one column"
+    yield from _of_keys_in_a_broker(stream)
     if stream.written_as == Format.PARQUET:
         yield "a broker holds no Parquet", 'declare how its values are written: format="json", "avro" or "bytes"'
     if stream.schema and stream.written_as != Format.AVRO:

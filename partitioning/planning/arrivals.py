@@ -44,6 +44,7 @@ def arrivals(
         discovery, last = by_stream[stream.name], ends.stream(stream.name)
         findings.extend(_counts(stream, discovery, last))
         whole = ends.is_read_whole(stream)
+        findings.extend(_table_lies_otherwise(stream, last) if last and not whole else ())
         partitions, reset, holes = list[PlannedPartition](), dict[DiscoveredPartition, int](), dict[OffsetRange, str]()
         for partition in discovery.partitions[: stream.partitions]:
             first = starts.get(f"{stream.name}-{partition.partition}", partition.beginning)
@@ -122,6 +123,18 @@ def _counts(stream: Stream, discovery: Discovered, last: StreamProgress | None) 
             )
             then = "keep the count, or land the table anew and give it another stream name"
             yield Finding.of(Kind.PARTITIONS, what, where, then, count=count, partitions=stream.partitions)
+
+
+def _table_lies_otherwise(stream: Stream, last: StreamProgress) -> Iterator[Finding]:
+    """A finding for a kept table whose keys lie by another hash, or under another schema, than what is kept of it."""
+    before, now = last.declared.hash, stream.hash
+    if stream.table and stream.partitions > 1 and before != now:
+        what = (
+            f"the table's keys lay by {before} and lie by {now}: its latest record of a key may lie in either of two "
+            "partitions, whose offsets do not compare"
+        )
+        then = "declare what it was; or land the table anew under what it is now, and give it another stream name"
+        yield Finding.of(Kind.PARTITIONS, what, f"stream {stream.name!r}", then, before=before, now=now)
 
 
 def _reset(ends: Ends, stream: Stream, reset: Mapping[DiscoveredPartition, int]) -> Iterator[Finding]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from math import gcd
 
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
@@ -127,7 +126,7 @@ class _Reach:
         self._input = read
         self._keyed = bool(read.placement.key)
         # Partition p holds the cosets that are ≡ p modulo `_step`: `_held` of them.
-        self._step = gcd(read.placement.partitions, stage.cosets) if self._keyed else stage.cosets
+        self._step = read.placement.shared(stage.cosets) if self._keyed else stage.cosets
         self._held = stage.cosets // self._step if self._step else 0
         self._reached: dict[int, Counter[Span | None]] = {number: Counter() for number in read.numbers}
 

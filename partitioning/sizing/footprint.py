@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from math import gcd
 
 from partitioning.model.plan import Plan, Stage
 from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
@@ -93,7 +92,7 @@ def _work(plan: Plan, stage: Stage, task: Task, sizes: Mapping[str, Sequence[int
 
 def _kept(stage: Stage, task: Task, source: Input, part: int) -> Fraction:
     """The share of a partition that is the task's, keys being spread evenly in it."""
-    step = gcd(source.placement.partitions, stage.cosets)
+    step = source.placement.shared(stage.cosets)
     residues = taken(task, source.name, stage.cosets, step).get(part % step, ())
     return Fraction(len(residues) * step, stage.cosets)
 

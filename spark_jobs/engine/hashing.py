@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 from numba import njit
 
 from partitioning.errors import Refused
-from partitioning.hashes import custom_hash
+from partitioning.hashes import custom_hash, written_key
 from partitioning.imports import imported
 from partitioning.kinds import Kind
+from partitioning.model.key_schemas import Framing
 from partitioning.model.placement import (
     CRC32,
     CRC32_CONSISTENT,
@@ -33,9 +34,12 @@ from partitioning.model.placement import (
     HashName,
     hash_findings,
     hash_of_bytes,
+    hash_schema,
     json_fields,
     keeps_empty,
+    newest_of,
 )
+from spark_jobs.engine.avro_keys import avro_records
 from spark_jobs.engine.json_keys import json_objects
 
 _SEED = np.uint32(0x9747B28C)
@@ -56,15 +60,16 @@ def placement_hashes(keys: pa.Array, key_format: str, placement: str = MURMUR2) 
     placement does not hash that format.
     """
     starts, data = _read_only(*_serialised(keys, key_format))
-    if fields := json_fields(placement):
-        starts, data = _read_only(*json_objects(keys, starts, data, fields))
-        placement = hash_of_bytes(HashName(placement))
+    placement = newest_of(placement)
+    if (of_bytes := hash_of_bytes(placement)) != placement:
+        starts, data = _read_only(*_written(keys, starts, data, placement))
+        placement = of_bytes
     if placement not in _SIGNED:
         return _custom(keys, starts, data, key_format, placement)
     if findings := tuple(hash_findings(placement, key_format, "key")):
         raise Refused(*findings)
-    of_bytes = _OF_BYTES.get(placement) or _OF_JAVA.get(key_format, _java_numbers)
-    return _SIGNED[placement](np.asarray(of_bytes(starts, data)))
+    hashed = _OF_BYTES.get(placement) or _OF_JAVA.get(key_format, _java_numbers)
+    return _SIGNED[placement](np.asarray(hashed(starts, data)))
 
 
 def keyed(keys: pa.Array, hashes: np.ndarray, placement: str) -> np.ndarray:
@@ -83,6 +88,20 @@ def keyed(keys: pa.Array, hashes: np.ndarray, placement: str) -> np.ndarray:
         return np.empty(0, np.bool_)
     every: np.ndarray = flags.to_numpy(zero_copy_only=False)
     return every
+
+
+def _written(keys: pa.Array, starts: np.ndarray, data: np.ndarray, name: HashName) -> tuple[np.ndarray, np.ndarray]:
+    """The bytes that producers made of keys by another rule than Kafka's serialisers, which gave `data`."""
+    if fields := json_fields(name):
+        return json_objects(keys, starts, data, fields)
+    schema = hash_schema(name)
+    if schema and schema.framing is Framing.AVRO and schema.columns:
+        valid: np.ndarray = keys.is_valid().to_numpy(zero_copy_only=False)
+        if records := avro_records(starts, data, valid, schema):
+            return records
+    coded = keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
+    written = pa.array([written_key(key, name) for key in coded.dictionary.to_pylist()], pa.large_binary())
+    return _variable(pc.fill_null(written.take(coded.indices), b""))
 
 
 def _custom(keys: pa.Array, starts: np.ndarray, data: np.ndarray, key_format: str, placement: str) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd
 
 from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Order, Ordered
@@ -17,7 +16,8 @@ from partitioning.model.takes import taken
 class Claims:
     """What an order claims about the records of a partition, each of which a record can violate.
 
-    If the stream is `placed`, keys have `h mod partitions = partition`. If there are `owned` residues, taken keys have
+    If the stream is `placed`, keys have `h mod partitions = partition`, by any hash of its placement; by that of the
+    order they agree with it modulo `shared`. If there are `owned` residues, taken keys have
     `h mod cosets` among them. One key in `sample` is sampled, none if it is 0. Offsets are consecutive, or only
     ascending if there are `gaps`. Values of a `private` key go into no receipt, nor does what may quote other
     columns if the order `hides` some.
@@ -30,13 +30,14 @@ class Claims:
     owned: tuple[int, ...]
     sample: int
     gaps: bool
+    shared: int
     private: bool = False
     hides: bool = False
 
     @property
     def owned_where_placed(self) -> bool:
-        """Whether the task owns each key that hashes to the partition: `partitions` is a multiple of `cosets`."""
-        return self.placed and self.partitions % self.cosets == 0 and self.partition % self.cosets in self.owned
+        """Whether the task owns each key that lies in the partition: there, keys agree modulo the `cosets`."""
+        return self.placed and self.shared == self.cosets and self.partition % self.cosets in self.owned
 
     @classmethod
     def of(cls, order: Order, ordered: Ordered, planned: PlannedPartition | LeftPartition) -> Claims:
@@ -51,6 +52,7 @@ class Claims:
             task.owns if placed and _owns_all(order, ordered, planned.partition) else (),
             order.key_sample if task.owns else 0,
             ordered.sparse or (isinstance(planned, PlannedPartition) and planned.missing > 0),
+            placement.shared(order.cosets),
             is_private(placement.key, order.private or ()),
             bool(order.private),
         )
@@ -58,6 +60,6 @@ class Claims:
 
 def _owns_all(order: Order, ordered: Ordered, partition: int) -> bool:
     """Whether the task owns all keys that it takes from a partition. If not, the stage needs no co-location."""
-    step = gcd(ordered.placement.partitions, order.cosets)
+    step = ordered.placement.shared(order.cosets)
     residues = taken(order.task, ordered.name, order.cosets, step)
     return set(residues.get(partition % step, ())) <= set(order.task.owns)

@@ -15,12 +15,13 @@ from numba import njit
 from coset.sources.reader import Batch
 from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Ordered
+from partitioning.model.placement import each_of
 from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.private import MASK
 from partitioning.model.receipt import MODULUS, HeavyKey, Offender, PartitionReceipt, Violation, range_digest
 from spark_jobs.engine.arrays import numbers
 from spark_jobs.engine.gaps_seen import Gaps
-from spark_jobs.engine.hashing import key_texts, one_of_equals
+from spark_jobs.engine.hashing import key_texts, one_of_equals, placement_hashes
 from spark_jobs.engine.heavy_keys import HeavyKeys
 from spark_jobs.engine.offset_digests import digest_of
 from spark_jobs.engine.partition_claims import Claims
@@ -79,7 +80,7 @@ class Proof:
         home = residues(claims.partitions, claims.partition, 1, kind)
         # Tasks that read together share it.
         place = self.ordered.placement.hash, claims.partitions, claims.partition
-        if claims.placed and not batch.once(place, lambda: all_among(seen.hashes, home)):
+        if claims.placed and not batch.once(place, lambda: all_among(self._lying(seen), home)):
             return False
         taken = seen.hashes if seen.rows is None else seen.hashes.take(seen.rows)
         if claims.owned and not claims.owned_where_placed:
@@ -112,6 +113,7 @@ class Proof:
         filled = np.zeros(len(_VIOLATIONS), np.int64)
         _count_all(
             seen.hashes,
+            self._lying(seen),
             seen.has_key,
             seen.offsets,
             seen.dispositions,
@@ -179,6 +181,20 @@ class Proof:
         """The sampled keys, each once, in columns `key` (text) and `offset` (of its first record)."""
         self._compact()
         return pa.Table.from_batches(self._sampled, SAMPLED)
+
+    def _lying(self, seen: Taken | Unbroken) -> np.ndarray:
+        """The hash of each key; of one that lies by an earlier hash of its placement, that one."""
+        placement, claims = self.ordered.placement, self.claims
+        *earlier, _ = each_of(placement.hash)
+        if not earlier:
+            return seen.hashes
+        lying: np.ndarray = seen.hashes.copy()
+        for name in earlier:
+            elsewhere = np.flatnonzero(lying % claims.partitions != claims.partition)
+            hashes = placement_hashes(seen.keys.take(numbers(elsewhere)), placement.key_format, name)
+            here = hashes % claims.partitions == claims.partition
+            lying[elsewhere[here]] = hashes[here]
+        return lying
 
     def _note_offenders(self, seen: Taken, firsts: np.ndarray, filled: np.ndarray) -> None:
         for number, violation in enumerate(_VIOLATIONS):
@@ -249,6 +265,7 @@ def _all_owned(hashes, own, cosets, owned):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _count_all(  # type: ignore[no-untyped-def]  # noqa: C901
     hashes,
+    lying,
     has_key,
     offsets,
     dispositions,
@@ -264,8 +281,9 @@ def _count_all(  # type: ignore[no-untyped-def]  # noqa: C901
 ):
     """Add up the figures of a batch.
 
-    hashes: uint32 or uint64; has_key: bool, or empty if all have keys; offsets: int64; dispositions: uint8; span: the
-    offsets [first, end) that the batch may have; claimed: whether keys are placed, and whether there are gaps;
+    hashes: uint32 or uint64; lying: those by which keys lie in the partition, if any do; has_key: bool, or empty if all
+    have keys; offsets: int64; dispositions: uint8; span: the offsets [first, end) that the batch may have; claimed:
+    whether keys are placed, and whether there are gaps;
     among_these: the residues of keys in the partition, the first residue that the task owns, those of sampled keys;
     all_owned: the modulus and all owned residues, ascending.
 
@@ -302,11 +320,11 @@ def _count_all(  # type: ignore[no-untyped-def]  # noqa: C901
         if len(has_key) and not has_key[i]:
             counts[_NULLS] += disposition == TAKEN
             continue
-        h = np.uint64(hashes[i])
-        if placed and not among(h, home):
+        if placed and not among(np.uint64(lying[i]), home):
             _break(_FOREIGN, i, broken, firsts, filled)
         if disposition != TAKEN:
             continue
+        h = np.uint64(hashes[i])
         if len(owned) and not (among(h, own) or is_one_of(h % cosets, owned)):
             _break(_STRAY, i, broken, firsts, filled)
         if len(sampled):

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
 from partitioning.errors import Refused
 from partitioning.explain.reason_texts import exchange_reason, stage_reason
-from partitioning.model.placement import MURMUR2, KeyFormat, Placement
+from partitioning.model.placement import MURMUR2, HashName, KeyFormat, Placement
 from partitioning.model.plan import Plan
 from partitioning.model.stage_inputs import StateInput, StreamInput
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile
 from partitioning.model.takes import Task
+from partitioning.planning.stages.step_states import StateSnapshot
 from tests.plans import COLUMNS, arrived, plan_of
 
 
@@ -171,13 +174,57 @@ def test_a_state_that_another_key_or_other_columns_would_go_on_from_is_refused()
     ]
 
 
-def test_state_by_another_hash_is_refused() -> None:
+def test_state_by_another_hash_is_read_by_all_tasks_for_their_keys_and_written_anew() -> None:
     first = plan_of(counting(4), [arrived("views", [10] * 4)])
-    with pytest.raises(Refused, match="placed by murmur2 of string keys, but its records are by java of string keys"):
-        plan_of(counting(4, hash="java"), [arrived("views", [20] * 4)], batch=1, published=first)
+    kept_before = StateSnapshot("", {"counted.state": 40}, {})
+    new = [arrived("views", [20] * 4)]
+    plan = plan_of(counting(4, hash="java"), new, batch=1, published=first, kept=kept_before)
+    (stage,) = plan.stages
+    (kept,) = (read for read in stage.inputs if isinstance(read, StateInput))
+    assert str(kept.placement) == "murmur2 or java(tailnum) mod 4"
+    assert [(run.records, run.merged) for run in kept.runs] == [(40, True)]
+    assert [dict(task.reads) for task in stage.tasks] == [
+        {"views": (number,), "counted.state": (0, 1, 2, 3)} for number in range(4)
+    ]
+    assert [task.filters["counted.state"].residues for task in stage.tasks] == [(0,), (1,), (2,), (3,)]
+    (counted,) = (step for step in stage.steps if step.state)
+    assert counted.state
+    assert counted.state.placement == Placement("tailnum", KeyFormat.STRING, HashName("java"), 4)
+
+
+@pytest.mark.parametrize("more", [{"hash": "opaque"}, {"hash": "mine.producers:place"}])
+def test_state_by_a_hash_that_nobody_knows_is_refused(more: dict[str, str]) -> None:
+    first = plan_of(counting(4), [arrived("views", [10] * 4)])
+    with pytest.raises(Refused, match="placed by murmur2 of string keys, but its records are by"):
+        plan_of(counting(4, **more), [arrived("views", [20] * 4)], batch=1, published=first)
+    anew = plan_of(
+        counting(4, **more),
+        [arrived("views", [20] * 4)],
+        batch=1,
+        published=first,
+        settings=Settings(begin_anew=("counted",)),
+    )
+    assert not [read for read in anew.stages[0].inputs if isinstance(read, StateInput)]
 
 
 # Refusals
+
+
+def table_by(hash: str, *, kept: bool, partitions: int) -> Pipeline:
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    pipeline.table("planes", key="tailnum", partitions=partitions, kept=kept, hash=hash).write("t", mode="upsert")
+    return pipeline
+
+
+@pytest.mark.parametrize(("partitions", "kept", "refused"), [(2, True, True), (1, True, False), (2, False, False)])
+def test_what_is_kept_of_a_table_does_not_go_on_by_another_hash(partitions: int, kept: bool, refused: bool) -> None:
+    first, new = ([arrived("planes", [count] * partitions)] for count in (10, 20))
+    published = plan_of(table_by("murmur2", kept=kept, partitions=partitions), first)
+    now = table_by("crc32", kept=kept, partitions=partitions)
+    said = "keys lay by murmur2 and lie by crc32: its latest record of a key may lie in either of two partitions"
+    # One that is read whole has each record held against the hash.
+    with pytest.raises(Refused, match=said) if refused else nullcontext():
+        plan_of(now, new, batch=1, published=published)
 
 
 def ends(*offsets: int) -> list[Discovered]:

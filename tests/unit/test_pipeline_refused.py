@@ -170,11 +170,11 @@ def test_a_stream_that_is_declared_as_a_table_too_has_to_be_landed_twice(pipelin
 
 def test_all_that_is_wrong_with_a_declaration_is_said_at_once(pipeline: Pipeline) -> None:
     with pytest.raises(Refused) as refusal:
-        pipeline.stream("x", key="", partitions=0, source="tmp", key_format="avro", null_keys="ignore", hash="crc64")
+        pipeline.stream("x", key="", partitions=0, source="tmp", key_format="xml", null_keys="ignore", hash="crc64")
     assert [finding.what for finding in refusal.value.findings] == [
         "'' cannot be the key column",
         "0 partitions declared",
-        "unknown key format 'avro'",
+        "unknown key format 'xml'",
         "unknown null-key policy 'ignore'",
         "unknown hash 'crc64'",
         "source 'tmp' is neither an S3 URI nor the whole path of a folder",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
-from partitioning.hashes import hash_of, read_key
+from partitioning.hashes import hash_of, homes_of, read_key
 from partitioning.model.graph import quote
 from partitioning.model.placement import KeyFormat
 from partitioning.model.plan import Plan, TaskRef
@@ -49,10 +49,10 @@ def _sentence(plan: Plan, task: TaskRef, name: str, offender: Offender) -> str:
             return f"{says}, belongs to another task than {task.task}, which took it"
         case Violation.FOREIGN:
             count = read.placement.partitions
-            home = _hash(read, offender) % count
-            belongs = f"belongs in partition {home} of {count}"
+            homes = " or ".join(map(str, homes_of(_key(read, offender), read.placement, read.name)))
+            belongs = f"belongs in partition {homes} of {count}"
             if count != (read.partitions if isinstance(read, StreamInput) else len(read.numbers)):
-                belongs = f"belongs in a partition ≡ {home} modulo {count}"
+                belongs = f"belongs in a partition ≡ {homes} modulo {count}"
             whose = "its producer" if isinstance(read, StreamInput) else "the task that wrote it"
             return f"{says}, {belongs}, where {whose} did not put it{_signed_zero(read, offender)}"
         case Violation.STRAY:
@@ -74,7 +74,9 @@ def _signed_zero(read: Input, offender: Offender) -> str:
 
 
 def _hash(read: Input, offender: Offender) -> int:
-    placement = read.placement
+    return hash_of(read.placement.hash, read.name)(_key(read, offender), read.placement.key_format)
+
+
+def _key(read: Input, offender: Offender) -> object:
     assert offender.key is not None
-    key = read_key(offender.key, placement.key_format)
-    return hash_of(placement.hash, read.name)(key, placement.key_format)
+    return read_key(offender.key, read.placement.key_format)

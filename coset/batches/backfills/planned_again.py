@@ -65,9 +65,7 @@ def _planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Set
     assert ledger.original is not None
     stored = ledger.original.plan(batch)
     assert stored is not None
-    then = pipeline.expecting(settings.expectations).with_partitions(
-        {stream.name: stream.declared.partitions for stream in stored.streams}
-    )
+    then = pipeline.expecting(settings.expectations).with_topics_of(stream.declared for stream in stored.streams)
     ends = ends_before(ledger, batch)
     if repaired:
         stored = with_files_of_now(then, stored, ends, _lost(ledger.original))

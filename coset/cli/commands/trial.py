@@ -45,6 +45,17 @@ def inspect(
 
 
 @command(Panel.PROJECT)
+def schemas(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic whose keys a schema registry knows.")],
+) -> Answer:
+    """Ask the schema registry for the schemas of a topic's keys, and print them as a stream declares them. Stores
+    nothing."""
+    from coset.cli import registered_keys
+
+    return registered_keys.schemas(topic)
+
+
+@command(Panel.PROJECT)
 def doctor(
     pipeline: Annotated[
         str | None, typer.Argument(metavar="[PIPELINE]", help="Look for the streams of this pipeline too.")

@@ -18,10 +18,10 @@ from coset.sources.kafka.avro_schema import AvroSchema
 from coset.sources.kafka.avro_values import AvroValues
 from coset.sources.kafka.change_values import ChangeValues
 from coset.sources.kafka.json_values import JsonValues
+from coset.sources.kafka.keys import key_columns_of, read_of_key
 from coset.sources.kafka.registry import Registry
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.composite_key import key_parts
 from partitioning.model.streams import TIMESTAMP, Column, Format, Stream
 from partitioning.values import replace
 
@@ -44,7 +44,7 @@ class PlainBytes:
 
 def beside_value(stream: Stream) -> frozenset[str]:
     """The columns that a record has beside its value. They hide fields of these names."""
-    return frozenset((stream.key, TIMESTAMP, stream.offset))
+    return frozenset((*read_of_key(stream), TIMESTAMP, stream.offset))
 
 
 def reader_of(stream: Stream, columns: Sequence[Column]) -> Values:
@@ -81,7 +81,7 @@ def columns_of_records(stream: Stream, known: Sequence[Column]) -> Columns:
     `known` are the columns of earlier batches. Raises Refused if a declared type or a schema is invalid, or schemas do
     not fit together; Unreachable if the registry does not answer.
     """
-    key = () if key_parts(stream.key) else (Column(stream.key, stream.key_format.column_types[0]),)
+    keys = key_columns_of(stream)
     # Rows of a table have none.
     times = () if stream.changes else (Column(TIMESTAMP, "TIMESTAMP WITH TIME ZONE"),)
     beside = (*times, Column(stream.offset, "BIGINT"))
@@ -99,7 +99,7 @@ def columns_of_records(stream: Stream, known: Sequence[Column]) -> Columns:
             raise AssertionError(stream)
         case _:
             assert_never(stream.written_as)
-    given = (*key, *(column for column in columns if column.name not in hidden), *beside)
+    given = (*keys, *(column for column in columns if column.name not in hidden), *beside)
     return Columns(with_made(stream, given), lacking, untyped)
 
 

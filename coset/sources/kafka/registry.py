@@ -1,9 +1,10 @@
-"""The schema registry: schemas of Avro values, by id and by the subject of a topic."""
+"""The schema registry: schemas of Avro values, by id and by the subject of a topic, and those of its keys."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import httpx2
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
@@ -27,11 +28,20 @@ _NOT_FOUND = 404
 _DENIED = (401, 403)
 
 
-class Registry:
-    """The registry that the properties name. Raises Refused if they name none."""
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema as a registry has it: its id, its kind in the registry's words, and its text."""
 
-    def __init__(self, topic: str) -> None:
-        self._subject = f"{topic}-value"
+    id: int
+    kind: str
+    text: str
+
+
+class Registry:
+    """The registry that the properties name, asked about a topic's values or keys. Raises Refused if they name none."""
+
+    def __init__(self, topic: str, of: str = "value") -> None:
+        self._subject = f"{topic}-{of}"
         self._where = f"subject {self._subject!r} of the schema registry"
         given = properties().registry
         if "url" not in given:
@@ -56,6 +66,19 @@ class Registry:
                 registered = self._client.get_version(self._subject, number)
             yield where, _avro(registered.schema, where)
 
+    def registered(self) -> Iterator[RegisteredSchema]:
+        """All schemas of the subject as they are registered, oldest first. Raises Refused or Unreachable."""
+        with self._reaching():
+            numbers = self._client.get_versions(self._subject)
+        for number in numbers:
+            with self._reaching():
+                found = self._client.get_version(self._subject, number)
+            if found.schema is None or found.schema_id is None or found.schema.references:
+                what, then = "the schema refers to other subjects", "declare the id by hand, with all of its schema"
+                where = f"version {number} of {self._where}"
+                raise Refused.of(Kind.SCHEMA, what, where, then, subject=self._subject, version=number)
+            yield RegisteredSchema(found.schema_id, found.schema.schema_type or "AVRO", found.schema.schema_str or "")
+
     def schema(self, number: int) -> AvroSchema | None:
         """The schema of an id; None if there is none."""
         try:
@@ -72,7 +95,7 @@ class Registry:
         except SchemaRegistryError as error:
             status = error.http_status_code
             if status == _NOT_FOUND:
-                then = "register the schema of the topic's values, or give schema="
+                then = "name a subject that it has, or register the schema there; of values, schema= may say it"
                 raise _NotThere(
                     Finding.of(
                         Kind.SCHEMA, "the schema registry does not have it", self._where, then, subject=self._subject

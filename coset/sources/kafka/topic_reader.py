@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Messa
 from coset.sources.arrow_schema import arrow_schema
 from coset.sources.formats.change_lines import deletes
 from coset.sources.kafka.cluster import Cluster
-from coset.sources.kafka.keys import keys_of
+from coset.sources.kafka.keys import keys_of, read_of_key
 from coset.sources.kafka.message_values import Values, beside_value, reader_of
 from coset.sources.kafka.pinned_topics import recreated, removed
 from coset.sources.kafka.topics import describe, logs
@@ -131,7 +131,7 @@ class KafkaReader:
                     raise
                 wrongs = self._wrongs(written, names, values)
                 usable = [(None, None) if number in wrongs else one for number, one in enumerate(written)]
-                columns = self._read(usable, names, values)
+                columns = self._read(usable, names, values, wrongs)
         except Wrong as wrong:
             what = f"{stream.name}: offset {messages[wrong.number].offset():,}: {wrong.what}"
             then = wrong.then or 'correct the declaration; or read such values in SQL, from a stream of format="bytes"'
@@ -159,14 +159,17 @@ class KafkaReader:
                 wrongs[number] = wrong.what
         return wrongs
 
-    def _read(self, written: Sequence[_Written], names: Sequence[str], values: Values) -> dict[str, pa.Array]:
-        """The columns of keys and values. Raises Wrong at the first that is not as declared."""
+    def _read(
+        self, written: Sequence[_Written], names: Sequence[str], values: Values, aside: Collection[int] = ()
+    ) -> dict[str, pa.Array]:
+        """The columns of keys and values, of the records `aside` none. Raises Wrong at the first that is not as
+        declared."""
         columns: dict[str, pa.Array] = {}
         if of_value := [name for name in names if name not in beside_value(self._declared)]:
             read = values.columns([self._value(*one) for one in written], of_value)
             columns |= dict(zip(of_value, read, strict=True))
-        if self._declared.key in names:
-            columns[self._declared.key] = keys_of([key for key, _ in written], self._declared.key_format)
+        if any(name in names for name in read_of_key(self._declared)):
+            columns |= keys_of([key for key, _ in written], self._declared, aside)
         return columns
 
     def _value(self, key: bytes | None, value: bytes | None) -> bytes | None:

@@ -16,7 +16,7 @@ from partitioning.cosets.ranges import assign_ranges, how_many
 from partitioning.errors import Finding
 from partitioning.model.graph import Graph, Op, Step
 from partitioning.model.leaving import in_ranges
-from partitioning.model.placement import OPAQUE
+from partitioning.model.placement import OPAQUE, each_of
 from partitioning.model.plan import Exchange, Plan, Stage
 from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.reasons import HotRanges, SplitPartition
@@ -136,8 +136,8 @@ def _read_whole(read: StreamInput, graph: Graph) -> Unsplit | None:
         return Unsplit(read.name, "gives records without a key a task of their own")
     if read.only is not None or read.placement.partitions != read.partitions:
         return Unsplit(read.name, "has another number of partitions than in its last batch")
-    if read.placement.hash == OPAQUE:
-        return Unsplit(read.name, f"has the placement {OPAQUE}")
+    if read.placement.hash == OPAQUE or len(each_of(read.placement.hash)) > 1:
+        return Unsplit(read.name, f"has the placement {read.placement.hash}")
     return None
 
 

@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.hot_keys import HotKeys
-from partitioning.model.placement import Placement
+from partitioning.model.placement import KeyHash, Placement, each_of
 from partitioning.model.reasons import AllTogether, OnePerPartition
 from partitioning.model.schemes import MAX, Scheme
 from partitioning.model.statistics import TaskFigures
@@ -75,11 +75,12 @@ class _Counter:
         by_scheme = self._unless_refused(self._by_scheme, draft, scheme, placements, feeding)
         count = by_scheme or _in_place_of_refused(draft, scheme)
         shares = self._unless_refused(self._shares, draft, count, placements) if draft.choice.partitioner else None
+        several = any(len(each_of(placement.hash)) > 1 for placement in placements.values())
         recounted = shares is not None and shares.cosets != count.cosets
         if shares is not None:
             count = replace(count, cosets=shares.cosets)
         elif not keeps and draft.choice.partitioner is None:
-            count = dealt(count, [placement.partitions or count.cosets for placement in placements.values()])
+            count = dealt(count, [placement.partitions or count.cosets for placement in placements.values()], several)
         counted = replace(
             draft,
             count=count,
@@ -87,7 +88,7 @@ class _Counter:
             cooling=shares.cooling if shares else (),
             keeps=keeps,
             key_hashes=derive_hashes(
-                draft.steps, {read.step: placement.key_hash for read, placement in placements.items()}, self._keys
+                draft.steps, {read.step: _taken_by(placement) for read, placement in placements.items()}, self._keys
             ),
             wants=count.cosets if recounted or count.scheme.keeps_keys else max(feeding, default=1),
             natural=count.cosets if recounted else count.natural,
@@ -166,6 +167,11 @@ class _Counter:
         except Refused as refusal:
             self._findings.extend(refusal.findings)
             return None
+
+
+def _taken_by(placement: Placement) -> KeyHash | None:
+    """How the keys lie that tasks take of what is placed so."""
+    return placement.key_hash and placement.key_hash.settled
 
 
 def _in_place_of_refused(draft: StageDraft, scheme: Scheme) -> TaskCount:

@@ -19,7 +19,7 @@ from partitioning.model.artefact import Role
 from partitioning.model.graph import StateSpec, Step, state_of
 from partitioning.model.kept_change import NO_CHANGE, KeptVersion
 from partitioning.model.leaving import state_columns
-from partitioning.model.placement import MURMUR2, OPAQUE, KeyHash, Placement
+from partitioning.model.placement import MURMUR2, OPAQUE, KeyHash, Placement, any_of, is_known
 from partitioning.model.plan import Plan
 from partitioning.model.stage_inputs import StateInput, StateRun
 from partitioning.model.verdict import Verdict
@@ -124,11 +124,12 @@ class States:
         return "" if step.name in self._anew else kept_before(step, self._steps)
 
     def _lies_otherwise(self, step: Step, now: KeyHashes, cosets: int) -> bool:
-        """Whether what a step kept lies by another hash than its records do."""
+        """Whether what a step kept lies by another hash than its records do, and is not read by theirs."""
         if not (name := self._before(step)):
             return False
         lies = _placement(self._steps[name][1])
-        return min(lies.partitions, cosets) > 1 and now != {lies.key_hash}
+        differs = min(lies.partitions, cosets) > 1 and now != {lies.key_hash}
+        return differs and (step.name in self._asked or not _can_be_read(lies.key_hash, _only(now)))
 
     def _input(self, step: Step, keeps: StateSpec, anew: Placement) -> StateInput | None:
         if not (name := self._before(step)):
@@ -137,9 +138,13 @@ class States:
         lies = _placement(state)
         # One partition holds all keys, by any hash.
         placement = replace(anew, partitions=1) if lies.partitions == 1 else replace(lies, key=anew.key)
+        otherwise = min(placement.partitions, anew.partitions) > 1 and placement.key_hash != anew.key_hash
+        if otherwise:
+            placement = replace(placement, hash=any_of([placement.hash, anew.hash]))
         declared = still_asked(step, was)
         runs = [self._as_read(run, step) for run in unexpired(self._runs(was), keeps, self._day_end)]
-        count = len(runs) if declared.migrates or _moves(placement, anew.partitions) else _merged(runs)
+        moves = otherwise or declared.migrates or _moves(placement, anew.partitions)
+        count = len(runs) if moves else _merged(runs)
         return StateInput(
             state_of(step.name),
             step.name,
@@ -209,6 +214,13 @@ def _merged(runs: Sequence[StateRun]) -> int:
             count = place + 1
         newer += run.records
     return count
+
+
+def _can_be_read(lies: KeyHash | None, now: KeyHash | None) -> bool:
+    """Whether what lies by one hash can be read by another: of the same keys, by hashes that are known."""
+    if lies is None or now is None:
+        return False
+    return lies.key_format == now.key_format and is_known(lies.hash) and is_known(now.hash)
 
 
 def _only(key_hashes: KeyHashes) -> KeyHash | None:

@@ -46,15 +46,18 @@ def task_count(draft: StageDraft, scheme: Scheme, counts: Sequence[int | None], 
     return TaskCount(scheme, cosets, AsAsked(cosets) if asked else GcdOf(fixed, cosets))
 
 
-def dealt(count: TaskCount, partitions: Sequence[int]) -> TaskCount:
+def dealt(count: TaskCount, partitions: Sequence[int], scattered: bool) -> TaskCount:
     """The count of a stage that keeps no keys together, and reads inputs of so many `partitions`.
 
-    Where fewer tasks than partitions would have to leave out each other's keys, they read whole partitions instead.
+    Where tasks would have to leave out each other's keys, as fewer than partitions may have to, and all if keys of an
+    input are `scattered`, they read whole partitions instead.
     """
     total = sum(partitions)
-    if not count.keeps_keys or count.cosets >= total or not any(each % count.cosets for each in partitions):
+    fewer = count.cosets < total and any(each % count.cosets for each in partitions)
+    if not count.keeps_keys or not (scattered or fewer):
         return count
-    return replace(count, why=Dealt(total, count.cosets))
+    cosets = min(count.cosets, total)
+    return replace(count, cosets=cosets, why=Dealt(total, cosets))
 
 
 def _gathered(draft: StageDraft, steps: tuple[str, ...], scheme: Scheme) -> TaskCount:
