@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,20 @@ def test_processes_that_end_while_they_are_measured_have_their_time() -> None:
     assert cost.cpu > user + system + sum(of_children) - 0.1
     with pytest.raises(FileNotFoundError):
         cpu_of_all(ending.pid)
+
+
+def test_memory_that_processes_share_counts_once_and_is_the_most_that_they_had_at_once() -> None:
+    size = 200 << 20
+    code = f"import os, time; held = b'x' * {size}; os.fork(); os.fork(); time.sleep(1); print(held[-1])"
+    one_after_the_other = [sys.executable, "-c", code]
+    with measured() as cost:
+        for _ in range(2):
+            subprocess.run(one_after_the_other, check=True, stdout=subprocess.DEVNULL)
+    with measured() as idle:
+        pass
+    assert 0.9 * size < cost.memory - idle.memory < 1.6 * size
+    # What samples it is none of its processes.
+    assert idle.cpu < 0.1
 
 
 def test_each_query_has_parties_that_answer_it() -> None:
