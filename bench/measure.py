@@ -116,7 +116,7 @@ def _most_memory() -> Iterator[Callable[[], int]]:
 
 
 def _sample(root: int, asked: int, answer: int) -> None:
-    """Look at a process and its descendants, until it is `asked` for the most memory that they had, or they are gone."""
+    """Look at a process and its descendants, until it is `asked` for the most that they had, or they are gone."""
     most = 0
     while Path(f"/proc/{root}").exists():
         is_asked, _, _ = select.select([asked], [], [], _EVERY_SECONDS)
