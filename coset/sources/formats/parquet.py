@@ -12,25 +12,34 @@ import pyarrow.parquet as pq
 from coset.sources.file_columns import columns_of
 from coset.sources.formats.int96 import int96_columns, times_of
 from coset.sources.formats.landed_file import BATCH_ROWS, LAND_AGAIN, FileFacts, Unreadable, has_offsets
+from partitioning.model.task_memory import USUAL, TaskMemory
 
 
-def open_parquet(source: pa.NativeFile, *, pre_buffer: bool = False, int96: str = "us") -> pq.ParquetFile:
-    """Opens a Parquet file. Pages that have checksums are verified as they are read.
+def open_parquet(
+    source: pa.NativeFile, *, pre_buffer: bool = False, bit_by_bit: int = 0, int96: str = "us"
+) -> pq.ParquetFile:
+    """Opens a Parquet file. Pages that have checksums are verified as they are read. Each column of a row group is
+    read as a whole, or so many bytes of it at a time.
 
     INT96 times are read in this unit: in nanoseconds, PyArrow's default, those before 1677 and after 2262 would become
     others. Reading raises OSError for a damaged page.
     """
     return pq.ParquetFile(
-        source, pre_buffer=pre_buffer, page_checksum_verification=True, coerce_int96_timestamp_unit=int96
+        source,
+        pre_buffer=pre_buffer,
+        buffer_size=bit_by_bit,
+        page_checksum_verification=True,
+        coerce_int96_timestamp_unit=int96,
     )
 
 
 class ParquetRows:
     """A Parquet file, read row group by row group to bound memory."""
 
-    def __init__(self, source: pa.NativeFile, offset: str) -> None:
+    def __init__(self, source: pa.NativeFile, offset: str, memory: TaskMemory) -> None:
         self._source = source
         self._offset = offset
+        self._memory = memory
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -59,7 +68,11 @@ class ParquetRows:
         times = [name for name in int96_columns(file) if name in wanted]
         for group in range(file.metadata.num_row_groups):
             if _may_hold(file, group, self._offset, start, end):
-                batches = file.iter_batches(BATCH_ROWS, row_groups=[group], columns=wanted, use_threads=False)
+                stored, each = _size(file, group, wanted)
+                if stored > self._memory.part:
+                    file = open_parquet(self._source, bit_by_bit=self._memory.part // len(wanted))
+                rows = self._memory.rows(BATCH_ROWS, each)
+                batches = file.iter_batches(rows, row_groups=[group], columns=wanted, use_threads=False)
                 yield from self._with_times(batches, group, times) if times else batches
 
     def _with_times(
@@ -83,7 +96,7 @@ def read_parquet(source: pa.NativeFile) -> pa.Table:
     """All records of a file. Raises Unreadable, or an error of Arrow's, also for a time that microseconds do not
     hold."""
     _counted(open_parquet(source))
-    file = ParquetRows(source, "")
+    file = ParquetRows(source, "", USUAL)
     schema, batches = file.schema, list(file.batches(file.schema.names, 0, 0))
     columns = [
         pa.chunked_array([batch.column(place).cast(field.type) for batch in batches], field.type)
@@ -124,6 +137,15 @@ def _may_hold(parquet: pq.ParquetFile, group: int, offset: str, start: int, end:
     if chunk is None or chunk.statistics is None or not chunk.statistics.has_min_max:
         return True
     return bool(chunk.statistics.min < end and chunk.statistics.max >= start)
+
+
+def _size(parquet: pq.ParquetFile, group: int, columns: Sequence[str]) -> tuple[int, int]:
+    """How many bytes these columns of a row group have in the file, and each row of them in memory at least."""
+    metadata, wanted = parquet.metadata.row_group(group), set(columns)
+    chunks = [metadata.column(number) for number in range(metadata.num_columns)]
+    mine = [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in wanted]
+    stored = sum(chunk.total_compressed_size for chunk in mine)
+    return stored, sum(chunk.total_uncompressed_size for chunk in mine) // max(1, metadata.num_rows)
 
 
 def _chunk(parquet: pq.ParquetFile, group: int, column: str) -> pq.ColumnChunkMetaData | None:
