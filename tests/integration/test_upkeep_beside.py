@@ -4,10 +4,12 @@ again, in the same words everywhere."""
 from __future__ import annotations
 
 import html
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from deltalake import QueryBuilder
 
@@ -16,6 +18,7 @@ from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.ref import BatchRef
 from coset.batches.sweeping import sweep
+from coset.batches.tables import dead_rows
 from coset.batches.verifying import verify
 from coset.cli import metrics, status
 from partitioning.authoring.pipeline import Pipeline
@@ -130,3 +133,18 @@ def test_status_metrics_and_pages_say_how_near_a_table_is_to_being_written_again
         printed = metrics.printed("kept", store.root).text
         assert f'coset_table_dead_rows{{pipeline="kept",table="newest"}} {dead}' in printed
         assert f'coset_table_partition_files{{pipeline="kept",table="newest"}} {files}' in printed
+
+
+def test_where_the_rows_of_keys_lie_is_looked_up_once_a_batch(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest, looked = Newest(store, tmp_path), Counter[str]()
+    having = dead_rows._having
+
+    def counted(uri: str, keys: pa.Table) -> tuple[pa.Table, int]:
+        looked[uri] += 1
+        return having(uri, keys)
+
+    monkeypatch.setattr(dead_rows, "_having", counted)
+    newest.publish(1, *range(8))
+    assert set(looked.values()) == {1}
