@@ -112,6 +112,7 @@ def actor(kind: Kind) -> Actor:
             | Kind.TABLE_MODE
             | Kind.TABLE_DIFFERS
             | Kind.TABLE_BEGINS
+            | Kind.TABLE_QUERY
             | Kind.STATE_CHANGED
             | Kind.STATE_BEGINS
             | Kind.SHIPPING

@@ -183,6 +183,11 @@ class Kind(StrEnum):
         "A table is new in a pipeline that has published batches, or was left out, and would lack their records.",
         "Make it whole by `coset backfill --from 0 --cascade`, or take it as it would be: `--begin-anew`, `--go-on`.",
     )
+    TABLE_QUERY = (
+        "table.query",
+        "The query of a table that rows are appended to is another than in the last published batch.",
+        "Change it back, make its rows anew by `coset backfill --from 0 --cascade`, or let it keep them: `--go-on`.",
+    )
     VERIFY_INPUT = "verify.input", "Records that published batches took are gone.", "Restore their files."
     VERIFY_VERSION = (
         "verify.version",

@@ -111,8 +111,9 @@ class Batches(History):
 
 
 def goes_on(pipeline: Pipeline, settings: Settings) -> Settings:
-    """Whatever was changed before it, each step goes on from what it kept."""
-    return replace(settings, go_on=tuple(step.name for step in pipeline.steps if step.state))
+    """Whatever was changed before it, each step goes on from what it kept, and each table keeps its rows."""
+    kept = tuple(step.name for step in pipeline.steps if step.state)
+    return replace(settings, go_on=(*kept, *(write.table for write in pipeline.writes)))
 
 
 def appended(threshold: int, mode: str = "append") -> Callable[[str, int], Pipeline]:

@@ -58,6 +58,7 @@ FOLLOWED: dict[str, dict[str, set[Kind]]] = {
         "test_lost_state_is_made_anew": {Kind.STATE_GONE},
         "test_a_table_that_is_not_its_query_is_made_anew": {Kind.TABLE_DIFFERS},
         "test_a_table_that_is_added_is_made_whole_or_begun_by_its_name": {Kind.TABLE_BEGINS},
+        "test_a_table_of_another_query_is_made_anew_or_goes_on_by_its_name": {Kind.TABLE_QUERY},
         "test_files_are_put_back_that_a_query_needs": {Kind.VERIFY_INPUT},
         "test_a_version_that_is_gone_is_that_of_a_later_batch": {Kind.VERIFY_VERSION},
         "test_what_a_changed_step_is_to_do_is_said_by_name": {Kind.STATE_CHANGED},

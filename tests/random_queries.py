@@ -467,7 +467,7 @@ def _run(place: Trial, arriving: Arriving) -> set[str]:
     try:
         _run_asking(place, arriving, ())
     except Refused as refusal:
-        if {finding.kind for finding in refusal.findings} != {Kind.TABLE_BEGINS}:
+        if {finding.kind for finding in refusal.findings} - {Kind.TABLE_BEGINS, Kind.TABLE_QUERY}:
             raise
         named = {str(dict(finding.about)["table"]) for finding in refusal.findings}
         _run_asking(place, arriving, tuple(named))
@@ -479,7 +479,7 @@ def _run_asking(place: Trial, arriving: Arriving, named: tuple[str, ...]) -> Non
     scheme = Scheme.parse(arriving.scheme) if arriving.scheme else None
     # Tables of a batch, and those of rows that change, may lose most of their rows.
     may_go = Allowance(named=tuple(write.table for write in place.pipeline.writes))
-    settings = Settings(groups=arriving.groups, allowance=may_go, begin_anew=named)
+    settings = Settings(groups=arriving.groups, allowance=may_go, begin_anew=named, go_on=named)
     try:
         place.run(replace(settings, scheme=scheme), twice=arriving.twice)
     except Refused:

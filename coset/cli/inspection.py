@@ -26,7 +26,9 @@ from partitioning.model.gaps import Gap, gaps
 from partitioning.model.placement import JAVA, MURMUR2, OPAQUE, KeyFormat
 from partitioning.model.sources import FOLDER
 from partitioning.model.streams import (
+    DELETED,
     OFFSET,
+    ChangeForm,
     Column,
     Discovered,
     DiscoveredPartition,
@@ -110,12 +112,17 @@ def declaration(stream: Stream, found: KeySearch, options: Options) -> list[str]
     variable = re.sub(r"\W", "_", stream.name, flags=re.ASCII)
     taken = keyword.iskeyword(variable) or variable in {"pipeline", "Pipeline"}
     variable = f"_{variable}" if variable[0].isdigit() or taken else variable
-    given = {"key": key, "partitions": stream.partitions, **options}
+    given: Options = {"key": key, "partitions": stream.partitions, **options}
+    if stream.changes:
+        given = _of_changes(given, stream.changes)
     words = [_python(stream.name), *(f"{name}={_python(value)}" for name, value in given.items())]
-    call, moved = f"{variable} = pipeline.stream(", ".repartition()" if found.told in _MOVED else ""
+    call, moved = (
+        f"{variable} = pipeline.{'cdc' if stream.changes else 'stream'}(",
+        ".repartition()" if found.told in _MOVED else "",
+    )
     lines = [f"{call}{', '.join(words)}){moved}"]
     if len(lines[0]) > _LONGEST_LINE:
-        words = [_python(stream.name), *(f"{name}={_python(value, by_line=True)}" for name, value in given.items())]
+        words = [words[0], *(f"{name}={_python(value, by_line=True)}" for name, value in given.items())]
         lines = [call, *(f"    {line}" for word in words for line in f"{word},".split("\n")), f"){moved}"]
     source = stream.source.removeprefix(FOLDER)
     return [
@@ -124,6 +131,16 @@ def declaration(stream: Stream, found: KeySearch, options: Options) -> list[str]
         f"pipeline = Pipeline({_python(stream.name)}, source={_python(source)})",
         *lines,
     ]
+
+
+def _of_changes(given: Options, form: ChangeForm) -> Options:
+    """What `cdc` is given of what a stream would be."""
+    usual = {"key_format": "json", "format": "json", "offsets": "sparse"}
+    left = {name: value for name, value in given.items() if usual.get(name) != value}
+    if isinstance(left["key"], tuple) and len(left["key"]) == 1:
+        left["key"] = left["key"][0]
+    columns = {name: kind for name, kind in left["columns"].items() if name != DELETED}
+    return {**left, **({"unwrapped": True} if form is ChangeForm.UNWRAPPED else {}), "columns": columns}
 
 
 def _python(value: object, *, by_line: bool = False) -> str:
@@ -168,7 +185,10 @@ def _declared(stream: Stream, best: Tried, options: Options) -> Stream:
     """The stream as a pipeline with that declaration has it."""
     placing = best.placing
     key = placing.columns if placing.key_format == "json" else placing.columns[0]
-    return stream_of(stream.name, key, best.partitions, stream.source, table=False, **options)
+    is_table = bool(stream.changes)
+    return stream_of(
+        stream.name, key, best.partitions, stream.source, table=is_table, changes=stream.changes, **options
+    )
 
 
 def _discovered(topic: Stream, best: Tried, options: Options) -> tuple[Options, Stream, Discovered, CosetError | None]:
@@ -209,7 +229,8 @@ def _offsets(stream: Stream, there: DiscoveredPartition) -> dict[str, int]:
 
 def _columns(topic: LandedTopic, stream: Stream, discovered: Discovered) -> Sequence[Column]:
     """The columns of records, as far as they are known."""
-    return without_made(stream, discovered.columns) or topic.columns
+    columns = without_made(stream, discovered.columns) or topic.columns
+    return [column for column in columns if column.name != DELETED] if stream.changes else columns
 
 
 def _times(topic: LandedTopic) -> Iterator[dict[str, str]]:
@@ -278,6 +299,11 @@ def _text(
     columns = [(each.name, each.type, looks.get(each.name, "")) for each in _columns(topic, stream, discovered)]
     left_out = [(name, "left out", why) for name, why in topic.left_out.items()]
     yield Table("Columns, with the times in the records looked at", ("column", "type", "times"), [*columns, *left_out])
+    if stream.changes:
+        yield (
+            "These are a table's changes, by Debezium. Where they have no schema beside them, days, times and decimals "
+            "look like numbers or text: write the table's own types into columns=, as docs/guide/debezium.md says"
+        )
     yield from _key_text(found)
     yield from _key_notes(found)
     yield ""

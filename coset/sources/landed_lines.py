@@ -83,7 +83,8 @@ def why_not(stream: Stream, lines: Sequence[bytes]) -> str | None:
     objects = [known for line in lines if (known := _object(line)) is not None]
     if any(stream.offset in known for known in objects):
         return f"it has a column {stream.offset!r}, where offsets are to be written"
-    for name in key_columns(stream.key):
+    # Of changes, the row in them has the key.
+    for name in () if stream.changes else key_columns(stream.key):
         if name not in (stream.columns or {}) or (objects and not any(name in known for known in objects)):
             return f"it has no column {name!r}, the key of stream {stream.name!r}"
     return None

@@ -17,6 +17,7 @@ from msgspec import UNSET
 from coset.sources.exact_casts import cast_exactly
 from coset.sources.file_columns import NULL_TYPE, UnknownType, columns_of
 from coset.sources.files import Files
+from coset.sources.formats.changes_seen import form_of, left_by, rows_of, types_of
 from coset.sources.formats.json_lines import JsonRows
 from coset.sources.formats.json_types import undeclarable
 from coset.sources.formats.landed_file import OFFSET_TYPE, Unreadable
@@ -31,7 +32,7 @@ from partitioning.model.file_names import NAMED
 from partitioning.model.graph import quote
 from partitioning.model.offsets import check_name
 from partitioning.model.sources import KafkaSource, source_of, why_no_root
-from partitioning.model.streams import OFFSET, Column, Format, Layout, Stream
+from partitioning.model.streams import DELETED, OFFSET, Column, Format, Layout, Stream
 from partitioning.sections import cut, many
 from partitioning.values import replace
 
@@ -161,9 +162,16 @@ def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> 
     left_out, store = dict[str, str](), Files()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         if stream.written_as is Format.JSON:
-            columns, left_out = _json_columns(pool.map(lambda file: _lines(store, file), wanted))
+            lines = list(pool.map(lambda file: _lines(store, file), wanted))
+            form = form_of(lines)
+            columns, left_out = _json_columns(rows_of(lines, form) if form else lines)
+            if form and (typed := types_of(lines, form)):
+                columns, left_out = columns | typed, {name: why for name, why in left_out.items() if name not in typed}
             # What is read names no offset yet, and has no column that is not declared.
             stream = replace(stream, columns=columns or UNSET, offset=next(iter(columns), ""))
+            if form:
+                at = next((name for name in columns if "offset" in name.lower()), OFFSET)
+                stream = replace(stream, changes=form, offset=at, columns={**columns, DELETED: "BOOLEAN"})
         most = max(100, min(_OF_A_FILE, _OF_ALL // len(wanted)))
         known = stream.written_as is not Format.JSON or stream.columns
         tables = pool.map(lambda file: _records(store, stream, file, most), wanted if known else ())
@@ -192,7 +200,7 @@ def _records(store: Files, stream: Stream, file: _Sampled, most: int) -> pa.Tabl
         flat = [field.name for field in landed.schema if not _nested(field.type)]
         batches, left = list[pa.RecordBatch](), most
         for batch in landed.batches(flat, 0, _EVERY):
-            batches.append(_plain(batch.slice(0, left)))
+            batches.append(_plain(left_by(batch) if stream.changes else batch.slice(0, left)))
             left -= len(batch)
             if left <= 0:
                 break

@@ -167,5 +167,5 @@ class Trial:
 
 def _landed_in(stream: Stream, folder: Path) -> Stream:
     """The stream as it lies in a folder, in the way that `land` writes."""
-    usual = {"format": UNSET, "columns": UNSET, "schema": UNSET, "layout": UNSET, "counted": UNSET}
+    usual = {"format": UNSET, "columns": UNSET, "schema": UNSET, "layout": UNSET, "counted": UNSET, "changes": UNSET}
     return replace(stream, source=f"file://{folder}", **usual)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from os import PathLike, fspath
 from typing import Any, TypedDict
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from partitioning.errors import Refused
 from partitioning.imports import is_import_path
@@ -18,7 +18,7 @@ from partitioning.model.composite_key import bad_parts, composite
 from partitioning.model.placement import HASHES_OF_BYTES, JSON, MURMUR2, OPAQUE, HashName, KeyFormat, json_hash
 from partitioning.model.sources import address_of
 from partitioning.model.stream_rules import checked
-from partitioning.model.streams import DENSE, OFFSET, Format, Layout, NullKeys, Stream, sparseness
+from partitioning.model.streams import DENSE, OFFSET, ChangeForm, Format, Layout, NullKeys, Stream, sparseness
 from partitioning.model.watermarks import AHEAD, IDLE, EventTime
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -79,6 +79,7 @@ def stream_of(
     *,
     table: bool,
     kept: bool = False,
+    changes: ChangeForm | UnsetType = UNSET,
     source: str | PathLike[str] | None = None,
     key_format: str = KeyFormat.STRING,
     offset: str | None = OFFSET,
@@ -117,6 +118,7 @@ def stream_of(
         schema=schema or UNSET,
         counted=offset is None or UNSET,
         kept=kept or UNSET,
+        changes=changes,
         # Somebody who names one column may forget the brackets.
         private=((private,) if isinstance(private, str) else tuple(private)) or UNSET,
         bad_records=parsed(bad_records, f"stream {name!r}"),

@@ -22,7 +22,7 @@ from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import ColumnComment, Join, Mode, Op, StateSpec, Updates, quote, union
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, OPAQUE, HashName, KeyFormat, hash_findings
-from partitioning.model.streams import Column
+from partitioning.model.streams import DELETED, Column
 from partitioning.numbers import PARTITIONS
 from partitioning.values import replace
 
@@ -250,6 +250,12 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
         elif deletes is not None:
             flow = self.filter(f"({deletes}) IS NOT TRUE")
         return replace(flow, alias=self.alias)
+
+    def _as_source(self, alias: str) -> Flow:
+        """The rows of the table whose changes a stream has, kept, under that name in SQL."""
+        sql = f"SELECT * EXCLUDE ({quote(DELETED)}) FROM {self._source} WHERE {quote(DELETED)} IS NOT TRUE"
+        flow = self._step(Op.TABLE, sql, (quote(DELETED),), f"{self.step}.kept", keyed=True, state=StateSpec())
+        return replace(flow, alias=alias)
 
 
 def _declared(columns: Mapping[str, str]) -> tuple[Column, ...]:

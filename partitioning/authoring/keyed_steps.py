@@ -221,7 +221,7 @@ def new_key(key: str | Sequence[str], key_format: str, where: str, sql: str | No
     if isinstance(key, str):
         refuse(bad_key(key, key_format, where))
         return key, sql or ""
-    findings = list(bad_parts(key, where))
+    findings = list(bad_parts(key, where, 1))
     if sql or key_format != KeyFormat.STRING:
         what = "a key of several columns has no expression and no key format of its own"
         then = "select the columns before, as they are to be"

@@ -20,11 +20,12 @@ from partitioning.model.graph import ColumnComment, Graph, Mode, Op, Step, Updat
 from partitioning.model.meaning import Meaning, of_step, of_stream
 from partitioning.model.measures import as_text, merged
 from partitioning.model.offsets import check_name
+from partitioning.model.placement import JSON
 from partitioning.model.private import private_names
 from partitioning.model.root_names import is_others
 from partitioning.model.schemes import Scheme
-from partitioning.model.sources import address_of
-from partitioning.model.streams import Stream
+from partitioning.model.sources import LandedSource, address_of, source_of
+from partitioning.model.streams import DELETED, DENSE, SPARSE, ChangeForm, Format, Stream
 from partitioning.values import replace
 
 T = TypeVar("T")
@@ -172,6 +173,35 @@ class Pipeline:
         """
         stream = stream_of(name, key, partitions, self.source, table=True, kept=kept, **declared)
         return self._declare(stream)._as_table(deletes, kept=kept)
+
+    def cdc(
+        self,
+        name: str,
+        *,
+        key: str | Sequence[str],
+        partitions: int,
+        unwrapped: bool = False,
+        **declared: Unpack[Declared],
+    ) -> Flow:
+        """Declare a topic of Debezium's change events. The flow is the source's table: the latest row of each primary
+        key, none of one that was deleted. Its rows are kept from batch to batch, as those of a `kept` table.
+
+        `key` is the primary key. `columns` are those of the table that are of interest, with the types that its
+        database has for them, by DuckDB's names; SQL calls the table as the name ends, `customers` of
+        `shop.public.customers`. Records are envelopes, or were `unwrapped` by ExtractNewRecordState with
+        `delete.tombstone.handling.mode=rewrite`. `Declared` has all options; as sinks leave tombstones out, offsets of
+        what has landed are sparse unless said otherwise.
+        """
+        is_landed = isinstance(source_of(fspath(declared.get("source") or self.source)), LandedSource)
+        usual: Declared = {"format": Format.JSON, "key_format": JSON, "offsets": SPARSE if is_landed else DENSE}
+        declared = {**usual, **declared}
+        if isinstance(key, str) and declared["key_format"] == JSON:
+            key = (key,)
+        form, columns = ChangeForm.UNWRAPPED if unwrapped else ChangeForm.ENVELOPE, declared.get("columns")
+        if columns and DELETED not in columns:
+            declared["columns"] = {**columns, DELETED: "BOOLEAN"}
+        stream = stream_of(name, key, partitions, self.source, table=True, kept=True, changes=form, **declared)
+        return self._declare(stream)._as_source(name.rpartition(".")[2])
 
     def flow(self, name: str) -> Flow:
         """The flow of the stream or step of that name. Raises Refused, with the known names, if there is none."""

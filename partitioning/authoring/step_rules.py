@@ -64,7 +64,9 @@ def cannot_meet(op: Op, how: str, flows: Sequence[StepOutput]) -> Iterator[Findi
         if len({len(key_parts(flow.key)) for flow in flows if flow.key}) > 1:
             listed = "; ".join(f"{flow.step}: {flow.key}" for flow in flows)
             what = f"their keys have different numbers of columns ({listed})"
-            yield Finding.of(Kind.KEYS_DO_NOT_MEET, what, where, "rekey them alike", listed=listed)
+            several = next(parts for flow in flows if (parts := key_parts(flow.key)))
+            then = f"rekey them alike, as rekey({several!r})"
+            yield Finding.of(Kind.KEYS_DO_NOT_MEET, what, where, then, listed=listed)
         # A function gets flows by position, not by name.
         aliases = [flow.alias.lower() for flow in flows if op is not Op.SPARK]
         for alias in sorted({alias for alias in aliases if aliases.count(alias) > 1}):
@@ -259,9 +261,13 @@ def cannot_take_changes(flow: ChangingSteps, op: str) -> Iterator[Finding]:
 def cannot_change(flow: ChangingSteps, where: str) -> Iterator[Finding]:
     """Why nobody knows what goes of a flow that meets others that change."""
     if flow.means.rows is RowKind.ALL:
-        (table, *_) = (stream.name for stream in flow.pipeline.streams_of(flow.step))
-        what = f"each batch reads table {table!r} whole, so that nobody knows which of its rows changed"
-        yield Finding.of(Kind.DECLARATION, what, where, "declare it with kept=True", table=table)
+        (stream, *_) = flow.pipeline.streams_of(flow.step)
+        what, then = f"each batch reads table {stream.name!r} whole", "declare it with kept=True"
+        if stream.kept:
+            what = f"each batch makes {flow.step} anew of all rows of table {stream.name!r}"
+            then = f"leave that table under its own key, {stream.key}, and rekey what it meets"
+        what += ", so that nobody knows which of its rows changed"
+        yield Finding.of(Kind.DECLARATION, what, where, then, table=stream.name)
     else:
         what = f"rows of {flow.step} are {flow.means.rows}, and it meets rows that take the place of earlier ones"
         then = "take the latest or a running total of it before, or give to_stream() of the rows that change"

@@ -96,7 +96,7 @@ def bad_parts(columns: Sequence[str], where: str, least: int = 2) -> Iterator[Fi
     """Findings for the columns of a new key, of which there have to be so many."""
     if len(columns) < least:
         what = f"a key of several columns is named with {len(columns)}"
-        then = f'name two or more, or one column as text; one in brackets is a stream\'s of key_format="{JSON}"'
+        then = f'name its columns, or one as text; one in brackets is a stream\'s of key_format="{JSON}"'
         yield Finding.of(Kind.KEYS_DO_NOT_MEET, what, where, then, columns=list(columns))
     for column in sorted({column for column in columns if columns.count(column) > 1}):
         what = f"the key has the column {column!r} twice"

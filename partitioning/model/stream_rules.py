@@ -9,11 +9,11 @@ from msgspec import UNSET, UnsetType
 
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.composite_key import key_parts
+from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import JSON, KeyFormat, hash_findings, hash_of_bytes
 from partitioning.model.sources import KafkaSource, LandedSource, source_findings
-from partitioning.model.streams import BY_THE_BROKER, TIMESTAMP, Format, Layout, NullKeys, Sparse, Stream
+from partitioning.model.streams import BY_THE_BROKER, DELETED, TIMESTAMP, Format, Layout, NullKeys, Sparse, Stream
 from partitioning.model.watermarks import EventTime
 from partitioning.numbers import DAYS, PARTITIONS
 from partitioning.values import replace
@@ -54,7 +54,7 @@ def _sparse(stream: Stream) -> Sparse | UnsetType:
 def stream_findings(stream: Stream) -> Iterator[Finding]:
     """All errors of the declaration itself."""
     where = f"stream {stream.name!r}"
-    for wrong in (_of_keys, _of_columns, _of_private, _of_time, _of_format, _of_source):
+    for wrong in (_of_keys, _of_columns, _of_changes, _of_private, _of_time, _of_format, _of_source):
         yield from (Finding.of(Kind.DECLARATION, what, where, then, wrong=what) for what, then in wrong(stream))
     yield from hash_findings(hash_of_bytes(stream.hash), stream.key_format, where)
     yield from source_findings(stream.origin, where)
@@ -91,6 +91,21 @@ def _of_columns(stream: Stream) -> Iterator[_Wrong]:
             f"column {stream.offset!r} is declared, and offset=None says that records lack it",
             "leave one of both out",
         )
+
+
+def _of_changes(stream: Stream) -> Iterator[_Wrong]:
+    if not stream.changes:
+        return
+    if stream.written_as != Format.JSON:
+        what = "changes by Debezium are read from JSON only"
+        yield what, "let Connect write the topic by JsonConverter, and leave format= out"
+    for name in key_columns(stream.key):
+        if stream.columns and name not in stream.columns:
+            yield f"column {name!r} of the key is not declared", "add it to columns="
+    if stream.columns and stream.columns.get(DELETED) != "BOOLEAN":
+        yield f"column {DELETED!r} says whether a row is deleted", "leave it out of columns="
+    if stream.columns and stream.offset in stream.columns:
+        yield f"column {stream.offset!r} is declared, and is the record's, not the row's", "name another with offset="
 
 
 def _of_private(stream: Stream) -> Iterator[_Wrong]:
@@ -144,7 +159,7 @@ def _of_landed(stream: Stream) -> Iterator[_Wrong]:
 
 
 def _of_kafka(stream: Stream) -> Iterator[_Wrong]:
-    if key_parts(stream.key):
+    if key_parts(stream.key) and not stream.changes:
         yield "keys of several columns are read from landed files only", "land the topic, or name one column"
     if stream.written_as == Format.PARQUET:
         yield "a broker holds no Parquet", 'declare how its values are written: format="json", "avro" or "bytes"'

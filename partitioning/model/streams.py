@@ -55,6 +55,14 @@ class Format(StrEnum):
                 assert_never(self)
 
 
+class ChangeForm(StrEnum):
+    """How Debezium's records say what changed in a table: in an envelope with the rows before and after, or unwrapped
+    by its ExtractNewRecordState, as a row that says whether it is deleted."""
+
+    ENVELOPE = "envelope"
+    UNWRAPPED = "unwrapped"
+
+
 class Layout(StrEnum):
     """How a stream's files are sorted into folders: one for each partition, or any folders of times."""
 
@@ -79,13 +87,15 @@ class Sparse(Value, frozen=True, omit_defaults=True):
         return "sparse" if self.usual else f"sparse({self.gap})"
 
 
-DENSE = "dense"
+DENSE, SPARSE = "dense", "sparse"
 # The column of offsets, unless another is named.
 OFFSET = "_offset"
 # More than compaction usually leaves where a file ends.
 USUAL_GAP = 100
 # For a stream read from its broker: the broker explains all gaps, except before the log's start.
 BY_THE_BROKER = Sparse(0)
+# The column of Debezium's records that says whether they delete their row.
+DELETED = "_deleted"
 # The column with the timestamps of records read from a broker.
 TIMESTAMP = "_timestamp"
 _SPARSE = re.compile(r"sparse(\((?P<gap>0|[1-9][0-9]{0,17})\))?")
@@ -117,7 +127,8 @@ class Stream(Value, frozen=True):
     declares columns and types where the format does not have them, `schema` the Avro schema where no registry has it.
     `layout` says how files are sorted into folders. If offsets are `counted`, the file's name has the first offset, and
     the others follow. Values of `private` columns are shown to nobody. With `bad_records`, those that cannot be used
-    are set aside. `time` says when its records happened. Plans omit what has its default.
+    are set aside. `time` says when its records happened. If they are `changes` of a table by Debezium, `columns` are
+    those of its rows, and DELETED. Plans omit what has its default.
     """
 
     name: str
@@ -140,6 +151,7 @@ class Stream(Value, frozen=True):
     private: tuple[str, ...] | UnsetType = UNSET
     bad_records: SetAside | UnsetType = UNSET
     time: EventTime | UnsetType = UNSET
+    changes: ChangeForm | UnsetType = UNSET
 
     @property
     def lies_by(self) -> Layout:

@@ -52,7 +52,7 @@ def added_tables(
             if step.name in above and step.state and step.op is not Op.TABLE and not kept_before(step, kept)
         )
         wrote = _wrote(write, now, published, earlier) if write.table in rows and not appended else None
-        if _is_whole(write, now, begin) or not _taken(now, write, ends, wrote):
+        if _is_whole(write, now, begin) or not has_taken(now, write, ends, wrote):
             continue
         renamed = next((was.table for was in before.writes if was.table not in still and _alike(was, write)), "")
         yield AddedTable(write, begin, rows.get(write.table, 0), wrote, renamed, appended)
@@ -75,7 +75,7 @@ def _is_whole(write: Write, now: Graph, begin: tuple[str, ...]) -> bool:
             return False
 
 
-def _taken(now: Graph, write: Write, ends: Ends, since: int | None) -> bool:
+def has_taken(now: Graph, write: Write, ends: Ends, since: int | None = None) -> bool:
     """Whether a batch, after the one that wrote the table last, took records that it comes from. Tables are read
     whole."""
     above = [stream for stream in now.streams if stream.name in now.above(write.step)]

@@ -6,11 +6,11 @@ for it by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from partitioning.authoring.settings import Settings
-from partitioning.commands import BackfillAsking, Command, Forget, PlanAsking, backfill_of
+from partitioning.commands import Command, Forget, PlanAsking
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.engine_version import Engine, OtherAnswer
@@ -18,11 +18,14 @@ from partitioning.model.graph import Graph, Mode, Op, Step, Write
 from partitioning.model.plan import Plan
 from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import NOTHING, Ends
-from partitioning.planning.added_tables import AddedTable, added_tables
+from partitioning.model.streams import Column
+from partitioning.planning.added_tables import added_tables
+from partitioning.planning.changed_queries import Now, changed_queries
 from partitioning.planning.kept_before import kept_before, still_asked
 from partitioning.planning.kept_columns import columns_of, declaration, undeclared, windows_of
-from partitioning.planning.origins import Origins, StepOrigin, differences, graph_of
-from partitioning.planning.returned import Earlier, goes_on
+from partitioning.planning.origins import Origins, graph_of, told_changes
+from partitioning.planning.returned import Earlier, goes_on, keeps
+from partitioning.planning.table_findings import rebuilt_by, unlike_queries
 from partitioning.planning.waits import waits_changed
 from partitioning.sections import many
 from partitioning.values import Value
@@ -128,13 +131,14 @@ def settled(
     earlier: Earlier = lambda batch: None,
     engine: Engine | None = None,
     shown: Plan | None = None,
+    columns: Mapping[str, tuple[Column, ...]] | None = None,
 ) -> Settled:
     """The steps that begin anew, and those that continue after a change before them, as the settings ask.
 
-    `rows` are the row counts of the result tables. A step goes on unasked after streams above it were left out and are
-    back, if nothing of them is lost, by their `ends` and the `earlier` plans. `engine` is what tasks are going to run
-    in, `shown` the plan whose rows the tables have, if it is not `published`. Raises Refused, with all findings, if a
-    step would do either unasked otherwise.
+    `rows` are the row counts of the result tables, `columns` what they are to have. A step goes on unasked after
+    streams above it were left out and are back, if nothing of them is lost, by their `ends` and the `earlier` plans.
+    `engine` is what tasks are going to run in, `shown` the plan whose rows the tables have, if it is not `published`.
+    Raises Refused, with all findings, if a step would do either unasked otherwise, or a table would not be its query.
     """
     findings = [*_unknown(now, published, settings), *_misnamed(pipeline, now)]
     anew, on = list[str](), list[str]()
@@ -159,11 +163,11 @@ def settled(
             findings.extend(_findings(pipeline, beginning, published, now, streams, written, ends, new))
     findings.extend(_not_kept_any_more(pipeline, streams, before, settings))
     # Who begins a step with nothing for a table that has rows is asked about the others with it.
-    begun = {name for name, each in changed.items() if name in anew or not each.changes}
-    for each in added:
-        named = settings.go_on if each.rows else settings.begin_anew
-        if shown and each.write.table not in named and not begun & now.above(each.write.step):
-            findings.append(_added(pipeline, each, shown, now))
+    begun = frozenset(name for name, each in changed.items() if name in anew or not each.changes)
+    if shown:
+        planned = Now(now, tuple(streams), columns or {}, _lost(settings))
+        others = changed_queries(planned, shown, ends, changed, earlier)
+        findings.extend(unlike_queries(pipeline, now, shown, settings, (*added, *others), begun))
     if findings:
         raise Refused(*findings)
     return Settled(tuple(anew), tuple(on))
@@ -175,9 +179,12 @@ def _is_whole_again(
     """Whether what a step kept is right again, as streams above it are back."""
     if not beginning.changes or beginning.itself:
         return False
-    step = next(step for step in now.steps if step.name == beginning.step)
-    lost = {loss.partition.stream for loss in settings.accept_loss}
-    return goes_on(step, now, published, earlier, ends, lost)
+    return goes_on(beginning.step, keeps(beginning.step), now, published, earlier, ends, _lost(settings))
+
+
+def _lost(settings: Settings) -> frozenset[str]:
+    """The streams of which records were lost, as is accepted."""
+    return frozenset(loss.partition.stream for loss in settings.accept_loss)
 
 
 def _unknown(now: Graph, published: Plan | None, settings: Settings) -> Iterator[Finding]:
@@ -191,36 +198,6 @@ def _unknown(now: Graph, published: Plan | None, settings: Settings) -> Iterator
                 what = f"there is no table {name!r}, and no step of that name that keeps state"
                 then = f"name a table, or a step that does: {listed}"
                 yield Finding.of(Kind.STATE_NONE, what, setting, then, step=name)
-
-
-def _added(pipeline: str, added: AddedTable, published: Plan, now: Graph) -> Finding:
-    table, step = added.write.table, added.write.step
-    came = "what comes from this batch on, and nothing of the records of earlier batches"
-    where = f"table {table!r}, which batch {published.batch} did not write"
-    if added.appended:
-        what, where = "each batch replaced it, and its rows lack what came of earlier ones", f"table {table!r}"
-    elif added.rows:
-        since = f" since batch {added.wrote}" if added.wrote is not None else ""
-        what = f"it was left out{since}, and its {many(added.rows, 'row')} lack what came of the records meanwhile"
-    else:
-        what = f"the table is new, and would have only {came}"
-    # What only writes the table has its name.
-    if begin := [name for name in added.begin if not name.startswith(f"{table}.")]:
-        what += f"; {' and '.join(begin)} would begin with nothing, too"
-    back = f"write {step!r} to {added.renamed!r} again, as it does the same; or " if added.renamed else ""
-    whole: tuple[str | Command, ...] = ("to have it whole, write it in a pipeline of its own",)
-    if rebuilt := _rebuilt(pipeline, now, published):
-        whole = (f"to have it whole, make it {rebuilt[0]}", *rebuilt[1:])
-    asked = PlanAsking(pipeline, **({"go_on": table} if added.rows else {"begin_anew": table}))
-    return Finding.of(
-        Kind.TABLE_BEGINS,
-        what,
-        where,
-        (back, *whole, "; or take it as it would be, by its name: ", asked),
-        table=table,
-        steps=list(added.begin),
-        renamed=added.renamed,
-    )
 
 
 def _findings(
@@ -241,7 +218,7 @@ def _findings(
     others = (table for table in added if table not in {write.table for write in told})
     each += [f"table {table!r}, which that batch did not write, would lack them too" for table in others]
     outcomes = "; ".join(each)
-    rebuilt = _rebuilt(pipeline, now, published)
+    rebuilt = rebuilt_by(pipeline, now, published)
     anew = ("ask for it by name: ", PlanAsking(pipeline, begin_anew=name))
     if not beginning.changes:
         back = ""
@@ -321,14 +298,6 @@ def _is_whole_if_read_again(
     return not any(now.above(name) & set(away) for name in names)
 
 
-def _rebuilt(pipeline: str, now: Graph, published: Plan | None) -> tuple[str | Command, ...]:
-    """By which backfill a step gets what it would have kept. There is none if batches read other streams."""
-    if published is None or {stream.name for stream in now.streams} != {each.name for each in published.streams}:
-        return ()
-    of = backfill_of(pipeline)
-    return "by a backfill of all batches: ", BackfillAsking(of[0] if of else pipeline, 0, cascade=True)
-
-
 def _outcome(write: Write, step: str, rows: int | None, from_start: bool) -> str:
     """What happens to a table if a step before it begins with nothing; all its streams may be read from their start."""
     has = f"table {write.table!r} has {'rows' if rows is None else many(rows, 'row')}"
@@ -375,16 +344,7 @@ def _before(was: Step, now: Step, were: Origins, are: Origins) -> Iterator[tuple
     """Changes that do not show in the state itself: in the records before the step, and in its function."""
     if was.function != now.function:
         yield "function", was.function or "none", now.function or "none"
-    # Of a key's rows and of the keys that came, both may come of the step that changed.
-    for old, new in dict.fromkeys(differences(were.of_inputs(was), are.of_inputs(now))):
-        if old.rows or new.rows:
-            yield f"input {new.name}", str(old), str(new)
-        else:
-            yield "inputs", _listed(old.sources), _listed(new.sources)
-
-
-def _listed(sources: Iterable[StepOrigin]) -> str:
-    return " and ".join(source.name for source in sources)
+    yield from told_changes(were.of_inputs(was), are.of_inputs(now), "input")
 
 
 def _itself(before: Step, now: Step) -> Iterator[tuple[str, str, str]]:

@@ -6,7 +6,7 @@ What changes no record is left out: how streams are partitioned, read and moved,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from hashlib import sha256
 
@@ -46,6 +46,14 @@ class StepOrigin(Value, frozen=True):
         if self.rows == Op.MERGE:
             listed = " and ".join(source.name for source in self.sources)
         return f"{self.rows}: {listed}" if listed else self.rows
+
+
+# Whether a pair of an old and a new step is one of some.
+Pairs = Callable[[StepOrigin, StepOrigin], bool]
+
+
+def _none(was: StepOrigin, now: StepOrigin) -> bool:
+    return False
 
 
 def graph_of(plan: Plan) -> Graph:
@@ -101,9 +109,10 @@ class Origins:
         return StepOrigin(name, rows, columns, sources, sha256(text.encode()).hexdigest())
 
 
-def differences(was: StepOrigin, now: StepOrigin) -> Iterator[tuple[StepOrigin, StepOrigin]]:
-    """The pairs of streams or steps where two origins differ, nearest first. An added column is no difference."""
-    if was.identity == now.identity:
+def differences(was: StepOrigin, now: StepOrigin, but: Pairs = _none) -> Iterator[tuple[StepOrigin, StepOrigin]]:
+    """The pairs of streams or steps where two origins differ, nearest first, but for some and what is above these. An
+    added column is no difference."""
+    if was.identity == now.identity or but(was, now):
         return
     common = dict(was.columns).keys() & dict(now.columns).keys()
     same = all(alike(dict(was.columns)[name], dict(now.columns)[name]) for name in common)
@@ -111,7 +120,21 @@ def differences(was: StepOrigin, now: StepOrigin) -> Iterator[tuple[StepOrigin, 
         yield was, now
         return
     for one, other in _paired(was.sources, now.sources):
-        yield from differences(one, other)
+        yield from differences(one, other, but)
+
+
+def told_changes(was: StepOrigin, now: StepOrigin, noun: str, but: Pairs = _none) -> Iterator[tuple[str, str, str]]:
+    """The differences as texts: `noun` with the name of what changed, from what, to what."""
+    # Of a key's rows and of the keys that came, both may come of the step that changed.
+    for old, new in dict.fromkeys(differences(was, now, but)):
+        if old.rows or new.rows:
+            yield f"{noun} {new.name}", str(old), str(new)
+        else:
+            yield "inputs", _listed(old.sources), _listed(new.sources)
+
+
+def _listed(sources: Iterable[StepOrigin]) -> str:
+    return " and ".join(source.name for source in sources)
 
 
 def alike(was: str, now: str) -> bool:

@@ -137,7 +137,7 @@ def plan_arrived(
     """The plan of a batch that reads just these ranges. Raises Refused as `plan_batch`."""
     ends, known = ends or _ends(published), statistics or _arrived(batch, streams)
     name = named or pipeline.name
-    begin = settled(name, pipeline.graph, streams, published, settings, rows, ends, earlier, engine, shown)
+    begin = settled(name, pipeline.graph, streams, published, settings, rows, ends, earlier, engine, shown, results)
     graph, moved = cuts(spread(pipeline, settings, known), known)
     marks = watermarks(streams, published, kept.times if kept else (), as_of)
     staged = cut(

@@ -259,16 +259,17 @@ def stream_reader(
     pipeline: str, ordered: OrderedStream, environment: TaskEnvironment, *, shown: bool = False
 ) -> Reader:
     """The reader of a stream, by its source. What is only to be `shown` may have text that is not UTF-8."""
+    written = as_landed(ordered)
     match ordered.declared.origin:
         case LandedSource():
-            landed = LandedReader(as_landed(ordered), environment.files, pipeline, environment.memory, shown=shown)
-            return CompositeKeys(landed, ordered.declared) if key_parts(ordered.declared.key) else landed
+            read: Reader = LandedReader(written, environment.files, pipeline, environment.memory, shown=shown)
         case KafkaSource() as source:
             from coset.sources.kafka.topic_reader import KafkaReader  # noqa: PLC0415  few streams are read from a broker
 
-            return KafkaReader(ordered, source, pipeline, environment.memory)
+            read = KafkaReader(written, source, pipeline, environment.memory)
         case _:
             assert_never(ordered.declared.origin)
+    return CompositeKeys(read, ordered.declared) if key_parts(ordered.declared.key) else read
 
 
 def _set_aside(order: Order, intakes: Sequence[Intake], environment: TaskEnvironment) -> pa.Table:

@@ -52,7 +52,18 @@ def test_what_cannot_be_put_in_place_is_said_before_anybody_approves_it(
     three_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NEWEST_FROM", "5")
-    words = ("backfill", NEWEST, "--from", "0", "--runner", "local", "--why", "the first were tests")
+    words = (
+        "backfill",
+        NEWEST,
+        "--from",
+        "0",
+        "--go-on",
+        "counts",
+        "--runner",
+        "local",
+        "--why",
+        "the first were tests",
+    )
     refused = coset(*words)
     assert refused.exit_code == 3
     told = re.sub(r"^(ok|failed) .*\n", "", refused.stderr, flags=re.MULTILINE)

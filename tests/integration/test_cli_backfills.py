@@ -81,7 +81,7 @@ def test_a_report_is_of_one_batch_or_since_a_time() -> None:
 
 
 def test_a_changed_pipeline_waits_for_approval(two_batches: Store, tmp_path: Path) -> None:
-    shown = typed("backfill", CHANGED, "--from", "1", "--runner", "local")
+    shown = typed("backfill", CHANGED, "--from", "1", "--go-on", "delays", "--runner", "local")
     assert "The pipeline was changed: delays: " in shown
     assert "Compared: different: 20 keys of delays (batch 1)." in shown
     assert "The first keys that differ" in shown
@@ -105,7 +105,8 @@ def test_what_cannot_be_run_again_is_refused(two_batches: Store) -> None:
 
 def test_a_backfill_is_paused_resumed_and_cancelled(two_batches: Store) -> None:
     words = (
-        "backfill", CHANGED, "--from", "0", "--runner", "local", "--groups-at-once", "1", "--window", "00:00-23:59",
+        "backfill", CHANGED, "--from", "0", "--go-on", "delays", "--runner", "local",
+        "--groups-at-once", "1", "--window", "00:00-23:59",
     )  # fmt: skip
     assert "This is backfill 0 of delays: batch 0" in typed(*words)
     paused = typed("backfill", CHANGED, "--pause", "0", "--why", "it is monday")

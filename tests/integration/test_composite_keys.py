@@ -182,7 +182,7 @@ def test_a_key_of_several_columns_meets_no_key_of_another_number() -> None:
 @pytest.mark.parametrize(
     ("key", "more", "what"),
     [
-        (("a",), {}, "named with 1"),
+        ((), {}, "named with 0"),
         (("a", "a"), {}, "the column 'a' twice"),
         (("a", "b, c"), {}, "'b, c' cannot be one of several"),
         (("a", "b"), {"sql": "a || b"}, "has no expression"),

@@ -66,17 +66,30 @@ class Fleet:
             land_table(pa.table(columns), "planes", self._source, key="tail", partitions=PARTITIONS)
 
     def plan(
-        self, scheme: str = "cogroup", *, kept: bool = True, deletes: str = "seats IS NULL", lost: Sequence[str] = ()
+        self,
+        scheme: str = "cogroup",
+        *,
+        kept: bool = True,
+        deletes: str = "seats IS NULL",
+        lost: Sequence[str] = (),
+        go_on: Sequence[str] = (),
     ) -> BatchRef:
         pipeline = seats(self._source, kept=kept, deletes=deletes)
-        ref, said = steps.plan(pipeline, self.store.root, Settings.parse(scheme=scheme, accept_loss=lost))
+        settings = Settings.parse(scheme=scheme, accept_loss=lost, go_on=go_on)
+        ref, said = steps.plan(pipeline, self.store.root, settings)
         assert ref is not None, said
         return ref
 
     def batch(
-        self, scheme: str = "cogroup", *, kept: bool = True, deletes: str = "seats IS NULL", lost: Sequence[str] = ()
+        self,
+        scheme: str = "cogroup",
+        *,
+        kept: bool = True,
+        deletes: str = "seats IS NULL",
+        lost: Sequence[str] = (),
+        go_on: Sequence[str] = (),
     ) -> BatchRef:
-        ref = self.plan(scheme, kept=kept, deletes=deletes, lost=lost)
+        ref = self.plan(scheme, kept=kept, deletes=deletes, lost=lost, go_on=go_on)
         run_and_publish_unjudged(ref)
         return ref
 
@@ -84,7 +97,7 @@ class Fleet:
         pipeline = Pipeline("seats", source=self._source)
         flights = pipeline.stream("flights", key="tail", partitions=PARTITIONS)
         flights.select("number", name="numbers").write("numbers")
-        run_and_publish_unjudged(next_batch(pipeline, self.store.root))
+        run_and_publish_unjudged(next_batch(pipeline, self.store.root, Settings(begin_anew=("numbers",))))
 
     def expire(self) -> None:
         """Remove every file of the table but the newest of each partition."""
@@ -166,7 +179,7 @@ def test_what_deletes_does_not_change_in_between(store: Store) -> None:
     (finding,) = refused.value.findings
     assert finding.what == "its columns changed from seats IS NULL to seats < 15"
     assert finding.then == "change it back, or leave kept= out for one batch: it begins anew then"
-    fleet.batch(kept=False, deletes="seats < 15")
+    fleet.batch(kept=False, deletes="seats < 15", go_on=["flown"])
     fleet.land(["N1"], {"N4": 40})
     fleet.batch(deletes="seats < 15")
     del fleet.planes["N1"]
@@ -218,7 +231,7 @@ def test_a_table_that_is_read_whole_and_whose_oldest_files_expired_is_refused_un
     lost = re.findall(r"--accept-loss '(\S+)'", finding.then)
     assert len(lost) == len(finding.places)
     assert finding.what.endswith("the latest of their keys would be missing")
-    fleet.batch(kept=left_out, lost=lost)
+    fleet.batch(kept=left_out, lost=lost, go_on=["flown"])
     # It is said once.
     fleet.land(TAILS[:4], {})
     fleet.batch(kept=left_out)

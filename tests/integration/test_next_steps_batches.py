@@ -306,6 +306,28 @@ def test_a_table_that_is_added_is_made_whole_or_begun_by_its_name(asked: bool, s
     done("verify", file)
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_table_of_another_query_is_made_anew_or_goes_on_by_its_name(asked: bool, shop: Shop) -> None:
+    file = shop.published('clicks.filter("n >= 0", name="some").write("counts")')
+    shop.arrive(10)
+    shop.written('clicks.filter("n >= 7", name="some").write("counts")')
+    found = told(Kind.TABLE_QUERY, "plan", file)
+    whole, on = found.commands
+    assert whole == ("backfill", file, "--from", "0", "--cascade", *shop.at, *shop.pages)
+    assert on == ("plan", file, "--go-on", "counts", *shop.at)
+    in_another_shell("explain", *on[1:])
+    if asked:
+        in_another_shell(*on)
+        done("run", file, *LOCAL)
+        told(Kind.TABLE_DIFFERS, "verify", file, "--table", "counts")
+        return
+    (swap,) = (words for words in commands(in_another_shell(*whole, *LOCAL)) if words[0] == "swap")
+    in_another_shell(*swap)
+    assert "is planned" in found.again()
+    done("run", file, *LOCAL)
+    done("verify", file)
+
+
 def test_files_are_put_back_that_a_query_needs(shop: Shop) -> None:
     file = shop.published('clicks.filter("n >= 0").write("counts")')
     with shop.without(r"^topics/clicks/.*\+0+\.parquet$"):

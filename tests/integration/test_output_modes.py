@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -116,13 +117,13 @@ class Tables(History):
         super().__init__(store, docs, pipeline)
         self._minute = batches
 
-    def planned(self, clicks: Mapping[str, int], scheme: str = "cogroup") -> BatchRef:
+    def planned(self, clicks: Mapping[str, int], scheme: str = "cogroup", **asked: Any) -> BatchRef:
         self._minute += 1
         self.land([Click(key, identity, self._minute) for key, identity in clicks.items()], [], 4)
-        return self.plan(Settings.parse(scheme=scheme), 4)
+        return self.plan(Settings.parse(scheme=scheme, **asked), 4)
 
-    def batch(self, clicks: Mapping[str, int], scheme: str = "cogroup") -> BatchRef:
-        ref = self.planned(clicks, scheme)
+    def batch(self, clicks: Mapping[str, int], scheme: str = "cogroup", **asked: Any) -> BatchRef:
+        ref = self.planned(clicks, scheme, **asked)
         self.publish(ref, judged=False)
         return ref
 
@@ -286,7 +287,7 @@ def test_columns_are_added_later(mode: Mode, store: Store, tmp_path: Path) -> No
 
     narrow, wide = Tables(store, tmp_path, written("id")), Tables(store, tmp_path, written("id, id * 2 AS twice"))
     narrow.batch({"key-1": 1, "key-2": 2})
-    wide.batch({"key-2": 4})
+    wide.batch({"key-2": 4}, go_on=["clicks"])
     wide.batch({"key-3": 5}, "tasks(3)")
     rows = log_of(store, "clicks").to_pyarrow_table(columns=["k", "id", "twice"]).to_pylist()
     found = sorted(tuple(row.values()) for row in rows)

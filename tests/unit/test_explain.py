@@ -9,6 +9,7 @@ from functools import cache
 import pytest
 
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
 from partitioning.cosets.assignment import assign
 from partitioning.documents.document import decode, digest, encode
 from partitioning.explain.explain import assignment_document, explain
@@ -54,7 +55,14 @@ def test_the_first_plan_reads_as_the_golden_file() -> None:
 def test_a_plan_with_filters_null_keys_and_many_tasks_reads_as_the_golden_file() -> None:
     before = plan_of(many_tasks("drop"), many_found(100))
     plan = plan_of(
-        many_tasks(), many_found(), batch=1, parent=digest(before), published=before, scheme="tasks(24)", groups=3
+        many_tasks(),
+        many_found(),
+        batch=1,
+        parent=digest(before),
+        published=before,
+        scheme="tasks(24)",
+        groups=3,
+        settings=Settings(go_on=("joined",)),
     )
     expect_golden("explain_many.md", markdown(explain(plan, before)))
 

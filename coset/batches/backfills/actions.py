@@ -16,10 +16,19 @@ from coset.batches.backfills.comparison.comparing import compare
 from coset.batches.backfills.comparison.pages import comparison_page
 from coset.batches.backfills.pacing import control
 from coset.batches.backfills.pacing.control import check_may_run, check_not_cancelled
-from coset.batches.backfills.planned_again import planned_again
+from coset.batches.backfills.planned_again import asking_anew, planned_again
 from coset.batches.backfills.request import backfills, comparison_key, comparison_of, published_batches, put
 from coset.batches.backfills.swap import swaps
-from coset.batches.backfills.swap.swaps import blockers, cancelled, finish, in_force, in_place, taken_back, turn
+from coset.batches.backfills.swap.swaps import (
+    blockers,
+    cancelled,
+    finish,
+    in_force,
+    in_place,
+    shown_plan,
+    taken_back,
+    turn,
+)
 from coset.batches.interpreter import Show, run_batch
 from coset.batches.pace import Pace
 from coset.batches.ref import BatchRef
@@ -47,6 +56,8 @@ from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, SwapKind, Swapped, name_of, pipeline_of
 from partitioning.model.plan import Plan
 from partitioning.model.stage_inputs import StateInput
+from partitioning.planning.changed_queries import Now, changed_queries
+from partitioning.planning.table_findings import unlike_queries
 from partitioning.values import replace
 from spark_jobs.engine.occasions import clock_time
 
@@ -116,11 +127,28 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
         anew = commands.BackfillAsking(pipeline.name, asked.first, pairs[-1][0].batch, repaired=True)
         findings.extend(not_as_planned((stream for stored, _ in pairs for stream in stored.streams), anew))
     findings.extend(_swept(again, pairs[0][1]))
+    after = _unlike_the_next(pipeline, ledger, *pairs[-1], asked.settings)
+    findings.extend(asking_anew(finding, request) for finding in after)
     layers = in_force(store, pipeline.name)
     findings.extend(not_exchangeable([(layers.top(stored.batch), stored.batch) for stored, _ in pairs]))
     if findings:
         raise Refused(*findings)
     return tuple(pairs)
+
+
+def _unlike_the_next(
+    pipeline: Pipeline, ledger: Ledger, stored: Plan, last: Plan, settings: Settings
+) -> Iterator[Finding]:
+    """Findings on tables that the batch after the last one of a backfill appended rows of another query to."""
+    newest = ledger.standing().published
+    later = range(stored.batch + 1, newest.batch + 1 if newest else 0)
+    following = next((batch for batch in later if ledger.published(batch)), None)
+    plan = None if following is None else shown_plan(ledger.store, pipeline.name, following)
+    if plan is not None:
+        columns = {write.declared.table: write.columns for write in last.writes()}
+        now = Now(pipeline.graph, last.streams, columns)
+        kept = {step.name for step in pipeline.steps if step.state}
+        yield from unlike_queries(pipeline.name, now.graph, plan, settings, changed_queries(now, plan, plan.ends, kept))
 
 
 def _going_on(pipeline: Pipeline, settings: Settings) -> Settings:

@@ -40,10 +40,10 @@ def planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Sett
     try:
         return _planned_again(pipeline, ledger, batch, settings, repaired=asked.repaired)
     except Refused as refusal:
-        raise refusal.saying(lambda finding: _asking_anew(finding, asked)) from None
+        raise refusal.saying(lambda finding: asking_anew(finding, asked)) from None
 
 
-def _asking_anew(finding: Finding, asked: BackfillAsking) -> Finding:
+def asking_anew(finding: Finding, asked: BackfillAsking) -> Finding:
     """The finding, whose next step asks for the backfill instead of for a plan: a backfill makes its plans itself."""
     parts = finding.next if isinstance(finding.next, tuple) else (finding.next,)
     anew = (

@@ -7,7 +7,7 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,12 +28,24 @@ _NULL = re.compile(rb"^[ \t\r]*null[ \t\r]*$", re.MULTILINE)
 # A column that no record has, to see whether a line is an object at all.
 _NO_COLUMN = pa.schema([("\0", pa.null())])
 
+# Makes the records of complete lines, with the columns of a schema. Raises ValueError, as Arrow does.
+Parse = Callable[[bytes, pa.Schema], pa.RecordBatch]
+
+
+class UnusableLine(ValueError):
+    """Raised for a line that is as JSON as any other, and no record: why, and what to do."""
+
+    def __init__(self, what: str, then: str) -> None:
+        super().__init__(what)
+        self.then = then
+
 
 class JsonRows:
     """A file of JSON lines with the columns of a schema, read block by block. Other columns are ignored."""
 
-    def __init__(self, source: pa.NativeFile, offset: str, schema: pa.Schema) -> None:
+    def __init__(self, source: pa.NativeFile, offset: str, schema: pa.Schema, parse: Parse | None = None) -> None:
         self.schema = schema
+        self.parse = parse or parsed
         self._source = source
         self.offset = offset
 
@@ -60,10 +72,11 @@ class JsonRows:
         line = 1
         for block in self.blocks():
             try:
-                records = parsed(block, wanted)
+                records = self.parse(block, wanted)
             except (pa.ArrowException, ValueError) as error:
-                found = unreadable(block, wanted, line, error)
-                raise Unreadable(str(found), f"{found.then}{_SET_ASIDE}") from error
+                found = unreadable(block, wanted, line, error, self.parse)
+                then = found.then if isinstance(error, UnusableLine) else f"{found.then}{_SET_ASIDE}"
+                raise Unreadable(str(found), then) from error
             if len(records):
                 yield records
             line += block.count(b"\n")
@@ -95,45 +108,57 @@ class JsonRows:
 
 def parsed(block: bytes, schema: pa.Schema) -> pa.RecordBatch:
     """The records of complete lines. Raises ValueError, as Arrow does, if one is not as declared."""
+    table = as_written(block, pa.schema([field.with_type(written_type(field.type)) for field in schema]))
+    columns = [converted(table.column(field.name), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def as_written(block: bytes, written: pa.Schema) -> pa.RecordBatch:
+    """The records of complete lines, in types that JSON has. Raises ValueError, as Arrow does, if one has others."""
     block.isascii() or block.decode()
     # Arrow accepts it in some places, and crashes on it in the first line.
     if _NULL.search(block):
         raise ValueError("it is null")
     if not block.strip():
-        return pa.RecordBatch.from_pylist([], schema=schema)
-    written = pa.schema([field.with_type(written_type(field.type)) for field in schema])
+        return pa.RecordBatch.from_pylist([], schema=written)
     reading = pj.ReadOptions(use_threads=False, block_size=len(block) + 1)
     parsing = pj.ParseOptions(explicit_schema=written, unexpected_field_behavior="ignore")
     table = pj.read_json(pa.BufferReader(block), reading, parsing)
     if len(table) != block.count(b"\n") and len(table) != sum(1 for line in block.split(b"\n") if line.strip()):
         raise ValueError("a line has to hold one object")
-    columns = [converted(table.column(field.name).combine_chunks(), field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_arrays([table.column(name).combine_chunks() for name in written.names], schema=written)
 
 
-def unreadable(block: bytes, schema: pa.Schema, line: int, error: Exception) -> Unreadable:
+def unreadable(block: bytes, schema: pa.Schema, line: int, error: Exception, parse: Parse | None = None) -> Unreadable:
     """The error in the first unreadable line of a block, and its column."""
+    parse = parse or parsed
     lines = block.removesuffix(b"\n").split(b"\n")
     while len(lines) > 1:
         half = lines[: len(lines) // 2]
-        if _said(b"\n".join(half), schema) is None:
+        if _said(b"\n".join(half), schema, parse) is None:
             line += len(half)
             lines = lines[len(half) :]
         else:
             lines = half
-    if (said := _said(lines[0], _NO_COLUMN)) is not None:
+    if (said := _said(lines[0], _NO_COLUMN, parsed)) is not None:
         return Unreadable(f"line {line:,} is no JSON object: {said}", _CORRECT)
+    try:
+        parse(lines[0], schema)
+    except UnusableLine as unusable:
+        return Unreadable(f"line {line:,}: {unusable}", unusable.then)
+    except (pa.ArrowException, ValueError):
+        pass
     for field in schema:
-        if (said := _said(lines[0], pa.schema([field]))) is not None:
+        if (said := _said(lines[0], pa.schema([field]), parse)) is not None:
             kind = columns_of(pa.schema([field])).columns[0].type
             return Unreadable(f"line {line:,}: column {field.name!r} is not {kind}: {said}", _DECLARE)
     return Unreadable(f"line {line:,}: {error}", _CORRECT)
 
 
-def _said(line: bytes, schema: pa.Schema) -> str | None:
+def _said(line: bytes, schema: pa.Schema, parse: Parse) -> str | None:
     """The error in a line. None if there is none."""
     try:
-        parsed(line, schema)
+        parse(line, schema)
     except (pa.ArrowException, ValueError) as error:
         return str(error).removeprefix("JSON parse error: ").removesuffix(" in row 0")
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import duckdb
 import pyarrow as pa
@@ -25,14 +25,14 @@ def declared_schema(stream: Stream) -> pa.Schema:
     return arrow_schema(tuple(columns))
 
 
-def undeclarable(stream: Stream) -> Iterator[Finding]:
-    """The declared columns whose type does not exist or has no values in JSON."""
+def undeclarable(stream: Stream, holds: Callable[[Column], bool] | None = None) -> Iterator[Finding]:
+    """The declared columns whose type does not exist, or of which the stream's JSON has no values."""
     for name, written in (stream.columns or {}).items():
         kind, where = type_named(written), f"stream {stream.name!r}"
         if kind is None:
             what = f"column {name!r} is declared as {written!r}, which is no type"
             yield Finding.of(Kind.DECLARATION, what, where, "name one of DuckDB's", name=name, written=written)
-        elif not _has_values(Column(name, kind)):
+        elif not (holds or has_values)(Column(name, kind)):
             then = "declare it as VARCHAR, DECIMAL or another type that JSON writes, and convert it in SQL"
             what = f"column {name!r} is declared as {kind}, which is not read from JSON"
             yield Finding.of(Kind.DECLARATION, what, where, then, name=name, kind=kind)
@@ -63,15 +63,19 @@ def converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column.cast(kind)
 
 
-def _has_values(column: Column) -> bool:
-    """Whether JSON values of a column are exactly what is declared."""
+def type_of(column: Column) -> pa.DataType | None:
+    """The type of a column's values. None if DuckDB or Arrow does not have exactly the one that is declared."""
     try:
         schema = arrow_schema((column,))
     except duckdb.Error:
-        return False
-    kind = schema.field(0).type
-    nested_bytes = pa.types.is_nested(kind) and "binary" in str(kind)
-    if columns_of(schema).columns != (column,) or nested_bytes:
+        return None
+    return schema.field(0).type if columns_of(schema).columns == (column,) else None
+
+
+def has_values(column: Column) -> bool:
+    """Whether JSON values of a column are exactly what is declared."""
+    kind = type_of(column)
+    if kind is None or (pa.types.is_nested(kind) and "binary" in str(kind)):
         return False
     try:
         parsed = pj.ParseOptions(explicit_schema=pa.schema([(column.name, written_type(kind))]))

@@ -8,6 +8,7 @@ from typing import assert_never
 import pyarrow as pa
 
 from coset.sources.formats.avro import AvroRows
+from coset.sources.formats.change_lines import ChangeLines, changes_have_values
 from coset.sources.formats.counted import Counted
 from coset.sources.formats.json_lines import JsonRows
 from coset.sources.formats.json_types import declared_schema, undeclarable
@@ -32,10 +33,10 @@ def _open(stream: Stream, source: pa.NativeFile, first: int, memory: TaskMemory)
         case Format.AVRO:
             return AvroRows(source, stream.offset)
         case Format.JSON:
-            schema = declared_schema(stream)
+            schema, parse = declared_schema(stream), ChangeLines(stream) if stream.changes else None
             if stream.sets_aside:
-                return UsableLines(source, stream.offset, schema, first, dense=not stream.sparse)
-            return JsonRows(source, stream.offset, schema)
+                return UsableLines(source, stream.offset, schema, first, dense=not stream.sparse, parse=parse)
+            return JsonRows(source, stream.offset, schema, parse)
         case Format.BYTES:
             raise AssertionError(stream)
         case _ as never:
@@ -61,7 +62,7 @@ def undeclared(stream: Stream) -> Iterator[Finding]:
     """What is wrong with the declared columns of a stream."""
     match stream.written_as:
         case Format.JSON:
-            yield from undeclarable(stream)
+            yield from undeclarable(stream, changes_have_values if stream.changes else None)
         case Format.PARQUET | Format.AVRO | Format.BYTES:
             return
         case _ as never:

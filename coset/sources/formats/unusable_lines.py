@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from coset.sources.formats.json_lines import JsonRows, parsed, unreadable
+from coset.sources.formats.json_lines import JsonRows, Parse, unreadable
 from coset.sources.formats.landed_file import Unreadable
 from coset.sources.reader import RAW, WHY
 
@@ -26,8 +26,17 @@ class UsableLines(JsonRows):
     If a line does not say its offset, it has the one that follows the record before; that of the first line is `first`.
     """
 
-    def __init__(self, source: pa.NativeFile, offset: str, schema: pa.Schema, first: int, *, dense: bool) -> None:
-        super().__init__(source, offset, schema)
+    def __init__(
+        self,
+        source: pa.NativeFile,
+        offset: str,
+        schema: pa.Schema,
+        first: int,
+        *,
+        dense: bool,
+        parse: Parse | None = None,
+    ) -> None:
+        super().__init__(source, offset, schema, parse)
         self._following = first
         self._dense = dense
 
@@ -56,12 +65,12 @@ class UsableLines(JsonRows):
         """The records of lines, of which `first` is the number of the first."""
         block = b"\n".join(lines) + b"\n"
         try:
-            records = parsed(block, self.schema)
+            records = self.parse(block, self.schema)
             if self.offset in self.schema.names and records.column(self.offset).null_count:
                 raise ValueError(f"there is no {self.offset!r}")
         except (pa.ArrowException, ValueError) as error:
             if len(lines) == 1:
-                yield _Bad(lines[0], unreadable(block, self.schema, first, error))
+                yield _Bad(lines[0], unreadable(block, self.schema, first, error, self.parse))
                 return
             half = len(lines) // 2
             yield from self._runs(lines[:half], first)
@@ -75,7 +84,7 @@ class UsableLines(JsonRows):
         if self.offset not in self.schema.names:
             return following
         try:
-            said = parsed(bad.line + b"\n", pa.schema([self.schema.field(self.offset)])).column(0)[0].as_py()
+            said = self.parse(bad.line + b"\n", pa.schema([self.schema.field(self.offset)])).column(0)[0].as_py()
         except (pa.ArrowException, ValueError):
             said = None
         if isinstance(said, int):

@@ -9,14 +9,19 @@ from typing import Protocol, assert_never
 import pyarrow as pa
 
 from coset.sources.arrow_schema import arrow_schema
+from coset.sources.composite_keys import with_made
 from coset.sources.evolution import Evolution, with_casts
 from coset.sources.file_columns import FileColumns, UnknownType, columns_of, type_named
+from coset.sources.formats.change_lines import changes_have_values
+from coset.sources.formats.json_types import undeclarable
 from coset.sources.kafka.avro_schema import AvroSchema
 from coset.sources.kafka.avro_values import AvroValues
+from coset.sources.kafka.change_values import ChangeValues
 from coset.sources.kafka.json_values import JsonValues
 from coset.sources.kafka.registry import Registry
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.model.composite_key import key_parts
 from partitioning.model.streams import TIMESTAMP, Column, Format, Stream
 from partitioning.values import replace
 
@@ -48,7 +53,7 @@ def reader_of(stream: Stream, columns: Sequence[Column]) -> Values:
     schema = arrow_schema(tuple(column for column in columns if column.name not in hidden))
     match stream.written_as:
         case Format.JSON:
-            return JsonValues(schema)
+            return ChangeValues(stream, schema) if stream.changes else JsonValues(schema)
         case Format.AVRO:
             if stream.schema:
                 return AvroValues(schema, None, AvroSchema(stream.schema, f"stream {stream.name!r}"))
@@ -76,8 +81,10 @@ def columns_of_records(stream: Stream, known: Sequence[Column]) -> Columns:
     `known` are the columns of earlier batches. Raises Refused if a declared type or a schema is invalid, or schemas do
     not fit together; Unreachable if the registry does not answer.
     """
-    key = Column(stream.key, stream.key_format.column_types[0])
-    beside = (Column(TIMESTAMP, "TIMESTAMP WITH TIME ZONE"), Column(stream.offset, "BIGINT"))
+    key = () if key_parts(stream.key) else (Column(stream.key, stream.key_format.column_types[0]),)
+    # Rows of a table have none.
+    times = () if stream.changes else (Column(TIMESTAMP, "TIMESTAMP WITH TIME ZONE"),)
+    beside = (*times, Column(stream.offset, "BIGINT"))
     hidden = beside_value(stream)
     lacking, untyped = tuple[str, ...](), tuple[str, ...]()
     match stream.written_as:
@@ -92,13 +99,16 @@ def columns_of_records(stream: Stream, known: Sequence[Column]) -> Columns:
             raise AssertionError(stream)
         case _:
             assert_never(stream.written_as)
-    return Columns((key, *(column for column in columns if column.name not in hidden), *beside), lacking, untyped)
+    given = (*key, *(column for column in columns if column.name not in hidden), *beside)
+    return Columns(with_made(stream, given), lacking, untyped)
 
 
 def _declared(stream: Stream) -> tuple[Column, ...]:
     """The declared columns, with DuckDB's names of their types."""
     types = {name: type_named(kind) for name, kind in (stream.columns or {}).items()}
     _check_types(stream, stream.columns or {}, types)
+    if stream.changes and (findings := tuple(undeclarable(stream, changes_have_values))):
+        raise Refused(*findings)
     return tuple(Column(name, kind) for name, kind in types.items() if kind)
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
 
 from coset.sources.arrow_schema import arrow_schema
+from coset.sources.formats.change_lines import deletes
 from coset.sources.kafka.cluster import Cluster
 from coset.sources.kafka.keys import keys_of
 from coset.sources.kafka.message_values import Values, beside_value, reader_of
@@ -135,7 +136,7 @@ class KafkaReader:
                 columns = self._read(usable, names, values)
         except Wrong as wrong:
             what = f"{stream.name}: offset {messages[wrong.number].offset():,}: {wrong.what}"
-            then = 'correct the declaration; or read such values in SQL, from a stream of format="bytes"'
+            then = wrong.then or 'correct the declaration; or read such values in SQL, from a stream of format="bytes"'
             raise Refused.of(
                 Kind.RECORD, what, where, then, stream=stream.name, offset=messages[wrong.number].offset()
             ) from None
@@ -164,11 +165,16 @@ class KafkaReader:
         """The columns of keys and values. Raises Wrong at the first that is not as declared."""
         columns: dict[str, pa.Array] = {}
         if of_value := [name for name in names if name not in beside_value(self._declared)]:
-            read = values.columns([value for _, value in written], of_value)
+            read = values.columns([self._value(*one) for one in written], of_value)
             columns |= dict(zip(of_value, read, strict=True))
         if self._declared.key in names:
             columns[self._declared.key] = keys_of([key for key, _ in written], self._declared.key_format)
         return columns
+
+    def _value(self, key: bytes | None, value: bytes | None) -> bytes | None:
+        """What a record says. Of changes a tombstone deletes its key: compaction leaves no other record of it."""
+        form = self._declared.changes
+        return deletes(key, form) if form and key is not None and value is None else value
 
     def _check(self, number: int, span: Span, range_: InputFile) -> None:
         """Raises Refused if what was read may not be what was planned."""

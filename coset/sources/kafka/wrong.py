@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 
 
 class Wrong(Exception):
-    """Raised if the record with this index, in what is read together, cannot be read."""
+    """Raised if the record with this index, in what is read together, cannot be read; what to do, if that is known."""
 
-    def __init__(self, number: int, what: str) -> None:
+    def __init__(self, number: int, what: str, then: str = "") -> None:
         super().__init__(what)
         self.number = number
         self.what = what
+        self.then = then
 
 
 def first_wrong(
@@ -23,5 +24,5 @@ def first_wrong(
             if data is not None:
                 read(data)
         except errors as error:
-            return Wrong(number, str(error).partition("\n")[0])
+            return Wrong(number, str(error).partition("\n")[0], getattr(error, "then", ""))
     raise AssertionError

@@ -1,0 +1,121 @@
+"""Changed queries: the tables that rows are appended to by other steps than those that gave the rows that they have,
+and those that get a column which these rows lack.
+
+What a step keeps is asked about by that step. Here it is about the steps behind it, and about those that keep nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from partitioning.model.graph import Graph, Mode, Step, Write
+from partitioning.model.kept_change import KeptChange
+from partitioning.model.plan import Plan
+from partitioning.model.planned_streams import PlannedStream
+from partitioning.model.read_ends import Ends
+from partitioning.model.streams import Column
+from partitioning.planning.added_tables import has_taken
+from partitioning.planning.kept_before import kept_before, still_asked
+from partitioning.planning.origins import Origins, StepOrigin, graph_of, items, told_changes
+from partitioning.planning.returned import Earlier, above, goes_on, with_streams
+from partitioning.values import Value
+
+
+class ChangedQuery(Value, frozen=True):
+    """A table whose query has `changes`: what changed, from what, to what; and `columns` that it did not have."""
+
+    write: Write
+    changes: tuple[tuple[str, str, str], ...]
+    columns: tuple[str, ...] = ()
+
+
+class Now(Value, frozen=True):
+    """What is to be planned: the graph, the streams that it reads, and the columns of its tables. Of some streams
+    records are `lost`."""
+
+    graph: Graph
+    streams: tuple[PlannedStream, ...]
+    columns: Mapping[str, tuple[Column, ...]]
+    lost: frozenset[str] = frozenset()
+
+
+def changed_queries(
+    now: Now,
+    shown: Plan,
+    ends: Ends,
+    asked: Collection[str] = (),
+    earlier: Earlier = lambda batch: None,
+) -> Iterator[ChangedQuery]:
+    """The tables that would have rows of two queries now: those that a batch wrote, and those to come.
+
+    `asked` are the steps that keep something, and that it is asked about for themselves. A stream that no batch read
+    is no change, nor is one that was away and of which nothing is lost.
+    """
+    before = graph_of(shown)
+    there = {write.declared.table: write for write in shown.writes()}
+    were_keeping = {step.name: step for step in before.steps if step.state}
+    kept = were_keeping.keys()
+    keeping = {step.name: step for step in now.graph.steps if step.state}
+
+    def is_asked(was: StepOrigin, is_now: StepOrigin) -> bool:
+        step = keeping.get(is_now.name)
+        return step is not None and (step.name in asked or kept_before(step, kept) == was.name)
+
+    def is_said(step: Step) -> bool:
+        declared = still_asked(step, were_keeping.get(kept_before(step, kept)))
+        return step.name in asked or declared != KeptChange()
+
+    for write in now.graph.writes:
+        old = there.get(write.table)
+        if old is None or old.declared.mode is not write.mode or not has_taken(now.graph, write, ends):
+            continue
+        changes = tuple[tuple[str, str, str], ...]()
+        columns = tuple(_new_columns(write, now, shown))
+        match write.mode:
+            case Mode.APPEND:
+                were, known = Origins(before).of(old.declared.step), Origins(_known(write, now.graph, shown, ends))
+                changes = tuple(told_changes(were, known.of(write.step), "step", is_asked))
+                if changes and _goes_on(write, now, shown, ends, earlier):
+                    continue
+            case Mode.UPSERT:
+                above = (keeping[name] for name in now.graph.above(write.step) & keeping.keys())
+                columns = () if any(is_said(step) for step in above) else columns
+            case Mode.REPLACE:
+                continue
+        if changes or columns:
+            yield ChangedQuery(write, changes, columns)
+
+
+def _known(write: Write, now: Graph, shown: Plan, ends: Ends) -> Graph:
+    """The graph without the streams that no batch has read, if what is left gives rows of the table too."""
+    read = {stream.name for stream in shown.streams}
+    known = {stream.name for stream in now.streams if stream.name in read or ends.stream(stream.name)}
+    return with_streams(above(write.step, now), known) or now
+
+
+def _goes_on(write: Write, now: Now, shown: Plan, ends: Ends, earlier: Earlier) -> bool:
+    def has(graph: Graph) -> bool:
+        return any((each.table, each.step) == (write.table, write.step) for each in graph.writes)
+
+    known = _known(write, now.graph, shown, ends)
+    return goes_on(write.step, has, known, shown, earlier, ends, now.lost)
+
+
+def _new_columns(write: Write, now: Now, shown: Plan) -> Iterator[str]:
+    """The columns that a table gets, but for those that streams got and that are taken as they are: no record of before
+    has a value in these."""
+    had = next({column.name for column in old.columns} for old in shown.writes() if old.declared.table == write.table)
+    names = now.graph.above(write.step)
+    known = {column.name for stream in shown.streams if stream.name in names for column in stream.columns}
+    come = {column.name for stream in now.streams if stream.name in names for column in stream.columns} - known
+    made = {
+        name
+        for step in now.graph.steps
+        if step.name in names
+        for text in step.expressions[:1]
+        for name, item in items(text).items()
+        if item != name
+    }
+    for column in now.columns.get(write.table, ()):
+        if column.name not in had and (column.name not in come or column.name in made):
+            yield column.name

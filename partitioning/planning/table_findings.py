@@ -1,0 +1,98 @@
+"""Findings on tables whose rows would not be those of their query, as the pipeline changed: added ones, and those that
+rows are appended to by another query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from partitioning.authoring.settings import Settings
+from partitioning.commands import BackfillAsking, Command, PlanAsking, backfill_of
+from partitioning.errors import Finding
+from partitioning.kinds import Kind
+from partitioning.model.graph import Graph
+from partitioning.model.plan import Plan
+from partitioning.planning.added_tables import AddedTable
+from partitioning.planning.changed_queries import ChangedQuery
+from partitioning.sections import many
+
+
+def unlike_queries(
+    pipeline: str,
+    now: Graph,
+    published: Plan,
+    settings: Settings,
+    tables: Iterable[AddedTable | ChangedQuery],
+    begun: frozenset[str] = frozenset(),
+) -> Iterator[Finding]:
+    """A finding on each of these tables that would not be its query and that the settings do not name. Whoever lets a
+    step begin with nothing is asked about added tables with it: those steps are `begun`."""
+    for each in tables:
+        match each:
+            case AddedTable():
+                named = settings.go_on if each.rows else settings.begin_anew
+                if each.write.table not in named and not begun & now.above(each.write.step):
+                    yield _lacks(pipeline, each, published, now)
+            case ChangedQuery():
+                # Whoever lets the step of that name begin anew has read of both.
+                if each.write.table not in {*settings.go_on, *settings.begin_anew}:
+                    yield _is_of_two(pipeline, each, published, now)
+
+
+def _lacks(pipeline: str, added: AddedTable, published: Plan, now: Graph) -> Finding:
+    table, step = added.write.table, added.write.step
+    came = "what comes from this batch on, and nothing of the records of earlier batches"
+    where = f"table {table!r}, which batch {published.batch} did not write"
+    if added.appended:
+        what, where = "each batch replaced it, and its rows lack what came of earlier ones", f"table {table!r}"
+    elif added.rows:
+        since = f" since batch {added.wrote}" if added.wrote is not None else ""
+        what = f"it was left out{since}, and its {many(added.rows, 'row')} lack what came of the records meanwhile"
+    else:
+        what = f"the table is new, and would have only {came}"
+    # What only writes the table has its name.
+    if begin := [name for name in added.begin if not name.startswith(f"{table}.")]:
+        what += f"; {' and '.join(begin)} would begin with nothing, too"
+    back = f"write {step!r} to {added.renamed!r} again, as it does the same; or " if added.renamed else ""
+    asked = PlanAsking(pipeline, **({"go_on": table} if added.rows else {"begin_anew": table}))
+    return Finding.of(
+        Kind.TABLE_BEGINS,
+        what,
+        where,
+        (back, *_whole(pipeline, now, published), "; or take it as it would be, by its name: ", asked),
+        table=table,
+        steps=list(added.begin),
+        renamed=added.renamed,
+    )
+
+
+def _is_of_two(pipeline: str, changed: ChangedQuery, published: Plan, now: Graph) -> Finding:
+    table = changed.write.table
+    changes = [f"its {noun} changed from {was} to {is_now}" for noun, was, is_now in changed.changes]
+    if changed.columns:
+        changes.append(f"it has no column {' and '.join(changed.columns)} yet")
+    return Finding.of(
+        Kind.TABLE_QUERY,
+        f"{'; '.join(changes)}: it would have rows of both queries",
+        f"table {table!r}, as batch {published.batch} wrote it",
+        (
+            "change it back; or ",
+            *_whole(pipeline, now, published),
+            "; or keep its rows as they are, by its name: ",
+            PlanAsking(pipeline, go_on=table),
+        ),
+        table=table,
+    )
+
+
+def _whole(pipeline: str, now: Graph, published: Plan) -> tuple[str | Command, ...]:
+    if rebuilt := rebuilt_by(pipeline, now, published):
+        return (f"to have it whole, make it {rebuilt[0]}", *rebuilt[1:])
+    return ("to have it whole, write it in a pipeline of its own",)
+
+
+def rebuilt_by(pipeline: str, now: Graph, published: Plan | None) -> tuple[str | Command, ...]:
+    """By which backfill a step gets what it would have kept. There is none if batches read other streams."""
+    if published is None or {stream.name for stream in now.streams} != {each.name for each in published.streams}:
+        return ()
+    of = backfill_of(pipeline)
+    return "by a backfill of all batches: ", BackfillAsking(of[0] if of else pipeline, 0, cascade=True)

@@ -1,0 +1,278 @@
+"""Tables that rows are appended to by changed steps: a batch does not mix rows of two queries unless asked by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
+from coset.testing import queries
+from coset.testing.runs import Trial
+from partitioning.authoring.flow import Flow
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.documents.stores import store_at
+from partitioning.errors import Refused
+from partitioning.kinds import Kind
+
+BEGIN = datetime.fromisoformat("2026-11-01")
+HOUR = timedelta(hours=1)
+Build = Callable[[Flow, Flow], object]
+
+
+def pipeline(build: Build) -> Pipeline:
+    made = Pipeline("p", source="s3://lake")
+    s, u = (made.stream(name, key="k", partitions=2, time="t") for name in ("s", "u"))
+    build(s, u)
+    u.select("n AS m", name="of_u").write("y")
+    return made
+
+
+def without_u(build: Callable[[Flow], object]) -> Pipeline:
+    made = Pipeline("p", source="s3://lake")
+    build(made.stream("s", key="k", partitions=2, time="t"))
+    return made
+
+
+def records(batch: int, keys: Sequence[int], **more: object) -> list[dict[str, object]]:
+    begin = BEGIN + timedelta(days=batch)
+    return [{"k": f"k{key % 5}", "n": key, "t": begin + timedelta(minutes=key)} | more for key in keys]
+
+
+def land(place: Trial, batch: int, **more: object) -> None:
+    keys = range(3 * batch, 3 * batch + 6)
+    landed = {"s": records(batch, keys, **more), "u": records(batch, [key + 40 for key in keys])}
+    place.land({stream.name: landed[stream.name] for stream in place.pipeline.streams})
+
+
+def is_its_query(place: Trial) -> bool:
+    try:
+        assert "x" not in queries.check(place.pipeline, place.root)
+    except AssertionError:
+        return False
+    return True
+
+
+@pytest.fixture
+def at() -> Iterator[Callable[[Pipeline], Trial]]:
+    places = []
+
+    def published(made: Pipeline) -> Trial:
+        places.append(manager := Trial.made(made))
+        place = manager.__enter__()
+        land(place, 0)
+        place.run()
+        return place
+
+    yield published
+    for manager in places:
+        manager.__exit__(None, None, None)
+
+
+def asked(place: Trial, settings: Settings = DEFAULTS) -> list[object]:
+    """Which tables a plan asks about."""
+    with pytest.raises(Refused) as refused:
+        place.run(settings)
+    assert {finding.kind for finding in refused.value.findings} == {Kind.TABLE_QUERY}
+    return [dict(finding.about)["table"] for finding in refused.value.findings]
+
+
+def of(columns: str) -> Build:
+    return lambda s, u: s.select(columns, name="f").write("x")
+
+
+def latest(step: Callable[[Flow], Flow], mode: str) -> Build:
+    return lambda s, u: step(s.latest("t", name="last")).write("x", mode=mode)
+
+
+def windows(columns: str, then: str = "c, window_start") -> Build:
+    return lambda s, u: s.windows(columns, time="t", every=HOUR, name="w").select(then, name="f").write("x")
+
+
+def beside(then: Callable[[Flow], Flow]) -> Build:
+    """Beside another table."""
+
+    def build(s: Flow, u: Flow) -> None:
+        s.select("n", name="f").write("z")
+        then(s).write("x")
+
+    return build
+
+
+def of_kept(name: str) -> Build:
+    """Of two steps that keep something: what one gives in each batch."""
+
+    def build(s: Flow, u: Flow) -> None:
+        kept = {"one": s.latest("t", name="one"), "other": s.latest("n", name="other")}
+        for flow in kept.values():
+            flow.write(flow.step, mode="upsert")
+        kept[name].to_stream().write("x")
+
+    return build
+
+
+CHANGES: dict[str, tuple[Build, Build]] = {
+    "a filter": (lambda s, u: s.filter("n > 1").write("x"), lambda s, u: s.filter("n > 2").write("x")),
+    "a filter that left nothing": (
+        lambda s, u: s.filter("n > 9").write("x"),
+        lambda s, u: s.filter("n > 2").write("x"),
+    ),
+    "a filter more": (of("n"), lambda s, u: s.filter("n > 2").select("n", name="f").write("x")),
+    "a column": (of("n"), of("n + 1 AS n")),
+    "a column more": (of("n"), of("n, n + 1 AS m")),
+    "a column more that was there": (of("n"), of("n, t")),
+    "another step": (
+        beside(lambda s: s.select("n + 5 AS n", name="g")),
+        beside(lambda s: s.select("n", name="h")),
+    ),
+    "what another step keeps": (of_kept("one"), of_kept("other")),
+    "a merge": (
+        lambda s, u: s.merge(u, name="m").select("n", name="f").write("x"),
+        lambda s, u: s.select("n", name="f").write("x"),
+    ),
+    "a stream that was read": (of("n"), lambda s, u: s.merge(u, name="m").select("n", name="f").write("x")),
+    "rows of a batch": (
+        lambda s, u: s.aggregate("max(n) AS n", name="a").to_stream().write("x"),
+        lambda s, u: s.aggregate("min(n) AS n", name="a").to_stream().write("x"),
+    ),
+    "a join": (
+        lambda s, u: s.join(u, "s.n AS n, u.n AS m", name="j").write("x"),
+        lambda s, u: s.join(u, "s.n AS n, u.n AS m", how="left", name="j").write("x"),
+    ),
+    "a changelog": (
+        latest(lambda last: last.filter("n > 1", name="f"), "changelog"),
+        latest(lambda last: last.filter("n > 2", name="f"), "changelog"),
+    ),
+    "a column more of newest rows": (
+        latest(lambda last: last.select("n", name="f"), "upsert"),
+        latest(lambda last: last.select("n, n + 1 AS m", name="f"), "upsert"),
+    ),
+    "a column more before newest rows": (
+        lambda s, u: s.select("n, t", name="f").latest("t", name="last").write("x", mode="upsert"),
+        lambda s, u: s.select("n, t, -n AS m", name="f").latest("t", name="last").write("x", mode="upsert"),
+    ),
+    "windows": (windows("count(*) AS c"), windows("sum(n)::BIGINT AS c")),
+    "behind windows": (windows("count(*) AS c", "c"), windows("count(*) AS c", "c + 1 AS c")),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_rows_of_another_query_are_appended_by_the_name_of_their_table(
+    name: str, at: Callable[[Pipeline], Trial]
+) -> None:
+    before, now = CHANGES[name]
+    place = at(pipeline(before))
+    place.go_on_with(pipeline(now))
+    land(place, 1)
+    assert asked(place) == ["x"]
+    # Another name is no answer.
+    assert asked(place, Settings(go_on=("y",))) == ["x"]
+    place.run(Settings(go_on=("x",)))
+    # It is asked once.
+    land(place, 2)
+    assert place.run().startswith("Batch 2")
+
+
+def test_what_a_filter_let_through_before_is_not_the_query_of_now(at: Callable[[Pipeline], Trial]) -> None:
+    for name in ("a filter", "a filter that left nothing", "a filter more", "a column", "a column more", "a merge"):
+        before, now = CHANGES[name]
+        place = at(pipeline(before))
+        place.go_on_with(pipeline(now))
+        land(place, 1)
+        place.run(Settings(go_on=("x",)))
+        assert not is_its_query(place), name
+
+
+SAME: dict[str, tuple[Build, Build]] = {
+    "a step's name": (of("n"), lambda s, u: s.select("n", name="g").write("x")),
+    "how records move": (of("n"), lambda s, u: s.repartition(3, name="r").select("n", name="f").write("x")),
+    "how merges are nested": (
+        lambda s, u: s.merge(u, name="m").select("n", name="f").write("x"),
+        lambda s, u: u.merge(s, name="m2").select("n", name="f").write("x"),
+    ),
+    "a replaced table": (
+        lambda s, u: s.select("n", name="f").write("x", mode="replace"),
+        lambda s, u: s.select("n + 1 AS n", name="f").write("x", mode="replace"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_what_gives_the_same_rows_is_not_asked_about(name: str, at: Callable[[Pipeline], Trial]) -> None:
+    before, now = SAME[name]
+    place = at(pipeline(before))
+    place.go_on_with(pipeline(now))
+    land(place, 1)
+    place.run()
+    if name != "a replaced table":
+        assert is_its_query(place)
+
+
+def test_a_column_that_a_stream_gets_is_not_asked_about(at: Callable[[Pipeline], Trial]) -> None:
+    place = at(pipeline(of("n")))
+    place.go_on_with(pipeline(of("n, more")))
+    land(place, 1, more="new")
+    place.run()
+    assert is_its_query(place)
+    place.go_on_with(pipeline(of("n, more, upper(more) AS loud")))
+    land(place, 2, more="new")
+    assert asked(place) == ["x"]
+
+
+def test_of_newest_rows_a_column_of_the_stream_is_not_asked_about(at: Callable[[Pipeline], Trial]) -> None:
+    place = at(pipeline(lambda s, u: s.latest("t", name="last").write("x", mode="upsert")))
+    land(place, 1, more="new")
+    place.run()
+    assert is_its_query(place)
+
+
+def merged(s: Flow, u: Flow) -> None:
+    s.merge(u, name="m").select("n", name="f").write("x")
+
+
+def test_a_stream_that_no_batch_has_read_changes_no_row_of_before(at: Callable[[Pipeline], Trial]) -> None:
+    place = at(without_u(lambda s: s.select("n", name="f").write("x")))
+    place.go_on_with(pipeline(merged))
+    land(place, 1)
+    # What is written of it alone is new.
+    place.run()
+    assert is_its_query(place)
+
+
+def test_a_stream_that_is_left_out_is_asked_about_and_is_whole_when_it_is_back(
+    at: Callable[[Pipeline], Trial],
+) -> None:
+    place = at(pipeline(merged))
+    place.go_on_with(without_u(lambda s: s.select("n", name="f").write("x")))
+    land(place, 1)
+    assert asked(place) == ["x"]
+    place.run(Settings(go_on=("x",)))
+    assert not is_its_query(place)
+    place.go_on_with(pipeline(merged))
+    land(place, 2)
+    place.run(Settings(go_on=("y",)))
+    assert is_its_query(place)
+
+
+@pytest.mark.parametrize(("first", "last"), [(1, 2), (0, 1), (1, 1)])
+def test_a_backfill_that_leaves_rows_of_another_query_is_asked_for_by_their_table(
+    first: int, last: int, at: Callable[[Pipeline], Trial]
+) -> None:
+    place = at(pipeline(of("n")))
+    for batch in (1, 2):
+        land(place, batch)
+        place.run()
+    place.go_on_with(pipeline(of("n + 1 AS n")))
+    store, wanted = store_at(place.root), Asked(first, last, DEFAULTS)
+    with pytest.raises(Refused) as refused:
+        actions.begin(place.pipeline, store, wanted)
+    (finding,) = refused.value.findings
+    assert finding.kind == Kind.TABLE_QUERY
+    to = f" --to {last}" if last > first else ""
+    assert f"coset backfill p --from {first}{to} --go-on x" in finding.then
+    assert actions.begin(place.pipeline, store, replace(wanted, settings=Settings(go_on=("x",)))).batches
+    assert actions.begin(place.pipeline, store, Asked(0, None, DEFAULTS)).batches == (0, 1, 2)

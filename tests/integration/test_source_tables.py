@@ -1,0 +1,385 @@
+"""Tables whose changes Debezium tells: what is published is what the database has.
+
+The events of the quick tests are those that a real Debezium said (tests/vectors/debezium); the long one runs it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from coset.batches.tables.first_rows import all_rows
+from coset.batches.verifying import verify
+from coset.sources.landing import land as land_lines
+from coset.sources.landing import land_rows
+from demo.kafka_server import KafkaServer
+from partitioning.authoring.flow import Flow
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
+from partitioning.errors import Refused
+from partitioning.explain.table_query import table_query
+from partitioning.values import replace as with_values
+from spark_jobs.tables.table_schema import RESIDUE
+from tests.commands import succeeded
+from tests.kafka import create, new_topic, produce
+from tests.running import next_batch, run_and_publish_unjudged
+from tests.small import until
+from tests.source_tables import TOPIC, VECTORS, Event, SourceTables, land, source_tables
+
+PARTITIONS = 6
+CUSTOMERS = f"{TOPIC}customers"
+COLUMNS = {"id": "BIGINT", "name": "VARCHAR", "tier": "VARCHAR", "balance": "DECIMAL(10,2)", "since": "DATE"}
+# What customers has before it is truncated, by changes.sql; no event says that a column was dropped.
+AT_LAST = [
+    (2, "bob", "iron", Decimal("0.50"), None),
+    (3, "cid again", "tin", Decimal("1.00"), None),
+    (4, "ann", "gold", Decimal("10.00"), None),
+    (5, "eve", "tin", Decimal("1.00"), date(2026, 11, 29)),
+    (6, "fay", None, Decimal("2.00"), date(2026, 11, 30)),
+]
+FORMS = ("value", "with_schema", "unwrapped")
+Row = tuple[Any, ...]
+
+
+def events() -> list[Event]:
+    return [json.loads(line) for line in (VECTORS / "customers.jsonl").read_text().splitlines()]
+
+
+def shop(store: Store, form: str = "value", columns: Mapping[str, str] = COLUMNS, **declared: Any) -> Flow:
+    """The source's table, published as it is."""
+    pipeline = Pipeline("shop", source=f"{store.root}/topics")
+    options: dict[str, Any] = {"key": "id", "partitions": PARTITIONS, "unwrapped": form == "unwrapped", **declared}
+    customers = pipeline.cdc(CUSTOMERS, columns=columns, **options)
+    customers.write("customers", mode="upsert")
+    return customers
+
+
+def landed(store: Store, some: Sequence[Event], ends: dict[int, int], form: str = "value") -> None:
+    land(some, form, PARTITIONS, f"{store.root}/topics", ends)
+
+
+def publish(pipeline: Pipeline, store: Store) -> None:
+    run_and_publish_unjudged(next_batch(pipeline, store.root))
+
+
+def published(store: Store, table: str = "customers", columns: Sequence[str] = ()) -> list[Row]:
+    with all_rows(store, table) as held:
+        rows = held.read_all()
+    names = columns or [name for name in rows.column_names if name != RESIDUE]
+    return sorted(zip(*(rows[name].to_pylist() for name in names), strict=True), key=lambda row: row[:2])
+
+
+def verified(pipeline: Pipeline, store: Store, *tables: str) -> list[int]:
+    """How many rows tables have; they are those of their queries."""
+    found = [each.difference for each in verify(pipeline, store, tables)]
+    return [each.rows[1] for each in found if each and each.same]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_table_of_its_changes_is_the_sources_table(store: Store, form: str) -> None:
+    """However they are cut into batches: updates, deletes, a changed key, a row that comes again, another column."""
+    customers, ends, said = shop(store, form), dict[int, int](), events()[:-1]
+    for some in (said[:5], said[5:9], said[9:]):
+        landed(store, some, ends, form)
+        publish(customers.pipeline, store)
+    assert published(store) == AT_LAST
+    assert verified(customers.pipeline, store) == [5]
+
+
+def test_a_second_snapshot_changes_nothing(store: Store) -> None:
+    customers, ends, said = shop(store), dict[int, int](), events()[:-1]
+    landed(store, said, ends)
+    publish(customers.pipeline, store)
+    last = {each["key"]: each for each in said if each["value"]}.values()
+    left = [each for each in last if '"op":"d"' not in each["value"]]
+    assert len(left) == len(AT_LAST)
+    again = [{**each, "value": each["value"].replace('"op":"c"', '"op":"r"')} for each in left]
+    landed(store, again, ends)
+    publish(customers.pipeline, store)
+    assert published(store) == AT_LAST
+
+
+def test_customers_meet_orders_that_librdkafka_placed(store: Store) -> None:
+    """By the customer's number, which is text there and placed by another hash; what was spent follows its customer."""
+    customers, ends, said = shop(store), dict[int, int](), events()[:-1]
+    orders = customers.pipeline.stream("orders", key="customer", partitions=12, hash="crc32")
+    by_id = orders.select("customer::BIGINT AS id, amount").rekey(("id",))
+    with pytest.raises(Refused, match=r"next:  rekey them alike, as rekey\(\('id',\)\)"):
+        orders.join(customers, "orders.amount, customers.name")
+    by_id.join(customers, "orders.amount, customers.name").write("named")
+    spent = by_id.aggregate("sum(amount)::BIGINT AS spent").combine(
+        "sum(spent)::BIGINT AS spent", running=True, name="spent"
+    )
+    spent.join(customers, "spent.spent, customers.name, customers.tier", name="tiers").write("tiers", mode="upsert")
+    for some, rows in (
+        (said[:3], {"customer": ["1", "2", "3"], "amount": [5, 6, 7]}),
+        (said[3:], {"customer": ["2", "3", "4"], "amount": [10, 20, 30]}),
+    ):
+        landed(store, some, ends)
+        land_rows(customers.pipeline.streams[1], pa.table(rows), "orders")
+        publish(customers.pipeline, store)
+    assert published(store, "named") == [
+        (1, 5, "ann"), (2, 6, "bob"), (2, 10, "bob"), (3, 7, "cid"), (3, 20, "cid again"), (4, 30, "ann")
+    ]  # fmt: skip
+    assert published(store, "tiers") == [(2, 16, "bob", "iron"), (3, 27, "cid again", "tin"), (4, 30, "ann", "gold")]
+    assert verified(customers.pipeline, store, "customers", "tiers") == [5, 3]
+
+
+def test_who_moves_such_a_table_to_what_changes_is_told_to_move_the_other_side(store: Store) -> None:
+    customers = shop(store)
+    orders = customers.pipeline.stream("orders", key="name", partitions=12)
+    spent = orders.aggregate("sum(amount) AS spent").combine("sum(spent) AS spent", running=True, name="spent")
+    with pytest.raises(Refused, match=r"next:  leave that table under its own key, \(id,\), and rekey what it meets"):
+        spent.join(customers.rekey("name"), "spent.spent")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_topic_in_its_broker_gives_the_same_table(kafka: KafkaServer, store: Store, form: str) -> None:
+    """Its tombstones delete too: compaction leaves them alone of what was deleted."""
+    topic = f"{new_topic(kafka, PARTITIONS)}.customers"
+    create(kafka, topic, PARTITIONS)
+    pipeline = Pipeline("shop", source=kafka.source)
+    options: dict[str, Any] = {
+        "key": "id",
+        "partitions": PARTITIONS,
+        "columns": COLUMNS,
+        "unwrapped": form == "unwrapped",
+    }
+    pipeline.cdc(topic, **options).write("customers", mode="upsert")
+    said = events()[:-1]
+    left = [each for each in said[5:] if not (each["value"] and '"op":"d"' in each["value"])]
+    assert len(left) == len(said) - 6
+    for some in (said[:5], left):
+        for each in some:
+            record = (each["key"], each[form] and each[form].encode())
+            produce(kafka, topic, [record], partition=each["hash"] % PARTITIONS)
+        publish(pipeline, store)
+    assert published(store) == AT_LAST
+    assert verified(pipeline, store) == [5]
+
+
+def test_a_long_value_that_was_not_said_is_right_once_its_row_is_written_again(store: Store) -> None:
+    """The records without it are set aside meanwhile, also that of a row whose key changed."""
+    said = [json.loads(line) for line in (VECTORS / "usual.jsonl").read_text().splitlines()]
+    said = [each for each in said if each["key"] in {'{"id":1}', '{"id":10}'}]
+
+    def made(**declared: Any) -> Pipeline:
+        pipeline = Pipeline("shop", source=f"{store.root}/topics")
+        columns = {"id": "BIGINT", "whole": "INTEGER", "long": "VARCHAR"}
+        types = pipeline.cdc(f"{TOPIC}types", key="id", partitions=PARTITIONS, columns=columns, **declared)
+        types.write("types", mode="upsert")
+        return pipeline
+
+    ends = dict[int, int]()
+    landed(store, said[:2], ends)
+    with pytest.raises(Refused, match="column 'long' has no value") as refused:
+        next_batch(made(), store.root)
+    assert 'write such rows again, and let the stream set this record aside: bad_records="set' in str(refused.value)
+    publish(made(bad_records="set aside up to 10"), store)
+    assert published(store, "types") == [(1, 2147483647, "t" * 2100)]
+    landed(store, said[2:], ends)
+    publish(made(bad_records="set aside up to 10"), store)
+    assert published(store, "types") == [(10, 8, "t" * 2100)]
+
+
+def test_a_truncate_in_a_broker_is_refused_or_set_aside(kafka: KafkaServer, store: Store) -> None:
+    topic = new_topic(kafka, 1)
+    for each in events()[-2:]:
+        produce(kafka, topic, [(each["key"] or '{"id":6}', each["value"].encode())])
+
+    def made(**declared: Any) -> Pipeline:
+        pipeline = Pipeline(f"shop{len(declared)}", source=kafka.source)
+        pipeline.cdc(topic, key="id", partitions=1, **{"columns": COLUMNS, **declared}).write(
+            "customers", mode="upsert"
+        )
+        return pipeline
+
+    with pytest.raises(Refused, match="which is not read from JSON"):
+        next_batch(made(columns={"id": "BIGINT", "name": "DATE[]"}), store.root)
+    with pytest.raises(Refused, match=f"{topic}: offset 1: .*it is a TRUNCATE of the whole table") as refused:
+        publish(made(), store)
+    assert "let the stream set this record aside" in str(refused.value)
+    publish(made(bad_records="set aside up to 1"), store)
+    assert published(store) == AT_LAST[-1:]
+
+
+def test_lines_of_ones_own_are_landed_as_debezium_wrote_them(store: Store, tmp_path: Path) -> None:
+    customers = shop(store)
+    lines = tmp_path / "changes.jsonl"
+    lines.write_text("".join(f"{each['value']}\n" for each in events()[:-1] if each["value"]))
+    (stream,) = customers.pipeline.streams
+    land_lines(stream, lines)
+    publish(customers.pipeline, store)
+    assert published(store) == AT_LAST
+    plan = Ledger(store, "shop").plan(0)
+    assert plan
+    assert f"make a table {CUSTOMERS} of its records" in table_query(customers.pipeline, plan, "customers")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_inspect_prints_is_the_table_with_columns_as_they_look_or_as_schemas_say(store: Store, form: str) -> None:
+    landed(store, events()[:-1], {}, form)
+    said = succeeded("inspect", f"{store.root}/topics/{CUSTOMERS}").stdout
+    assert "These are a table's changes, by Debezium" in said
+    assert "_deleted" not in said
+    made: dict[str, Any] = {}
+    exec(said[said.index("from coset import Pipeline") :], made)
+    customers, declared = made["shop_public_customers"], shop(store, form)
+    (stream,), (right,) = customers.pipeline.streams, declared.pipeline.streams
+    looks = {"id": "BIGINT", "name": "VARCHAR", "tier": "VARCHAR", "balance": "VARCHAR", "since": "BIGINT"}
+    if form == "with_schema":
+        looks = COLUMNS
+    assert stream == with_values(right, columns={**looks, "_deleted": "BOOLEAN"})
+    customers.write("customers", mode="upsert")
+    publish(customers.pipeline, store)
+    assert published(store, columns=["id", "name"]) == [row[:2] for row in AT_LAST]
+
+
+def test_a_truncate_stops_a_batch_until_it_is_set_aside(store: Store) -> None:
+    customers, ends = shop(store), dict[int, int]()
+    landed(store, events(), ends)
+    with pytest.raises(Refused, match="it is a TRUNCATE of the whole table") as refused:
+        next_batch(customers.pipeline, store.root)
+    assert "delete the rows that were there before" in str(refused.value)
+    publish(shop(store, bad_records="set aside up to 1").pipeline, store)
+    assert published(store) == AT_LAST
+
+
+def test_records_that_are_no_changes_are_refused_by_name(store: Store) -> None:
+    """Transactions' own records, in a topic of their own that somebody takes for a table's."""
+    others = [json.loads(line) for line in (VECTORS / "others.jsonl").read_text().splitlines()]
+    land([{**each, "topic": CUSTOMERS} for each in others], "value", PARTITIONS, f"{store.root}/topics", {})
+    with pytest.raises(Refused, match="line 1: it is no change of a row by Debezium"):
+        next_batch(shop(store).pipeline, store.root)
+
+
+@pytest.mark.parametrize(
+    ("declared", "what"),
+    [
+        ({"columns": {"name": "VARCHAR"}}, "column 'id' of the key is not declared"),
+        ({"columns": {}}, "JSON does not say of which types its columns are"),
+        ({"columns": COLUMNS | {"_offset": "BIGINT"}}, "is the record's, not the row's"),
+        ({"columns": COLUMNS | {"_deleted": "VARCHAR"}}, "says whether a row is deleted"),
+        ({"format": "avro"}, "changes by Debezium are read from JSON only"),
+        ({"cast": {"id": "VARCHAR"}}, "column 'id' cannot be cast"),
+    ],
+)
+def test_what_cannot_be_a_table_of_changes_is_refused(store: Store, declared: dict[str, Any], what: str) -> None:
+    with pytest.raises(Refused, match=what):
+        shop(store, **declared)
+
+
+@pytest.mark.parametrize("kind", ["DECIMAL(9,2)[]", "STRUCT(day DATE)", "INTERVAL", "TIME WITH TIME ZONE"])
+def test_types_that_debezium_does_not_say_are_refused(store: Store, kind: str) -> None:
+    landed(store, events()[:1], {})
+    with pytest.raises(Refused, match="which is not read from JSON"):
+        next_batch(shop(store, columns={"id": "BIGINT", "name": kind}).pipeline, store.root)
+
+
+START = """
+CREATE TABLE customers (
+    id bigint PRIMARY KEY, name text, tier text, balance numeric(10, 2) NOT NULL DEFAULT 0, seen timestamp, born date
+);
+CREATE TABLE lines (a integer, b text, amount numeric(12, 3), good boolean, PRIMARY KEY (a, b));
+CREATE TABLE signals (id text PRIMARY KEY, type text, data text);
+INSERT INTO customers
+    SELECT n, 'name ' || n, 'tin', n / 3.0,
+        timestamp '2026-11-29 01:02:03.456789' + n * interval '1 h', date '1969-11-29' + n
+    FROM generate_series(1, 200) n;
+INSERT INTO lines SELECT n / 5, 'ü' || n % 5, n / 7.0, n % 2 = 0 FROM generate_series(0, 99) n;
+"""
+BATCHES, ADDED, AGAIN, DROPPED = 20, 5, 9, 13
+AT_FIRST = {
+    "id": "BIGINT",
+    "name": "VARCHAR",
+    "tier": "VARCHAR",
+    "balance": "DECIMAL(10,2)",
+    "seen": "TIMESTAMP",
+    "born": "DATE",
+}
+LINES = {"a": "INTEGER", "b": "VARCHAR", "amount": "DECIMAL(12,3)", "good": "BOOLEAN"}
+
+
+def changes(random: Random, tables: SourceTables) -> Iterator[str]:
+    """Transactions of a batch: some of several changes, also of one key."""
+    ids, new = [row[0] for row in tables.ask("SELECT id FROM customers")], iter(range(10**6))
+    last = max(ids)
+    one: Mapping[str, Callable[[], str]] = {
+        "insert": lambda: f"INSERT INTO customers VALUES ({last + next(new) + 1}, 'new')",
+        "update": lambda: f"UPDATE customers SET balance = balance + 1.25, name = NULL WHERE id = {random.choice(ids)}",
+        "many": lambda: f"UPDATE customers SET seen = seen + interval '1 us' WHERE id % 7 = {random.randrange(7)}",
+        "delete": lambda: f"DELETE FROM customers WHERE id = {random.choice(ids)}",
+        "move": lambda: f"UPDATE customers SET id = {last + next(new) + 1} WHERE id = {random.choice(ids)}",
+        "again": lambda: (
+            f"DELETE FROM customers WHERE id = {(it := random.choice(ids))}; INSERT INTO customers VALUES ({it}, 'it')"
+        ),
+        "line": lambda: f"UPDATE lines SET amount = -amount WHERE a = {random.randrange(20)}",
+        "moved line": lambda: f"UPDATE lines SET b = b || 'x' WHERE a = {random.randrange(20)} AND length(b) < 9",
+        "no line": lambda: f"DELETE FROM lines WHERE a = {random.randrange(20)} AND b LIKE '%{random.randrange(5)}'",
+    }
+    for _ in range(random.randrange(4, 15)):
+        yield "BEGIN; " + "; ".join(one[random.choice([*one])]() for _ in range(random.randrange(1, 4))) + "; COMMIT"
+
+
+def snapshot(tables: SourceTables, number: int) -> None:
+    """A snapshot that is asked for while changes are told (op r)."""
+    asked = '{"data-collections": ["public.customers"], "type": "incremental"}'
+    tables.ask(f"INSERT INTO signals VALUES ('{number}', 'execute-snapshot', '{asked}')")
+    of_all, before = tables.ask("SELECT count(*) FROM customers")[0][0], len(tables.of("customers"))
+
+    def read_again() -> bool:
+        return sum('"op":"r"' in (each["value"] or "") for each in tables.of("customers")[before:]) >= of_all
+
+    assert until(read_again)
+
+
+@pytest.mark.long
+def test_a_real_database_and_what_is_published_are_the_same_after_every_batch(store: Store, tmp_path: Path) -> None:
+    """In each form of the records: with keys that change, deletes, snapshots, columns that come and go."""
+    random, columns = Random(46), dict(AT_FIRST)
+    taken = {"customers": 0, "lines": 0}
+    ends = {(form, table): dict[int, int]() for form in FORMS for table in taken}
+    settings = ("signal.data.collection=public.signals", "skipped.operations=none")
+    with source_tables(tmp_path / "log", START, *settings) as tables:
+        for number in range(BATCHES):
+            for transaction in changes(random, tables):
+                tables.ask(transaction)
+            if number == ADDED:
+                # No event says that rows have the default now; a snapshot does.
+                tables.ask("ALTER TABLE customers ADD COLUMN level integer DEFAULT 5")
+                columns["level"] = "INTEGER"
+            if number in (ADDED, AGAIN):
+                snapshot(tables, number)
+            if number == DROPPED:
+                tables.ask("ALTER TABLE customers DROP COLUMN tier")
+            tables.settle()
+            there = [name for name in columns if name != "tier" or number < DROPPED]
+            wanted = {
+                "customers": tables.ask(f"SELECT {', '.join(there)} FROM customers ORDER BY id"),
+                "lines": tables.ask('SELECT * FROM lines ORDER BY a, b COLLATE "C"'),
+            }
+            for form in FORMS:
+                pipeline = Pipeline(form.replace("_", "-"), source=f"{store.root}/{form}")
+                for table, kinds, key in (("customers", columns, "id"), ("lines", LINES, ("a", "b"))):
+                    more: dict[str, Any] = {"key": key, "columns": kinds, "unwrapped": form == "unwrapped"}
+                    flow = pipeline.cdc(f"{TOPIC}{table}", partitions=4, **more)
+                    flow.write(f"{form}-{table}", mode="upsert")
+                    new = tables.of(table)[taken[table] :]
+                    if new:
+                        land(new, form, 4, f"{store.root}/{form}", ends[form, table])
+                publish(pipeline, store)
+                for table, names in (("customers", there), ("lines", list(LINES))):
+                    assert published(store, f"{form}-{table}", names) == wanted[table], (number, form, table)
+            taken = {table: len(tables.of(table)) for table in taken}
+        said = [json.loads(each["value"])["op"] for each in tables.of("customers") if each["value"]]
+        assert {op: said.count(op) > 20 for op in "crud"} == dict.fromkeys("crud", True)
+        assert sum(each["value"] is None for each in tables.of("customers")) > 20

@@ -1,0 +1,17 @@
+UPDATE types SET whole = 9 WHERE id = 1;
+UPDATE types SET id = 10 WHERE id = 1;
+ALTER TABLE types REPLICA IDENTITY FULL;
+UPDATE types SET whole = 8 WHERE id = 10;
+DELETE FROM types WHERE id = 2;
+CREATE TABLE customers (id bigint PRIMARY KEY, name text, tier text, balance numeric(10, 2) NOT NULL DEFAULT 0);
+INSERT INTO customers VALUES (1, 'ann', 'gold', 10), (2, 'bob', NULL, -0.5), (3, 'cid', 'tin', 99999999.99);
+UPDATE customers SET tier = 'iron', balance = balance + 1 WHERE id = 2;
+UPDATE customers SET id = 4 WHERE id = 1;
+DELETE FROM customers WHERE id = 3;
+INSERT INTO customers VALUES (3, 'cid again', 'tin', 1);
+ALTER TABLE customers ADD COLUMN since date;
+INSERT INTO customers VALUES (5, 'eve', 'tin', 1, '2026-11-29');
+ALTER TABLE customers DROP COLUMN tier;
+INSERT INTO customers VALUES (6, 'fay', 2, '2026-11-30');
+SELECT pg_logical_emit_message(true, 'prefix', 'hello');
+TRUNCATE customers;
