@@ -144,7 +144,7 @@ def _upserted(name: str, folder: Path, files: Sequence[Path]) -> Upserted | None
 
 def _run(what: str, folder: Path, *files: Path) -> list[Line]:
     elsewhere = what in {"iceberg", "duckdb-reads"}
-    python = environment_of("upserts", *_PACKAGES) if elsewhere else Path(sys.executable)
+    python = environment_of("pyiceberg-0.12.0-duckdb-1.5.5", *_PACKAGES) if elsewhere else Path(sys.executable)
     variables = {**os.environ, "PYTHONPATH": str(_ROOT)}
     if what in {"delta", "delta-optimized", "spark-reads"}:
         variables[JARS] = str(jars_of(Path(__file__).with_name("delta.pom.xml")))
