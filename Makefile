@@ -79,6 +79,7 @@ format: $(READY) ## Format the code and repair what can be repaired
 
 bench: $(READY) ## Compare with PySpark, Structured Streaming, Comet, Iceberg, Polars and DuckDB; it needs Maven
 	@$(BIN)/python -m bench
+	@$(BIN)/python -m bench.upserts
 
 bench-latency: $(READY) ## Show where each second of a small batch goes, from the command to published
 	@$(BIN)/python -m bench.latency

@@ -1,4 +1,4 @@
-"""Environments of parties that need another version of Spark: made once in the user's cache."""
+"""Environments of parties that need other packages, or another version of Spark: made once in the user's cache."""
 
 from __future__ import annotations
 
@@ -20,15 +20,19 @@ def python_of(party: Party) -> str:
     """The Python that runs a party."""
     if party.pyspark is None:
         return sys.executable
-    folder = cache() / f"pyspark-{party.pyspark}"
+    # Its own setup asks for setuptools, which Python 3.11 need not have.
+    return str(environment_of(f"pyspark-{party.pyspark}", f"pyspark=={party.pyspark}", "setuptools"))
+
+
+def environment_of(name: str, *packages: str) -> Path:
+    """The Python of an environment with these packages, made once. One of other packages has another name."""
+    folder = cache() / name
     python, ready = folder / "bin" / "python", folder / ".ready"
     if not ready.exists():
         subprocess.run([_UV, "venv", "--quiet", "--clear", "--python", "3.11", folder], check=True)
-        # Its own setup asks for setuptools, which Python 3.11 need not have.
-        packages = f"pyspark=={party.pyspark}", "setuptools"
         subprocess.run([_UV, "pip", "install", "--quiet", "--python", python, *packages], check=True)
         ready.touch()
-    return str(python)
+    return python
 
 
 def variables_of(party: Party) -> Mapping[str, str]:

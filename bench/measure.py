@@ -1,9 +1,15 @@
-"""Measuring: processor time, memory and wall time of a process and all that it started."""
+"""Measuring: processor time, memory and wall time of a process and all that it started.
+
+Memory is sampled by a process that is no part of them, as which this file runs.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import select
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,11 +21,16 @@ T = TypeVar("T")
 _TICK = os.sysconf("SC_CLK_TCK")
 # Raised where a process is asked that is there no more.
 _ENDED = (FileNotFoundError, ProcessLookupError)
+# How often memory is sampled: what is freed sooner may be missed.
+_EVERY_SECONDS = 0.05
+# Started so, a process is nobody's child.
+_ALONE = ["sh", "-c", '"$@" &', "sh"]
 
 
 @dataclass(slots=True)
 class Cost:
-    """The cost of a run; `memory` is the sum of the processes' peaks, in bytes."""
+    """The cost of a run; `memory` is the most that all processes had at once, in bytes: a page that some share counts
+    once."""
 
     wall: float = 0.0
     cpu: float = 0.0
@@ -30,13 +41,13 @@ class Cost:
 def measured(since_start: bool = False) -> Iterator[Cost]:
     """Measure this process and its descendants, from now on or `since_start` of this process."""
     cost = Cost()
-    before = 0.0 if since_start else _cpu()
-    started = _started() if since_start else time.monotonic()
-    _forget_peaks()
-    yield cost
-    cost.wall = time.monotonic() - started
-    cost.cpu = _cpu() - before
-    cost.memory = sum(_peak(pid) for pid in _tree(os.getpid()))
+    with _most_memory() as most:
+        before = 0.0 if since_start else _cpu()
+        started = _started() if since_start else time.monotonic()
+        yield cost
+        cost.wall = time.monotonic() - started
+        cost.cpu = _cpu() - before
+        cost.memory = most()
 
 
 def cpu_of(pid: int) -> float:
@@ -85,19 +96,51 @@ def _tree(root: int) -> list[int]:
     return family
 
 
-def _forget_peaks() -> None:
-    for pid in _tree(os.getpid()):
-        with suppress(*_ENDED):
-            Path(f"/proc/{pid}/clear_refs").write_text("5")
+@contextmanager
+def _most_memory() -> Iterator[Callable[[], int]]:
+    """Sample the memory of this process and its descendants until the most of it is asked for."""
+    (asked, ask), (answered, answer) = os.pipe(), os.pipe()
+    sampler = [sys.executable, __file__, str(os.getpid()), str(asked), str(answer)]
+    try:
+        subprocess.run([*_ALONE, *sampler], pass_fds=(asked, answer), check=True)
+        os.close(answer)
+
+        def most() -> int:
+            os.write(ask, b"?")
+            return int(os.read(answered, 32))
+
+        yield most
+    finally:
+        for end in (asked, ask, answered):
+            os.close(end)
 
 
-def _peak(pid: int) -> int:
-    """The most memory that a process had, in bytes; 0 of one that has ended."""
+def _sample(root: int, asked: int, answer: int) -> None:
+    """Look at a process and its descendants, until it is `asked` for the most that they had, or they are gone."""
+    most = 0
+    while Path(f"/proc/{root}").exists():
+        is_asked, _, _ = select.select([asked], [], [], _EVERY_SECONDS)
+        most = max(most, _memory(root))
+        if is_asked:
+            os.write(answer, str(most).encode())
+            return
+
+
+def _memory(root: int) -> int:
+    """What a process and its descendants have now, in bytes: of a page that several share each has its part."""
+    return sum(map(_part, _tree(root)))
+
+
+def _part(pid: int) -> int:
     with suppress(*_ENDED):
-        return _status(pid, "VmHWM") * 1024
+        return _status(pid, "Pss", "smaps_rollup") * 1024
     return 0
 
 
-def _status(pid: int, name: str) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+def _status(pid: int, name: str, file: str = "status") -> int:
+    lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), 0)
+
+
+if __name__ == "__main__":
+    _sample(*map(int, sys.argv[1:]))

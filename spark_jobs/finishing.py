@@ -22,6 +22,7 @@ from partitioning.model.graph import Step, quote
 from partitioning.model.order import Order
 from partitioning.model.private import without_values
 from partitioning.model.receipt import TaskReceipt
+from partitioning.model.task_memory import TaskMemory
 from partitioning.values import Value
 from spark_jobs.engine.arrays import mask
 from spark_jobs.engine.functions import returned_no_text, returned_strange_key, wrong_types
@@ -116,10 +117,10 @@ def finish(asked: Finishing, made: _Made, memory: str, temp: Path) -> TaskReceip
         raise CosetError.of(
             Kind.SPARK_ROWS, what, f"step {step.name!r}, {order}", Repeat(), sent=made.sent, came=made.came
         )
-    writers, tally = Writers.of(order, Files()), Tally()
+    writers, tally = Writers.of(order, Files(), TaskMemory.of(memory)), Tally()
     left: list[Artefact | None] = []
     with connect(memory) as connection:
-        relations, where = Relations(connection, order), f"step {step.name!r}"
+        relations, where = Relations(connection, order, TaskMemory.of(memory)), f"step {step.name!r}"
         relations.relate(step.name, _typed(made.table(), step, order), step.columns, where)
         if step.key and not step.rekeys:
             _check_known(asked, step, connection, relations)

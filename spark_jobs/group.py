@@ -31,6 +31,7 @@ from partitioning.model.plan import Plan, TaskGroup
 from partitioning.model.receipt import Receipt, TaskReceipt
 from partitioning.model.shared_reads import read_together
 from partitioning.model.tables_at import TABLES
+from partitioning.model.task_memory import MEMORY
 from partitioning.sections import many, size
 from partitioning.values import replace
 from spark_jobs.engine.location import ENVIRONMENT, LocationIdProvider, check_location, most_frequent
@@ -39,8 +40,6 @@ from spark_jobs.worker_code import Wanted, check, installed, wanted_for
 
 if TYPE_CHECKING:  # few groups need it
     from spark_jobs.frames import Dataframes
-
-MEMORY = "1GB"
 
 # The store's clients retry for some seconds of their own. What a failed try wrote is swept later.
 _PATIENT = Retrying(

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import to_builtins
+
 from coset.batches.waiting import waits_for
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
@@ -14,6 +16,7 @@ from partitioning.model.backfill import pipeline_of
 from partitioning.model.journal import JournalEntry, Part
 from partitioning.model.occasion import as_time
 from partitioning.model.plan import Plan
+from partitioning.model.table_parts import Upkeep
 from partitioning.model.verdict import Commit
 from partitioning.planning.flow_times import FlowTimes
 from partitioning.planning.origins import graph_of
@@ -99,14 +102,16 @@ def published(
 
 
 def _stands(ledger: Ledger, planned: Plan, logs: Logs | None) -> dict[str, Any]:
-    """How many rows result tables have, and up to which time all rows are there, by what the plan goes by."""
-    from coset.batches.tables.table_rows import rows_held  # noqa: PLC0415
+    """How many rows result tables have, how near those are to being written again beside whose rows new ones lie, and
+    up to which time all rows are there, by what the plan goes by."""
+    from coset.batches.tables.table_rows import parts_held, rows_held  # noqa: PLC0415
 
     writes = [write.declared for write in planned.writes()]
     held, times = rows_held(ledger.store, writes, logs), FlowTimes(graph_of(planned), planned.marks)
     there = {write.table: times.of(write.step) for write in writes}
     return {
         "tables": {table: {"rows": held.get(table), "before": flow and flow.time} for table, flow in there.items()},
+        "upkeep": [to_builtins(Upkeep.of(*one)) for one in parts_held(ledger.store, writes, logs).items()],
         "watermarks": {mark.stream: mark.time for mark in planned.marks},
     }
 

@@ -2,6 +2,7 @@
 
 A file counts once a verdict names it. All other files of a decided batch are left over, from runs that were interrupted
 or came second, and from failed attempts. Files of open batches stay, and so do files that a damaged document may name.
+Keys of rows that a batch replaces count until it is published.
 State counts while one of the last published batches wrote or read it, or a backfill that can be put in place. No file
 of a cancelled backfill counts.
 """
@@ -210,7 +211,8 @@ def _states_in(plan: Plan | None, batches: Collection[int]) -> Iterator[tuple[in
 def _named(
     ledgers: Sequence[tuple[Ledger, Collection[int] | None]], place: str, batch: int
 ) -> dict[str, Artefact] | None:
-    """The files of a batch in a place that verdicts name. None if an open batch with this number writes there.
+    """The files of a batch in a place that verdicts name, but for those that have served once it is published. None if
+    an open batch with this number writes there.
 
     A place belongs to a pipeline or a backfill, or is a table's, which several may write. Raises Refused if a document
     that may name files there is damaged.
@@ -224,7 +226,9 @@ def _named(
     verdicts = at_once(lambda ledger: ledger.verdict(batch), asked)
     for ledger, verdict in zip(asked, verdicts, strict=True):
         if verdict is not None:
-            named.update((artefact.path, artefact) for artefact in verdict.artefacts)
+            replaces = any(file.role is Role.REPLACED for file in verdict.artefacts)
+            served = {Role.REPLACED} if replaces and ledger.commit(batch) is not None else set[Role]()
+            named.update((file.path, file) for file in verdict.artefacts if file.role not in served)
         elif (plan := ledger.plan(batch)) is not None and (table is None or table in _written(plan)):
             return None
     return named

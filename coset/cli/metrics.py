@@ -37,6 +37,7 @@ from partitioning.model.offsets import StreamPartition
 from partitioning.model.outcome import Outcome
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import End
+from partitioning.model.table_parts import Upkeep
 from partitioning.model.verdict import Judged
 from partitioning.texts import visible
 
@@ -245,11 +246,11 @@ def _of_tables(pipeline: str, ledger: Ledger, tables: Sequence[str]) -> Iterator
 
 def _of_parts(pipeline: Pipeline, store: Store) -> Iterator[str]:
     """How near each table, beside whose rows new ones are written, is to having partitions written again."""
-    whole, held = _of_pipeline(pipeline.name), parts_held(store, pipeline.writes)
-    labelled = [(whole | {"table": table}, parts) for table, parts in held.items()]
-    dead = [(labels, sum(part.dead for part in parts)) for labels, parts in labelled]
+    held = parts_held(store, pipeline.writes)
+    whole, known = _of_pipeline(pipeline.name), [Upkeep.of(*one) for one in held.items()]
+    dead = [(whole | {"table": each.table}, each.dead) for each in known]
     yield from _metric("table_dead_rows", "The rows of a table's files that are dead.", dead)
-    files = [(labels, max((part.files for part in parts), default=0)) for labels, parts in labelled]
+    files = [(whole | {"table": each.table}, each.files) for each in known]
     yield from _metric("table_partition_files", "The most files that a partition of a table has.", files)
 
 

@@ -40,7 +40,7 @@ from partitioning.explain.watermarks import (
 from partitioning.model.graph import Graph
 from partitioning.model.outcome import Outcome
 from partitioning.model.plan import Plan
-from partitioning.model.table_parts import upkeep
+from partitioning.model.table_parts import Upkeep
 from partitioning.model.verdict import Verdict
 from partitioning.planning.flow_times import FlowTimes
 from partitioning.planning.origins import graph_of
@@ -121,7 +121,7 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
         again.append(f"Batch {stands.published.batch} let {many(over, 'key')} expire.")
     if verified:
         again += [f"Table {write.table}: {verified.get(write.table, 'never verified')}." for write in pipeline.writes]
-    again += [upkeep(table, parts) for table, parts in held.items()]
+    again += [str(Upkeep.of(table, parts)) for table, parts in held.items()]
     notes = [batch, *needs, *([then] if then else []), *again, *gone, *told(unread, known), f"{total}{waited}."]
     columns = ("stream partition", "committed", "latest", "lag", "for")
     shown: list[Block] = [Table(f"Pipeline {pipeline.name}", columns, rows, notes)]

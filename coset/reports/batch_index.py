@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
+from msgspec import convert
+
 from coset.reports.marks import cells, marks
 from coset.reports.next_steps import shown
 from coset.reports.overview import note, of_rows, put_overview
@@ -28,6 +30,7 @@ from partitioning.explain.watermarks import event_time
 from partitioning.model.backfill import pipeline_of
 from partitioning.model.occasion import as_time
 from partitioning.model.outcome import WARNED, Outcome
+from partitioning.model.table_parts import Upkeep
 from partitioning.model.usual import BEFORE
 from partitioning.model.verdict import Commit
 
@@ -160,6 +163,7 @@ def made_anew(row: Row, pipeline: str) -> dict[str, str]:
         "style": style(row),
         "base_url": base_url,
         "as_time": as_time,
+        "upkeep": _upkeep(row),
     }
     steps = {"says": shown().says, "run": Run(pipeline), "undo": Undo}
     return {name: template(f"{name}.html").render(facts, **steps) for name in _ANEW}
@@ -246,7 +250,8 @@ class _Page:
             **shown,
             "foremost": foremost,
             "others_drawn": others,
-            "stands": _stands(shown["rows"]),
+            "stands": (stands := _stands(shown["rows"])),
+            "upkeep": _upkeep(stands["row"]) if stands else (),
             "size": (WIDTH, HEIGHT),
             "counts": list(_counts(shown["rows"])),
             "pipeline": pipeline,
@@ -286,6 +291,11 @@ def _stands(rows: Sequence[Row]) -> dict[str, Any] | None:
         return None
     aside = [row.get("set_aside") or 0 for row in rows if row["success"]]
     return {**newest["stands"], "row": newest, "aside": newest.get("set_aside") or 0, "all_aside": sum(aside)}
+
+
+def _upkeep(row: Row) -> list[str]:
+    """How near tables were to having partitions written again when an attempt was published, in words."""
+    return [str(convert(each, Upkeep)) for each in row.get("stands", {}).get("upkeep", ())]
 
 
 def _older(hundred: int) -> str:

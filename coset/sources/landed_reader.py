@@ -32,11 +32,12 @@ from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.order import OrderedStream
 from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.streams import Column, InputFile
+from partitioning.model.task_memory import USUAL, TaskMemory
 
 _UNREAD = "the file cannot be read"
 # A file of at most so many bytes is fetched as a whole when it is opened, as long as all of a task are together no more
-# than that.
-_SMALL, _TOGETHER = 1 << 20, 16 << 20
+# than is read at once.
+_SMALL = 1 << 20
 # One of at most so many is fetched as a whole when it is read: requests for its parts take longer.
 _AT_ONCE = 4 << 20
 # What a time may be read as, if not as the time that the files of a stream have in common.
@@ -59,14 +60,17 @@ class LandedReader:
     not to be set aside; and Unreachable if the store does not answer.
     """
 
-    def __init__(self, ordered: OrderedStream, files: Files, pipeline: str, *, shown: bool = False) -> None:
+    def __init__(
+        self, ordered: OrderedStream, files: Files, pipeline: str, memory: TaskMemory = USUAL, *, shown: bool = False
+    ) -> None:
+        self._memory = memory
         self._declared = ordered.declared
         self._columns = {column.name: column for column in ordered.columns}
         self._files = files
         self._shown = shown
         self._anew = Replan(pipeline, repaired=True)
         self._restore = restore(self._anew)
-        self._room = _TOGETHER
+        self._room = memory.part
         self._pinned = self._open(ordered.partitions)
 
     @property
@@ -115,7 +119,7 @@ class LandedReader:
             for file in planned.files:
                 try:
                     handle = self._open_as_planned(file)
-                    pinned.append(_Pinned(file, handle, open_landed(self._declared, handle, file.first)))
+                    pinned.append(_Pinned(file, handle, open_landed(self._declared, handle, file.first, self._memory)))
                 except Refused as refusal:
                     findings.extend(refusal.findings)
             opened.append((planned, pinned))
@@ -138,9 +142,9 @@ class LandedReader:
     def _fetched(self, pinned: _Pinned) -> LandedFile:
         """The file, with its content if one request is to bring it."""
         file, handle = pinned.file, pinned.handle
-        if isinstance(handle, pa.BufferReader) or file.size > _AT_ONCE:
+        if isinstance(handle, pa.BufferReader) or file.size > min(_AT_ONCE, self._memory.part):
             return pinned.landed
-        return open_landed(self._declared, pa.BufferReader(handle.read_at(file.size, 0)), file.first)
+        return open_landed(self._declared, pa.BufferReader(handle.read_at(file.size, 0)), file.first, self._memory)
 
     @contextmanager
     def _reading(self, file: InputFile) -> Iterator[None]:

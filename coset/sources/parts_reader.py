@@ -22,10 +22,10 @@ from partitioning.model.leaving import POSITIONS, LeftPart
 from partitioning.model.order import POSITION, OrderedParts
 from partitioning.model.sources import FOLDER
 from partitioning.model.stage_inputs import StateInput
+from partitioning.model.task_memory import USUAL, TaskMemory
 
-# How much is fetched at once, and how many requests run ahead of the reader. This bounds memory.
+# How much is fetched by a request. As many requests run ahead of the reader as memory has room for.
 _CHUNK = 4 << 20
-_AHEAD = 4
 
 # Makes rows of a version of state, counted from 1, such rows as are kept now, in that schema.
 ReadAs = Callable[[pa.RecordBatch, int, pa.Schema], pa.RecordBatch]
@@ -40,8 +40,15 @@ class PartsReader:
     """
 
     def __init__(
-        self, ordered: OrderedParts, store: str, pipeline: str, copies: Copies, read_as: ReadAs | None = None
+        self,
+        ordered: OrderedParts,
+        store: str,
+        pipeline: str,
+        copies: Copies,
+        read_as: ReadAs | None = None,
+        memory: TaskMemory = USUAL,
     ) -> None:
+        self._ahead = max(1, memory.part // _CHUNK)
         self._ordered = ordered
         self._copies = copies if isinstance(ordered.read, StateInput) else None
         self._store = store_at(store)
@@ -60,7 +67,7 @@ class PartsReader:
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         places = [(left.partition, part) for left in self._ordered.partitions for part in left.parts]
-        with ThreadPoolExecutor(_AHEAD) as pool:
+        with ThreadPoolExecutor(self._ahead) as pool:
             fetched = self._fetched((part for _, part in places), pool)
             for (partition, part), chunks in zip(places, fetched, strict=True):
                 where = f"{self._store.root}/{part.path}"
@@ -102,7 +109,7 @@ class PartsReader:
 
         def chunks(count: int) -> Iterator[bytes]:
             for _ in range(count):
-                while len(asked) < _AHEAD and (one := next(waiting, None)) is not None:
+                while len(asked) < self._ahead and (one := next(waiting, None)) is not None:
                     asked.append(partial(self._get, *one) if is_folder else pool.submit(self._get, *one).result)
                 yield asked.popleft()()
 

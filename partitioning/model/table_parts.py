@@ -41,17 +41,28 @@ def is_small(records: int, parts: Iterable[TablePart]) -> bool:
     return records * SMALL <= sum(part.rows for part in parts)
 
 
-def upkeep(table: str, parts: Sequence[TablePart]) -> str:
-    """How near a table is to having partitions written again, in words.
+class Upkeep(Value, frozen=True):
+    """How near a table is to having partitions written again: its dead rows, the most files of a partition, and how
+    many partitions the next batch writes again.
 
-    >>> upkeep("spent", [TablePart(0, 3, 90, 10)])
+    >>> str(Upkeep.of("spent", [TablePart(0, 3, 90, 10)]))
     'Table spent: 10 of its rows are dead, and a partition has up to 3 files.'
-    >>> print(upkeep("spent", [TablePart(0, 70, 100, 0)]).partition("; ")[2])
+    >>> print(str(Upkeep.of("spent", [TablePart(0, 70, 100, 0)])).partition("; ")[2])
     1 partition is written again by the next batch.
     """
-    dead, most = sum(part.dead for part in parts), max((part.files for part in parts), default=0)
-    due = sum(part.is_due for part in parts)
-    verb = "is" if due == 1 else "are"
-    then = f"; {many(due, 'partition')} {verb} written again by the next batch" if due else ""
-    said = f"{dead:,} of its rows {'is' if dead == 1 else 'are'} dead, and a partition has up to {many(most, 'file')}"
-    return f"Table {table}: {said}{then}."
+
+    table: str
+    dead: int
+    files: int
+    due: int
+
+    @classmethod
+    def of(cls, table: str, parts: Sequence[TablePart]) -> Upkeep:
+        most = max((part.files for part in parts), default=0)
+        return cls(table, sum(part.dead for part in parts), most, sum(part.is_due for part in parts))
+
+    def __str__(self) -> str:
+        verb, one = ("is" if self.due == 1 else "are"), "is" if self.dead == 1 else "are"
+        then = f"; {many(self.due, 'partition')} {verb} written again by the next batch" if self.due else ""
+        said = f"{self.dead:,} of its rows {one} dead, and a partition has up to {many(self.files, 'file')}"
+        return f"Table {self.table}: {said}{then}."

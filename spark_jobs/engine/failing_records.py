@@ -14,6 +14,7 @@ from partitioning.model.graph import Mode, quote
 from partitioning.model.leaving import given_to
 from partitioning.model.offsets import Span, StreamPartition
 from partitioning.model.order import Order, Ordered, OrderedStream
+from partitioning.model.task_memory import TaskMemory
 from partitioning.values import replace
 from spark_jobs.engine.intake import Intake
 from spark_jobs.engine.order_steps import Steps
@@ -118,7 +119,8 @@ class _Search:
             order = replace(order, steps=order.steps[:steps], writes=(), leaves=())
         with TemporaryDirectory(prefix="coset-trial-") as folder, connect(self._memory) as connection:
             try:
-                made = Steps(connection, order, self._intakes(order, Path(folder), self._failed), Path(folder))
+                intakes = self._intakes(order, Path(folder), self._failed)
+                made = Steps(connection, order, intakes, Path(folder), TaskMemory.of(self._memory))
                 if steps is None:
                     _read_all(order, made)
                 else:

@@ -34,6 +34,7 @@ from partitioning.model.receipt import TaskReceipt
 from partitioning.model.shared_reads import companies
 from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.stage_inputs import StateInput
+from partitioning.model.task_memory import USUAL, TaskMemory
 from spark_jobs.engine.failing_records import Failed, failed_before, failing_records, may_be_of_records
 from spark_jobs.engine.intake import Inspect, Inspection, Intake, Proved, read_together
 from spark_jobs.engine.occasions import Stopwatch
@@ -50,10 +51,11 @@ from spark_jobs.tables.replaced_keys import keyed
 
 @dataclass(frozen=True, slots=True)
 class TaskEnvironment:
-    """What a machine gives the orders that run on it: access to files, and a cache of state."""
+    """What a machine gives the orders that run on it: access to files, a cache of state, and memory."""
 
     files: Files
     copies: Copies
+    memory: TaskMemory = USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,8 @@ def run_orders(
     Raises Refused with all findings if an input cannot be read or is not the planned one, or if an expression fails on
     the data.
     """
-    environment, ran, errors = TaskEnvironment(Files(), copies or Copies(None)), dict[int, Ran](), list[CosetError]()
+    environment = TaskEnvironment(Files(), copies or Copies(None), TaskMemory.of(memory))
+    ran, errors = dict[int, Ran](), list[CosetError]()
     # The first database that a process opens is the only one: inputs ask it which columns SQL names.
     opened(memory)
     for numbers in companies([(order.stage, order.task) for order in orders]):
@@ -146,7 +149,7 @@ def _run_once(orders: Sequence[Order], memory: str, inspect: Inspect, environmen
             folder.mkdir()
             try:
                 intakes = [each[number] for each in inputs]
-                ran.append(_run(order, intakes, environment.files, memory, folder, watch))
+                ran.append(_run(order, intakes, environment, memory, folder, watch))
             except CosetError as error:
                 errors.append(error)
                 if may_be_of_records(order, error):
@@ -184,10 +187,12 @@ def _intakes(
     return intakes
 
 
-def _run(order: Order, intakes: Sequence[Intake], files: Files, memory: str, temp: Path, watch: Stopwatch) -> Ran:
-    writers, tally = Writers.of(order, files), Tally()
+def _run(
+    order: Order, intakes: Sequence[Intake], environment: TaskEnvironment, memory: str, temp: Path, watch: Stopwatch
+) -> Ran:
+    writers, tally = Writers.of(order, environment.files, environment.memory), Tally()
     with connect(memory) as connection:
-        steps = Steps(connection, order, intakes, temp)
+        steps = Steps(connection, order, intakes, temp, environment.memory)
         # Steps on DataFrames run after this.
         later = {step.name for step in order.steps if step.on_dataframes}
         left = [
@@ -208,7 +213,7 @@ def _run(order: Order, intakes: Sequence[Intake], files: Files, memory: str, tem
     # SQL may stop early, at an empty side of a join for instance. The proof needs all records.
     for intake in intakes:
         intake.drain()
-    left.append(writers.set_aside(_set_aside(order, intakes, TaskEnvironment(files, Copies(None)))))
+    left.append(writers.set_aside(_set_aside(order, intakes, environment)))
     receipt = TaskReceipt(
         order.ref,
         tuple(receipt for intake in intakes for receipt in intake.receipts()),
@@ -245,7 +250,7 @@ def reader(order: Order, ordered: Ordered, environment: TaskEnvironment) -> Read
             return stream_reader(order.pipeline, ordered, environment)
         case OrderedParts():
             read_as = Versions(ordered.read, order.pipeline) if isinstance(ordered.read, StateInput) else None
-            return PartsReader(ordered, order.store, order.pipeline, environment.copies, read_as)
+            return PartsReader(ordered, order.store, order.pipeline, environment.copies, read_as, environment.memory)
         case _:
             assert_never(ordered)
 
@@ -257,11 +262,11 @@ def stream_reader(
     written = as_landed(ordered)
     match ordered.declared.origin:
         case LandedSource():
-            read: Reader = LandedReader(written, environment.files, pipeline, shown=shown)
+            read: Reader = LandedReader(written, environment.files, pipeline, environment.memory, shown=shown)
         case KafkaSource() as source:
             from coset.sources.kafka.topic_reader import KafkaReader  # noqa: PLC0415  few streams are read from a broker
 
-            read = KafkaReader(written, source, pipeline)
+            read = KafkaReader(written, source, pipeline, environment.memory)
         case _:
             assert_never(ordered.declared.origin)
     return CompositeKeys(read, ordered.declared) if key_parts(ordered.declared.key) else read

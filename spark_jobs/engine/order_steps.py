@@ -22,6 +22,7 @@ from partitioning.model.plan import PlannedWrite
 from partitioning.model.private import MASK
 from partitioning.model.receipt import Apart, Closed, Migrated
 from partitioning.model.stage_inputs import StateInput
+from partitioning.model.task_memory import TaskMemory
 from partitioning.values import replace
 from spark_jobs.engine.closing import closed
 from spark_jobs.engine.functions import FunctionStep
@@ -42,9 +43,14 @@ class Steps(Relations):
     """
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, order: Order, intakes: Sequence[Intake], temp: Path
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        order: Order,
+        intakes: Sequence[Intake],
+        temp: Path,
+        memory: TaskMemory,
     ) -> None:
-        super().__init__(connection, order, intakes)
+        super().__init__(connection, order, memory, intakes)
         for name, number in _variables(order):
             connection.execute(f"SET VARIABLE {quote(name)} = {'NULL' if number is None else number}::BIGINT")
         self._by_name = {step.name: step for step in order.steps}

@@ -15,6 +15,7 @@ from partitioning.kinds import Kind
 from partitioning.model.graph import quote
 from partitioning.model.order import Order
 from partitioning.model.streams import Column
+from partitioning.model.task_memory import TaskMemory
 from spark_jobs.engine.intake import Intake
 
 # DuckDB's own size of a row group.
@@ -24,7 +25,14 @@ RESULT_ROWS = 122_880
 class Relations:
     """The relations of one order in a database. An error of one of the `intakes` is raised as it was."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, order: Order, intakes: Sequence[Intake] = ()) -> None:
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        order: Order,
+        memory: TaskMemory,
+        intakes: Sequence[Intake] = (),
+    ) -> None:
+        self._memory = memory
         self._connection = connection
         self._order = order
         self._intakes = intakes
@@ -37,7 +45,7 @@ class Relations:
     def query(self, sql: str, where: str) -> pa.RecordBatchReader:
         """The rows of a query. Read them before asking for others."""
         with self.errors(where):
-            rows = self._connection.sql(sql).to_arrow_reader(RESULT_ROWS)
+            rows = self._connection.sql(sql).to_arrow_reader(self._memory.rows(RESULT_ROWS))
         return pa.RecordBatchReader.from_batches(rows.schema, self._batches(rows, where))
 
     def create(self, name: str, sql: str, where: str) -> None:

@@ -13,9 +13,6 @@ import pyarrow as pa
 
 from spark_jobs.engine.arrays import numbers
 
-# How many bytes of rows are held in memory before they are spilled to a file.
-_HELD = 64 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class _Run:
@@ -33,14 +30,15 @@ class _Run:
 
 
 class Spool:
-    """Rows of a schema. At most 64 MiB are held in memory; the rest is spilled to files in a folder that is `temp`.
+    """Rows of a schema. So many bytes of them are held in memory; the rest is spilled to files in a folder, `temp`.
 
     Read it once, after the last row was added.
     """
 
-    def __init__(self, schema: pa.Schema, temp: Path) -> None:
+    def __init__(self, schema: pa.Schema, temp: Path, held: int) -> None:
         self._schema = schema
         self._temp = temp
+        self._held = held
         self._rows: list[pa.RecordBatch] = []
         self._places: list[np.ndarray] = []
         self._bytes = 0
@@ -51,7 +49,7 @@ class Spool:
         self._rows.append(rows)
         self._places.append(partitions)
         self._bytes += rows.nbytes
-        if self._bytes > _HELD:
+        if self._bytes > self._held:
             self._runs.append(self._kept(self._sorted()))
 
     def parts(self) -> Iterator[tuple[int, Sequence[pa.RecordBatch]]]:

@@ -9,11 +9,13 @@ from functools import cache
 import duckdb
 
 from coset.sources.databases import also_to_ask, answers, new_database
+from partitioning.model.task_memory import MEMORY, TaskMemory
 from spark_jobs.engine.task_folder import KeptFolder
 
 
-def connect(memory: str = "1GB") -> duckdb.DuckDBPyConnection:
-    """A connection to run SQL. Data beyond `memory` is spilled to a folder for temporary files.
+def connect(memory: str = MEMORY) -> duckdb.DuckDBPyConnection:
+    """A connection to run SQL in a task that has so much `memory`. Data beyond is spilled to a folder for temporary
+    files.
 
     All connections of a process with the same memory share one database, because a new one is slow. Use temporary
     objects only: each connection has its own.
@@ -23,7 +25,7 @@ def connect(memory: str = "1GB") -> duckdb.DuckDBPyConnection:
     return opened(memory).connection.cursor()
 
 
-def opened(memory: str = "1GB") -> _Database:
+def opened(memory: str = MEMORY) -> _Database:
     """The database of this process, which is opened with the first call. Then it can be asked too."""
     return _database(os.getpid(), tempfile.gettempdir(), memory)
 
@@ -33,7 +35,7 @@ class _Database:
 
     def __init__(self, memory: str) -> None:
         self._folder = KeptFolder()
-        self.connection = new_database(memory, self._folder.path)
+        self.connection = new_database(f"{TaskMemory.of(memory).database}B", self._folder.path)
         also_to_ask(self.connection)
 
     def works(self) -> bool:

@@ -28,6 +28,7 @@ from partitioning.model.leaving import BATCH, GONE, POSITIONS, TIME, Leaving
 from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.tables_at import TABLES
+from partitioning.model.task_memory import TaskMemory
 from partitioning.model.upserts import alone, is_written
 from partitioning.values import replace
 from spark_jobs.engine.arrays import numbers
@@ -49,12 +50,13 @@ class Writers:
 
     order: Order
     files: Files
+    memory: TaskMemory
     run: str
 
     @classmethod
-    def of(cls, order: Order, files: Files) -> Writers:
+    def of(cls, order: Order, files: Files, memory: TaskMemory) -> Writers:
         """The writers of a new run."""
-        return cls(order, files, secrets.token_hex(4))
+        return cls(order, files, memory, secrets.token_hex(4))
 
     def table(self, write: PlannedWrite, rows: pa.RecordBatchReader) -> Artefact | None:
         """Write a result table's rows to a file. None, and no file, without rows."""
@@ -73,7 +75,7 @@ class Writers:
         state = state_of(write.declared.step)
         leaving = next(left for left in order.leaves if left.name == state)
         mine = alone(leaving.placement, order.cosets, order.task.owns)
-        spool = Spool(rows.schema, temp)
+        spool = Spool(rows.schema, temp, self.memory.sorted)
         for batch in rows:
             spool.add(batch, destinations(leaving, order.task.task, batch))
         for partition, batches in spool.parts():
@@ -121,7 +123,7 @@ class Writers:
         Rows that do not fit into memory are spilled to the folder `temp`.
         """
         order, columns = self.order, arrow_schema(leaving.columns)
-        spool = Spool(columns, temp)
+        spool = Spool(columns, temp, self.memory.sorted)
         times = list[int]()
         for batch in rows:
             spool.add(_cast(batch, columns), destinations(leaving, order.task.task, batch))

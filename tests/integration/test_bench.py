@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ from xml.etree import ElementTree
 
 import pytest
 
+from bench import upserting, upserts
 from bench.__main__ import main
 from bench.figures import Answers
 from bench.measure import cpu_of_all, measured
 from bench.party import PARTIES
 from bench.plots import drawn, plots
 from bench.targets import verdicts
+from bench.upserts import Upserted
 from bench.workload import Query, Workload
 from tests.goldens import expect_golden
 
@@ -108,6 +111,50 @@ def test_processes_that_end_while_they_are_measured_have_their_time() -> None:
     assert cost.cpu > user + system + sum(of_children) - 0.1
     with pytest.raises(FileNotFoundError):
         cpu_of_all(ending.pid)
+
+
+def test_memory_that_processes_share_counts_once_and_is_the_most_that_they_had_at_once() -> None:
+    size = 200 << 20
+    code = f"import os, time; held = b'x' * {size}; os.fork(); os.fork(); time.sleep(1); print(held[-1])"
+    one_after_the_other = [sys.executable, "-c", code]
+    with measured() as cost:
+        for _ in range(2):
+            subprocess.run(one_after_the_other, check=True, stdout=subprocess.DEVNULL)
+    with measured() as idle:
+        pass
+    assert 0.9 * size < cost.memory - idle.memory < 1.6 * size
+    # What samples it is none of its processes.
+    assert idle.cpu < 0.1
+
+
+def test_a_batch_that_lies_beside_the_data_writes_less_and_figures_say_how_much(tmp_path: Path) -> None:
+    files = list(upserts.files_made(tmp_path, 2000, 2, 5))
+    found = {}
+    for name in ("coset-rewrite", "coset-beside"):
+        (folder := tmp_path / name).mkdir()
+        found[name] = Upserted(list(upserting.DOES[name](folder, files)))
+    rewritten, beside = found.values()
+    assert 0 < beside.of("table") < rewritten.of("table") < rewritten.of("written")
+    found["coset-beside"].readings["duckdb-reads"] = [[{"cpu": 0.5, "wall": 1.0}], [{"cpu": 0.25, "wall": 2.0}]]
+    head, first, second, failed = upserts.figures(found, ["coset-rewrite", "coset-beside", "delta"])
+    assert len(head) == len(first) == len(second) == len(failed)
+    assert first[5:7] == ("1.000", "1.000")
+    assert second[5] == f"{beside.of('written') / rewritten.of('written'):.3f}"
+    assert second[-2:] == ("0.50 / 1.00 → 0.25 / 2.00", "")
+    assert failed[1] == "failed"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2700)
+@pytest.mark.usefixtures("environment")
+def test_all_systems_upsert_the_same_rows(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- figures of python -m bench.upserts -->\n<!-- end -->\n")
+    assert upserts.main(["--keys", "2000", "--batches", "2", "--changed", "50", "--page", str(page)]) == 0
+    text = page.read_text()
+    assert "2 batches of 50 of 2,000 keys; all readers found the same rows" in text
+    assert "failed" not in text
+    assert all(title in text for title in upserts.SYSTEMS.values())
 
 
 def test_each_query_has_parties_that_answer_it() -> None:

@@ -24,6 +24,7 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model.artefact import Role
+from partitioning.model.task_memory import USUAL
 from spark_jobs.tables.table_schema import table_schema
 from tests.batches import rows
 from tests.flipped import flipped
@@ -73,7 +74,7 @@ def test_a_flipped_bit_among_the_offsets_is_refused_where_they_are_looked_at(sto
     whole = {"compression": "none", "use_dictionary": False, "write_statistics": False, "write_page_checksum": True}
     pq.write_table(offsets, sink, **whole)
     with pytest.raises(OSError, match="CRC checksum"):
-        ParquetRows(pa.BufferReader(flipped(sink.getvalue())), "_offset").facts()
+        ParquetRows(pa.BufferReader(flipped(sink.getvalue())), "_offset", USUAL).facts()
 
 
 def test_a_file_without_checksums_is_read_as_it_is(store: Store, tmp_path: Path) -> None:

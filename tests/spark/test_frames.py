@@ -26,12 +26,13 @@ from partitioning.model.artefact import Role
 from partitioning.model.failure import Answer, Done, Failed
 from partitioning.model.order import Order
 from partitioning.model.reasons import OwnTasks
+from partitioning.model.task_memory import MEMORY
 from partitioning.values import replace
 from spark_jobs.engine.kernel import run_orders
 from spark_jobs.finishing import Finishing, finishing
 from spark_jobs.frames import Frames, _given
 from spark_jobs.given import PLACE, Given
-from spark_jobs.group import MEMORY, answered, orders_of, steps_on_dataframes
+from spark_jobs.group import answered, orders_of, steps_on_dataframes
 from spark_jobs.row_routing import ORDER, RowRouting, routing
 from tests import frames
 from tests.hot import HOT, Skewed, skewed

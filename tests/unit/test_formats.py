@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import io
+import random
 import re
 from collections.abc import Callable
 
@@ -21,6 +22,7 @@ from coset.sources.reader import WHY
 from partitioning.model.bad_records import SetAside
 from partitioning.model.stream_rules import checked
 from partitioning.model.streams import Format, Stream
+from partitioning.model.task_memory import TaskMemory
 from tests import footers
 from tests.footers import Struct, of_no_records, with_footer
 from tests.written import WRITERS, Writer, row, snappy_of_java, values
@@ -46,6 +48,30 @@ def test_blocks_may_end_anywhere(writer: Writer, size: int, monkeypatch: pytest.
     batches = list(file.batches(file.schema.names, 0, 30))
     assert values(iter(batches)) == [{**one, "_offset": offset} for offset, one in enumerate(ROWS)]
     assert len(batches) > 1
+
+
+class Fetched(io.BytesIO):
+    """A file that knows the most that was read of it at once."""
+
+    most = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
+        self.most = max(self.most, len(data))
+        return data
+
+
+def test_a_row_group_of_any_size_is_read_in_the_memory_of_a_task() -> None:
+    chance, memory = random.Random(1), TaskMemory.of("16MB")
+    rows = pa.table({"_offset": range(20_000), "text": [chance.randbytes(200).hex() for _ in range(20_000)]})
+    sink = io.BytesIO()
+    pq.write_table(rows, sink, use_dictionary=False, data_page_size=1 << 16)
+    fetched = Fetched(sink.getvalue())
+    file = open_landed(Stream("views", "s3://landing", "member", 1), pa.PythonFile(fetched, "r"), 0, memory)
+    batches = list(file.batches(rows.column_names, 0, 20_000))
+    assert pa.Table.from_batches(batches) == rows
+    assert max(batch.nbytes for batch in batches) <= memory.part
+    assert fetched.most <= memory.part
 
 
 @pytest.mark.parametrize("size", [1, 100, 1 << 20])

@@ -8,19 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_jobs.engine import spool
 from spark_jobs.engine.spool import Spool
 
 ROWS = [([1, 2, 3], [7, 0, 7]), ([4, 5], [0, 9]), ([6], [7])]
 
 
 @pytest.mark.parametrize(("held", "spilled"), [(1 << 20, 0), (0, 3)])
-def test_rows_keep_their_order_in_each_partition(
-    held: int, spilled: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spool, "_HELD", held)
+def test_rows_keep_their_order_in_each_partition(held: int, spilled: int, tmp_path: Path) -> None:
     schema = pa.schema([("n", pa.int64())])
-    two = [Spool(schema, tmp_path), Spool(schema, tmp_path)]
+    two = [Spool(schema, tmp_path, held), Spool(schema, tmp_path, held)]
     for one in two:
         for numbers, partitions in ROWS:
             one.add(pa.record_batch([pa.array(numbers)], schema=schema), np.array(partitions))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
+from partitioning.model.task_memory import TaskMemory
 from partitioning.numbers import MEMORY
 
 if TYPE_CHECKING:  # every command imports this module
@@ -22,10 +23,6 @@ SERVER = "sc://"
 KUBERNETES = "k8s://"
 # The masters that Spark knows.
 _MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|spark://.+:\d+|yarn|k8s://.+")
-
-
-# An amount of memory. Units are powers of 1000, or of 1024 with an `i`.
-_MEMORY = re.compile(r"(?P<amount>[0-9]{1,9}(\.[0-9]{1,9})?) ?(?P<unit>[KMGT])(?P<binary>i?)B?", re.IGNORECASE)
 
 
 class RunnerKind(StrEnum):
@@ -54,7 +51,7 @@ def runner(
 
     Raises Refused if `master` or `settings` do not fit the kind, or if `memory` is not an amount of memory.
     """
-    _check_memory(memory)
+    MEMORY.check(TaskMemory.of(memory).bytes, f"--memory {memory}, in bytes")
     if settings and kind in {RunnerKind.CONNECT, RunnerKind.LOCAL}:
         what = f"the runner {kind} starts no Spark, so it takes no settings of Spark"
         then = "leave them out; a Spark server has those of its start"
@@ -98,12 +95,3 @@ def _master(kind: RunnerKind, master: str) -> str:
         what = f"{master!r} is not a Spark master"
         raise Refused.of(Kind.ARGUMENT, what, "--master or SPARK_MASTER", masters, master=master)
     return master
-
-
-def _check_memory(memory: str) -> None:
-    match = _MEMORY.fullmatch(memory.strip())
-    if match is None:
-        what = f"{memory!r} is not an amount of memory"
-        raise Refused.of(Kind.ARGUMENT, what, "--memory", "write it as 512MB or 2GB", memory=memory)
-    amount = float(match["amount"]) * (1024 if match["binary"] else 1000) ** (" KMGT".index(match["unit"].upper()))
-    MEMORY.check(int(amount), f"--memory {memory}, in bytes")

@@ -25,8 +25,9 @@ from coset.batches.runners.spark_submit import SparkSubmit
 from partitioning.commands import Repeat
 from partitioning.errors import CosetError
 from partitioning.kinds import Kind
+from partitioning.model.task_memory import MEMORY
 from spark_jobs.engine.location import ENVIRONMENT, LocationIdProvider, NamedLocation
-from spark_jobs.group import MEMORY, Work, answer, group_name, pieces, run_group
+from spark_jobs.group import Work, answer, group_name, pieces, run_group
 from spark_jobs.on_connect import cores_of, run_orders
 from spark_jobs.on_spark import job_failed
 from spark_jobs.worker_code import Wanted

@@ -18,7 +18,8 @@ from coset.batches.ref import BatchRef
 from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Finding
 from partitioning.kinds import Kind
-from spark_jobs.group import MEMORY, Work, answer, group_name, group_of, pieces, run_group, steps_of
+from partitioning.model.task_memory import MEMORY
+from spark_jobs.group import Work, answer, group_name, group_of, pieces, run_group, steps_of
 from spark_jobs.worker_code import Wanted
 
 # Processes forked from this one could inherit a lock that one of its threads holds. So they are forked from a server

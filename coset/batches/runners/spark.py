@@ -24,7 +24,8 @@ from coset.batches.runners.runner import TellOf, nobody
 from coset.batches.runners.shipped import Shipped
 from coset.batches.runners.spark_settings import PYTHON, configuration, environment, log_file
 from partitioning.errors import CosetError
-from spark_jobs.group import MEMORY, Work, group_name, run_group
+from partitioning.model.task_memory import MEMORY
+from spark_jobs.group import Work, group_name, run_group
 from spark_jobs.on_spark import cannot_start, dataframes, last_cause, tasks_of, with_secrets
 from spark_jobs.waiting_for_workers import Tell, quiet
 from spark_jobs.worker_code import Wanted

@@ -22,8 +22,9 @@ from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Finding
 from partitioning.kinds import Kind
 from partitioning.model.failure import ErrorKind
+from partitioning.model.task_memory import MEMORY
 from spark_jobs.engine.location import LOCATION
-from spark_jobs.group import MEMORY, group_name, group_of, nothing_to_do
+from spark_jobs.group import group_name, group_of, nothing_to_do
 from spark_jobs.waiting_for_workers import MEANWHILE, Tell
 
 APPLICATION = str(SPARK_JOBS / "run_group.py")

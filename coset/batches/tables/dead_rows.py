@@ -51,8 +51,8 @@ def dying(log: TableLog, store: Store, write: PlannedWrite, files: Sequence[Arte
 
     Raises Coset's errors if a file cannot be read.
     """
-    # No two runs of a task write files of one name.
-    return log.once(tuple(file.path for file in files), lambda: list(_dying(log, store, write, files)))
+    # No two runs of a task write files of one name. Receipts have them in another order than verdicts.
+    return log.once(frozenset(file.path for file in files), lambda: list(_dying(log, store, write, files)))
 
 
 def count_dying(rows: Iterable[DeadRows]) -> Counter[int]:

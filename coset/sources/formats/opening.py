@@ -18,18 +18,19 @@ from coset.sources.formats.parquet import ParquetRows
 from coset.sources.formats.unusable_lines import UsableLines
 from partitioning.errors import Finding
 from partitioning.model.streams import Format, Stream
+from partitioning.model.task_memory import USUAL, TaskMemory
 
 
-def open_landed(stream: Stream, source: pa.NativeFile, first: int) -> LandedFile:
-    """A file of a stream; `first` is the offset in its name."""
-    file = _open(stream, source, first)
+def open_landed(stream: Stream, source: pa.NativeFile, first: int, memory: TaskMemory = USUAL) -> LandedFile:
+    """A file of a stream, to be read in so much memory; `first` is the offset in its name."""
+    file = _open(stream, source, first, memory)
     return Counted(file, stream.offset, first) if stream.counted else file
 
 
-def _open(stream: Stream, source: pa.NativeFile, first: int) -> LandedFile:
+def _open(stream: Stream, source: pa.NativeFile, first: int, memory: TaskMemory) -> LandedFile:
     match stream.written_as:
         case Format.PARQUET:
-            return ParquetRows(source, stream.offset)
+            return ParquetRows(source, stream.offset, memory)
         case Format.AVRO:
             return AvroRows(source, stream.offset)
         case Format.JSON:

@@ -13,6 +13,7 @@ from coset.sources.file_columns import columns_of
 from coset.sources.formats.int96 import int96_columns, times_of
 from coset.sources.formats.landed_file import BATCH_ROWS, LAND_AGAIN, FileFacts, Unreadable, has_offsets
 from coset.sources.plain_arrays import bare, bare_schema
+from partitioning.model.task_memory import USUAL, TaskMemory
 
 _UNENCRYPTED = (
     "land it without Parquet's own encryption, whose keys Coset does not have; S3 can encrypt what lies there"
@@ -23,9 +24,15 @@ _LENGTH, _MAGIC, _ENCRYPTED = 4, b"PAR1", b"PARE"
 
 
 def open_parquet(
-    source: pa.NativeFile, footer: pq.FileMetaData | None = None, *, pre_buffer: bool = False, int96: str = "us"
+    source: pa.NativeFile,
+    footer: pq.FileMetaData | None = None,
+    *,
+    pre_buffer: bool = False,
+    bit_by_bit: int = 0,
+    int96: str = "us",
 ) -> pq.ParquetFile:
     """Opens a Parquet file, with its footer if that was read. Pages that have checksums are verified as they are read.
+    Each column of a row group is read as a whole, or so many bytes of it at a time.
 
     INT96 times are read in this unit: in nanoseconds, PyArrow's default, those before 1677 and after 2262 would become
     others. Reading raises OSError for a damaged page.
@@ -34,6 +41,7 @@ def open_parquet(
         source,
         metadata=footer,
         pre_buffer=pre_buffer,
+        buffer_size=bit_by_bit,
         page_checksum_verification=True,
         coerce_int96_timestamp_unit=int96,
     )
@@ -42,16 +50,17 @@ def open_parquet(
 class ParquetRows:
     """A Parquet file, read row group by row group to bound memory."""
 
-    def __init__(self, source: pa.NativeFile, offset: str) -> None:
+    def __init__(self, source: pa.NativeFile, offset: str, memory: TaskMemory) -> None:
         self._source = source
         self._offset = offset
+        self._memory = memory
 
     @cached_property
     def _footer(self) -> pq.FileMetaData:
         return _footer_of(self._source)
 
-    def _open(self, *, pre_buffer: bool = False, int96: str = "us") -> pq.ParquetFile:
-        return open_parquet(self._source, self._footer, pre_buffer=pre_buffer, int96=int96)
+    def _open(self, *, pre_buffer: bool = False, bit_by_bit: int = 0, int96: str = "us") -> pq.ParquetFile:
+        return open_parquet(self._source, self._footer, pre_buffer=pre_buffer, bit_by_bit=bit_by_bit, int96=int96)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -80,7 +89,10 @@ class ParquetRows:
         times = [name for name in int96_columns(file) if name in wanted]
         for group in range(file.metadata.num_row_groups):
             if _may_hold(file, group, self._offset, start, end):
-                batches = _whole(file, group, wanted)
+                stored, each = _size(file, group, wanted)
+                if stored > self._memory.part:
+                    file = self._open(bit_by_bit=self._memory.part // len(wanted))
+                batches = _whole(file, group, wanted, self._memory.rows(BATCH_ROWS, each))
                 yield from self._with_times(batches, group, times) if times else batches
 
     def _with_times(
@@ -104,7 +116,7 @@ def read_parquet(source: pa.NativeFile) -> pa.Table:
     """All records of a file. Raises Unreadable, or an error of Arrow's, also for a time that microseconds do not
     hold."""
     _counted(open_parquet(source, _footer_of(source)))
-    file = ParquetRows(source, "")
+    file = ParquetRows(source, "", USUAL)
     schema, batches = file.schema, list(file.batches(file.schema.names, 0, 0))
     columns = [
         pa.chunked_array([batch.column(place).cast(field.type) for batch in batches], field.type)
@@ -114,8 +126,8 @@ def read_parquet(source: pa.NativeFile) -> pa.Table:
 
 
 def _footer_of(source: pa.NativeFile) -> pq.FileMetaData:
-    """The footer of a file. Raises Unreadable if it is encrypted, or says what PyArrow does not read: PyArrow ends the
-    process when it is asked for an encrypted column of a footer that is not."""
+    """The footer of a file. Raises Unreadable if it or columns are encrypted, or if it says what PyArrow does not read:
+    nothing is asked of a column before that is known."""
     size = source.size()
     tail = source.read_at(min(size, _TAIL), max(0, size - _TAIL))
     length = int.from_bytes(tail[-len(_MAGIC) - _LENGTH : -len(_MAGIC)], "little") + _LENGTH + len(_MAGIC)
@@ -153,11 +165,11 @@ def _counted(parquet: pq.ParquetFile) -> int:
     return rows
 
 
-def _whole(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The batches of a row group. Raises Unreadable if a column has fewer values than the group says: PyArrow gives as
-    many of all."""
+def _whole(file: pq.ParquetFile, group: int, columns: Sequence[str], most: int) -> Iterator[pa.RecordBatch]:
+    """The batches of a row group, of so many rows at most. Raises Unreadable if a column has fewer values than the
+    group says: PyArrow gives as many of all."""
     rows, said = 0, file.metadata.row_group(group).num_rows
-    for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False):
+    for batch in file.iter_batches(most, row_groups=[group], columns=columns, use_threads=False):
         rows += len(batch)
         yield bare(batch) if columns else batch
     if rows != said:
@@ -179,6 +191,15 @@ def _may_hold(parquet: pq.ParquetFile, group: int, offset: str, start: int, end:
     if chunk is None or chunk.statistics is None or not chunk.statistics.has_min_max:
         return True
     return bool(chunk.statistics.min < end and chunk.statistics.max >= start)
+
+
+def _size(parquet: pq.ParquetFile, group: int, columns: Sequence[str]) -> tuple[int, int]:
+    """How many bytes these columns of a row group have in the file, and each row of them in memory at least."""
+    metadata, wanted = parquet.metadata.row_group(group), set(columns)
+    chunks = [metadata.column(number) for number in range(metadata.num_columns)]
+    mine = [chunk for chunk in chunks if chunk.path_in_schema.partition(".")[0] in wanted]
+    stored = sum(chunk.total_compressed_size for chunk in mine)
+    return stored, sum(chunk.total_uncompressed_size for chunk in mine) // max(1, metadata.num_rows)
 
 
 def _chunk(parquet: pq.ParquetFile, group: int, column: str) -> pq.ColumnChunkMetaData | None:

@@ -26,6 +26,7 @@ from partitioning.model.order import OrderedStream
 from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.sources import KafkaSource
 from partitioning.model.streams import TIMESTAMP, InputFile
+from partitioning.model.task_memory import TaskMemory
 
 # If neither a record nor the end comes for so long, the broker is away.
 NO_PROGRESS_SECONDS = 60.0
@@ -52,13 +53,14 @@ class KafkaReader:
     Unreachable if there is no progress for a while.
     """
 
-    def __init__(self, ordered: OrderedStream, source: KafkaSource, pipeline: str) -> None:
+    def __init__(self, ordered: OrderedStream, source: KafkaSource, pipeline: str, memory: TaskMemory) -> None:
         self._declared = ordered.declared
         self._columns = ordered.columns
         self._partitions = ordered.partitions
         self._source = source
         self._pipeline = pipeline
         self._cluster = Cluster(source)
+        self._ahead = {"queued.max.messages.kbytes": str(max(1, memory.part // 1024))}
 
     @property
     def empty(self) -> bool:
@@ -72,7 +74,7 @@ class KafkaReader:
         wanted = self.schema(list(dict.fromkeys(columns)))
         values = reader_of(self._declared, self._columns)
         self._check_topic()
-        with closing(self._cluster.consumer()) as consumer:
+        with closing(self._cluster.consumer(more=self._ahead)) as consumer:
             for planned in self._partitions:
                 for range_ in planned.files:
                     yield from self._range(consumer, planned, range_, wanted, values)

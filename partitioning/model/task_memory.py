@@ -1,0 +1,65 @@
+"""Task memory: how much a task may hold, and what of it is whose."""
+
+from __future__ import annotations
+
+import re
+
+from partitioning.errors import Refused
+from partitioning.kinds import Kind
+from partitioning.values import Value
+
+# Units are powers of 1000, or of 1024 with an `i`.
+_AMOUNT = re.compile(r"(?P<amount>[0-9]{1,9}(\.[0-9]{1,9})?) ?(?P<unit>[KMGT])(?P<binary>i?)B?", re.IGNORECASE)
+# With so many bytes, batches have as many rows as is best for a processor.
+_AMPLE = 1000**3
+
+
+class TaskMemory(Value, frozen=True):
+    """So many bytes. DuckDB has what is left by rows that are sorted, and by two parts of an input: one that is worked
+    on, and one that is read meanwhile.
+
+    >>> TaskMemory.of("1GB")
+    TaskMemory(bytes=1000000000)
+    >>> [TaskMemory.of(text).database for text in ("1GB", "64 MiB")]
+    [899336704, 58121070]
+    """
+
+    bytes: int
+
+    @classmethod
+    def of(cls, text: str) -> TaskMemory:
+        """As it is written in a command. Raises Refused if it is no amount of memory."""
+        match = _AMOUNT.fullmatch(text.strip())
+        if match is None:
+            what = f"{text!r} is not an amount of memory"
+            raise Refused.of(Kind.ARGUMENT, what, "--memory", "write it as 512MB or 2GB", memory=text)
+        return cls(
+            int(float(match["amount"]) * (1024 if match["binary"] else 1000) ** (" KMGT".index(match["unit"].upper())))
+        )
+
+    @property
+    def sorted(self) -> int:
+        """How many bytes of rows are held to be sorted, before they are spilled."""
+        return min(64 << 20, self.bytes // 14)
+
+    @property
+    def part(self) -> int:
+        """How many bytes of an input are read at once."""
+        return min(16 << 20, self.bytes // 32)
+
+    @property
+    def database(self) -> int:
+        """How many bytes DuckDB holds, before it spills."""
+        return self.bytes - self.sorted - 2 * self.part
+
+    def rows(self, most: int, bytes_each: int = 0) -> int:
+        """How many rows a batch has, at `most`, if each takes so many bytes at least.
+
+        >>> [TaskMemory.of(text).rows(100_000, each) for text, each in (("1GB", 100), ("1GB", 1000), ("100MB", 0))]
+        [100000, 16777, 10000]
+        """
+        return max(1, min(most, most * self.bytes // _AMPLE, self.part // max(1, bytes_each)))
+
+
+MEMORY = "1GB"
+USUAL = TaskMemory.of(MEMORY)
