@@ -25,5 +25,5 @@ def leave_pages(store: Store, docs: Path, environment: pytest.MonkeyPatch) -> No
     for _ in range(2):
         succeeded("run", PIPELINE, "--runner", "local")
         arrive(store, 40)
-    succeeded("backfill", str(changed), "--from", "1", "--runner", "local")
+    succeeded("backfill", str(changed), "--from", "1", "--go-on", "delays", "--runner", "local")
     assert coset("run", str(failing), "--runner", "local").exit_code == 3
