@@ -10,6 +10,7 @@ from typing import Any
 
 from coset.cli.inspection import inspect, variable_of
 from coset.cli.output import Answer
+from partitioning.commands import Inspect
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.offsets import check_name
@@ -36,8 +37,8 @@ def init(folder: Path, address: str | None) -> Answer:
     """Write the files of a new repository into a folder that is empty or not there. Its pipeline counts the records of
     the topic at `address`, if one is given, declared as `coset inspect` declares it.
 
-    Raises Refused if the folder holds something, if its name is none for a project, if it cannot be written, or if what
-    has landed of the topic cannot be read.
+    Raises Refused if the folder holds something, if its name is none for a project, if it cannot be written, if what
+    has landed of the topic cannot be read, or if that is the changes of a table.
     """
     name = check_name(folder.resolve().name, "project")
     said = {"name": name, "version": VERSION, "dev_source": '"landing"', "source": '"s3://landing/topics"'}
@@ -68,6 +69,10 @@ def _of_topic(address: str) -> Mapping[str, str]:
     if answer.wrong is not None:
         raise answer.wrong
     found: Any = answer.value
+    if "pipeline.cdc(" in found["declaration"]:
+        what = "the topic has the changes of a database's table, and the pipeline that is written counts records"
+        then = ("leave --from out, and paste into the pipeline what this prints: ", Inspect(address))
+        raise Refused.of(Kind.ARGUMENT, what, address, then)
     source = json.dumps(found["source"].removeprefix(FOLDER))
     types = {column.name: column.type for column in found["columns"]}
     kinds = {name: "UUID" if found["key"]["key_format"] == "uuid" else types[name] for name in found["key"]["columns"]}

@@ -22,6 +22,7 @@ from coset.sources.formats.json_lines import JsonRows
 from coset.sources.formats.json_types import undeclarable
 from coset.sources.formats.landed_file import LAND_AGAIN, OFFSET_TYPE, Unreadable
 from coset.sources.formats.opening import open_landed
+from coset.sources.landing import MARK
 from coset.sources.layouts import FileName, folders_of, may_hold_records
 from coset.sources.other_sinks import LAND_OTHERWISE, sink_of
 from coset.sources.plain_arrays import is_nested, plain_type
@@ -288,7 +289,8 @@ def json_columns(files: Iterable[list[dict[str, object]]]) -> tuple[dict[str, st
     for lines in files:
         for line in lines:
             for name, value in line.items():
-                values[name].append(value)
+                if name != MARK:
+                    values[name].append(value)
     columns, left_out = dict[str, str](), dict[str, str]()
     for name, found in values.items():
         kind = _json_type(found)

@@ -51,7 +51,8 @@ Through = Callable[[Sequence[tuple[int, NewRows]]], Iterable[tuple[int, NewRows]
 
 # Planning adds a column of this name.
 _TAKEN = "_partition"
-_MARK = "coset.landed"
+# What says which landing wrote a file, or a line of it.
+MARK = "coset.landed"
 _CORRECT = "correct the line, declare the column as it is written, or let the stream set such records aside"
 
 
@@ -250,7 +251,7 @@ def _parquet(stream: Stream, rows: pa.Table, start: int) -> bytes:
     if not stream.counted:
         rows = rows.append_column(stream.offset, pa.array(range(start, start + rows.num_rows), pa.int64()))
     # No two files are alike: whoever finds its bytes stored has stored them.
-    rows = rows.replace_schema_metadata({**(rows.schema.metadata or {}), _MARK: uuid4().hex})
+    rows = rows.replace_schema_metadata({**(rows.schema.metadata or {}), MARK: uuid4().hex})
     sink = io.BytesIO()
     pq.write_table(rows.combine_chunks(), sink)
     return sink.getvalue()
@@ -258,7 +259,7 @@ def _parquet(stream: Stream, rows: pa.Table, start: int) -> bytes:
 
 def _json_file(stream: Stream, lines: Sequence[bytes], start: int) -> bytes:
     # As with Parquet, no two files are alike; but for such of which no line can be read.
-    return landed_lines.numbered(stream, lines, start, **{_MARK: uuid4().hex})
+    return landed_lines.numbered(stream, lines, start, **{MARK: uuid4().hex})
 
 
 def _check_stream(stream: Stream) -> None:

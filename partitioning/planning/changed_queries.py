@@ -103,11 +103,12 @@ def _goes_on(write: Write, now: Now, shown: Plan, ends: Ends, earlier: Earlier) 
 
 def _new_columns(write: Write, now: Now, shown: Plan) -> Iterator[str]:
     """The columns that a table gets, but for those that streams got and that are taken as they are: no record of before
-    has a value in these."""
+    has a value in these. Of a stream that declares its columns, records may have had others all along."""
     had = next({column.name for column in old.columns} for old in shown.writes() if old.declared.table == write.table)
     names = now.graph.above(write.step)
     known = {column.name for stream in shown.streams if stream.name in names for column in stream.columns}
-    come = {column.name for stream in now.streams if stream.name in names for column in stream.columns} - known
+    got = (stream for stream in now.streams if stream.name in names and not stream.declared.columns)
+    come = {column.name for stream in got for column in stream.columns} - known
     made = {
         name
         for step in now.graph.steps

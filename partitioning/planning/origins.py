@@ -6,6 +6,7 @@ What changes no record is left out: how streams are partitioned, read and moved,
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from hashlib import sha256
@@ -19,6 +20,7 @@ from partitioning.values import Value
 _JOIN = re.compile(r" (ASOF LEFT|LEFT|FULL) JOIN ")
 # How close in time records must be stands only in the compiled SQL. Only Coset's own SQL has the column @time.
 _NEAR = re.compile(r'"@time" - .+?"@time"\) <= ([0-9]+)')
+_QUOTED_OR_BLANK = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|\s+""")
 _AS = re.compile(r"\s+AS\s+(\S+)$", re.IGNORECASE)
 # What a cast at the end is of, the scale if it is to a decimal, and the name.
 _CAST = re.compile(
@@ -114,20 +116,32 @@ def differences(was: StepOrigin, now: StepOrigin, but: Pairs = _none) -> Iterato
     added column is no difference."""
     if was.identity == now.identity or but(was, now):
         return
-    common = dict(was.columns).keys() & dict(now.columns).keys()
-    same = all(alike(dict(was.columns)[name], dict(now.columns)[name]) for name in common)
-    if was.rows != now.rows or not same or len(was.sources) != len(now.sources):
+    gone, come = ([source.identity for source in each.sources] for each in (was, now))
+    pairs = list(_paired(was.sources, now.sources)) if len(gone) == len(come) else []
+    # With the same inputs, it is their order, or how often one is there.
+    if was.rows != now.rows or not _same_columns(was, now) or (gone != come and not pairs):
         yield was, now
         return
-    for one, other in _paired(was.sources, now.sources):
+    for one, other in pairs:
         yield from differences(one, other, but)
+
+
+def _same_columns(was: StepOrigin, now: StepOrigin) -> bool:
+    """Whether the columns of both are alike. A column in a form whose name is not seen may be one of the others that
+    only one of them has."""
+    old, new = dict(was.columns), dict(now.columns)
+    gone, come = old.keys() - new.keys(), new.keys() - old.keys()
+    unseen = any(not name.isidentifier() for name in gone | come)
+    return all(alike(old[name], new[name]) for name in old.keys() & new.keys()) and not (gone and come and unseen)
 
 
 def told_changes(was: StepOrigin, now: StepOrigin, noun: str, but: Pairs = _none) -> Iterator[tuple[str, str, str]]:
     """The differences as texts: `noun` with the name of what changed, from what, to what."""
     # Of a key's rows and of the keys that came, both may come of the step that changed.
     for old, new in dict.fromkeys(differences(was, now, but)):
-        if old.rows or new.rows:
+        if str(old) == str(new):
+            yield f"inputs of {new.name}", _listed(old.sources), _listed(new.sources)
+        elif old.rows or new.rows:
             yield f"{noun} {new.name}", str(old), str(new)
         else:
             yield "inputs", _listed(old.sources), _listed(new.sources)
@@ -152,17 +166,24 @@ def alike(was: str, now: str) -> bool:
 
 def _paired(was: tuple[StepOrigin, ...], now: tuple[StepOrigin, ...]) -> Iterator[tuple[StepOrigin, StepOrigin]]:
     """Sources that are beside each other, once those that are the same are left out."""
-    gone = [source for source in was if source.identity not in {other.identity for other in now}]
-    come = [source for source in now if source.identity not in {other.identity for other in was}]
-    if len(gone) == len(come):
-        return iter(zip(gone, come, strict=True))
-    return iter(zip(was, now, strict=True))
+    return iter(zip(_but(was, now), _but(now, was), strict=True))
+
+
+def _but(some: tuple[StepOrigin, ...], others: tuple[StepOrigin, ...]) -> Iterator[StepOrigin]:
+    """Those of some that are not, or not as often, in others."""
+    left = Counter(other.identity for other in others)
+    for source in some:
+        if left[source.identity] > 0:
+            left[source.identity] -= 1
+        else:
+            yield source
 
 
 def _stream(stream: Stream) -> str:
     latest = ", the latest record of each key" if stream.table else ""
     keyless = ", also records without a key" if stream.null_keys is NullKeys.OWN_TASK else ""
-    return f"{stream.name} by {stream.key} ({stream.key_format}){latest}{keyless}"
+    casts = "".join(f", {name} as {kind}" for name, kind in sorted(stream.casts.items()))
+    return f"{stream.name} by {stream.key} ({stream.key_format}){casts}{latest}{keyless}"
 
 
 def _passes(step: Step) -> bool:
@@ -218,5 +239,5 @@ def items(text: str) -> Mapping[str, str]:
     >>> dict(items("a, greatest(b, 1) AS c, 'x, y' AS d"))
     {'a': 'a', 'c': 'greatest(b, 1) AS c', 'd': "'x, y' AS d"}
     """
-    listed = (" ".join(item.split()) for item in list_items(text))
+    listed = (_QUOTED_OR_BLANK.sub(lambda found: found[1] or " ", item).strip() for item in list_items(text))
     return {found[1] if (found := _AS.search(item)) else item: item for item in listed}

@@ -125,6 +125,23 @@ CHANGES: dict[str, tuple[Build, Build]] = {
     "a column": (of("n"), of("n + 1 AS n")),
     "a column more": (of("n"), of("n, n + 1 AS m")),
     "a column more that was there": (of("n"), of("n, t")),
+    "a column in quotes": (of("n"), of('n + 1 AS "n"')),
+    "a column without AS": (of("n"), of("n + 1 n")),
+    "a column with its name before it": (of("n: n"), of("n: n + 1")),
+    "a column of all": (of("* EXCLUDE (k)"), of("* EXCLUDE (k) REPLACE (n + 1 AS n)")),
+    "blanks in a text": (of("'a  b' AS n"), of("'a b' AS n")),
+    "the other column of a join": (
+        lambda s, u: s.join(u, "s.n", name="j").write("x"),
+        lambda s, u: s.join(u, "u.n", name="j").write("x"),
+    ),
+    "the order of a join": (
+        lambda s, u: s.join(u, "s.n AS n, u.n AS m", how="left", name="j").write("x"),
+        lambda s, u: u.join(s, "s.n AS n, u.n AS m", how="left", name="j").write("x"),
+    ),
+    "how often it is merged": (
+        lambda s, u: s.merge(s.filter("true", name="again"), u, name="m").select("n", name="f").write("x"),
+        lambda s, u: s.merge(u.filter("true", name="again"), u, name="m").select("n", name="f").write("x"),
+    ),
     "another step": (
         beside(lambda s: s.select("n + 5 AS n", name="g")),
         beside(lambda s: s.select("n", name="h")),
@@ -187,6 +204,18 @@ def test_what_a_filter_let_through_before_is_not_the_query_of_now(at: Callable[[
         assert not is_its_query(place), name
 
 
+def test_a_cast_of_a_stream_is_a_change(at: Callable[[Pipeline], Trial]) -> None:
+    def cast(**kinds: str) -> Pipeline:
+        made = Pipeline("p", source="s3://lake")
+        made.stream("s", key="k", partitions=2, cast=kinds or None).select("n::VARCHAR AS n", name="f").write("x")
+        return made
+
+    place = at(cast())
+    place.go_on_with(cast(n="DOUBLE"))
+    land(place, 1)
+    assert asked(place) == ["x"]
+
+
 SAME: dict[str, tuple[Build, Build]] = {
     "a step's name": (of("n"), lambda s, u: s.select("n", name="g").write("x")),
     "how records move": (of("n"), lambda s, u: s.repartition(3, name="r").select("n", name="f").write("x")),
@@ -194,6 +223,7 @@ SAME: dict[str, tuple[Build, Build]] = {
         lambda s, u: s.merge(u, name="m").select("n", name="f").write("x"),
         lambda s, u: u.merge(s, name="m2").select("n", name="f").write("x"),
     ),
+    "blanks": (of("n + 1 AS n"), of("n  +  1   AS n")),
     "a replaced table": (
         lambda s, u: s.select("n", name="f").write("x", mode="replace"),
         lambda s, u: s.select("n + 1 AS n", name="f").write("x", mode="replace"),

@@ -178,7 +178,9 @@ def test_a_step_under_another_name_is_rebuilt_by_a_backfill_with_a_further_colum
 @pytest.mark.long
 def test_columns_in_another_order_are_not_mixed_up(history: Changing) -> None:
     def newest(columns: str) -> Build:
-        return lambda _, flow: flow.select(columns).latest("seen", name="totals").to_stream().write("made")
+        return lambda _, flow: (
+            flow.select(columns).latest("seen", name="totals").to_stream().write("made", mode="replace")
+        )
 
     history.batch(newest("id AS a, id * 100 AS b, seen"), clicks(*range(12)))
     history.batch(newest("id * 100 AS b, seen, id AS a"), clicks(4, minute=1))

@@ -54,6 +54,7 @@ from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, SwapKind, Swapped, name_of, pipeline_of
+from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan
 from partitioning.model.stage_inputs import StateInput
 from partitioning.planning.changed_queries import Now, changed_queries
@@ -139,16 +140,19 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
 def _unlike_the_next(
     pipeline: Pipeline, ledger: Ledger, stored: Plan, last: Plan, settings: Settings
 ) -> Iterator[Finding]:
-    """Findings on tables that the batch after the last one of a backfill appended rows of another query to."""
+    """Findings on tables that the first batch to write them after a backfill appended rows of another query to."""
     newest = ledger.standing().published
-    later = range(stored.batch + 1, newest.batch + 1 if newest else 0)
-    following = next((batch for batch in later if ledger.published(batch)), None)
-    plan = None if following is None else shown_plan(ledger.store, pipeline.name, following)
-    if plan is not None:
-        columns = {write.declared.table: write.columns for write in last.writes()}
-        now = Now(pipeline.graph, last.streams, columns)
-        kept = {step.name for step in pipeline.steps if step.state}
+    columns = {write.declared.table: write.columns for write in last.writes()}
+    left = [write for write in pipeline.writes if write.mode is not Mode.REPLACE]
+    kept = {step.name for step in pipeline.steps if step.state}
+    for batch in range(stored.batch + 1, newest.batch + 1 if newest else 0):
+        plan = shown_plan(ledger.store, pipeline.name, batch) if left and ledger.published(batch) else None
+        if plan is None:
+            continue
+        now = Now(replace(pipeline.graph, writes=tuple(left)), last.streams, columns)
         yield from unlike_queries(pipeline.name, now.graph, plan, settings, changed_queries(now, plan, plan.ends, kept))
+        written = {write.declared.table for write in plan.writes()}
+        left = [write for write in left if write.table not in written]
 
 
 def _going_on(pipeline: Pipeline, settings: Settings) -> Settings:
