@@ -7,8 +7,10 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from coset.sources.landing import land
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.stores import store_at
 from partitioning.hashes import placement_hash
 from tests.forked import coset
@@ -204,3 +208,32 @@ def test_a_topic_that_cannot_be_read_leaves_no_repository(tmp_path: Path) -> Non
     assert done.returncode == 3
     assert "two files hold orders-0@[1,2), and differ from offset 1 on" in done.stderr
     assert not (tmp_path / "shop").exists()
+
+
+def test_a_topic_with_the_changes_of_a_table_is_declared_and_not_counted(tmp_path: Path) -> None:
+    rows = [{"before": None, "after": {"id": n, "name": f"n{n}"}, "op": "c", "ts_ms": n} for n in range(40)]
+    for partition in range(2):
+        mine = [row for row in rows if zlib.crc32(b'{"id":%d}' % row["after"]["id"]) % 2 == partition]
+        lines = "".join(json.dumps({**row, "_offset": n}) + "\n" for n, row in enumerate(mine))
+        store_at(f"{tmp_path}/topics").put(
+            f"a.b.people/partition={partition}/a.b.people+{partition}+{0:010}.json", lines.encode()
+        )
+    done = coset("init", "shop", "--from", "topics/a.b.people", folder=tmp_path)
+    assert done.returncode == 3
+    assert "the topic has the changes of a database's table" in done.stderr
+    (command,) = re.findall("`coset (inspect [^`]+)`", done.stderr)
+    assert "pipeline.cdc(" in coset(*shlex.split(command), folder=tmp_path).stdout
+    assert not (tmp_path / "shop").exists()
+
+
+def test_what_says_which_landing_wrote_a_line_is_no_column(tmp_path: Path) -> None:
+    pipeline = Pipeline("shop", source=f"{tmp_path}/topics")
+    columns = {"k": "VARCHAR", "n": "BIGINT"}
+    stream = pipeline.stream("clicks", key="k", partitions=2, format="json", columns=columns)
+    stream.select("n", name="f").write("t")
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"k": f"k{n}", "n": n}) + "\n" for n in range(40)))
+    land(pipeline.streams[0], rows)
+    shown = coset("inspect", "topics/clicks", folder=tmp_path).stdout
+    assert "n" in shown
+    assert "coset.landed" not in shown
