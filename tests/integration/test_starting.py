@@ -211,7 +211,9 @@ def test_a_topic_that_cannot_be_read_leaves_no_repository(tmp_path: Path) -> Non
 
 
 def test_a_topic_with_the_changes_of_a_table_is_declared_and_not_counted(tmp_path: Path) -> None:
-    rows = [{"before": None, "after": {"id": n, "name": f"n{n}"}, "op": "c", "ts_ms": n} for n in range(40)]
+    rows: list[dict[str, Any]] = [
+        {"before": None, "after": {"id": n, "name": f"n{n}"}, "op": "c", "ts_ms": n} for n in range(40)
+    ]
     for partition in range(2):
         mine = [row for row in rows if zlib.crc32(b'{"id":%d}' % row["after"]["id"]) % 2 == partition]
         lines = "".join(json.dumps({**row, "_offset": n}) + "\n" for n, row in enumerate(mine))
