@@ -15,9 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import duckdb
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from rich.table import Table
 
@@ -28,21 +25,21 @@ from coset.batches import steps
 from coset.batches.interpreter import run_batch
 from coset.batches.runners.spark import Spark
 from coset.cli.output import console
+from coset.sources.landing import land_rows
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS
 from partitioning.values import replace
-from spark_jobs.engine.hashing import placement_hashes
-from tests.pipelines.nexmark import pipeline
+from tests.pipelines.nexmark import Site, pipeline
 from tests.running import silently
 
 _EVENTS = Path(__file__).parents[1] / "tests" / "vectors" / "nexmark" / "events.jsonl.gz"
 # The events span so many seconds, and no id is greater.
 _SECONDS, _IDS = 80, 10_000
-# The key of each stream, its partitions, and the ids and times of its records.
-_PLACED = {
-    "person": ("id", 2, ("id",), ("date_time",)),
-    "auction": ("id", 2, ("id", "seller"), ("date_time", "expires")),
-    "bid": ("auction", 4, ("auction", "bidder"), ("date_time",)),
+# The ids and times of records.
+_COLUMNS = {
+    "person": (("id",), ("date_time",)),
+    "auction": (("id", "seller"), ("date_time", "expires")),
+    "bid": (("auction", "bidder"), ("date_time",)),
 }
 _DAY = "date_format(date_time, 'yyyy-MM-dd')"
 _VALID = (
@@ -100,7 +97,7 @@ def main() -> None:
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="coset-nexmark-"))
     try:
-        _land(folder / "topics", asked.times)
+        _land(folder, asked.times)
         here, spark = (alone(of, folder, asked.query) for of in (on_coset, on_spark))
     finally:
         shutil.rmtree(folder)
@@ -117,7 +114,7 @@ def on_coset(folder: Path, queries: list[str]) -> dict[str, float]:
         for query in (queries[0], *queries):
             root = f"file://{folder}/store-{query}-{len(found)}"
             with measured() as cost:
-                batch, said = steps.take_up(_on(query, folder), root, replace(DEFAULTS, groups=CORES))
+                batch, said = steps.take_up(_from(pipeline(query), folder), root, replace(DEFAULTS, groups=CORES))
                 assert batch is not None, said
                 run_batch(batch, runner, None, silently)
             found[query] = cost.cpu
@@ -131,7 +128,7 @@ def on_spark(folder: Path, queries: list[str]) -> dict[str, float]:
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    for name in _PLACED:
+    for name in _COLUMNS:
         spark.read.parquet(f"{folder}/topics/{name}").createOrReplaceTempView(name)
     for query in (queries[0], *queries):
         with measured() as cost:
@@ -141,36 +138,27 @@ def on_spark(folder: Path, queries: list[str]) -> dict[str, float]:
     return found
 
 
-def _on(query: str, folder: Path) -> Pipeline:
-    return pipeline(query).with_streams(lambda stream: replace(stream, source=f"file://{folder}/topics"))
+def _from(made: Pipeline, folder: Path) -> Pipeline:
+    return made.with_streams(lambda stream: replace(stream, source=f"file://{folder}/topics"))
 
 
 def _land(folder: Path, times: int) -> None:
-    """A file in each partition."""
+    site = Site("nexmark")
+    events = gzip.decompress(_EVENTS.read_bytes()).splitlines()
     with duckdb.connect() as database:
-        for name, (key, partitions, ids, moments) in _PLACED.items():
-            lines = [
-                line
-                for line in gzip.decompress(_EVENTS.read_bytes()).splitlines()
-                if name in line[:12].decode().lower()
-            ]
-            (folder / "raw").mkdir(parents=True, exist_ok=True)
-            raw = folder / "raw" / f"{name}.json"
-            raw.write_bytes(b"\n".join(line[line.index(b":") + 1 : -1] for line in lines))
+        for flow in (site.person, site.auction, site.bid):
+            kind, (ids, moments) = flow.step, _COLUMNS[flow.step]
+            raw = folder / f"{kind}.json"
+            begins = f'{{"{kind.capitalize()}":'.encode()
+            raw.write_bytes(b"\n".join(each[len(begins) : -1] for each in events if each.startswith(begins)))
             changed = [f"{each} + {_IDS} * r.range AS {each}" for each in ids]
             changed += [f"make_timestamp({each} * 1000 + r.range * {_SECONDS} * 1000000) AS {each}" for each in moments]
             rows = database.sql(
                 f"SELECT e.* REPLACE ({', '.join(changed)}) FROM read_json('{raw}', format='newline_delimited') e, "
                 f"range({times}) r ORDER BY date_time"
             ).to_arrow_table()
-            places = placement_hashes(rows[key].combine_chunks(), "long") % partitions
-            for partition in range(partitions):
-                mine = rows.take(pa.array(np.flatnonzero(places == partition)))
-                mine = mine.append_column("_offset", pa.array(np.arange(len(mine))))
-                file = folder / name / f"partition={partition}" / f"{name}+{partition}+{0:010}.parquet"
-                file.parent.mkdir(parents=True, exist_ok=True)
-                pq.write_table(mine, file, compression="zstd")
-        shutil.rmtree(folder / "raw")
+            (stream,) = _from(site.pipeline, folder).streams_of(kind)
+            land_rows(stream, rows, kind)
 
 
 if __name__ == "__main__":

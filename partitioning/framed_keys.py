@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from partitioning.model.key_schemas import Framing, KeyField, KeySchema
 
-_FRAME = struct.Struct(">bI")
+FRAME = struct.Struct(">bI")
 
 
 def frame(schema: KeySchema) -> bytes:
@@ -22,7 +22,7 @@ def frame(schema: KeySchema) -> bytes:
     >>> frame(KeySchema(Framing.AVRO, 7, ())).hex(), frame(KeySchema(Framing.PROTOBUF, 6, (), (3,))).hex()
     ('0000000007', '00000000060206')
     """
-    head = _FRAME.pack(0, schema.id)
+    head = FRAME.pack(0, schema.id)
     if schema.framing is not Framing.PROTOBUF:
         return head
     # The first message, which most are, is written as a list of none.
@@ -43,15 +43,27 @@ def framed(values: Sequence[object], schema: KeySchema) -> bytes:
     return frame(schema) + b"".join(written(field, value) for field, value in fields)
 
 
+def framed_id(data: bytes) -> int | None:
+    """The schema's id behind the frame of a key or value; None if it has none.
+
+    >>> framed_id(bytes.fromhex("0000000007d20f")), framed_id(b"ann")
+    (7, None)
+    """
+    if len(data) < FRAME.size or data[0]:
+        return None
+    found: int = FRAME.unpack_from(data)[1]
+    return found
+
+
 def schema_id(data: bytes) -> int:
     """The id with which a key begins. Raises ValueError if it begins with none.
 
     >>> schema_id(bytes.fromhex("0000000007d20f"))
     7
     """
-    if len(data) < _FRAME.size or data[0]:
+    found = framed_id(data)
+    if found is None:
         raise ValueError("the key does not begin with the id of a schema")
-    found: int = _FRAME.unpack_from(data)[1]
     return found
 
 

@@ -82,6 +82,7 @@ def inspect(address: str) -> Answer:
         "source": stream.source,
         "format": stream.written_as,
         "layout": stream.lies_by,
+        "changes": stream.changes or None,
         "partitions": stream.partitions,
         "offsets": [_offsets(stream, each) for each in discovered.partitions],
         "columns": _columns(topic, stream, discovered),

@@ -69,10 +69,10 @@ def _of_topic(address: str) -> Mapping[str, str]:
     if answer.wrong is not None:
         raise answer.wrong
     found: Any = answer.value
-    if "pipeline.cdc(" in found["declaration"]:
+    if found["changes"]:
         what = "the topic has the changes of a database's table, and the pipeline that is written counts records"
         then = ("leave --from out, and paste into the pipeline what this prints: ", Inspect(address))
-        raise Refused.of(Kind.ARGUMENT, what, address, then)
+        raise Refused.of(Kind.ARGUMENT, what, address, then, stream=found["stream"])
     source = json.dumps(found["source"].removeprefix(FOLDER))
     types = {column.name: column.type for column in found["columns"]}
     kinds = {name: "UUID" if found["key"]["key_format"] == "uuid" else types[name] for name in found["key"]["columns"]}

@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterator, Mapping
 
 from partitioning.model.graph import Graph, Mode, Step, Write
 from partitioning.model.kept_change import KeptChange
-from partitioning.model.plan import Plan
+from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import Ends
 from partitioning.model.streams import Column
 from partitioning.planning.added_tables import has_taken
 from partitioning.planning.kept_before import kept_before, still_asked
 from partitioning.planning.origins import Origins, StepOrigin, graph_of, items, told_changes
-from partitioning.planning.returned import Earlier, above, goes_on, with_streams
+from partitioning.planning.returned import Earlier, Holds, above, goes_on, with_streams
 from partitioning.values import Value
 
 
@@ -52,7 +52,7 @@ def changed_queries(
     is no change, nor is one that was away and of which nothing is lost.
     """
     before = graph_of(shown)
-    there = {write.declared.table: write for write in shown.writes()}
+    were, there = Origins(before), {write.declared.table: write for write in shown.writes()}
     were_keeping = {step.name: step for step in before.steps if step.state}
     kept = were_keeping.keys()
     keeping = {step.name: step for step in now.graph.steps if step.state}
@@ -70,12 +70,13 @@ def changed_queries(
         if old is None or old.declared.mode is not write.mode or not has_taken(now.graph, write, ends):
             continue
         changes = tuple[tuple[str, str, str], ...]()
-        columns = tuple(_new_columns(write, now, shown))
+        columns = tuple(_new_columns(old, write, now, shown))
         match write.mode:
             case Mode.APPEND:
-                were, known = Origins(before).of(old.declared.step), Origins(_known(write, now.graph, shown, ends))
-                changes = tuple(told_changes(were, known.of(write.step), "step", is_asked))
-                if changes and _goes_on(write, now, shown, ends, earlier):
+                known = _known(write, now.graph, shown, ends)
+                was, is_now = were.of(old.declared.step), Origins(known).of(write.step)
+                changes = tuple(told_changes(was, is_now, "step", is_asked))
+                if changes and goes_on(write.step, _writes(write), known, shown, earlier, ends, now.lost):
                     continue
             case Mode.UPSERT:
                 above = (keeping[name] for name in now.graph.above(write.step) & keeping.keys())
@@ -93,19 +94,15 @@ def _known(write: Write, now: Graph, shown: Plan, ends: Ends) -> Graph:
     return with_streams(above(write.step, now), known) or now
 
 
-def _goes_on(write: Write, now: Now, shown: Plan, ends: Ends, earlier: Earlier) -> bool:
-    def has(graph: Graph) -> bool:
-        return any((each.table, each.step) == (write.table, write.step) for each in graph.writes)
-
-    known = _known(write, now.graph, shown, ends)
-    return goes_on(write.step, has, known, shown, earlier, ends, now.lost)
+def _writes(write: Write) -> Holds:
+    """The graphs that write the step to the table."""
+    return lambda graph: any((each.table, each.step) == (write.table, write.step) for each in graph.writes)
 
 
-def _new_columns(write: Write, now: Now, shown: Plan) -> Iterator[str]:
+def _new_columns(old: PlannedWrite, write: Write, now: Now, shown: Plan) -> Iterator[str]:
     """The columns that a table gets, but for those that streams got and that are taken as they are: no record of before
     has a value in these. Of a stream that declares its columns, records may have had others all along."""
-    had = next({column.name for column in old.columns} for old in shown.writes() if old.declared.table == write.table)
-    names = now.graph.above(write.step)
+    had, names = {column.name for column in old.columns}, now.graph.above(write.step)
     known = {column.name for stream in shown.streams if stream.name in names for column in stream.columns}
     got = (stream for stream in now.streams if stream.name in names and not stream.declared.columns)
     come = {column.name for stream in got for column in stream.columns} - known

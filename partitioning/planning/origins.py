@@ -116,13 +116,10 @@ def differences(was: StepOrigin, now: StepOrigin, but: Pairs = _none) -> Iterato
     added column is no difference."""
     if was.identity == now.identity or but(was, now):
         return
-    gone, come = ([source.identity for source in each.sources] for each in (was, now))
-    pairs = list(_paired(was.sources, now.sources)) if len(gone) == len(come) else []
-    # With the same inputs, it is their order, or how often one is there.
-    if was.rows != now.rows or not _same_columns(was, now) or (gone != come and not pairs):
+    if was.rows != now.rows or not _same_columns(was, now) or len(was.sources) != len(now.sources):
         yield was, now
         return
-    for one, other in pairs:
+    for one, other in _paired(was, now):
         yield from differences(one, other, but)
 
 
@@ -139,9 +136,7 @@ def told_changes(was: StepOrigin, now: StepOrigin, noun: str, but: Pairs = _none
     """The differences as texts: `noun` with the name of what changed, from what, to what."""
     # Of a key's rows and of the keys that came, both may come of the step that changed.
     for old, new in dict.fromkeys(differences(was, now, but)):
-        if str(old) == str(new):
-            yield f"inputs of {new.name}", _listed(old.sources), _listed(new.sources)
-        elif old.rows or new.rows:
+        if old.rows or new.rows:
             yield f"{noun} {new.name}", str(old), str(new)
         else:
             yield "inputs", _listed(old.sources), _listed(new.sources)
@@ -164,15 +159,17 @@ def alike(was: str, now: str) -> bool:
     return one is not None and other is not None and one.groups() == other.groups()
 
 
-def _paired(was: tuple[StepOrigin, ...], now: tuple[StepOrigin, ...]) -> Iterator[tuple[StepOrigin, StepOrigin]]:
-    """Sources that are beside each other, once those that are the same are left out."""
-    return iter(zip(_but(was, now), _but(now, was), strict=True))
+def _paired(was: StepOrigin, now: StepOrigin) -> Iterator[tuple[StepOrigin, StepOrigin]]:
+    """Sources that are beside each other. Those of a merge have no order: the same are left out."""
+    if now.rows != Op.MERGE:
+        return zip(was.sources, now.sources, strict=True)
+    return zip(_but(was, now), _but(now, was), strict=True)
 
 
-def _but(some: tuple[StepOrigin, ...], others: tuple[StepOrigin, ...]) -> Iterator[StepOrigin]:
-    """Those of some that are not, or not as often, in others."""
-    left = Counter(other.identity for other in others)
-    for source in some:
+def _but(one: StepOrigin, other: StepOrigin) -> Iterator[StepOrigin]:
+    """The sources of one that are not, or not as often, those of another."""
+    left = Counter(source.identity for source in other.sources)
+    for source in one.sources:
         if left[source.identity] > 0:
             left[source.identity] -= 1
         else:

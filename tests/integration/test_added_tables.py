@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from coset.testing import queries
 from coset.testing.runs import Trial
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
@@ -17,6 +16,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
+from tests.asked_of_duckdb import is_its_query
 
 BEGIN = datetime.fromisoformat("2026-11-01")
 SUMS = "sum(n)::BIGINT AS n"
@@ -63,14 +63,6 @@ def asked(place: Trial, settings: Settings = DEFAULTS) -> list[tuple[object, obj
     return [(about["table"], about["steps"]) for about in (dict(finding.about) for finding in refused.value.findings)]
 
 
-def is_its_query(place: Trial) -> bool:
-    try:
-        assert "x" not in queries.check(place.pipeline, place.root)
-    except AssertionError:
-        return False
-    return True
-
-
 def windows(flow: Flow) -> Flow:
     return flow.windows("count(*) AS c", time="t", every=timedelta(hours=1), name="hours")
 
@@ -104,7 +96,7 @@ def test_a_table_that_would_lack_earlier_records_is_begun_by_its_name(name: str,
     # It is asked once.
     place.land(lands(2))
     assert place.run().startswith("Batch 2")
-    assert not is_its_query(place)
+    assert not is_its_query(place, "x")
 
 
 def of_batch(flow: Flow) -> Flow:
@@ -146,10 +138,10 @@ def test_a_table_that_is_whole_at_once_is_not_asked_about(name: str, place: Tria
     place.go_on_with(pipeline(WHOLE[name]))
     place.land(lands(1))
     place.run()
-    assert is_its_query(place)
+    assert is_its_query(place, "x")
     place.land(lands(2))
     place.run()
-    assert is_its_query(place)
+    assert is_its_query(place, "x")
 
 
 def test_a_table_of_a_stream_that_no_batch_read_is_whole_at_once(place: Trial) -> None:
@@ -208,7 +200,7 @@ def test_a_table_that_was_left_out_goes_on_by_its_name_if_it_lacks_something() -
             place.run()
         assert refused.value.findings[0].then.endswith("by its name: `coset plan p --go-on x`")
         place.run(Settings(go_on=("x",)))
-        assert not is_its_query(place)
+        assert not is_its_query(place, "x")
 
 
 def test_a_table_that_was_replaced_is_appended_to_by_its_name() -> None:
@@ -221,7 +213,7 @@ def test_a_table_that_was_replaced_is_appended_to_by_its_name() -> None:
         place.land(lands(2))
         assert asked(place) == [("x", ())]
         place.run(Settings(go_on=("x",)))
-        assert not is_its_query(place)
+        assert not is_its_query(place, "x")
 
 
 def test_a_table_that_was_left_out_with_its_stream_lacks_nothing(place: Trial) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
-from coset.testing import queries
 from coset.testing.runs import Trial
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
@@ -18,6 +17,7 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
+from tests.asked_of_duckdb import is_its_query
 
 BEGIN = datetime.fromisoformat("2026-11-01")
 HOUR = timedelta(hours=1)
@@ -47,14 +47,6 @@ def land(place: Trial, batch: int, **more: object) -> None:
     keys = range(3 * batch, 3 * batch + 6)
     landed = {"s": records(batch, keys, **more), "u": records(batch, [key + 40 for key in keys])}
     place.land({stream.name: landed[stream.name] for stream in place.pipeline.streams})
-
-
-def is_its_query(place: Trial) -> bool:
-    try:
-        assert "x" not in queries.check(place.pipeline, place.root)
-    except AssertionError:
-        return False
-    return True
 
 
 @pytest.fixture
@@ -201,7 +193,7 @@ def test_what_a_filter_let_through_before_is_not_the_query_of_now(at: Callable[[
         place.go_on_with(pipeline(now))
         land(place, 1)
         place.run(Settings(go_on=("x",)))
-        assert not is_its_query(place), name
+        assert not is_its_query(place, "x"), name
 
 
 def test_a_cast_of_a_stream_is_a_change(at: Callable[[Pipeline], Trial]) -> None:
@@ -239,7 +231,7 @@ def test_what_gives_the_same_rows_is_not_asked_about(name: str, at: Callable[[Pi
     land(place, 1)
     place.run()
     if name != "a replaced table":
-        assert is_its_query(place)
+        assert is_its_query(place, "x")
 
 
 def test_a_column_that_a_stream_gets_is_not_asked_about(at: Callable[[Pipeline], Trial]) -> None:
@@ -247,7 +239,7 @@ def test_a_column_that_a_stream_gets_is_not_asked_about(at: Callable[[Pipeline],
     place.go_on_with(pipeline(of("n, more")))
     land(place, 1, more="new")
     place.run()
-    assert is_its_query(place)
+    assert is_its_query(place, "x")
     place.go_on_with(pipeline(of("n, more, upper(more) AS loud")))
     land(place, 2, more="new")
     assert asked(place) == ["x"]
@@ -257,7 +249,7 @@ def test_of_newest_rows_a_column_of_the_stream_is_not_asked_about(at: Callable[[
     place = at(pipeline(lambda s, u: s.latest("t", name="last").write("x", mode="upsert")))
     land(place, 1, more="new")
     place.run()
-    assert is_its_query(place)
+    assert is_its_query(place, "x")
 
 
 def merged(s: Flow, u: Flow) -> None:
@@ -270,7 +262,7 @@ def test_a_stream_that_no_batch_has_read_changes_no_row_of_before(at: Callable[[
     land(place, 1)
     # What is written of it alone is new.
     place.run()
-    assert is_its_query(place)
+    assert is_its_query(place, "x")
 
 
 def test_a_stream_that_is_left_out_is_asked_about_and_is_whole_when_it_is_back(
@@ -281,11 +273,11 @@ def test_a_stream_that_is_left_out_is_asked_about_and_is_whole_when_it_is_back(
     land(place, 1)
     assert asked(place) == ["x"]
     place.run(Settings(go_on=("x",)))
-    assert not is_its_query(place)
+    assert not is_its_query(place, "x")
     place.go_on_with(pipeline(merged))
     land(place, 2)
     place.run(Settings(go_on=("y",)))
-    assert is_its_query(place)
+    assert is_its_query(place, "x")
 
 
 @pytest.mark.parametrize(("first", "last"), [(1, 2), (0, 1), (1, 1)])

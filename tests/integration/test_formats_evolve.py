@@ -15,13 +15,14 @@ import pytest
 from coset.batches import steps
 from coset.batches.planning import preview
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.authoring.settings import DEFAULTS
+from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from tests.batches import erase, rows
 from tests.running import next_batch, run_and_publish
 
 KEYS = {"ad": "VARCHAR"}
+GO_ON = Settings(go_on=("seen",))
 
 
 def views(store: Store, select: str = "n", **declared: Any) -> Pipeline:
@@ -53,9 +54,9 @@ def land_avro(store: Store, first: int, types: Mapping[str, Any], *records: Mapp
     return land(store, first, sink.getvalue(), "avro")
 
 
-def run(store: Store, made: Pipeline, docs: Path) -> list[tuple[object, ...]]:
+def run(store: Store, made: Pipeline, docs: Path, settings: Settings = DEFAULTS) -> list[tuple[object, ...]]:
     """All rows after the next batch."""
-    run_and_publish(next_batch(made, store.root), docs)
+    run_and_publish(next_batch(made, store.root, settings), docs)
     return rows(store.root, "seen")
 
 
@@ -70,7 +71,9 @@ def test_a_column_of_json_is_there_as_soon_as_it_is_declared(store: Store, tmp_p
     assert run(store, in_json(store, "n::BIGINT AS n", n="INTEGER"), tmp_path) == [("a", 1)]
     land_json(store, 1, {"ad": "b", "n": 2**40, "page": "cart"}, {"ad": "c"})
     wider = in_json(store, "n::BIGINT AS n, page", n="BIGINT", page="VARCHAR")
-    assert run(store, wider, tmp_path) == [("a", 1, None), ("b", 2**40, "cart"), ("c", None, None)]
+    # The record of before has a page, and its row does not.
+    assert "it has no column page yet" in refusal(store, wider)
+    assert run(store, wider, tmp_path, GO_ON) == [("a", 1, None), ("b", 2**40, "cart"), ("c", None, None)]
 
 
 def test_a_column_of_json_is_gone_with_its_declaration(store: Store, tmp_path: Path) -> None:
@@ -87,7 +90,7 @@ def test_a_column_of_json_of_another_type_is_refused_unless_it_is_cast(store: St
     land_json(store, 1, {"ad": "b", "n": "2"})
     assert "columns differ: n is VARCHAR, not INTEGER" in refusal(store, in_json(store, n="VARCHAR"))
     made = views(store, format="json", columns=KEYS | {"n": "VARCHAR"}, cast={"n": "INTEGER"})
-    assert run(store, made, tmp_path) == [("a", 1), ("b", 2)]
+    assert run(store, made, tmp_path, GO_ON) == [("a", 1), ("b", 2)]
 
 
 def test_columns_of_avro_are_added_dropped_and_widened(store: Store, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -80,16 +81,9 @@ class Fleet:
         assert ref is not None, said
         return ref
 
-    def batch(
-        self,
-        scheme: str = "cogroup",
-        *,
-        kept: bool = True,
-        deletes: str = "seats IS NULL",
-        lost: Sequence[str] = (),
-        go_on: Sequence[str] = (),
-    ) -> BatchRef:
-        ref = self.plan(scheme, kept=kept, deletes=deletes, lost=lost, go_on=go_on)
+    def batch(self, scheme: str = "cogroup", **asked: Any) -> BatchRef:
+        """The next batch, planned as `plan` is asked to."""
+        ref = self.plan(scheme, **asked)
         run_and_publish_unjudged(ref)
         return ref
 

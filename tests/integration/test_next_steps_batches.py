@@ -30,6 +30,7 @@ TOTALS = (
     'clicks.filter("n >= 0").aggregate("sum(n)::BIGINT AS n")'
     '.combine("sum(n)::BIGINT AS n", running=True, name="totals").write("counts", mode="upsert")'
 )
+SOME = 'clicks.filter("n >= {}", name="some").write("counts")'
 OTHERS = (
     TOTALS.replace('"totals"', '"others"')
     .replace('"counts"', '"other_counts"')
@@ -281,49 +282,34 @@ def test_a_table_that_is_not_its_query_is_made_anew(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_a_table_that_is_added_is_made_whole_or_begun_by_its_name(asked: bool, shop: Shop) -> None:
-    filtered = f'clicks.filter("n >= 0", name="all").write("others")\n{TOTALS}'
-    file = shop.published(TOTALS)
-    done("run", file, *LOCAL)
+@pytest.mark.parametrize(
+    ("was", "now", "kind", "answer"),
+    [
+        (TOTALS, f'clicks.filter("n >= 0").write("others")\n{TOTALS}', Kind.TABLE_BEGINS, ("--begin-anew", "others")),
+        (SOME.format(0), SOME.format(7), Kind.TABLE_QUERY, ("--go-on", "counts")),
+    ],
+)
+def test_a_table_that_lacks_rows_is_made_whole_or_goes_on_by_its_name(
+    was: str, now: str, kind: Kind, answer: tuple[str, str], asked: bool, shop: Shop
+) -> None:
+    file = shop.published(was)
     shop.arrive(10)
-    shop.written(filtered)
-    found = told(Kind.TABLE_BEGINS, "plan", file)
-    whole, anew = found.commands
+    shop.written(now)
+    found = told(kind, "plan", file)
+    whole, named = found.commands
     assert whole == ("backfill", file, "--from", "0", "--cascade", *shop.at, *shop.pages)
-    assert anew == ("plan", file, "--begin-anew", "others", *shop.at)
-    in_another_shell("explain", *anew[1:])
+    assert named == ("plan", file, *answer, *shop.at)
+    in_another_shell("explain", *named[1:])
     if asked:
-        in_another_shell(*anew)
+        in_another_shell(*named)
         done("run", file, *LOCAL)
-        told(Kind.TABLE_DIFFERS, "verify", file, "--table", "others")
+        told(Kind.TABLE_DIFFERS, "verify", file, "--table", answer[1])
         return
     (swap,) = (words for words in commands(in_another_shell(*whole, *LOCAL)) if words[0] == "swap")
     # Until it is in its place, the swap is what is left to do.
-    assert swap in told(Kind.TABLE_BEGINS, "plan", file).commands
+    assert swap in told(kind, "plan", file).commands
     in_another_shell(*swap)
-    assert "Batch 2 is planned" in found.again()
-    done("run", file, *LOCAL)
-    done("verify", file)
-
-
-@pytest.mark.parametrize("asked", [False, True])
-def test_a_table_of_another_query_is_made_anew_or_goes_on_by_its_name(asked: bool, shop: Shop) -> None:
-    file = shop.published('clicks.filter("n >= 0", name="some").write("counts")')
-    shop.arrive(10)
-    shop.written('clicks.filter("n >= 7", name="some").write("counts")')
-    found = told(Kind.TABLE_QUERY, "plan", file)
-    whole, on = found.commands
-    assert whole == ("backfill", file, "--from", "0", "--cascade", *shop.at, *shop.pages)
-    assert on == ("plan", file, "--go-on", "counts", *shop.at)
-    in_another_shell("explain", *on[1:])
-    if asked:
-        in_another_shell(*on)
-        done("run", file, *LOCAL)
-        told(Kind.TABLE_DIFFERS, "verify", file, "--table", "counts")
-        return
-    (swap,) = (words for words in commands(in_another_shell(*whole, *LOCAL)) if words[0] == "swap")
-    in_another_shell(*swap)
-    assert "is planned" in found.again()
+    assert "Batch 1 is planned" in found.again()
     done("run", file, *LOCAL)
     done("verify", file)
 

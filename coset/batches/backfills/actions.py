@@ -19,16 +19,8 @@ from coset.batches.backfills.pacing.control import check_may_run, check_not_canc
 from coset.batches.backfills.planned_again import asking_anew, planned_again
 from coset.batches.backfills.request import backfills, comparison_key, comparison_of, published_batches, put
 from coset.batches.backfills.swap import swaps
-from coset.batches.backfills.swap.swaps import (
-    blockers,
-    cancelled,
-    finish,
-    in_force,
-    in_place,
-    shown_plan,
-    taken_back,
-    turn,
-)
+from coset.batches.backfills.swap.layers import Layers
+from coset.batches.backfills.swap.swaps import blockers, cancelled, finish, in_force, in_place, taken_back, turn
 from coset.batches.interpreter import Show, run_batch
 from coset.batches.pace import Pace
 from coset.batches.ref import BatchRef
@@ -128,9 +120,9 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
         anew = commands.BackfillAsking(pipeline.name, asked.first, pairs[-1][0].batch, repaired=True)
         findings.extend(not_as_planned((stream for stored, _ in pairs for stream in stored.streams), anew))
     findings.extend(_swept(again, pairs[0][1]))
-    after = _unlike_the_next(pipeline, ledger, *pairs[-1], asked.settings)
-    findings.extend(asking_anew(finding, request) for finding in after)
     layers = in_force(store, pipeline.name)
+    after = _unlike_the_next(pipeline, ledger, layers, *pairs[-1], asked.settings)
+    findings.extend(asking_anew(finding, request) for finding in after)
     findings.extend(not_exchangeable([(layers.top(stored.batch), stored.batch) for stored, _ in pairs]))
     if findings:
         raise Refused(*findings)
@@ -138,7 +130,7 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
 
 
 def _unlike_the_next(
-    pipeline: Pipeline, ledger: Ledger, stored: Plan, last: Plan, settings: Settings
+    pipeline: Pipeline, ledger: Ledger, layers: Layers, stored: Plan, last: Plan, settings: Settings
 ) -> Iterator[Finding]:
     """Findings on tables that the first batch to write them after a backfill appended rows of another query to."""
     newest = ledger.standing().published
@@ -146,7 +138,7 @@ def _unlike_the_next(
     left = [write for write in pipeline.writes if write.mode is not Mode.REPLACE]
     kept = {step.name for step in pipeline.steps if step.state}
     for batch in range(stored.batch + 1, newest.batch + 1 if newest else 0):
-        plan = shown_plan(ledger.store, pipeline.name, batch) if left and ledger.published(batch) else None
+        plan = layers.top(batch).plan(batch) if left and ledger.published(batch) else None
         if plan is None:
             continue
         now = Now(replace(pipeline.graph, writes=tuple(left)), last.streams, columns)

@@ -75,11 +75,7 @@ def has_decimals(field: Line, scale: int) -> bool:
     return (
         (name == _DECIMAL and field["parameters"]["scale"] == f"{scale}")
         or name == _VARIABLE
-        or field["type"]
-        in {
-            "float",
-            "double",
-        }
+        or field["type"] in {"float", "double"}
     )
 
 

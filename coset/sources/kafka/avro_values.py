@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import struct
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
@@ -14,9 +13,8 @@ import pyarrow as pa
 from coset.sources.exact_casts import cast_exactly
 from coset.sources.kafka.avro_schema import AvroSchema
 from coset.sources.kafka.wrong import Wrong, first_wrong
+from partitioning.framed_keys import FRAME, framed_id
 
-# Confluent's framing: a zero byte, then the schema's id in the registry.
-_FRAME = struct.Struct(">bI")
 _ERRORS = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, StopIteration, pa.ArrowException)
 
 
@@ -53,9 +51,9 @@ class AvroValues:
         if self._given is not None:
             return self._given
         assert self._schema_of is not None
-        if len(value) < _FRAME.size or value[0]:
+        registered = framed_id(value)
+        if registered is None:
             raise Wrong(number, "the value does not begin with the number of a schema of the registry")
-        registered: int = _FRAME.unpack_from(value)[1]
         if registered not in self._known:
             self._known[registered] = self._schema_of(registered)
         schema = self._known[registered]
@@ -87,7 +85,7 @@ class AvroValues:
     def _decoded(self, schema: AvroSchema, value: bytes) -> dict[str, Any]:
         data = io.BytesIO(value)
         if self._given is None:
-            data.seek(_FRAME.size)
+            data.seek(FRAME.size)
         row: dict[str, Any] = fastavro.schemaless_reader(data, schema.parsed, None)  # type: ignore[assignment]
         if data.tell() != len(value):
             raise ValueError("bytes are left behind it")

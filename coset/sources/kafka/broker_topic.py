@@ -19,6 +19,7 @@ from coset.sources.landed_topic import PARTITION, SeenTopic, columns_in, json_co
 from coset.sources.plain_arrays import is_nested
 from coset.sources.s3 import AGAIN
 from partitioning.errors import Unreachable
+from partitioning.framed_keys import framed_id
 from partitioning.kinds import Kind
 from partitioning.model.offsets import Span
 from partitioning.model.sources import KafkaSource
@@ -30,8 +31,6 @@ _OF_ALL = 200_000
 _WITHIN_SECONDS = 30.0
 _RECORDS_AT_ONCE = 1000
 _NUMBERS = {8: (struct.Struct(">q"), pa.int64()), 4: (struct.Struct(">i"), pa.int32())}
-# A schema registry's serialisers put a 0 and the schema's id before what they write.
-_FRAME = 5
 
 
 def look(source: KafkaSource, uri: str, name: str) -> SeenTopic:
@@ -110,7 +109,7 @@ def _is_text(key: bytes) -> bool:
 def _values(values: Sequence[bytes | None]) -> tuple[Format, dict[str, str], dict[str, str]]:
     """The format of record values, the columns that JSON objects have, and why others have none."""
     there = [value for value in values if value is not None]
-    framed = bool(there) and all(value[:1] == b"\0" and len(value) >= _FRAME for value in there)
+    framed = bool(there) and all(framed_id(value) is not None for value in there)
     if framed and "url" in properties().registry:
         return Format.AVRO, {}, {}
     if framed:
