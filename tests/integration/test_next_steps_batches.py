@@ -285,7 +285,12 @@ def test_a_table_that_is_not_its_query_is_made_anew(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("was", "now", "kind", "answer"),
     [
-        (TOTALS, f'clicks.filter("n >= 0").write("others")\n{TOTALS}', Kind.TABLE_BEGINS, ("--begin-anew", "others")),
+        (
+            TOTALS,
+            f'clicks.filter("n >= 0", name="all").write("others")\n{TOTALS}',
+            Kind.TABLE_BEGINS,
+            ("--begin-anew", "others"),
+        ),
         (SOME.format(0), SOME.format(7), Kind.TABLE_QUERY, ("--go-on", "counts")),
     ],
 )
