@@ -359,7 +359,12 @@ def test_a_table_that_a_backfill_added_is_not_taken_from_under_later_batches(
     at: Callable[[Pipeline], Trial], tmp_path: Path
 ) -> None:
     place = at(pipeline(of("n")))
-    place.go_on_with(pipeline(lambda s, u: (of("n")(s, u), s.filter("n > 2", name="some").write("z"))))
+
+    def both(s: Flow, u: Flow) -> None:
+        of("n")(s, u)
+        s.filter("n > 2", name="some").write("z")
+
+    place.go_on_with(pipeline(both))
     request = whole(place, tmp_path)
     land(place, 1)
     place.run()
