@@ -215,8 +215,8 @@ def _by_all_schemas(pipeline: Pipeline, ledger: Ledger, published: Plan) -> Pipe
 
 def _reasons(shown: Plan, only: Pipeline, write: Write) -> Iterator[str]:
     """What is known of why a table may differ: it was asked for by its name, or its query is another than it was."""
-    if said := shown.as_asked.get(write.table):
-        yield said.rstrip(".")
+    if (batch := shown.accepted_by_name.get(write.table)) is not None:
+        yield f"it may differ since batch {batch}, as asked for by its name"
     steps = {each.declared.table: each.declared.step for each in shown.writes()}
     if write.table in steps:
         was, now = Origins(graph_of(shown)).of(steps[write.table]), Origins(only.graph).of(write.step)

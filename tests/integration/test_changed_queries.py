@@ -401,7 +401,7 @@ def test_a_table_that_went_on_by_its_name_says_so_until_it_is_made_whole(
     place.run()
     assert planned() == {"x": 1}
     (table,) = verify(place.pipeline, store_at(place.root), ["x"])
-    assert str(table).endswith("; Table x may not be its query since batch 1, as asked for")
+    assert str(table).endswith("; it may differ since batch 1, as asked for by its name")
     # Taken back is what was asked for.
     swap(place, some := backfilled(place, tmp_path, last=0))
     assert is_its_query(place, "x")
