@@ -407,10 +407,11 @@ def test_a_table_that_went_on_by_its_name_says_so_until_it_is_made_whole(
     assert is_its_query(place, "x")
     actions.undo(store_at(place.root), some, "as before")
     assert not is_its_query(place, "x")
-    whole(place, tmp_path)
+    made = whole(place, tmp_path)
     land(place, 3)
     place.run()
     assert planned() == {}
+    assert later(lambda: actions.undo(store_at(place.root), made, "no")) == ["x"]
     assert is_its_query(place, "x")
 
 

@@ -305,6 +305,13 @@ def _unlike_later(store: Store, backfill: Backfill, to: SwapKind, layers: Layers
     lost = {write.declared.table for write in gone.writes()} - {write.declared.table for write in last.writes()}
     for plan, first in first_behind(ledger, layers, last):
         yield from ((plan, table, "its rows of earlier batches would go") for table in sorted(first.keys() & lost))
+        for table in sorted(first.keys() & last.accepted_by_name.keys() - plan.accepted_by_name.keys() - asked):
+            since = last.accepted_by_name[table]
+            yield (
+                plan,
+                table,
+                f"it was taken as it is in batch {since}, and this batch went on from what makes it whole",
+            )
     for plan, each in unlike_behind(ledger, layers, last):
         if each.write.table not in asked and plan.accepted_by_name.get(each.write.table) != plan.batch:
             yield plan, each.write.table, each.than(f"in batch {plan.batch}")
