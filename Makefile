@@ -93,7 +93,8 @@ docs: $(READY) ## Build the site of the docs in .coset/site, and end if a link l
 	@echo "The site is $(SITE)/index.html"
 
 engines: $(READY) ## Write what DuckDB NOW=2.0.1 answers otherwise than WAS=1.5.5, which Coset ships
-	@$(BIN)/python -m tests.engines $(WAS) $(NOW)
+	@$(BIN)/python -m tests.engines $(or $(WAS),$(error say which versions: make engines WAS=1.5.5 NOW=2.0.1)) \
+		$(or $(NOW),$(error say which versions: make engines WAS=1.5.5 NOW=2.0.1))
 
 requirements: $(READY) ## Pin requirements.in anew, and the constraints of each Python
 	@$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --no-emit-index-url --no-emit-find-links \

@@ -30,6 +30,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Replan, Run
 from partitioning.documents.document import digest
+from partitioning.documents.first_use import check_first_use
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.locations import locations
 from partitioning.documents.store import Store
@@ -85,6 +86,8 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS, *, 
     next_batch = _open(standing, settings) or _new(pipeline, store, standing, settings, logs)
     if next_batch.plan is None or next_batch.plan is standing.plan:
         return next_batch
+    if standing.plan is None:
+        check_first_use(store)
     ledger = Ledger(store, pipeline.name)
     stored = ledger.put_plan(next_batch.plan)
     if digest(stored) != digest(next_batch.plan):

@@ -85,6 +85,7 @@ def differs(pipeline: str, each: Verified) -> Finding:
     assert found is not None
     of = "" if each.part.of == 1 else f" of part {each.part}"
     what = f"of {many(found.keys, 'key')}{of} other rows are published than the query gives"
+    what = "; ".join([what, *each.reasons])
     where = f"table {each.table!r} after batch {each.batch}"
     then: Then = ("run its batches again and compare: ", BackfillAsking(pipeline, 0, cascade=True))
     if not each.means.is_query:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.comparison.compared_rows import compared, rows_of
-from coset.batches.backfills.swap.swaps import half
+from coset.batches.backfills.swap.swaps import half, shown_plan
 from coset.batches.balances import balance
 from coset.batches.code import with_code
 from coset.batches.ends import ends_after, known_after
@@ -56,6 +56,7 @@ from partitioning.model.streams import Discovered, DiscoveredPartition, Stream
 from partitioning.model.watermarks import TimePassed
 from partitioning.packed_rows import PackedRows
 from partitioning.planning.arrivals import planned_range
+from partitioning.planning.origins import Origins, graph_of, told_changes
 from partitioning.planning.planner import plan_arrived
 from partitioning.sections import many
 from partitioning.values import replace
@@ -99,7 +100,7 @@ ALL = KeyPart()
 class Verified:
     """What became of a table: how the rows of its query differ from those that are published, `rows[0]` published, in a
     part of the keys; or why this cannot be said of it. The rows are those of now, or of a `version` of the table, and
-    those `since` a batch if records before it are gone."""
+    those `since` a batch if records before it are gone. `reasons` say why they may differ, as far as that is known."""
 
     table: str
     batch: int
@@ -108,6 +109,7 @@ class Verified:
     part: KeyPart = ALL
     version: int | None = None
     since: int = 0
+    reasons: tuple[str, ...] = ()
 
     @property
     def difference(self) -> Difference | None:
@@ -126,7 +128,8 @@ class Verified:
         of_part += f", from batch {self.since} on, as records before it are gone" if self.since else ""
         if self.found.same:
             return f"Table {self.table} is its query up to batch {self.batch}{of_part}: {many(published, 'row')}"
-        return f"Table {self.table} is not its query{of_part}: {published:,} rows are published, {query:,} are right"
+        rows = f"{published:,} rows are published, {query:,} are right"
+        return "; ".join([f"Table {self.table} is not its query{of_part}: {rows}", *self.reasons])
 
 
 def verify(
@@ -152,6 +155,7 @@ def verify(
     writes = [write for write in pipeline.writes if not tables or write.table in tables]
     flows = {write.table: pipeline.up_to(write.step, write.table) for write in writes}
     read = {stream.name: stream for only in flows.values() for stream in only.streams}
+    shown = (shown_plan(store, ledger.pipeline, published.batch) if as_of is None else None) or published
     taken, refused = _Taken(ledger, published, discover(tuple(read.values()), NOTHING)), list[Finding]()
     with Local() as runner:
         for write in writes:
@@ -170,7 +174,9 @@ def verify(
                 continue
             if isinstance(found, Difference) and not found.same and as_of is None and _has_moved(ledger, published):
                 found = "a batch or a backfill was about to be published: verify it again"
-            yield Verified(write.table, published.batch, means[write.table], found, mine, version, since)
+            wrong = isinstance(found, Difference) and not found.same
+            reasons = tuple(_reasons(shown, flows[write.table], write)) if wrong else ()
+            yield Verified(write.table, published.batch, means[write.table], found, mine, version, since, reasons)
     if refused:
         raise Refused(*refused)
 
@@ -205,6 +211,17 @@ def _by_all_schemas(pipeline: Pipeline, ledger: Ledger, published: Plan) -> Pipe
                 hashes[stream.name] = (*(each for each in each_of(stream.declared.hash) if each not in now), *now)
         plan = ledger.published_before(plan.batch)
     return pipeline.with_streams(lambda each: replace(each, hash=any_of(hashes.get(each.name, (each.hash,)))))
+
+
+def _reasons(shown: Plan, only: Pipeline, write: Write) -> Iterator[str]:
+    """What is known of why a table may differ: it was asked for by its name, or its query is another than it was."""
+    if said := shown.as_asked.get(write.table):
+        yield said.rstrip(".")
+    steps = {each.declared.table: each.declared.step for each in shown.writes()}
+    if write.table in steps:
+        was, now = Origins(graph_of(shown)).of(steps[write.table]), Origins(only.graph).of(write.step)
+        for noun, old, new in told_changes(was, now, "step"):
+            yield f"since batch {shown.batch} its {noun} changed from {old} to {new}"
 
 
 def _since(only: Pipeline, write: Write, means: Meaning, taken: _Taken) -> int:

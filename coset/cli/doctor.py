@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -34,6 +33,7 @@ from coset.batches.tables.table_base import differs
 from coset.cli import pipelines
 from coset.cli.output import Answer, Table
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.first_use import CONDITIONAL, RACERS, told_at_once
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.split_store import SplitStore
 from partitioning.documents.store import Store
@@ -51,7 +51,6 @@ ENGINE = "duckdb"
 _CONNECTION = "AIRFLOW_CONN_SPARK_DEFAULT"
 # Spark's driver and two tasks with a gigabyte each; files that a batch of a hundred partitions has open.
 _MEMORY, _DISK, _FILES = 4 << 30, 2 << 30, 4096
-_RACERS = 8
 # Amazon's S3 refuses requests of clocks that are a quarter of an hour off.
 _SKEW, _MOST_SKEW = 5, 900
 
@@ -278,14 +277,11 @@ def _rights(root: str, *, listed: bool, deleted: bool) -> Check:
 
 def race(store: Store, key: str) -> Check:
     """Whether of several who create an object at once one wins, and all learn whose it is."""
-    written = [f"{number}".encode() for number in range(_RACERS)]
-    with ThreadPoolExecutor(_RACERS) as pool:
-        answers = set(pool.map(lambda data: store.put_new(key, data), written))
-    seen = f"of {_RACERS} who wrote an object at once, {len(answers)} were told that theirs is stored"
-    if answers == {store.get(key)}:
-        return Check("conditional writes", Level.OK, f"of {_RACERS} who wrote an object at once, one won")
-    then = "use a store with conditional writes (If-None-Match), as S3, SeaweedFS and MinIO have"
-    return Check("conditional writes", Level.WRONG, seen, then)
+    told = told_at_once(store, key)
+    seen = f"of {RACERS} who wrote an object at once, {len(told)} were told that theirs is stored"
+    if told == {store.get(key)}:
+        return Check("conditional writes", Level.OK, f"of {RACERS} who wrote an object at once, one won")
+    return Check("conditional writes", Level.WRONG, seen, CONDITIONAL)
 
 
 def clock(skew: float) -> Check:

@@ -72,7 +72,13 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
     batch, needs, then = _newest(ledger, stands)
     stopped = _finished(ledger.store, pipeline.name)
     graph, upcoming = _next(pipeline, ledger, stands)
-    exchanged = in_force(ledger.store, pipeline.name).exchanged()
+    layers = in_force(ledger.store, pipeline.name)
+    exchanged = layers.exchanged()
+    visible = layers.top(stands.published.batch).plan(stands.published.batch) if stands.published else None
+    written = {write.table for write in pipeline.writes}
+    accepted = {
+        table: batch for table, batch in (visible.accepted_by_name if visible else {}).items() if table in written
+    }
     aside = count_aside(ledger, stands.published) if stands.published else None
     over = expired(ledger, stands.published) if stands.published else None
     verified = verified_samples(ledger, [write.table for write in pipeline.writes])
@@ -85,6 +91,7 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
         "expired": over,
         "verified": to_builtins(verified),
         "tables": {table: to_builtins(parts) for table, parts in held.items()},
+        "accepted": accepted,
         "backfilled": exchanged,
         "half": stopped.plain if stopped else None,
         "partitions": [asdict(one) | {"partition": str(one.partition)} for one in now.partitions],
@@ -121,6 +128,7 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
         again.append(f"Batch {stands.published.batch} let {many(over, 'key')} expire.")
     if verified:
         again += [f"Table {write.table}: {verified.get(write.table, 'never verified')}." for write in pipeline.writes]
+    again += [said for table, said in (visible.as_asked if visible else {}).items() if table in accepted]
     again += [str(Upkeep.of(table, parts)) for table, parts in held.items()]
     notes = [batch, *needs, *([then] if then else []), *again, *gone, *told(unread, known), f"{total}{waited}."]
     columns = ("stream partition", "committed", "latest", "lag", "for")

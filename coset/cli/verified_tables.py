@@ -55,7 +55,7 @@ def _plain(each: Verified) -> dict[str, object]:
     published, query = each.difference.rows
     rows = {"published": published, "query": query, "keys": each.difference.keys}
     first = [dict(zip(("key", "published", "query"), row, strict=True)) for row in each.difference.first]
-    return of | {"equal": each.difference.same} | rows | {"first": first}
+    return of | {"equal": each.difference.same} | rows | {"first": first, "reasons": list(each.reasons)}
 
 
 def _shown(found: Sequence[Verified]) -> Iterator[Block]:

@@ -62,6 +62,7 @@ def kept_sentences(plan: Plan) -> Iterator[str]:
         yield f"{step} begins with nothing, {_ASKED}."
     for step in plan.on or ():
         yield f"{step} goes on from what it kept, {_ASKED}, although something before it changed."
+    yield from plan.as_asked.values()
 
 
 def _changes(read: StateInput) -> Iterator[str]:

@@ -312,11 +312,12 @@ def _results(plan: Plan) -> Section:
     ]
     columns = ("table", "step", "mode", "rows it has", "columns", "lineage", "expectations")
     means = meanings(graph_of(plan))
-    notes = (
+    means_what = (
         f"{table}: its rows are {rows_are(said)}; `explain --query {table}` prints their query."
         for table, said in means.items()
     )
-    return section("Result tables", columns, rows, islice(notes, MOST_ROWS), optional=("mode", "rows it has"))
+    notes = (*plan.as_asked.values(), *islice(means_what, MOST_ROWS))
+    return section("Result tables", columns, rows, notes, optional=("mode", "rows it has"))
 
 
 def _functions(plan: Plan) -> Iterator[Section]:

@@ -202,8 +202,10 @@ class Plan(Document, frozen=True):
     planning, in microseconds, if a step goes by times. `allowance` limits the rows that it may remove, unless the
     default holds. `as_of` is the minute of planning, in microseconds, if an expectation or a watermark goes by it.
     `held` has the rows of result tables at planning. `watermarks` has those of streams that say when their records
-    happened. A finding lists so many `offenders`. `code` has a digest of the code of each function that the plan calls,
-    by its import path, as it was at planning; it is noted, and decides nothing. `engine` is what its tasks run in.
+    happened. `accepted` has the tables that go on, or begin, as asked although they may not be their queries, each with
+    the first batch of which that is so. A finding lists so many `offenders`. `code` has a digest of the code of each
+    function that the plan calls, by its import path, as it was at planning; it is noted, and decides nothing. `engine`
+    is what its tasks run in.
     Plans made before a field existed, or without a value of it, omit it.
     """
 
@@ -235,6 +237,7 @@ class Plan(Document, frozen=True):
     watermarks: tuple[Watermark, ...] | UnsetType = UNSET
     commits: dict[str, str] | UnsetType = UNSET
     engine: Engine | UnsetType = UNSET
+    accepted: dict[str, int] | UnsetType = UNSET
 
     @cached_property
     def ends(self) -> Ends:
@@ -256,6 +259,19 @@ class Plan(Document, frozen=True):
     def rows_held(self) -> dict[str, int]:
         """The rows of the result tables at planning."""
         return self.held if isinstance(self.held, dict) else {}
+
+    @property
+    def accepted_by_name(self) -> dict[str, int]:
+        """The tables that may not be their queries since a batch, as somebody asked by their names."""
+        return self.accepted if isinstance(self.accepted, dict) else {}
+
+    @property
+    def as_asked(self) -> dict[str, str]:
+        """A sentence on each of these tables."""
+        since = sorted(self.accepted_by_name.items())
+        return {
+            table: f"Table {table} may not be its query since batch {batch}, as asked for." for table, batch in since
+        }
 
     @property
     def lost(self) -> tuple[OffsetRange, ...]:

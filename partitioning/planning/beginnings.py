@@ -52,10 +52,12 @@ class Beginning(Value, frozen=True):
 
 
 class Settled(Value, frozen=True):
-    """What users asked for: the steps that begin `anew`, and those that go `on` although a step before them changed."""
+    """What users asked for: the steps that begin `anew`, and those that go `on` although a step before them changed. Of
+    these, or by their own names, `tables` may not be their queries any more."""
 
     anew: tuple[str, ...] = ()
     on: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
 
 
 def beginnings(now: Graph, before: Graph, written: Mapping[str, int | None]) -> Iterator[Beginning]:
@@ -151,6 +153,7 @@ def settled(
     changed = {each.step: each for each in beginnings(now, before, written)}
     shown = shown or published
     added = tuple(added_tables(now, shown, ends, rows or {}, earlier)) if shown else ()
+    accepted = {each.write.table for each in added}
     for beginning in (mixed | changed).values():
         if beginning.step in settings.go_on and beginning.changes and not beginning.itself:
             on.append(beginning.step)
@@ -166,11 +169,14 @@ def settled(
     begun = frozenset(name for name, each in changed.items() if name in anew or not each.changes)
     if shown:
         planned = Now(now, tuple(streams), columns or {}, _lost(settings))
-        others = changed_queries(planned, shown, ends, changed, earlier)
+        others = tuple(changed_queries(planned, shown, ends, changed, earlier))
+        accepted |= {each.write.table for each in others}
         findings.extend(unlike_queries(pipeline, now, shown, settings, (*added, *others), begun))
     if findings:
         raise Refused(*findings)
-    return Settled(tuple(anew), tuple(on))
+    named = (each for step, each in (mixed | changed).items() if step in {*anew, *on})
+    accepted |= {write.table for each in named for write in each.tables}
+    return Settled(tuple(anew), tuple(on), tuple(sorted(accepted)))
 
 
 def _is_whole_again(

@@ -28,6 +28,16 @@ class ChangedQuery(Value, frozen=True):
     changes: tuple[tuple[str, str, str], ...]
     columns: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        changed = [f"its {noun} changed from {was} to {now}" for noun, was, now in self.changes]
+        return "; ".join([*changed, *([f"it has no column {' and '.join(self.columns)} yet"] if self.columns else [])])
+
+    def than(self, later: str) -> str:
+        """How the rows of before differ from those that a table got later: `in batch 3`."""
+        changed = [f"its {noun} is {now}, and {was} {later}" for noun, was, now in self.changes]
+        new = [f"it has a column {' and '.join(self.columns)}, and none {later}"] if self.columns else []
+        return "; ".join([*changed, *new])
+
 
 class Now(Value, frozen=True):
     """What is to be planned: the graph, the streams that it reads, and the columns of its tables. Of some streams

@@ -136,7 +136,7 @@ def plan_arrived(
 ) -> Plan:
     """The plan of a batch that reads just these ranges. Raises Refused as `plan_batch`."""
     ends, known = ends or _ends(published), statistics or _arrived(batch, streams)
-    name = named or pipeline.name
+    name, before = named or pipeline.name, shown or published
     begin = settled(name, pipeline.graph, streams, published, settings, rows, ends, earlier, engine, shown, results)
     graph, moved = cuts(spread(pipeline, settings, known), known)
     marks = watermarks(streams, published, kept.times if kept else (), as_of)
@@ -171,6 +171,7 @@ def plan_arrived(
         as_of=UNSET if as_of is None or not (marks or ask_when(pipeline.writes)) else as_of,
         watermarks=marks or UNSET,
         engine=engine or UNSET,
+        accepted=(dict.fromkeys(begin.tables, batch) | (before.accepted_by_name if before else {})) or UNSET,
     )
     if findings := tuple(late_findings(plan)):
         raise Refused(*findings)

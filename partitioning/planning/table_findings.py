@@ -67,12 +67,9 @@ def _lacks(pipeline: str, added: AddedTable, published: Plan, now: Graph) -> Fin
 
 def _is_of_two(pipeline: str, changed: ChangedQuery, published: Plan, now: Graph) -> Finding:
     table = changed.write.table
-    changes = [f"its {noun} changed from {was} to {is_now}" for noun, was, is_now in changed.changes]
-    if changed.columns:
-        changes.append(f"it has no column {' and '.join(changed.columns)} yet")
     return Finding.of(
         Kind.TABLE_QUERY,
-        f"{'; '.join(changes)}: it would have rows of both queries",
+        f"{changed}: it would have rows of both queries",
         f"table {table!r}, as batch {published.batch} wrote it",
         (
             "change it back; or ",

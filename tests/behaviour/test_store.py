@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from coset.batches.sweeping import pipelines_in
+from partitioning.documents.first_use import check_first_use
 from partitioning.documents.remembering_store import RememberingStore
 from partitioning.documents.store import KeyPage, Store
 from partitioning.documents.stores import store_at
@@ -37,6 +38,11 @@ def test_the_first_writer_of_a_new_object_wins_and_the_second_is_told_what_is_th
     assert store.put_new("a/b.json", b"first") == b"first"
     assert store.put_new("a/b.json", b"second") == b"first"
     assert store.get("a/b.json") == b"first"
+
+
+def test_its_first_use_finds_it_sound_and_leaves_nothing_there(store: Store) -> None:
+    check_first_use(store)
+    assert list(store.list("")) == []
 
 
 def test_a_plain_put_replaces(store: Store) -> None:

@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
+from coset.batches.runners.local import Local
+from coset.batches.verifying import verify
 from coset.testing.runs import Trial
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
+from partitioning.model.backfill import Backfill
 from tests.asked_of_duckdb import is_its_query
+from tests.running import silently
 
 BEGIN = datetime.fromisoformat("2026-11-01")
 HOUR = timedelta(hours=1)
@@ -298,3 +305,121 @@ def test_a_backfill_that_leaves_rows_of_another_query_is_asked_for_by_their_tabl
     assert f"coset backfill p --from {first}{to} --go-on x" in finding.then
     assert actions.begin(place.pipeline, store, replace(wanted, settings=Settings(go_on=("x",)))).batches
     assert actions.begin(place.pipeline, store, Asked(0, None, DEFAULTS)).batches == (0, 1, 2)
+
+
+def backfilled(place: Trial, docs: Path, last: int | None = None) -> Backfill:
+    """A backfill from the first batch on, compared and not swapped in."""
+    store = store_at(place.root)
+    request = actions.begin(place.pipeline, store, Asked(0, last, DEFAULTS))
+    with Local(processes=1) as runner:
+        actions.run(place.pipeline, store, request, runner, docs, silently)
+    actions.comparison(store, request)
+    return request
+
+
+def swap(place: Trial, request: Backfill) -> None:
+    store = store_at(place.root)
+    actions.swap(store, request, digest(actions.comparison(store, request)), "it is right")
+
+
+def whole(place: Trial, docs: Path) -> Backfill:
+    swap(place, request := backfilled(place, docs))
+    return request
+
+
+def later(turn: Callable[[], object]) -> list[object]:
+    """The tables for which readers keep the rows that they see."""
+    with pytest.raises(Refused) as refused:
+        turn()
+    assert {finding.kind for finding in refused.value.findings} == {Kind.BACKFILL_LATER}
+    return [dict(finding.about)["table"] for finding in refused.value.findings]
+
+
+def test_a_backfill_is_not_taken_back_from_under_batches_that_went_on_from_its_query(
+    at: Callable[[Pipeline], Trial], tmp_path: Path
+) -> None:
+    place = at(pipeline(of("n")))
+    store = store_at(place.root)
+    place.go_on_with(pipeline(of("n + 1 AS n")))
+    first = whole(place, tmp_path)
+    # Nothing depends on it yet.
+    actions.undo(store, first, "not yet")
+    swap(place, first)
+    land(place, 1)
+    place.run()
+    assert later(lambda: actions.undo(store, first, "no")) == ["x"]
+    assert is_its_query(place, "x")
+    # What the refusal names.
+    place.go_on_with(pipeline(of("n")))
+    whole(place, tmp_path)
+    assert is_its_query(place, "x")
+
+
+def test_a_table_that_a_backfill_added_is_not_taken_from_under_later_batches(
+    at: Callable[[Pipeline], Trial], tmp_path: Path
+) -> None:
+    place = at(pipeline(of("n")))
+
+    def both(s: Flow, u: Flow) -> None:
+        of("n")(s, u)
+        s.filter("n > 2", name="some").write("z")
+
+    place.go_on_with(pipeline(both))
+    request = whole(place, tmp_path)
+    land(place, 1)
+    place.run()
+    assert later(lambda: actions.undo(store_at(place.root), request, "no")) == ["z"]
+    assert is_its_query(place, "z")
+
+
+def test_a_backfill_is_not_swapped_in_before_batches_that_came_meanwhile_of_another_query(
+    at: Callable[[Pipeline], Trial], tmp_path: Path
+) -> None:
+    place = at(pipeline(of("n")))
+    place.go_on_with(pipeline(of("n + 1 AS n")))
+    request = backfilled(place, tmp_path)
+    place.go_on_with(pipeline(of("n")))
+    land(place, 1)
+    place.run()
+    assert later(lambda: swap(place, request)) == ["x"]
+    assert is_its_query(place, "x")
+
+
+def test_a_table_that_went_on_by_its_name_says_so_until_it_is_made_whole(
+    at: Callable[[Pipeline], Trial], tmp_path: Path
+) -> None:
+    def planned() -> dict[str, int]:
+        plan = Ledger(store_at(place.root), "p").standing().published
+        assert plan is not None
+        return plan.accepted_by_name
+
+    place = at(pipeline(of("n")))
+    place.go_on_with(pipeline(of("n + 1 AS n")))
+    land(place, 1)
+    place.run(Settings(go_on=("x",)))
+    land(place, 2)
+    place.run()
+    assert planned() == {"x": 1}
+    (table,) = verify(place.pipeline, store_at(place.root), ["x"])
+    assert str(table).endswith("; Table x may not be its query since batch 1, as asked for")
+    # Taken back is what was asked for.
+    swap(place, some := backfilled(place, tmp_path, last=0))
+    assert is_its_query(place, "x")
+    actions.undo(store_at(place.root), some, "as before")
+    assert not is_its_query(place, "x")
+    whole(place, tmp_path)
+    land(place, 3)
+    place.run()
+    assert planned() == {}
+    assert is_its_query(place, "x")
+
+
+def test_a_table_says_that_it_is_held_against_a_query_that_changed_since(at: Callable[[Pipeline], Trial]) -> None:
+    place = at(pipeline(of("n")))
+    land(place, 1)
+    place.run()
+    place.go_on_with(pipeline(of("n + 1 AS n")))
+    for as_of in (0, None):
+        (table,) = verify(place.pipeline, store_at(place.root), ["x"], as_of=as_of)
+        since = 1 if as_of is None else as_of
+        assert f"; since batch {since} its step f changed from " in str(table)

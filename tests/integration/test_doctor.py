@@ -16,6 +16,7 @@ from coset.cli.doctor import Level, _airflow, clock, engine, misfit, race
 from demo.s3_server import S3Server
 from partitioning.documents.store import Store
 from tests.commands import PIPELINE, coset, landed, succeeded
+from tests.integration.test_first_use import LastWins
 from tests.memory_store import MemoryStore
 
 __all__ = ["landed"]
@@ -68,17 +69,9 @@ def test_a_stream_that_is_not_there_is_wrong(landed: Store, monkeypatch: pytest.
     assert ": 1 thing wrong" in result.stdout
 
 
-class Forgetful(MemoryStore):
-    """A store in which whoever writes last wins."""
-
-    def put_new(self, key: str, data: bytes) -> bytes:
-        self.put(key, data)
-        return data
-
-
-def test_a_store_in_which_several_win_is_wrong() -> None:
+def test_a_store_in_which_several_win_is_wrong(tmp_path: Path) -> None:
     assert race(MemoryStore(), "here").level is Level.OK
-    found = race(Forgetful(), "here")
+    found = race(LastWins(f"file://{tmp_path}"), "here")
     assert found.level is Level.WRONG
     assert found.seen == "of 8 who wrote an object at once, 8 were told that theirs is stored"
     assert "If-None-Match" in found.then

@@ -387,3 +387,18 @@ def test_what_later_batches_went_on_from_is_run_too(shop: Shop) -> None:
     found = told(Kind.BACKFILL_APPROVAL, "swap", file, "1", "--approve", "sha256:0")
     (digest,) = re.findall(r"Its digest is (\S+)", found.follow())
     done(*found.words[:-1], digest)
+
+
+def test_a_backfill_under_later_batches_is_taken_back_by_another(shop: Shop) -> None:
+    file = shop.published(SOME.format(0))
+    shop.written(SOME.format(7))
+    (swap,) = (words for words in commands(done("backfill", file, "--from", "0", *LOCAL)) if words[0] == "swap")
+    done(*swap)
+    shop.arrive(10)
+    done("run", file, *LOCAL)
+    found = told(Kind.BACKFILL_LATER, "undo", file, "0", "--why", "too many are left out")
+    # What it names first.
+    shop.written(SOME.format(0))
+    (swap,) = (words for words in commands(found.follow(*LOCAL)) if words[0] == "swap")
+    done(*swap)
+    done("verify", file)

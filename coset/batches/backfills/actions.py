@@ -19,7 +19,7 @@ from coset.batches.backfills.pacing.control import check_may_run, check_not_canc
 from coset.batches.backfills.planned_again import asking_anew, planned_again
 from coset.batches.backfills.request import backfills, comparison_key, comparison_of, published_batches, put
 from coset.batches.backfills.swap import swaps
-from coset.batches.backfills.swap.layers import Layers
+from coset.batches.backfills.swap.behind import unlike_behind
 from coset.batches.backfills.swap.swaps import blockers, cancelled, finish, in_force, in_place, taken_back, turn
 from coset.batches.interpreter import Show, run_batch
 from coset.batches.pace import Pace
@@ -46,10 +46,9 @@ from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, SwapKind, Swapped, name_of, pipeline_of
-from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan
 from partitioning.model.stage_inputs import StateInput
-from partitioning.planning.changed_queries import Now, changed_queries
+from partitioning.planning.origins import graph_of
 from partitioning.planning.table_findings import unlike_queries
 from partitioning.values import replace
 from spark_jobs.engine.occasions import clock_time
@@ -115,36 +114,20 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
         assert stored is not None
         settings = _going_on(pipeline, asked.settings) if pairs else asked.settings
         plan = planned_again(pipeline, again, batch, settings, request)
-        pairs.append((stored, replace(plan, anew=UNSET, on=UNSET) if pairs else plan))
+        pairs.append((stored, replace(plan, anew=UNSET, on=UNSET, accepted=UNSET) if pairs else plan))
     if not asked.repaired:
         anew = commands.BackfillAsking(pipeline.name, asked.first, pairs[-1][0].batch, repaired=True)
         findings.extend(not_as_planned((stream for stored, _ in pairs for stream in stored.streams), anew))
     findings.extend(_swept(again, pairs[0][1]))
     layers = in_force(store, pipeline.name)
-    after = _unlike_the_next(pipeline, ledger, layers, *pairs[-1], asked.settings)
-    findings.extend(asking_anew(finding, request) for finding in after)
+    last = pairs[-1][1]
+    for plan, table in unlike_behind(ledger, layers, last):
+        unlike = unlike_queries(pipeline.name, graph_of(last), plan, asked.settings, (table,))
+        findings.extend(asking_anew(finding, request) for finding in unlike)
     findings.extend(not_exchangeable([(layers.top(stored.batch), stored.batch) for stored, _ in pairs]))
     if findings:
         raise Refused(*findings)
     return tuple(pairs)
-
-
-def _unlike_the_next(
-    pipeline: Pipeline, ledger: Ledger, layers: Layers, stored: Plan, last: Plan, settings: Settings
-) -> Iterator[Finding]:
-    """Findings on tables that the first batch to write them after a backfill appended rows of another query to."""
-    newest = ledger.standing().published
-    columns = {write.declared.table: write.columns for write in last.writes()}
-    left = [write for write in pipeline.writes if write.mode is not Mode.REPLACE]
-    kept = {step.name for step in pipeline.steps if step.state}
-    for batch in range(stored.batch + 1, newest.batch + 1 if newest else 0):
-        plan = layers.top(batch).plan(batch) if left and ledger.published(batch) else None
-        if plan is None:
-            continue
-        now = Now(replace(pipeline.graph, writes=tuple(left)), last.streams, columns)
-        yield from unlike_queries(pipeline.name, now.graph, plan, settings, changed_queries(now, plan, plan.ends, kept))
-        written = {write.declared.table for write in plan.writes()}
-        left = [write for write in left if write.table not in written]
 
 
 def _going_on(pipeline: Pipeline, settings: Settings) -> Settings:

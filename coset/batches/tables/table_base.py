@@ -16,6 +16,7 @@ from coset.batches.tables.owners import store_id
 from coset.sources.files import Files
 from partitioning.commands import MoveTables, Run
 from partitioning.documents.document import decode, encode
+from partitioning.documents.first_use import check_first_use
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.numbered import numbered
 from partitioning.documents.split_store import SplitStore
@@ -88,8 +89,9 @@ def _checked(store: SplitStore, address: str) -> str:
 def _put(store: SplitStore, address: str, why: str) -> SplitStore:
     """Note the address, which becomes this store's own. Raises Refused if it is another store's."""
     if address != usual(store.root):
+        check_first_use(there := store_at(address))
         mine = store_id(store)
-        theirs = store_at(address).put_new(STORE_ID, mine.encode()).decode()
+        theirs = there.put_new(STORE_ID, mine.encode()).decode()
         if theirs != mine:
             what, then = f"{address} has the tables of another store", "name an address that only this store has"
             raise Refused.of(Kind.TABLE_PLACE, what, store.root, then, tables=store.tables, asked=address)

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 
+from coset.batches.backfills.swap.behind import first_behind, unlike_behind
 from coset.batches.backfills.swap.effects import Effect, check_possible, effect_of
 from coset.batches.backfills.swap.layers import Layers
 from coset.batches.tables.exchanged import exchange, pass_over, replace_rows, restore_rows, version_with
 from partitioning import commands
+from partitioning.authoring.settings import Settings
 from partitioning.commands import Backfills, Run, Undo
 from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
@@ -276,6 +278,36 @@ def _blockers(
             changed=changed,
             newest=newest,
         )
+    for plan, table, why in _unlike_later(store, backfill, to, layers):
+        yield Finding.of(
+            Kind.BACKFILL_LATER,
+            f"table {table!r} would not be its query: {why}",
+            f"batch {plan.batch} of {backfill.pipeline}",
+            (again, commands.BackfillAsking(backfill.pipeline, backfill.batches[0], cascade=True, repaired=repaired)),
+            table=table,
+            newest=plan.batch,
+        )
+
+
+def _unlike_later(store: Store, backfill: Backfill, to: SwapKind, layers: Layers) -> Iterator[tuple[Plan, str, str]]:
+    """The tables that would have other rows than their query's after a turn, for what later batches wrote, unless that
+    is asked for by their names. Each is given with the plan of the first of these batches, and why."""
+    ledger, batch = Ledger(store, backfill.pipeline), backfill.batches[-1]
+    names = layers.names(batch)
+    if (names[-1] == backfill.name) is not (to is SwapKind.UNDO):
+        return
+    goes, comes = names[-1], names[-2] if to is SwapKind.UNDO else backfill.name
+    gone, last = Ledger(store, goes).plan(batch), Ledger(store, comes).plan(batch)
+    assert gone is not None
+    assert last is not None
+    settings = Settings.read(backfill.settings, str(backfill))
+    asked = {*settings.go_on, *settings.begin_anew} if to is SwapKind.SWAP else set[str]()
+    lost = {write.declared.table for write in gone.writes()} - {write.declared.table for write in last.writes()}
+    for plan, first in first_behind(ledger, layers, last):
+        yield from ((plan, table, "its rows of earlier batches would go") for table in sorted(first.keys() & lost))
+    for plan, each in unlike_behind(ledger, layers, last):
+        if each.write.table not in asked and plan.accepted_by_name.get(each.write.table) != plan.batch:
+            yield plan, each.write.table, each.than(f"in batch {plan.batch}")
 
 
 def _meant_otherwise(store: Store, backfill: Backfill, to: SwapKind, decided: Sequence[Swap]) -> tuple[str, ...]:
