@@ -1,7 +1,7 @@
 """`python -m bench.noticed`: the same join of two topics by several systems, with one fault after the other.
 
 Each answer is held against the true join. What was found is printed; each of its two parts is written into
-docs/internals/who-noticed.md if all systems of that part ran.
+docs/internals/beside-others.md if all systems of that part ran.
 """
 
 from __future__ import annotations

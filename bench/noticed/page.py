@@ -12,7 +12,7 @@ from bench.noticed.topics import Fault
 from partitioning.sections import Section, markdown
 from partitioning.texts import in_markdown
 
-PAGE = Path(__file__).parents[2] / "docs" / "internals" / "who-noticed.md"
+PAGE = Path(__file__).parents[2] / "docs" / "internals" / "beside-others.md"
 _SHOWN = 3
 
 

@@ -156,7 +156,7 @@ class NewFiles:
         what = f"{many(files, 'file')} of {numbers}, but {are}, {runs(range(declared))[0]}"
         then = (
             f"if the topic has grown, declare partitions={there[-1] + 1}, or its count if that is more "
-            "(docs/internals/changing-counts.md); if it has fewer now, move the old files away"
+            "(docs/internals/cosets.md#changing-counts); if it has fewer now, move the old files away"
         )
         where = f"{self._beyond[there[0]][0]}{f', and {files - 1:,} more' if files > 1 else ''}"
         self._found(Kind.PARTITIONS, what, where, then, partitions=declared, there=there)

@@ -1,4 +1,4 @@
-"""One offset range from the landed file to the commit, as docs/internals/offsets.md tells it."""
+"""One offset range from the landed file to the commit, as docs/internals/plans.md tells it."""
 
 from __future__ import annotations
 

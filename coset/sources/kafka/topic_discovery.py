@@ -110,7 +110,7 @@ class _Discovery:
                 self._found(
                     Kind.PARTITIONS,
                     what,
-                    f"declare partitions={topic.partitions}; docs/internals/changing-counts.md says how",
+                    f"declare partitions={topic.partitions}; docs/internals/cosets.md#changing-counts says how",
                     partitions=topic.partitions,
                     declared=declared,
                 )

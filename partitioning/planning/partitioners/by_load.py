@@ -2,7 +2,7 @@
 
 Apex's StatsAwareStatelessPartitioner and StatelessThroughputBasedPartitioner, between batches instead of on a
 live system, and with every key in exactly one share whatever is split and merged (Apex loses some: see
-docs/internals/partitioners.md).
+docs/internals/cosets.md#partitioners).
 """
 
 from __future__ import annotations
