@@ -11,6 +11,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, Message, TopicPartition
 from msgspec import UNSET
 
+from coset.sources.framed_sample import framed_sample
 from coset.sources.kafka.cluster import Cluster
 from coset.sources.kafka.message_values import reader_of
 from coset.sources.kafka.properties import PROPERTIES, properties
@@ -88,12 +89,13 @@ def _records(cluster: Cluster, name: str, spans: Mapping[int, Span]) -> Iterable
 
 
 def _keys(written: Sequence[bytes | None]) -> pa.Array:
-    """Keys as what their bytes may be: text where all are, else numbers where all have the size of one."""
+    """Keys as what their bytes may be: text where all are, else numbers where all have the size of one, and are not
+    behind a schema registry's ids."""
     there = [key for key in written if key is not None]
     if all(map(_is_text, there)):
         return pa.array([None if key is None else key.decode() for key in written], pa.string())
     sizes = {len(key) for key in there}
-    if len(sizes) > 1 or not sizes <= _NUMBERS.keys():
+    if len(sizes) > 1 or not sizes <= _NUMBERS.keys() or framed_sample(written, None):
         return pa.array(written, pa.binary())
     packed, kind = _NUMBERS[sizes.pop()]
     return pa.array([None if key is None else packed.unpack(key)[0] for key in written], kind)
