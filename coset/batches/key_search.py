@@ -7,6 +7,7 @@ a few keys tell them apart.
 from __future__ import annotations
 
 import math
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -179,7 +180,8 @@ def search(
     sample: pa.Table, partition: str, columns: Sequence[Column], partitions: int, *, declares: bool
 ) -> KeySearch:
     """By what the records of a sample lie in their partitions, of which there are as many or more; `partition` is the
-    column that says in which. Where a stream `declares` its columns, whole numbers may be of 32 or 64 bits.
+    column that says in which. Where a stream `declares` its columns, whole numbers may be of 32 or 64 bits, and text
+    may be bytes in base64.
     """
     places = sample[partition].combine_chunks().to_numpy()
     single = [keys for column in columns for keys in _of_column(sample, places, column, declares=declares)]
@@ -293,10 +295,20 @@ def _of_column(sample: pa.Table, places: np.ndarray, column: Column, *, declares
     for key_format in KeyFormat:
         if column.type in key_format.column_types:
             yield _distinct((column.name,), column.type, key_format, values, places)
+    if declares and column.type == "VARCHAR" and (decoded := _from_base64(values)) is not None:
+        yield _distinct((column.name,), "BLOB", KeyFormat.BYTES, decoded, places)
     if column.type in _WHOLE:
         if declares and column.type == "BIGINT" and _fits(values):
             yield _distinct((column.name,), "INTEGER", KeyFormat.INT, values, places)
         yield _distinct((column.name,), column.type, KeyFormat.STRING, values.cast(pa.string()), places, as_text=True)
+
+
+def _from_base64(values: pa.Array) -> pa.Array | None:
+    """The bytes of which all texts are the base64; None if one is not."""
+    try:
+        return pa.array([None if text is None else b64decode(text, validate=True) for text in values.to_pylist()])
+    except ValueError:
+        return None
 
 
 def _fits(values: pa.Array) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
+import pyarrow as pa
+
 from coset.batches.key_search import HowSure, KeySearch, Placing
-from coset.sources.framed_sample import Ask, FramedSample, framed_sample, object_of
+from coset.sources.framed_sample import Ask, FramedSample, framed_sample, object_of, plain_keys
 from coset.sources.kafka.properties import PROPERTIES, properties
 from coset.sources.landed_topic import SeenTopic, json_columns
 from partitioning.model.key_schemas import Framing, KeySchema
@@ -19,20 +22,22 @@ from partitioning.sections import many
 
 # The types of columns that producers write in one way in JSON.
 _ALIKE = {"BIGINT", "VARCHAR", "BOOLEAN"}
+_READ_AS = {pa.string(): KeyFormat.STRING, pa.int64(): KeyFormat.LONG, pa.int32(): KeyFormat.INT}
 _BY_HASH = {HowSure.SURELY, HowSure.PERHAPS, HowSure.ONE_PARTITION}
 _BY_NO_HASH = {HowSure.TOGETHER, HowSure.BY_TURNS, HowSure.NOTHING}
 
 
 @dataclass(frozen=True, slots=True)
 class InspectedKey:
-    """The `key` of a topic as it is declared, by which format, with the schemas of a registry if it is behind their
-    ids, and the types of the columns that are read from it. `sample` says which ids keys begin with."""
+    """The `key` of a topic as it is declared: its format, the schemas of a registry if it is behind their ids, the
+    types of the columns that are read from it, and which column of files has its bytes. `sample` has the ids."""
 
     key: str | tuple[str, ...]
     key_format: str
     schemas: Mapping[int, str] | tuple[int, ...] = ()
     types: Mapping[str, str] = field(default_factory=dict)
     sample: FramedSample | None = None
+    key_bytes: str = ""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -42,8 +47,9 @@ class InspectedKey:
     @property
     def options(self) -> Mapping[str, Any]:
         """What is declared of it beside the hash, but for what is so by default."""
-        given = {"key_format": self.key_format} if self.key_format != KeyFormat.STRING else {}
-        return {"key": self.key, **given, **({"key_schemas": self.schemas} if self.schemas else {})}
+        given: dict[str, Any] = {"key_format": self.key_format} if self.key_format != KeyFormat.STRING else {}
+        given |= {"key_schemas": self.schemas} if self.schemas else {}
+        return {"key": self.key, **given, **({"key_bytes": self.key_bytes} if self.key_bytes else {})}
 
 
 def key_of(topic: SeenTopic, found: KeySearch) -> InspectedKey:
@@ -56,22 +62,25 @@ def key_of(topic: SeenTopic, found: KeySearch) -> InspectedKey:
     plain = _plain(placing)
     if placing.key_format != KeyFormat.BYTES:
         return plain
-    name = placing.columns[0]
-    keys = topic.sample[name].to_pylist()
+    name, landed = placing.columns[0], not isinstance(topic.stream.origin, KafkaSource)
+    keys = [b64decode(key) if isinstance(key, str) else key for key in topic.sample[name].to_pylist()]
     sample = framed_sample(keys, _registry(topic.stream.name))
+    # What is read from the bytes is a column beside them.
+    own, key_bytes = (f"{name}_value", name) if landed else (name, "")
     if sample is None:
-        return plain
+        read = _READ_AS.get(plain_keys(keys).type)
+        return InspectedKey(own, read, key_bytes=key_bytes) if landed and read else plain
     unknown = InspectedKey(plain.key, plain.key_format, sample=sample)
     # Keys that move, or lie by a hash that nobody knows, stay bytes.
-    if sample.framing is None or found.told not in _BY_HASH or not isinstance(topic.stream.origin, KafkaSource):
+    if sample.framing is None or found.told not in _BY_HASH:
         return unknown
     types = dict[str, str]()
     if sample.framing is Framing.JSON_SCHEMA:
         types, _ = json_columns([[object_of(key) for key in keys if key is not None]])
-        declares = topic.stream.written_as is Format.JSON and types.keys() == {*sample.columns}
+        declares = (landed or topic.stream.written_as is Format.JSON) and types.keys() == {*sample.columns}
         if not declares or not _ALIKE.issuperset(types.values()):
             return unknown
-    return InspectedKey(sample.columns or name, sample.framing, sample.schemas, types, sample)
+    return InspectedKey(sample.columns or own, sample.framing, sample.schemas, types, sample, key_bytes)
 
 
 def _plain(placing: Placing) -> InspectedKey:

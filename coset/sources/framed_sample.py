@@ -1,13 +1,17 @@
-"""Framed keys in a sample: which ids of a schema registry occur, and how a stream declares their schemas."""
+"""The bytes of keys in a sample: what they may be, which ids of a schema registry they begin with, and how a stream
+declares their schemas."""
 
 from __future__ import annotations
 
 import json
+import struct
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 from partitioning.authoring.key_texts import avro_fields, protobuf_columns
 from partitioning.framed_keys import FRAME, framed_id, message_of, schema_id, values_of
@@ -19,6 +23,7 @@ _NUMBER, _SURELY = 8, 129
 _MOST = 20
 # What keys of one value are, as the registry would say it.
 _OF_ONE_VALUE = ("long", "string")
+_PACKED = {8: (struct.Struct(">q"), pa.int64()), 4: (struct.Struct(">i"), pa.int32())}
 FRAMINGS = {"AVRO": Framing.AVRO, "PROTOBUF": Framing.PROTOBUF, "JSON": Framing.JSON_SCHEMA}
 
 # What a registry has of these ids: of each the kind in its words and the text, if it has it.
@@ -94,6 +99,26 @@ def _of_objects(keys: Sequence[bytes]) -> tuple[str, ...]:
     except (ValueError, TypeError):
         return ()
     return fields.pop() if len(fields) == 1 else ()
+
+
+def plain_keys(written: Sequence[bytes | None]) -> pa.Array:
+    """Keys as what their bytes may be: text where all are, else numbers where all have the size of one, and are not
+    behind a schema registry's ids."""
+    there = [key for key in written if key is not None]
+    if all(map(_is_text, there)):
+        return pa.array([None if key is None else key.decode() for key in written], pa.string())
+    sizes = {len(key) for key in there}
+    if len(sizes) > 1 or not sizes <= _PACKED.keys() or framed_sample(written, None):
+        return pa.array(written, pa.binary())
+    packed, kind = _PACKED[sizes.pop()]
+    return pa.array([None if key is None else packed.unpack(key)[0] for key in written], kind)
+
+
+def _is_text(key: bytes) -> bool:
+    try:
+        return min(map(ord, key.decode()), default=ord(" ")) >= ord(" ")
+    except UnicodeDecodeError:
+        return False
 
 
 def object_of(key: bytes) -> dict[str, Any]:
