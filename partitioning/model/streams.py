@@ -282,7 +282,7 @@ class DiscoveredPartition(Value, frozen=True):
 
 class Looked(Value, frozen=True):
     """What was looked at of a stream's files beside those with records: how many were opened and have none, how many
-    were not as their names begin with `_` or `.`, and whether others lie beside the folders of its partitions."""
+    were not because of their names, and whether others lie beside the folders of its partitions."""
 
     empty: int = 0
     hidden: int = 0

@@ -28,6 +28,7 @@ from partitioning.errors import CosetError, Refused
 from partitioning.framed_keys import framed
 from partitioning.hashes import murmur2
 from partitioning.model.key_schemas import Framing, KeyField, KeySchema
+from partitioning.model.private import private_names
 from tests.batches import rows
 from tests.commands import succeeded
 from tests.registry import USER, running
@@ -270,3 +271,29 @@ def test_inspect_says_whom_to_ask_for_the_schemas_of_landed_bytes(store: Store, 
     assert "which is hashed with them: 1 (30 records), 2 (30 records)" in says
     assert "`coset schemas orders` asks the registry" in says
     assert 'key="key", partitions=4, key_format="bytes"' in " ".join(says.split()).replace("( ", "(")
+
+
+@pytest.mark.parametrize("layout", ["partition", "time"])
+def test_files_of_keys_and_headers_beside_those_of_values_are_none_of_the_stream(layout: str, store: Store) -> None:
+    landed, there = Landed(store), store_at(f"{store.root}/topics")
+    for first in (0, 60):
+        landed.send([(f"c{n % 7}".encode(), n) for n in range(first, first + 60)])
+        # As Confluent's sink names them, with store.kafka.keys and store.kafka.headers.
+        for entry in [entry for entry in there.list("orders/") if entry.key.count(".") == 1]:
+            value, name = there.get(entry.key) or b"", entry.key.removesuffix(".parquet")
+            for beside in (".keys.avro", ".keys.parquet", ".keys.json.gz", ".headers.avro", ".headers.snappy.parquet"):
+                there.put(f"{name}{beside}", value if beside == ".keys.parquet" else b"other columns")
+        landed.batch(key="customer", layout=layout)
+    assert landed.table() == {(f"c{key}",): sum(range(key, 120, 7)) for key in range(7)}
+
+
+@pytest.mark.parametrize("private", ["id", "key"])
+def test_the_bytes_of_a_key_and_its_columns_are_private_together(private: str, store: Store) -> None:
+    avro: Any = {"key": ("id", "land"), "key_format": "avro", "key_schemas": {1: SCHEMAS[1]}}
+    assert private_names(Landed(store).pipeline(**avro, private=(private,)).streams, ()) == {
+        "id",
+        "land",
+        "key",
+        "(id, land)",
+    }
+    assert private_names(Landed(store).pipeline(**avro, private=("value",)).streams, ()) == {"value"}
