@@ -18,7 +18,7 @@ from expectations.answers import answers_to, config_of
 from expectations.docs import JudgedTable, Page, publish
 from expectations.findings import finding, is_error
 from expectations.hiding import hide
-from expectations.misplaced import fitting
+from expectations.misplaced import fitting, with_ids
 from expectations.notes import not_proved
 from expectations.questions import Evidence, Question, questions_on
 from partitioning.documents.document import digest
@@ -72,6 +72,7 @@ def judge(
         for result in answer.results:
             hide(result, question.private, plan.offenders if isinstance(plan.offenders, int) else None)
     fits = fitting((question.input, answer) for question, answer in zip(questions, answers, strict=True))
+    fits = with_ids(plan, fits, evidence.violations)
     unmet = [
         (is_error(result), finding(plan, question, result, evidence.keys, evidence.violations, fits))
         for question, answer in zip(questions, answers, strict=True)

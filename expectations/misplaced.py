@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import pandas as pd
 from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
 
 from expectations.colocation import FITS, GREW, SECOND, SPREAD, UNDER
-from partitioning.hashes import json_text
+from expectations.schema_ids import schema_id_of
+from partitioning.hashes import json_text, read_key
 from partitioning.model.placement import CRC32_CONSISTENT, OPAQUE, hash_schema, json_fields, keeps_empty
+from partitioning.model.plan import Plan
+from partitioning.model.private import MASK
+from partitioning.model.receipt import Violation
 from partitioning.model.streams import Stream
 from partitioning.sections import many
 
@@ -22,6 +27,23 @@ def fitting(judged: Iterable[tuple[str, ExpectationSuiteValidationResult]]) -> F
     about each input."""
     found = ((name, each.result.get("details") or {}) for name, answer in judged for each in answer.results)
     return {name: details for name, details in found if any(map(details.get, (FITS, GREW, UNDER, SECOND, SPREAD)))}
+
+
+def with_ids(plan: Plan, fits: Fits, violations: pd.DataFrame) -> Fits:
+    """What explains where keys lie, with the ids of a schema registry by which those lie that tasks found elsewhere:
+    few of them are among the keys compared where a task reads other keys of their partition."""
+    more = dict[str, Mapping[str, Any]]()
+    for stage in plan.stages:
+        for read in stage.streams:
+            placed, of_input = read.placement, (violations["stage"] == stage.name) & (violations["input"] == read.name)
+            rows = violations[of_input & (violations["violation"] == Violation.FOREIGN) & (violations["key"] != MASK)]
+            rows = rows.drop_duplicates(["partition", "key"])
+            keys = [read_key(str(key), placed.key_format) for key in rows["key"]]
+            places = [int(partition) % placed.partitions for partition in rows["partition"]]
+            under = None if read.name in fits else schema_id_of(keys, places, placed.partitions, placed.hash)
+            if under is not None:
+                more[read.name] = {UNDER: under}
+    return {**fits, **more}
 
 
 def remedy(streams: Iterable[Stream], fits: Fits) -> str:

@@ -67,6 +67,18 @@ def schema_id(data: bytes) -> int:
     return found
 
 
+def message_of(data: bytes) -> tuple[int, ...]:
+    """Which message of its file a key in Protobuf is, by its indexes.
+
+    >>> message_of(bytes.fromhex("0000000006020608e907")), message_of(bytes.fromhex("00000000060008e907"))
+    ((3,), (0,))
+
+    Raises ValueError for a key that ends before.
+    """
+    body = io.BytesIO(data[FRAME.size :])
+    return tuple(_from_zigzag(_number(body)) for _ in range(_from_zigzag(_number(body)))) or (0,)
+
+
 def values_of(data: bytes, schema: KeySchema) -> list[object]:
     """The values of the fields of a key in Avro or Protobuf, as `framed` has them.
 

@@ -7,6 +7,7 @@ a few keys tell them apart.
 from __future__ import annotations
 
 import math
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,10 +19,23 @@ import pyarrow.compute as pc
 
 from coset.sources.composite_keys import making_keys
 from coset.sources.plain_arrays import texts_of_uuids
+from expectations.schema_ids import schema_id_of
 from partitioning.errors import Refused
-from partitioning.model.composite_key import bad_part, composite
-from partitioning.model.placement import JSON, MURMUR2, OPAQUE, HashName, KeyFormat, json_hash, possible_hashes
+from partitioning.model.composite_key import bad_part
+from partitioning.model.key_schemas import KeySchema, key_schema
+from partitioning.model.placement import (
+    CRC32,
+    JSON,
+    MURMUR2,
+    OPAQUE,
+    HashName,
+    KeyFormat,
+    json_hash,
+    possible_hashes,
+    schema_hash,
+)
 from partitioning.model.streams import Column
+from partitioning.values import replace
 from spark_jobs.engine.hashing import keyed, placement_hashes
 
 # What would lie so by chance once in so many topics is no chance.
@@ -34,6 +48,11 @@ _ENOUGH = 10
 _IN_PAIRS = 6
 _FEW = 64
 _WHOLE = ("BIGINT", "INTEGER")
+# Keys of one field, by any id, as each serialiser writes them most often.
+_OF_NUMBERS, _OF_TEXTS = (
+    (f"avro 0({kind})", f"avro 0({{}} null|{kind})", "json-schema 0({})", f"protobuf 0({{}} 1 {of_protobuf})")
+    for kind, of_protobuf in (("long", "int64"), ("string", "string"))
+)
 
 
 class HowSure(StrEnum):
@@ -52,22 +71,25 @@ class HowSure(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Placing:
     """A way in which keys may be placed: `columns` of the type `column_type` in this format by this hash, as a stream
-    declares them. Numbers that are hashed `as_text` cannot be declared."""
+    declares them. Numbers that are hashed `as_text` cannot be declared. A schema registry's serialiser writes them by a
+    `schema`."""
 
     columns: tuple[str, ...]
     column_type: str
     key_format: str
     hash: HashName
     as_text: bool = False
+    schema: KeySchema | None = None
 
     @property
-    def key(self) -> str:
-        """The key as a stream has it."""
-        return composite(self.columns) if self.key_format == JSON else self.columns[0]
+    def key(self) -> str | tuple[str, ...]:
+        """The key as a stream declares it."""
+        return self.columns if self.key_format == JSON or (self.schema and self.schema.columns) else self.columns[0]
 
     def __str__(self) -> str:
         written = "text" if self.as_text or self.key_format == KeyFormat.STRING else self.key_format
-        return f"{self.hash} of {', '.join(self.columns)} as {written}"
+        under = f" under schema {self.schema.id}" if self.schema else ""
+        return f"{self.hash} of {', '.join(self.columns)} as {written}{under}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +180,14 @@ def search(
     sample: pa.Table, partition: str, columns: Sequence[Column], partitions: int, *, declares: bool
 ) -> KeySearch:
     """By what the records of a sample lie in their partitions, of which there are as many or more; `partition` is the
-    column that says in which. Where a stream `declares` its columns, whole numbers may be of 32 or 64 bits.
+    column that says in which. Where a stream `declares` its columns, whole numbers may be of 32 or 64 bits, and text
+    may be bytes in base64.
     """
     places = sample[partition].combine_chunks().to_numpy()
     single = [keys for column in columns for keys in _of_column(sample, places, column, declares=declares)]
     tried = [each for keys in single for each in keys.tried(range(partitions, 2 * partitions + 9))]
+    if not _sure(tried, partitions):
+        tried += [each for column in columns for each in _behind_ids(sample, places, column, partitions)]
     if not _sure(tried, partitions):
         parts = [each for each in columns if bad_part("", each.type, json_hash(MURMUR2, ["it"]), "") is None]
         pairs = permutations(parts, 2) if len(parts) <= _IN_PAIRS else ()
@@ -270,10 +295,20 @@ def _of_column(sample: pa.Table, places: np.ndarray, column: Column, *, declares
     for key_format in KeyFormat:
         if column.type in key_format.column_types:
             yield _distinct((column.name,), column.type, key_format, values, places)
+    if declares and column.type == "VARCHAR" and (decoded := _from_base64(values)) is not None:
+        yield _distinct((column.name,), "BLOB", KeyFormat.BYTES, decoded, places)
     if column.type in _WHOLE:
         if declares and column.type == "BIGINT" and _fits(values):
             yield _distinct((column.name,), "INTEGER", KeyFormat.INT, values, places)
         yield _distinct((column.name,), column.type, KeyFormat.STRING, values.cast(pa.string()), places, as_text=True)
+
+
+def _from_base64(values: pa.Array) -> pa.Array | None:
+    """The bytes of which all texts are the base64; None if one is not."""
+    try:
+        return pa.array([None if text is None else b64decode(text, validate=True) for text in values.to_pylist()])
+    except ValueError:
+        return None
 
 
 def _fits(values: pa.Array) -> bool:
@@ -286,6 +321,28 @@ def _of_json(sample: pa.Table, places: np.ndarray, columns: Sequence[Column]) ->
     names = tuple(column.name for column in columns)
     with making_keys(names) as keys_of:
         return _distinct(names, "", JSON, keys_of(sample.select(dict.fromkeys(names))), places)
+
+
+def _behind_ids(sample: pa.Table, places: np.ndarray, column: Column, partitions: int) -> Iterator[Tried]:
+    """A column as serialisers of a schema registry write keys of one field, if under one id all lie where they do."""
+    whole = column.type in _WHOLE
+    if not whole and column.type != "VARCHAR":
+        return
+    plain = _distinct((column.name,), column.type, "", sample[column.name].combine_chunks(), places)
+    # Under one id each key lies in one partition.
+    if plain.distinct < len(plain.keys) or partitions ** min(plain.distinct, 1_000) < _SURELY * 10**8:
+        return
+    as_object = _of_json(sample, places, (column,))
+    for text in _OF_NUMBERS if whole else _OF_TEXTS:
+        schema = key_schema(text.format(column.name))
+        assert schema
+        keys = as_object if schema.columns else plain
+        for name in (MURMUR2, CRC32):
+            id = schema_id_of(keys.keys.to_pylist(), keys.places.tolist(), partitions, schema_hash(name, schema))
+            if id is not None:
+                under = replace(schema, id=id)
+                placing = Placing((column.name,), column.type, under.framing, name, schema=under)
+                yield Tried(placing, partitions, plain.distinct, plain.distinct, plain.without, plain.records)
 
 
 def _distinct(

@@ -372,7 +372,7 @@ def _looked_into(discovered: Sequence[Discovered]) -> Iterator[str]:
             yield f"{many(found.looked.empty, 'file')} of {found.stream} had none"
             if found.looked.hidden:
                 hidden = many(found.looked.hidden, "object")
-                yield f"passed over, as names begin with _ or .: {hidden} of {found.stream}"
+                yield f"passed over by their names: {hidden} of {found.stream}"
             if found.looked.beside:
                 yield f"passed over: what of {found.stream} lies beside its folders partition=<n>/"
 

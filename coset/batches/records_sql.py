@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from coset.batches.offenders import ResultRow
 from coset.batches.records import Record
-from coset.sources.composite_keys import without_made
+from coset.sources.landed_keys import landed_columns
 from partitioning.documents.folder_store import path_of
 from partitioning.model.graph import quote
 from partitioning.model.plan import Plan
@@ -83,7 +83,7 @@ def _parquet(files: Sequence[str], more: str) -> str:
 
 
 def _json(stream: PlannedStream, files: Sequence[str]) -> str:
-    landed = without_made(stream.declared, stream.columns)
+    landed = landed_columns(stream.declared, stream.columns)
     columns = ", ".join(f"{quote(column.name)}: {_text(column.type)}" for column in landed)
     return (
         f"read_json({_listed(files)}, format = 'newline_delimited', hive_partitioning = false, columns = {{{columns}}})"

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from msgspec import UNSET
 
 from coset.batches.key_search import HowSure, KeySearch, Tried, search
+from coset.cli.inspected_keys import InspectedKey, key_of, notes_of
 from coset.cli.output import Answer, Block, Table
 from coset.sources import landed
 from coset.sources.composite_keys import without_made
@@ -25,7 +26,7 @@ from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
 from partitioning.model.gaps import Gap, gaps
 from partitioning.model.offsets import check_name
-from partitioning.model.placement import JAVA, MURMUR2, OPAQUE, KeyFormat
+from partitioning.model.placement import JAVA, MURMUR2, OPAQUE
 from partitioning.model.sources import FOLDER, KafkaSource, source_findings, source_of
 from partitioning.model.streams import (
     DELETED,
@@ -73,9 +74,11 @@ def inspect(address: str) -> Answer:
     found = search(topic.sample, PARTITION, keys, topic.stream.partitions, declares=json_lines)
     if found.best is None:
         raise _without_keys(address) if given else _keyless(topic.columns, address)
-    options, stream, discovered, wrong = _discovered(topic.stream, found.best, _options(topic.stream, found))
+    key = key_of(topic, found)
+    options, stream, discovered, wrong = _discovered(topic.stream, found.best, _options(topic.stream, found, key))
     wrong = _with_unread(wrong, topic)
     times, code = list(_times(topic)), declaration(stream, found, options)
+    says = [*_key_text(found), *_key_notes(found), *notes_of(key, found, stream.name)]
     value = {
         "address": address,
         "stream": stream.name,
@@ -88,10 +91,10 @@ def inspect(address: str) -> Answer:
         "columns": _columns(topic, stream, discovered),
         "left_out": topic.left_out,
         "times": times,
-        "key": _key_value(found),
+        "key": {**_key_value(found, key), "says": says},
         "declaration": "\n".join(code),
     }
-    return Answer(value, _text(topic, stream, discovered, found, times, code), wrong)
+    return Answer(value, _text(topic, stream, discovered, says, times, code), wrong)
 
 
 def _look(address: str) -> SeenTopic:
@@ -154,11 +157,8 @@ def variable_of(name: str) -> str:
 
 def declaration(stream: Stream, found: KeySearch, options: Options) -> list[str]:
     """The lines of Python that declare a stream, without what is so by default."""
-    assert found.best
-    placing = found.best.placing
-    key = placing.columns if placing.key_format == "json" else placing.columns[0]
     variable = variable_of(stream.name)
-    given: Options = {"key": key, "partitions": stream.partitions, **options}
+    given: Options = {"key": options["key"], "partitions": stream.partitions, **options}
     if stream.changes:
         given = _of_changes(given, stream.changes)
     words = [_python(stream.name), *(f"{name}={_python(value)}" for name, value in given.items())]
@@ -203,8 +203,8 @@ def _python(value: object, *, by_line: bool = False) -> str:
             return repr(value)
 
 
-def _options(stream: Stream, found: KeySearch) -> Options:
-    """How the stream is declared, but for its name, key and count."""
+def _options(stream: Stream, found: KeySearch, key: InspectedKey) -> Options:
+    """How the stream is declared, but for its name and count."""
     best = found.best
     assert best
     placing = best.placing
@@ -212,11 +212,9 @@ def _options(stream: Stream, found: KeySearch) -> Options:
     # A record in a broker has its key beside its value.
     if columns and placing.column_type and not stream.key:
         columns[placing.columns[0]] = placing.column_type
+    columns |= key.types
     hash = OPAQUE if placing.as_text or found.told in _MOVED else placing.hash
-    # What is hashed as text is declared as the number that it is.
-    number = KeyFormat.LONG if placing.column_type == "BIGINT" else KeyFormat.INT
     given = {
-        "key_format": (number if placing.as_text else str(placing.key_format), KeyFormat.STRING),
         "hash": (hash, MURMUR2),
         "null_keys": (NullKeys.OWN_TASK if best.without else NullKeys.REFUSE, NullKeys.REFUSE),
         "offset": (None if stream.counted else stream.offset, OFFSET),
@@ -225,16 +223,19 @@ def _options(stream: Stream, found: KeySearch) -> Options:
         "layout": (stream.lies_by, Layout.PARTITION),
     }
     plain = {name: str(value) if isinstance(value, str) else value for name, (value, _) in given.items()}
-    return {name: plain[name] for name, (value, usual) in given.items() if value != usual}
+    return {**key.options, **{name: plain[name] for name, (value, usual) in given.items() if value != usual}}
 
 
 def _declared(stream: Stream, best: Tried, options: Options) -> Stream:
     """The stream as a pipeline with that declaration has it."""
-    placing = best.placing
-    key = placing.columns if placing.key_format == "json" else placing.columns[0]
     is_table = bool(stream.changes)
     return stream_of(
-        stream.name, key, best.partitions, stream.source, table=is_table, changes=stream.changes, **options
+        stream.name,
+        partitions=best.partitions,
+        usual_source=stream.source,
+        table=is_table,
+        changes=stream.changes,
+        **options,
     )
 
 
@@ -300,21 +301,21 @@ def _times(topic: SeenTopic) -> Iterator[dict[str, str]]:
             yield {"column": column.name, "first": first, "last": last, "as": "milliseconds"}
 
 
-def _key_value(found: KeySearch) -> dict[str, object]:
+def _key_value(found: KeySearch, key: InspectedKey) -> dict[str, object]:
     """What is told of the key, for programs."""
     best, other = found.best, found.next_best
     assert best
     return {
         "told": found.told,
-        "columns": best.placing.columns,
-        "key_format": best.placing.key_format,
+        "columns": key.columns,
+        "key_format": key.key_format,
+        "ids": key.sample and key.sample.ids,
         "hash": best.placing.hash,
         "keys": best.keys,
         "explained": best.explained,
         "records_without": best.without,
         "next_best": other and {"placing": str(other.placing), "explained": other.explained, "keys": other.keys},
         "alike": [str(each) for each in found.alike],
-        "says": [*_key_text(found), *_key_notes(found)],
     }
 
 
@@ -322,7 +323,7 @@ def _text(
     topic: SeenTopic,
     stream: Stream,
     discovered: Discovered,
-    found: KeySearch,
+    says: Sequence[str],
     times: Sequence[Mapping[str, str]],
     code: Sequence[str],
 ) -> Iterator[Block]:
@@ -355,8 +356,7 @@ def _text(
             "These are a table's changes, by Debezium. Where they have no schema beside them, days, times and decimals "
             "look like numbers or text: write the table's own types into columns=, as docs/guide/debezium.md says"
         )
-    yield from _key_text(found)
-    yield from _key_notes(found)
+    yield from says
     yield ""
     yield from code
 

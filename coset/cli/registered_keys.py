@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from coset.cli.output import Answer, Block
+from coset.sources.framed_sample import FRAMINGS
 from coset.sources.kafka.registry import RegisteredSchema, Registry
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.key_schemas import Framing
 from partitioning.sections import many
-
-_FRAMINGS = {"AVRO": Framing.AVRO, "PROTOBUF": Framing.PROTOBUF, "JSON": Framing.JSON_SCHEMA}
 
 
 def schemas(topic: str) -> Answer:
@@ -22,11 +21,11 @@ def schemas(topic: str) -> Answer:
     """
     found = list(Registry(topic, "key").registered())
     kinds = sorted({each.kind for each in found})
-    if len(kinds) != 1 or kinds[0] not in _FRAMINGS:
+    if len(kinds) != 1 or kinds[0] not in FRAMINGS:
         what = f"the keys have schemas of {' and '.join(kinds)}, which no stream declares together"
         then = "declare the stream with hash='opaque' and move its records, .repartition()"
         raise Refused.of(Kind.SCHEMA, what, f"topic {topic!r}", then, kinds=kinds)
-    framing = _FRAMINGS[kinds[0]]
+    framing = FRAMINGS[kinds[0]]
     ids = [each.id for each in found]
     texts: list[int] | dict[int, str] = (
         ids if framing is Framing.JSON_SCHEMA else {each.id: each.text for each in found}

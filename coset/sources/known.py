@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from coset.sources.composite_keys import without_made
 from coset.sources.file_columns import NULL_TYPE
+from coset.sources.landed_keys import landed_columns
 from coset.sources.listing import digits_of, folder, key_before
 from partitioning.model.offsets import Span
 from partitioning.model.read_ends import End, Ends
 from partitioning.model.sources import LandedSource, source_of
-from partitioning.model.streams import Column, InputFile, Stream
+from partitioning.model.streams import Column, Format, InputFile, Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class KnownStream:
         of_now = [end for end in known.ends if end.end and end.partition < stream.partitions]
         ends = {end.partition: end.end for end in of_now}
         had = (*known.columns, *(Column(name, NULL_TYPE) for name in known.untyped))
-        columns = _still_declared(stream, without_made(stream, had))
+        columns = _still_declared(stream, landed_columns(stream, had))
         whole, files = before.is_read_whole(stream), [file for end in of_now for file in end.files]
         last = {end.partition: end.files[-1] for end in of_now if end.files and not whole}
         last = {number: file for number, file in last.items() if isinstance(source_of(file.path), LandedSource)}
@@ -95,6 +95,6 @@ def _meaning(stream: Stream) -> tuple[object, ...]:
 
 def _still_declared(stream: Stream, columns: Sequence[Column]) -> Sequence[Column]:
     """The columns that the declaration still has, where it lists columns."""
-    if not stream.columns:
+    if not stream.columns or stream.written_as is not Format.JSON:
         return columns
     return [column for column in columns if column.name in {*stream.columns, stream.offset}]

@@ -24,6 +24,7 @@ from coset.sources.files import Files
 from coset.sources.formats.landed_file import LAND_AGAIN, OFFSET_TYPE, FileFacts, Unreadable
 from coset.sources.formats.opening import open_landed, undeclared
 from coset.sources.known import KnownStream
+from coset.sources.landed_keys import landed_columns, with_keys
 from coset.sources.new_files import NamedFile, NewFiles
 from coset.sources.s3 import AGAIN, is_denied, may_pass, store_error
 from partitioning.commands import BackfillAsking, Forget, Then
@@ -43,6 +44,8 @@ _TRIED = 100
 _EVERY = 2**63 - 1
 # A file of at most so many bytes is fetched as a whole: so much of its end is fetched for a footer anyway.
 _FOOTER = 1 << 16
+# Text is the bytes of its UTF-8.
+_BYTES = ("BLOB", "VARCHAR")
 
 _WHICH = (
     "find out which of them has what the topic has, and remove the other; if the topic was made anew, give it another "
@@ -140,11 +143,13 @@ class _Discovery:
         partitions = (self._partition(number, files) for number, files in there.items())
         rows = PackedRows.of(DiscoveredPartition, partitions)
         self._tell_replaced()
-        columns = with_made(self._stream, evolution.columns)
+        columns = with_made(self._stream, with_keys(self._stream, evolution.columns))
+        names = {column.name for column in landed_columns(self._stream, evolution.columns)}
+        lacking = tuple(name for name in evolution.lacking if name in names)
+        required = tuple(name for name in evolution.never_null if name in names)
         empty = sum(not facts.rows for _, facts in read)
         looked = Looked(empty, new.hidden, bool(empty) and not any(there.values()) and new.lies_beside())
-        found = evolution.lacking, evolution.never_null
-        return Discovered(self._stream.name, columns, rows, *found, untyped=evolution.untyped, looked=looked)
+        return Discovered(self._stream.name, columns, rows, lacking, required, "", evolution.untyped, looked)
 
     @property
     def doubtful(self) -> frozenset[int]:
@@ -313,8 +318,9 @@ class _Discovery:
     def _columns(self, files: Sequence[tuple[NamedFile, FileFacts]]) -> Evolution:
         """The columns of all files with records. Adds findings for those that do not fit."""
         stream, known = self._stream, self._known
-        fixed = frozenset((*key_columns(stream.key), stream.offset))
-        implied = {} if key_parts(stream.key) else {stream.key: stream.key_format.column_types[0]}
+        keys = (stream.key_bytes,) if stream.key_bytes else key_columns(stream.key)
+        fixed = frozenset((*keys, stream.offset))
+        implied = {} if key_parts(stream.key) or stream.key_bytes else {stream.key: stream.key_format.column_types[0]}
         evolution = Evolution(known.columns, known.required, fixed, self._casts(), implied)
         in_order = [(file, facts) for file, facts in files if facts.rows] or list(files)
         in_order.sort(key=lambda read: (read[0].partition, read[0].start))
@@ -360,6 +366,8 @@ class _Discovery:
 
     def _check_key(self, columns: dict[str, str], uri: str) -> None:
         stream, parts = self._stream, key_parts(self._stream.key)
+        if stream.key_bytes:
+            return self._check_column("key bytes", stream.key_bytes, _BYTES, columns, uri)
         if not parts:
             self._check_column("key", stream.key, stream.key_format.column_types, columns, uri)
         for part in parts:

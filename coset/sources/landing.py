@@ -268,6 +268,8 @@ def _check_stream(stream: Stream) -> None:
         why = "is read from its broker"
     elif stream.written_as not in (Format.PARQUET, Format.JSON):
         why = f"is landed as {stream.written_as.noun}"
+    elif stream.key_bytes:
+        why = "has the bytes that a serialiser makes of keys"
     elif stream.lies_by is not Layout.PARTITION:
         why = "lies in folders of a time"
     if why:

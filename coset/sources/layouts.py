@@ -15,6 +15,9 @@ from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.streams import Format, Layout, Stream
 from partitioning.values import replace
 
+# What Confluent's sink lands of keys and headers, in files beside those of values.
+_BESIDE_VALUES = re.compile(rf"{NAME}\.(keys|headers)\.[^/]*")
+
 
 @dataclass(frozen=True, slots=True)
 class FileName:
@@ -71,11 +74,16 @@ def may_hold_records(stream: Stream, key: str) -> bool:
     """Whether an object below a stream's folder counts as a file of it.
 
     A key that ends in a slash marks a folder. Jobs leave objects whose name, or a folder's name, begins with `_` or
-    `.`: `_SUCCESS`, `_temporary/…`, `.….crc`.
+    `.`: `_SUCCESS`, `_temporary/…`, `.….crc`. Files of keys and headers, `….keys.avro`, are those of other columns.
     """
     *within, name = key.removeprefix(f"{stream.name}/").split("/")
     beside = any(part.startswith(("_", ".")) for part in within)
-    return bool(name) and not beside and (name.startswith(f"{stream.name}+") or not name.startswith(("_", ".")))
+    return (
+        bool(name)
+        and not beside
+        and not _BESIDE_VALUES.fullmatch(name)
+        and (name.startswith(f"{stream.name}+") or not name.startswith(("_", ".")))
+    )
 
 
 class PartitionFolders:

@@ -167,5 +167,13 @@ class Trial:
 
 def _landed_in(stream: Stream, folder: Path) -> Stream:
     """The stream as it lies in a folder, in the way that `land` writes."""
-    usual = {"format": UNSET, "columns": UNSET, "schema": UNSET, "layout": UNSET, "counted": UNSET, "changes": UNSET}
+    usual = {
+        "format": UNSET,
+        "columns": UNSET,
+        "schema": UNSET,
+        "layout": UNSET,
+        "counted": UNSET,
+        "changes": UNSET,
+        "key_bytes": UNSET,
+    }
     return replace(stream, source=f"file://{folder}", **usual)

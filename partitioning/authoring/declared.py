@@ -29,6 +29,7 @@ class Declared(TypedDict, total=False):
         write a JSON object of the columns of the key, which are several, or one as `key=("id",)`; avro, protobuf or
         json-schema if a serialiser of a schema registry writes them.
     key_schemas: that registry's schemas that the keys have: their texts by their ids, the newest last.
+    key_bytes: the column of landed files that has the key's own bytes, from which the columns of the key are read.
     offset: the column that holds each record's offset, `_offset` unless given; None if a file's name says that of its
         first record, and the others follow.
     null_keys: what becomes of records without a key: "refuse" (unless given), "drop" or "own task".
@@ -53,6 +54,7 @@ class Declared(TypedDict, total=False):
     source: str | PathLike[str] | None
     key_format: str
     key_schemas: KeySchemas
+    key_bytes: str | None
     offset: str | None
     null_keys: str
     hash: str
@@ -83,6 +85,7 @@ def stream_of(
     source: str | PathLike[str] | None = None,
     key_format: str = KeyFormat.STRING,
     key_schemas: KeySchemas = (),
+    key_bytes: str | None = None,
     offset: str | None = OFFSET,
     null_keys: str = NullKeys.REFUSE,
     hash: str = MURMUR2,
@@ -119,6 +122,7 @@ def stream_of(
         counted=offset is None or UNSET,
         kept=kept or UNSET,
         changes=changes,
+        key_bytes=key_bytes or UNSET,
         # Somebody who names one column may forget the brackets.
         private=((private,) if isinstance(private, str) else tuple(private)) or UNSET,
         bad_records=parsed(bad_records, f"stream {name!r}"),

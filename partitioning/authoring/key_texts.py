@@ -55,7 +55,7 @@ def protobuf_message(text: str, columns: Sequence[str]) -> tuple[tuple[int, ...]
 
     Raises ValueError if no message or several have these fields, and for types that no key is made of here.
     """
-    words = _WORD.findall(_COMMENT.sub(" ", text))
+    words = _words(text)
     found = [
         (path, fields) for path, fields in _messages(iter(words), ()) if [each[2] for each in fields] == [*columns]
     ]
@@ -66,6 +66,24 @@ def protobuf_message(text: str, columns: Sequence[str]) -> tuple[tuple[int, ...]
     # Before proto3, a field is there whatever its value.
     implicit = '"proto3"' in words or "'proto3'" in words
     return path, tuple(_protobuf_field(*field, implicit=implicit) for field in fields)
+
+
+def protobuf_columns(text: str, message: tuple[int, ...]) -> tuple[str, ...]:
+    """The names of the fields of a message of a Protobuf file, by its indexes.
+
+    >>> protobuf_columns('syntax = "proto3"; message A {} message K { int64 id = 3; }', (1,))
+    ('id',)
+
+    Raises ValueError if the file has no such message.
+    """
+    for path, fields in _messages(iter(_words(text)), ()):
+        if path == message:
+            return tuple(name for _, _, name, _ in fields)
+    raise ValueError(f"there is no message {message}")
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(_COMMENT.sub(" ", text))
 
 
 def _protobuf_field(label: str, kind: str, name: str, number: str, *, implicit: bool) -> KeyField:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
-from partitioning.model.composite_key import key_parts
+from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.graph import Op, Step, list_items
 from partitioning.model.mark_columns import AT, FROM, IDENTITY, TIME
 from partitioning.model.streams import Stream
@@ -37,7 +37,12 @@ def private_names(streams: Iterable[Stream], steps: Sequence[Step]) -> frozenset
     """
     streams = tuple(streams)
     names = {name.lower() for stream in streams for name in stream.private or ()}
-    names |= {each.key.lower() for each in streams if any(part.lower() in names for part in key_parts(each.key))}
+    for each in streams:
+        columns = {*key_columns(each.key), *((each.key_bytes,) if each.key_bytes else ())}
+        of_key = {name.lower() for name in columns}
+        # What a key is made of, and its bytes, say each other.
+        if names & of_key and (each.key_bytes or key_parts(each.key)):
+            names |= {each.key.lower(), *(of_key if each.key_bytes else ())}
     while names:
         more = {name for step in steps for name in _made_of(step, names)} - names
         if not more:

@@ -63,7 +63,7 @@ def _sparse(stream: Stream) -> Sparse | UnsetType:
 def stream_findings(stream: Stream) -> Iterator[Finding]:
     """All errors of the declaration itself."""
     where = f"stream {stream.name!r}"
-    for wrong in (_of_keys, _of_columns, _of_changes, _of_private, _of_time, _of_format, _of_source):
+    for wrong in (_of_keys, _of_key_bytes, _of_columns, _of_changes, _of_private, _of_time, _of_format, _of_source):
         yield from (Finding.of(Kind.DECLARATION, what, where, then, wrong=what) for what, then in wrong(stream))
     yield from hash_findings(hash_of_bytes(stream.hash), stream.key_format, where)
     yield from source_findings(stream.origin, where)
@@ -96,6 +96,19 @@ def _of_keys(stream: Stream) -> Iterator[_Wrong]:
     if stream.kept and stream.null_keys == NullKeys.OWN_TASK:
         then = 'use null_keys="refuse" or "drop", or leave kept= out'
         yield "records without a key cannot be kept by key", then
+
+
+def _of_key_bytes(stream: Stream) -> Iterator[_Wrong]:
+    if not stream.key_bytes:
+        return
+    if isinstance(stream.origin, KafkaSource) or stream.changes:
+        what = "the changes say their keys" if stream.changes else "a broker has each key's bytes"
+        yield f"{what}, and key_bytes= names a column with them", "leave key_bytes= out"
+        return
+    yield from _of_keys_by_their_bytes(stream)
+    if stream.key_bytes in {*key_columns(stream.key), stream.offset}:
+        what = f"column {stream.key_bytes!r} has the key's bytes, and is to be a column of its own too"
+        yield what, f'name the one that is read from it otherwise, as key="{stream.key_bytes}_value"'
 
 
 def _of_columns(stream: Stream) -> Iterator[_Wrong]:
@@ -149,8 +162,13 @@ def _of_format(stream: Stream) -> Iterator[_Wrong]:
         yield f"unknown format {stream.format!r}", f"use one of {', '.join(Format)}"
     elif stream.written_as == Format.JSON and not stream.columns:
         yield "JSON does not say of which types its columns are", "declare columns={name: type}"
-    elif stream.written_as != Format.JSON and stream.columns:
+    elif stream.written_as != Format.JSON and stream.columns and not _are_of_the_key(stream):
         yield f"columns are declared, and {stream.written_as} says them itself", "leave columns= out"
+
+
+def _are_of_the_key(stream: Stream) -> bool:
+    """Whether the declared columns are those of a key that is a JSON object, which nobody else says."""
+    return bool(stream.key_bytes) and {*(stream.columns or {})} <= {*key_parts(stream.key)}
 
 
 def _of_source(stream: Stream) -> Iterator[_Wrong]:
@@ -173,21 +191,22 @@ def _of_landed(stream: Stream) -> Iterator[_Wrong]:
         yield what, "land records with their offset and name its column, or declare offsets='dense'"
 
 
-def _of_keys_in_a_broker(stream: Stream) -> Iterator[_Wrong]:
+def _of_keys_by_their_bytes(stream: Stream) -> Iterator[_Wrong]:
     """What is wrong with a key that is made of columns: it is read from its own bytes, so these have to say which."""
     parts, schema = key_parts(stream.key), hash_schema(stream.hash)
     if not parts or stream.changes or (schema and schema.framing is not Framing.JSON_SCHEMA):
         return
     if not hashed_columns(stream.hash):
-        what = "keys of several columns that are written in an unknown way are read from landed files only"
-        yield what, f"declare key_format= if it is one of {', '.join((JSON, *Framing))}; or land the topic"
+        what = "keys of several columns that are written in an unknown way are not read from their bytes"
+        yield what, f"declare key_format= if it is one of {', '.join((JSON, *Framing))}; or land them as columns"
     elif missing := [part for part in parts if part not in (stream.columns or {})]:
         what = f"the key is a JSON object, which does not say of which types {', '.join(missing)} are"
-        yield what, 'declare them too, format="json", columns={name: type}; or land the topic'
+        format_json = 'format="json", ' if isinstance(stream.origin, KafkaSource) else ""
+        yield what, f"declare them too, {format_json}columns={{name: type}}; or land them as columns"
 
 
 def _of_kafka(stream: Stream) -> Iterator[_Wrong]:
-    yield from _of_keys_in_a_broker(stream)
+    yield from _of_keys_by_their_bytes(stream)
     if stream.written_as == Format.PARQUET:
         yield "a broker holds no Parquet", 'declare how its values are written: format="json", "avro" or "bytes"'
     if stream.schema and stream.written_as != Format.AVRO:

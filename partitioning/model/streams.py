@@ -128,7 +128,8 @@ class Stream(Value, frozen=True):
     `layout` says how files are sorted into folders. If offsets are `counted`, the file's name has the first offset, and
     the others follow. Values of `private` columns are shown to nobody. With `bad_records`, those that cannot be used
     are set aside. `time` says when its records happened. If they are `changes` of a table by Debezium, `columns` are
-    those of its rows, and DELETED. Plans omit what has its default.
+    those of its rows, and DELETED. Where files have keys as bytes, the columns of `key` are read from `key_bytes`.
+    Plans omit what has its default.
     """
 
     name: str
@@ -152,6 +153,7 @@ class Stream(Value, frozen=True):
     bad_records: SetAside | UnsetType = UNSET
     time: EventTime | UnsetType = UNSET
     changes: ChangeForm | UnsetType = UNSET
+    key_bytes: str | UnsetType = UNSET
 
     @property
     def lies_by(self) -> Layout:
@@ -280,7 +282,7 @@ class DiscoveredPartition(Value, frozen=True):
 
 class Looked(Value, frozen=True):
     """What was looked at of a stream's files beside those with records: how many were opened and have none, how many
-    were not as their names begin with `_` or `.`, and whether others lie beside the folders of its partitions."""
+    were not because of their names, and whether others lie beside the folders of its partitions."""
 
     empty: int = 0
     hidden: int = 0

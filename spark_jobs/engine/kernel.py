@@ -17,6 +17,7 @@ import pyarrow as pa
 from coset.sources.composite_keys import CompositeKeys, as_landed
 from coset.sources.copies import Copies
 from coset.sources.files import Files
+from coset.sources.landed_keys import LandedKeys, landed_columns
 from coset.sources.landed_reader import LandedReader
 from coset.sources.parts_reader import PartsReader
 from coset.sources.reader import Reader
@@ -35,6 +36,7 @@ from partitioning.model.shared_reads import companies
 from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.stage_inputs import StateInput
 from partitioning.model.task_memory import USUAL, TaskMemory
+from partitioning.values import replace
 from spark_jobs.engine.failing_records import Failed, failed_before, failing_records, may_be_of_records
 from spark_jobs.engine.intake import Inspect, Inspection, Intake, Proved, read_together
 from spark_jobs.engine.occasions import Stopwatch
@@ -262,7 +264,11 @@ def stream_reader(
     written = as_landed(ordered)
     match ordered.declared.origin:
         case LandedSource():
-            read: Reader = LandedReader(written, environment.files, pipeline, environment.memory, shown=shown)
+            columns = landed_columns(ordered.declared, written.columns)
+            landed = replace(written, columns=columns)
+            read: Reader = LandedReader(landed, environment.files, pipeline, environment.memory, shown=shown)
+            if ordered.declared.key_bytes:
+                read = LandedKeys(read, written)
         case KafkaSource() as source:
             from coset.sources.kafka.topic_reader import KafkaReader  # noqa: PLC0415  few streams are read from a broker
 

@@ -9,11 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
+from coset.sources.kafka.properties import PROPERTIES
 from demo.kafka_server import KafkaServer
+from partitioning.framed_keys import framed
+from partitioning.model.key_schemas import Framing, KeyField, KeySchema
 from tests import forked
+from tests.batches import rows
 from tests.commands import coset, refused, succeeded
 from tests.kafka import Record, new_topic, produce, remove_before
+from tests.registry import USER, running
+from tests.running import next_batch, run_and_publish
 
 TEXT: list[Record] = [(f"c{n % 60}", {"amount": n, "in": {"x": 0.5}}) for n in range(300)]
 
@@ -89,6 +98,61 @@ def test_values_of_a_schema_registry_are_bytes_without_one(kafka: KafkaServer) -
     seen = succeeded("inspect", f"{kafka.source}/{topic}").stdout
     assert "a schema registry knows what its bytes are: name it as schema.registry.url" in seen
     assert 'format="bytes"' in seen
+
+
+LONG, TEXTS = (KeySchema(Framing.AVRO, 7, (KeyField("", kind),)) for kind in ("long", "string"))
+IDS = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}, {"name": "land", "type": "string"}]}
+
+
+def test_keys_behind_a_registry_are_declared_by_its_schemas(
+    kafka: KafkaServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running() as registry:
+        named = tmp_path / "client.properties"
+        named.write_text(f"schema.registry.url={registry.url}\nschema.registry.basic.auth.user.info={USER}\n")
+        client = SchemaRegistryClient({"url": registry.url, "basic.auth.user.info": USER})
+        first, second = (AvroSerializer(client, json.dumps({**IDS, "doc": doc})) for doc in ("a", "b"))
+        topic, where = new_topic(kafka, 3), SerializationContext("orders", MessageField.KEY)
+        keys = [{"id": n % 40, "land": "DE"} for n in range(120)]
+        produce(kafka, topic, [(first(key, where), {"n": 1, "id": "x"}) for key in keys])
+        produce(kafka, topic, [(second(key, where), {"n": 1}) for key in keys])
+        alone = succeeded("inspect", f"{kafka.source}/{topic}").stdout
+        assert "a registry, which is hashed with them: 1 (120 records), 2 (120 records)" in alone
+        assert f"`coset schemas {topic}` asks the registry" in alone
+        assert 'key_format="bytes"' in alone
+        monkeypatch.setenv(PROPERTIES, str(named))
+        found = inspected(kafka, topic)
+    assert (found["key"]["told"], found["key"]["columns"]) == ("surely", ["id", "land"])
+    assert (found["key"]["key_format"], found["key"]["ids"]) == ("avro", {"1": 120, "2": 120})
+    assert {"name": "id", "type": "BIGINT"} in found["columns"]
+    # No registry is there any more.
+    assert counted(found, tmp_path) == {(n, "DE"): 6 for n in range(40)}
+
+
+def counted(found: dict[str, Any], folder: Path) -> dict[Any, int]:
+    """How many records of each key the pipeline has that is declared so."""
+    pipeline: dict[str, Any] = {}
+    exec(f"{found['declaration']}\n{found['stream']}.aggregate('count(*) AS n').write('counted')\n", pipeline)
+    run_and_publish(next_batch(pipeline["pipeline"], str(folder / "store")))
+    published: list[Any] = rows(str(folder / "store"), "counted")
+    return {row[:-1] if len(row) > 2 else row[0]: row[-1] for row in published}
+
+
+@pytest.mark.parametrize(
+    ("body", "declared"),
+    [
+        (lambda n: framed([n], LONG), 'key="key", partitions=3, key_format="avro"'),
+        (lambda n: framed([f"c{n}"], TEXTS), 'key="key", partitions=3, key_format="avro"'),
+        (lambda n: b'\0\0\0\0\7{"id":%d}' % n, 'key=("id",), partitions=3, key_format="json-schema"'),
+    ],
+)
+def test_keys_that_say_themselves_how_they_are_written_need_no_registry(
+    body: Any, declared: str, kafka: KafkaServer, tmp_path: Path
+) -> None:
+    topic = landed_in(kafka, [(body(n % 40 * 300), {"n": n}) for n in range(120)])
+    found = inspected(kafka, topic)
+    assert declared in " ".join(found["declaration"].split()).replace("( ", "(")
+    assert list(counted(found, tmp_path).values()) == [3] * 40
 
 
 def test_what_is_no_topic_to_declare_is_refused_with_what_to_do(kafka: KafkaServer) -> None:

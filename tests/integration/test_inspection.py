@@ -208,6 +208,38 @@ def test_keys_that_are_json_objects_are_told(columns: tuple[str, ...], tmp_path:
     assert ran(found, tmp_path) == 100
 
 
+@pytest.mark.parametrize(
+    "hash",
+    [
+        *("murmur2 of avro 1234(string)", "murmur2 of avro 1234(customer null|string)"),
+        *("murmur2 of json-schema 1234(customer)", "murmur2 of protobuf 1234(customer 1 string)"),
+        *("crc32 of avro 1234(long)", "murmur2 of protobuf 1234(customer 1 int64)"),
+    ],
+)
+def test_the_schema_id_under_which_keys_lie_is_found_without_a_registry(hash: str, tmp_path: Path) -> None:
+    root, h = str(tmp_path / "topics"), hash_of(hash, "here")
+    number, of_fields = "long" in hash or "int64" in hash, "customer" in hash
+    keys = [n * 7 if number else f"c{n}" for n in range(100)]
+    key_format = "long" if number and not of_fields else "string"
+    land(root, keys, lambda _, key: h(json.dumps([key]) if of_fields else key, key_format) % 12, 12)
+    found = inspected(f"{root}/orders")
+    name, framing = hash.split()[0], hash.split()[2]
+    said = f"{name} of customer as {framing} under schema 1234. All 100 keys seen lie where it puts them"
+    assert said in (says := " ".join(found["key"]["says"]))
+    assert "`coset schemas orders` asks the registry" in says
+    assert (found["key"]["told"], found["key"]["key_format"]) == ("surely", framing)
+    assert ran(found, tmp_path) == 100
+
+
+def test_keys_behind_several_ids_are_told_whom_to_ask(store: Store) -> None:
+    of = [hash_of(f"murmur2 of avro {id}(string)", "here") for id in (7, 8)]
+    land(store.root, [f"c{n % 50}" for n in range(100)], lambda n, key: of[n // 50](key, "string") % 8, 8)
+    found = inspected(f"{store.root}/orders")
+    assert found["key"]["told"] in {"by turns", "nothing"}
+    says = " ".join(found["key"]["says"])
+    assert "these records lie by several or by a schema that no column shows: `coset schemas orders` asks" in says
+
+
 def test_records_by_turns_are_told_and_their_declaration_moves_them(tmp_path: Path) -> None:
     root = str(tmp_path / "topics")
     land(root, [f"c{n % 33}" for n in range(400)], lambda n, _: n % 8, 8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -173,6 +174,25 @@ def test_who_does_not_know_of_a_new_id_is_told_which_it_is_and_goes_on_by_what_i
     abandon(Ledger(store, pipeline.name), "a new schema")
     run_and_publish(next_batch(pipeline, store.root))
     assert check(pipeline, store.root) == {}
+
+
+def test_records_of_an_id_that_was_left_out_too_early_are_counted_once_and_told_by_it_whoever_reads_them(
+    store: Store,
+) -> None:
+    said = dict[str, list[str]]()
+    for scheme in ("cogroup", "tasks(9)"):
+        topics = Topics(f"{store.root}/{scheme}")
+        topics.send(7, rows(0, 40), "returns")
+        topics.send(8, rows(0, 60))
+        topics.send(7, rows(60, 40))
+        ref = next_batch(topics.pipeline(8), topics.root, Settings.parse(scheme=scheme))
+        with pytest.raises(CosetError) as refused:
+            run_and_publish(ref)
+        counted = re.findall(r"- (\w+-\d)@.*: (\d+ records?) with a key that hashes", str(refused.value))
+        said[scheme] = [f"{partition}: {records}" for partition, records in counted]
+        assert "the keys of orders that lie elsewhere lie under schema 7: " in str(refused.value)
+        assert "add 7 to key_schemas=, the newest last" in str(refused.value)
+    assert said["cogroup"] == said["tasks(9)"] != []
 
 
 def test_a_record_that_lies_by_none_of_the_ids_is_refused_with_where_it_would(store: Store) -> None:

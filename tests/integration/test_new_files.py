@@ -229,7 +229,7 @@ def test_that_nothing_has_arrived_is_said_of_what_was_looked_into(store: Store, 
     store.put("topics/views/views+0+0000000000.parquet", b"")
     assert preview(made, store).sentence == (
         "Nothing to do: no records have arrived yet; 2 files of views had none; "
-        "passed over, as names begin with _ or .: 2 objects of views; "
+        "passed over by their names: 2 objects of views; "
         "passed over: what of views lies beside its folders partition=<n>/"
     )
     land(store, 0, 0)
@@ -240,5 +240,5 @@ def test_that_nothing_has_arrived_is_said_of_what_was_looked_into(store: Store, 
     published(store, made, tmp_path)
     assert preview(made, store).sentence == (
         "Nothing to do: no new records since batch 0 (all 2 landed records are committed); 1 file of views had none; "
-        "passed over, as names begin with _ or .: 1 object of views"
+        "passed over by their names: 1 object of views"
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coset.sources.composite_keys import making_keys
+from coset.sources.framed_sample import FRAMINGS, FramedSample, framed_sample
 from coset.sources.kafka.keys import keys_of
 from coset.sources.kafka.wrong import Wrong
 from partitioning.authoring.pipeline import Pipeline
@@ -77,6 +80,78 @@ def test_keys_in_a_broker_are_read_from_the_bytes_of_real_serialisers(vector: di
     found = keys_of([bytes.fromhex(data) for data in vector["hex"]], stream)
     assert list(found) == (vector["columns"] or ["k"])
     assert [list(row) for row in zip(*(column.to_pylist() for column in found.values()), strict=True)] == vector["keys"]
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda each: f"{each['client']} {each['framing']} {each['id']}")
+def test_a_sample_of_real_keys_says_how_they_are_declared(vector: dict[str, Any]) -> None:
+    id, kinds = vector["id"], {str(framing): kind for kind, framing in FRAMINGS.items()}
+    keys = [bytes.fromhex(data) for data in vector["hex"]]
+    sample = framed_sample(
+        [*keys, None, keys[0]], lambda ids: dict.fromkeys(ids, (kinds[vector["framing"]], vector["schema"]))
+    )
+    assert sample
+    assert (sample.ids, sample.columns) == ({id: len(keys) + 1}, tuple(vector["columns"]))
+    assert sample.framing
+    more: Any = {"source": "kafka://broker:9092", "format": "json", "columns": {"id": "BIGINT", "land": "VARCHAR"}}
+    given: Any = {"key": sample.columns or "k", "key_format": sample.framing, "key_schemas": sample.schemas}
+    assert declared(**given, **more).hash == stream_of(vector).hash
+
+    # By themselves, keys of one value say it, and JSON its fields.
+    alone = framed_sample(keys, None)
+    assert alone
+    assert alone.ids == {id: len(keys)}
+    if vector["framing"] == "json-schema":
+        assert alone == replace(sample, ids=alone.ids)
+    elif vector["framing"] == "avro" and not vector["columns"] and vector["schema"] != '"boolean"':
+        read = keys_of(keys, declared(key="k", key_format=alone.framing, key_schemas=alone.schemas, **more))
+        assert [[value] for value in read["k"].to_pylist()] == vector["keys"]
+    else:
+        assert (
+            (alone.framing, alone.schemas) == (None, ())
+            or vector["schema"] == '"boolean"'
+            or len(vector["columns"]) == 1
+        )
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [],
+        [None],
+        [b"ann"],
+        [bytes.fromhex("0000000007d20f"), b"ann"],
+        # A serialiser of numbers made these: large ones, ones that look like Avro as long as they are few, small ones.
+        [struct.pack(">q", 10**12 + n) for n in range(100)],
+        [bytes.fromhex(f"0000000007d0d0{n:02x}") for n in range(1, 128)],
+        [struct.pack(">qB", n, 7) for n in range(100)],
+        # So many schemas no topic has.
+        [struct.pack(">bIH", 0, id, 2) for id in range(1, 22)],
+    ],
+)
+def test_keys_that_are_no_registrys_are_not_taken_for_such(keys: list[bytes | None]) -> None:
+    assert framed_sample(keys, None) is None
+
+
+def test_keys_of_eight_bytes_are_a_registrys_where_many_are_or_it_says_so() -> None:
+    few = [bytes.fromhex(f"0000000007d0d0{n:02x}") for n in range(1, 100)]
+    many = [bytes.fromhex(f"0000000007{first}d0{n:02x}") for n in range(1, 100) for first in ("d0", "d1")]
+    for found in (framed_sample(few, lambda _: {7: ("AVRO", '"long"')}), framed_sample(many, None)):
+        assert found
+        assert (found.framing, found.schemas) == ("avro", {7: '"long"'})
+
+
+def test_of_schemas_that_no_stream_can_declare_the_ids_are_told_all_the_same() -> None:
+    keys = [bytes.fromhex("0000000007d20f06616e6e"), bytes.fromhex("0000000008d20f06616e6e")]
+    for found in (
+        {},
+        {7: ("AVRO", RECORD)},
+        {7: ("AVRO", RECORD), 8: ("PROTOBUF", "")},
+        {7: ("AVRO", RECORD), 8: ("AVRO", '"string"')},
+        dict.fromkeys((7, 8), ("AVRO", '{"type": "record", "name": "K", "fields": [{"name": "f", "type": "float"}]}')),
+        dict.fromkeys((7, 8), ("PROTOBUF", 'syntax = "proto3"; message A {}')),
+        dict.fromkeys((7, 8), ("XML", "")),
+    ):
+        assert framed_sample(keys, lambda ids, found=found: found) == FramedSample({7: 1, 8: 1})  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_a_streams_own_key_has_several_columns_if_it_says_how_they_are_written(o
             {"source": "kafka://broker:9092", "format": "bytes", "key_format": "json"},
             "of which types customer, country",
         ),
-        ({"source": "kafka://broker:9092", "format": "bytes", "hash": "opaque"}, "are read from landed files only"),
+        ({"source": "kafka://broker:9092", "format": "bytes", "hash": "opaque"}, "are not read from their bytes"),
     ],
 )
 def test_a_key_of_several_columns_is_refused_where_nobody_knows_how_it_was_written(options: Any, what: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, Message, TopicPartition
 from msgspec import UNSET
 
+from coset.sources.framed_sample import plain_keys
 from coset.sources.kafka.cluster import Cluster
 from coset.sources.kafka.message_values import reader_of
 from coset.sources.kafka.properties import PROPERTIES, properties
@@ -30,7 +30,6 @@ _OF_A_PARTITION = 2_500
 _OF_ALL = 200_000
 _WITHIN_SECONDS = 30.0
 _RECORDS_AT_ONCE = 1000
-_NUMBERS = {8: (struct.Struct(">q"), pa.int64()), 4: (struct.Struct(">i"), pa.int32())}
 
 
 def look(source: KafkaSource, uri: str, name: str) -> SeenTopic:
@@ -52,7 +51,7 @@ def look(source: KafkaSource, uri: str, name: str) -> SeenTopic:
     written_as, columns, left_out = _values(values)
     key = "key" if "key" not in columns else "record_key"
     stream = Stream(name, uri, key, partitions, format=written_as, columns=columns or UNSET)
-    sample = {key: _keys([message.key() for message in messages])}
+    sample = {key: plain_keys([message.key() for message in messages])}
     if written_as is Format.JSON:
         listed = [Column(each, of_type) for each, of_type in columns.items()]
         read = reader_of(stream, listed).columns(values, list(columns))
@@ -85,25 +84,6 @@ def _records(cluster: Cluster, name: str, spans: Mapping[int, Span]) -> Iterable
     finally:
         consumer.close()
     return messages
-
-
-def _keys(written: Sequence[bytes | None]) -> pa.Array:
-    """Keys as what their bytes may be: text where all are, else numbers where all have the size of one."""
-    there = [key for key in written if key is not None]
-    if all(map(_is_text, there)):
-        return pa.array([None if key is None else key.decode() for key in written], pa.string())
-    sizes = {len(key) for key in there}
-    if len(sizes) > 1 or not sizes <= _NUMBERS.keys():
-        return pa.array(written, pa.binary())
-    packed, kind = _NUMBERS[sizes.pop()]
-    return pa.array([None if key is None else packed.unpack(key)[0] for key in written], kind)
-
-
-def _is_text(key: bytes) -> bool:
-    try:
-        return min(map(ord, key.decode()), default=ord(" ")) >= ord(" ")
-    except UnicodeDecodeError:
-        return False
 
 
 def _values(values: Sequence[bytes | None]) -> tuple[Format, dict[str, str], dict[str, str]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import httpx2
@@ -78,6 +78,17 @@ class Registry:
                 where = f"version {number} of {self._where}"
                 raise Refused.of(Kind.SCHEMA, what, where, then, subject=self._subject, version=number)
             yield RegisteredSchema(found.schema_id, found.schema.schema_type or "AVRO", found.schema.schema_str or "")
+
+    def of_ids(self, ids: Iterable[int]) -> dict[int, tuple[str, str]]:
+        """The kinds and texts of the schemas that it has of these ids, whichever their subjects, and which stand for
+        themselves. Raises Refused or Unreachable."""
+        found = dict[int, tuple[str, str]]()
+        for id in ids:
+            with suppress(_NotThere), self._reaching():
+                schema = self._client.get_schema(id)
+                if not schema.references:
+                    found[id] = schema.schema_type or "AVRO", schema.schema_str or ""
+        return found
 
     def schema(self, number: int) -> AvroSchema | None:
         """The schema of an id; None if there is none."""

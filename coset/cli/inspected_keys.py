@@ -1,0 +1,144 @@
+"""Inspected keys: how the key that inspection found is declared, also behind the ids of a schema registry."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+import pyarrow as pa
+
+from coset.batches.key_search import HowSure, KeySearch, Placing
+from coset.sources.framed_sample import Ask, FramedSample, framed_sample, object_of, plain_keys
+from coset.sources.kafka.properties import PROPERTIES, properties
+from coset.sources.landed_topic import SeenTopic, json_columns
+from partitioning.model.key_schemas import Framing, KeySchema
+from partitioning.model.placement import KeyFormat
+from partitioning.model.sources import KafkaSource
+from partitioning.model.streams import Format
+from partitioning.sections import many
+
+# The types of columns that producers write in one way in JSON.
+_ALIKE = {"BIGINT", "VARCHAR", "BOOLEAN"}
+_READ_AS = {pa.string(): KeyFormat.STRING, pa.int64(): KeyFormat.LONG, pa.int32(): KeyFormat.INT}
+_BY_HASH = {HowSure.SURELY, HowSure.PERHAPS, HowSure.ONE_PARTITION}
+_BY_NO_HASH = {HowSure.TOGETHER, HowSure.BY_TURNS, HowSure.NOTHING}
+
+
+@dataclass(frozen=True, slots=True)
+class InspectedKey:
+    """The `key` of a topic as it is declared: its format, the schemas of a registry if it is behind their ids, the
+    types of the columns that are read from it, and which column of files has its bytes. `sample` has the ids."""
+
+    key: str | tuple[str, ...]
+    key_format: str
+    schemas: Mapping[int, str] | tuple[int, ...] = ()
+    types: Mapping[str, str] = field(default_factory=dict)
+    sample: FramedSample | None = None
+    key_bytes: str = ""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that records have of the key."""
+        return self.key if isinstance(self.key, tuple) else (self.key,)
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """What is declared of it beside the hash, but for what is so by default."""
+        given: dict[str, Any] = {"key_format": self.key_format} if self.key_format != KeyFormat.STRING else {}
+        given |= {"key_schemas": self.schemas} if self.schemas else {}
+        return {"key": self.key, **given, **({"key_bytes": self.key_bytes} if self.key_bytes else {})}
+
+
+def key_of(topic: SeenTopic, found: KeySearch) -> InspectedKey:
+    """How the key is declared that a search found best.
+
+    Raises Refused or Unreachable if a schema registry is named and does not answer.
+    """
+    assert found.best
+    placing = found.best.placing
+    plain = _plain(placing)
+    if placing.key_format != KeyFormat.BYTES:
+        return plain
+    name, landed = placing.columns[0], not isinstance(topic.stream.origin, KafkaSource)
+    keys = [b64decode(key) if isinstance(key, str) else key for key in topic.sample[name].to_pylist()]
+    sample = framed_sample(keys, _registry(topic.stream.name))
+    # What is read from the bytes is a column beside them.
+    own, key_bytes = (f"{name}_value", name) if landed else (name, "")
+    if sample is None:
+        read = _READ_AS.get(plain_keys(keys).type)
+        return InspectedKey(own, read, key_bytes=key_bytes) if landed and read else plain
+    unknown = InspectedKey(plain.key, plain.key_format, sample=sample)
+    # Keys that move, or lie by a hash that nobody knows, stay bytes.
+    if sample.framing is None or found.told not in _BY_HASH:
+        return unknown
+    types = dict[str, str]()
+    if sample.framing is Framing.JSON_SCHEMA:
+        types, _ = json_columns([[object_of(key) for key in keys if key is not None]])
+        declares = (landed or topic.stream.written_as is Format.JSON) and types.keys() == {*sample.columns}
+        if not declares or not _ALIKE.issuperset(types.values()):
+            return unknown
+    return InspectedKey(sample.columns or own, sample.framing, sample.schemas, types, sample, key_bytes)
+
+
+def _plain(placing: Placing) -> InspectedKey:
+    if placing.schema:
+        return InspectedKey(placing.key, placing.schema.framing, _texts(placing.schema))
+    # What is hashed as text is declared as the number that it is.
+    number = KeyFormat.LONG if placing.column_type == "BIGINT" else KeyFormat.INT
+    return InspectedKey(placing.key, str(number if placing.as_text else placing.key_format))
+
+
+def _texts(schema: KeySchema) -> Mapping[int, str] | tuple[int, ...]:
+    """A schema of keys of one field, as a registry may have it."""
+    (each,) = schema.fields
+    match schema.framing:
+        case Framing.JSON_SCHEMA:
+            return (schema.id,)
+        case Framing.PROTOBUF:
+            return {schema.id: f'syntax = "proto3"; message Key {{ {each.type} {each.name} = {each.number}; }}'}
+        case Framing.AVRO if each.name:
+            fields = [{"name": each.name, "type": ["null", each.type]}]
+            return {schema.id: json.dumps({"type": "record", "name": "Key", "fields": fields})}
+        case Framing.AVRO:
+            return {schema.id: json.dumps(each.type)}
+        case _ as never:
+            assert_never(never)
+
+
+def _registry(topic: str) -> Ask | None:
+    """What asks the registry that the properties name; None if they name none."""
+    if "url" not in properties().registry:
+        return None
+    from coset.sources.kafka.registry import Registry  # noqa: PLC0415  few topics have one
+
+    return Registry(topic, "key").of_ids
+
+
+def notes_of(key: InspectedKey, found: KeySearch, topic: str) -> Iterator[str]:
+    """What is to be known of keys behind ids."""
+    ask = f"`coset schemas {topic}` asks the registry that is schema.registry.url in the file that {PROPERTIES} names"
+    if key.sample is None and key.schemas:
+        yield (
+            "The key is written by a serialiser of a schema registry, by the id under which all lie where they do. See "
+            f"which schema that is, and which came before or after it: {ask}"
+        )
+    if key.sample is None:
+        if found.told in _BY_NO_HASH:
+            yield (
+                "If a serialiser of a schema registry writes its keys, the ids of their schemas are hashed with them, "
+                f"and these records lie by several or by a schema that no column shows: {ask}. Which id a record has, "
+                "only its key's own bytes say: let the sink land them"
+            )
+        return
+    ids = ", ".join(f"{id} ({many(count, 'record')})" for id, count in key.sample.ids.items())
+    yield f"Keys begin with the id of their schema in a registry, which is hashed with them: {ids}"
+    if not key.schemas:
+        yield (
+            f"Which schemas these are, the keys do not say: {ask}, and prints key_format= and key_schemas= for them. "
+            "Until then a key is its bytes, and another one under another id"
+        )
+    elif len(key.sample.ids) > 1:
+        yield "If the newest id is not the last in key_schemas=, write it last"
