@@ -99,15 +99,20 @@ class Batches(History):
     def backfilled(self, asked: Asked, partitions: int = 4, threshold: int = 0) -> Backfill:
         pipeline = self._of(threshold)(f"{self.store.root}/topics", partitions)
         asked = dataclasses.replace(asked, settings=goes_on(pipeline, asked.settings))
-        backfill = actions.begin(pipeline, self.store, asked)
-        with Local(processes=1) as runner:
-            actions.run(pipeline, self.store, backfill, runner, self.docs, silently)
-        return backfill
+        return run_again(pipeline, self.store, asked, self.docs)
 
     def seen(self, table: str = "counts") -> Rows:
         delta = log_of(self.store, table)
         columns = COLUMNS[table]
         return sorted((tuple(row.values()) for row in delta.to_pyarrow_table(columns=columns).to_pylist()), key=repr)
+
+
+def run_again(pipeline: Pipeline, store: Store, asked: Asked, docs: Path) -> Backfill:
+    """Begin a backfill, and run it."""
+    backfill = actions.begin(pipeline, store, asked)
+    with Local(processes=1) as runner:
+        actions.run(pipeline, store, backfill, runner, docs, silently)
+    return backfill
 
 
 def goes_on(pipeline: Pipeline, settings: Settings) -> Settings:

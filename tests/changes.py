@@ -47,6 +47,7 @@ from tests.changing import NAMES, World, key_of, partition_in
 from tests.landed import land_file
 from tests.logs import log_of
 from tests.meetings import AS_OF, Meeting, Met, Pair
+from tests.refused import findings_of
 from tests.running import run_and_publish_unjudged, run_groups
 from tests.stream_marks import LATE, Marks
 from tests.there import there
@@ -133,9 +134,7 @@ class Changing(World):
 
     def refused(self, settings: Settings = DEFAULTS) -> list[Finding]:
         """Why there is no next batch."""
-        with pytest.raises(Refused) as caught:
-            preview(self.pipeline(), self.store, settings)
-        return list(caught.value.findings)
+        return list(findings_of(preview, self.pipeline(), self.store, settings))
 
     def _asking(self, settings: Settings) -> Settings:
         """These settings, with what they have to name: that it is refused otherwise is looked at."""

@@ -7,6 +7,7 @@ hold the numbers of all records that arrived of its stream, each once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -68,6 +69,13 @@ class World:
         self.docs = docs or Path()
         self._is_judged = docs is not None
         self._sent = 0
+
+    def again(self, docs: Path) -> World:
+        """The same once more, of a store that is as it was; its batches are judged."""
+        other = copy(self)
+        other.topics, other.read = deepcopy(self.topics), [*self.read]
+        other.docs, other._is_judged = docs, True
+        return other
 
     def send(self, name: str, records: int) -> None:
         """Land so many new records."""

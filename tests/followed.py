@@ -132,7 +132,6 @@ IN_WORDS: dict[str, dict[str, set[Kind]]] = {
     "tests/integration/test_backfill_repaired.py": {
         "test_a_repair_that_lacks_offsets_or_has_them_twice_is_refused": {Kind.BACKFILL_INPUT}
     },
-    "tests/integration/test_decisions.py": {"test_only_an_open_undecided_batch_can_be_abandoned": {Kind.BATCH_DECIDED}},
     "tests/integration/test_kafka_leaders.py": {
         "test_without_a_leader_brokers_are_unreachable_until_there_is_one": {Kind.BROKER_UNREACHABLE}
     },
@@ -154,6 +153,7 @@ IN_WORDS: dict[str, dict[str, set[Kind]]] = {
         "test_a_batch_that_is_not_checked_yet_is_refused_before_it_is_decided": {Kind.BATCH_UNDECIDED}
     },
     "tests/integration/test_publication.py": {
+        "test_only_an_open_undecided_batch_can_be_abandoned": {Kind.BATCH_DECIDED},
         "test_a_commit_object_of_another_plan_is_a_conflict": {Kind.DOCUMENTS_DISAGREE},
         "test_a_file_that_changed_after_the_verdict_is_refused_and_nothing_published": {Kind.TASK_FILES},
     },
@@ -178,7 +178,7 @@ IN_WORDS: dict[str, dict[str, set[Kind]]] = {
     "tests/unit/test_combines.py": {"test_what_depends_on_groups_or_order_is_found": {Kind.COMBINE_ORDER}},
     "tests/unit/test_corpus.py": {"test_a_newer_document_is_refused_with_what_to_do": {Kind.DOCUMENT_FORMAT}},
     "tests/unit/test_project.py": {"test_a_secret_is_refused_and_not_repeated": {Kind.SECRET}},
-    "tests/unit/test_samza_groupings.py": {"test_everything_wrong_with_a_grouping_is_found_at_once": {Kind.SAMZA}},
+    "tests/unit/test_samza_groupers.py": {"test_everything_wrong_with_a_grouping_is_found_at_once": {Kind.SAMZA}},
 }
 # Kinds that no input has, and why.
 UNRAISED = {

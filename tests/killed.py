@@ -5,10 +5,25 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
+
+from tests.forked import coset
 
 EFFECTS = ("plan", "job", "verdict", "delta", "commit")
 POINTS = tuple(f"{effect}.{moment}" for effect in EFFECTS for moment in ("before", "after"))
+
+
+def killed_once(point: str, pipeline: str, root: str, docs: Path, **environment: str) -> CompletedProcess[str]:
+    """Run a batch that is killed at `point`, and once more, to its end."""
+    words = ("run", "--runner", "local", pipeline, "--store", root, "--docs", str(docs))
+    killed = coset(*words, environment=os.environ | environment, first=partial(arm, point))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    done = coset(*words, environment=os.environ | environment)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def deadly(effect: Callable[..., Any], moment: str, when: Callable[..., bool]) -> Callable[..., Any]:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.request import backfill, comparison_of
 from coset.batches.backfills.swap import swaps
-from coset.batches.steps import plan
 from coset.cli.pipelines import load
-from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.model.backfill import SwapKind
+from tests.begun import Begun
 from tests.commands import succeeded
 from tests.histories import Click, table_of
 from tests.landed import land_table
 from tests.logs import log_of
-from tests.running import run_and_publish_unjudged
+from tests.running import next_batch, run_and_publish_unjudged
+from tests.there import there
 
 NEWEST = str(Path(__file__).parent / "pipelines" / "newest.py")
 Rows = list[tuple[object, ...]]
@@ -33,10 +34,7 @@ def land(store: Store, batch: int) -> None:
 
 def batch(store: Store) -> None:
     """Run the next batch, without Great Expectations."""
-    pipeline = load(NEWEST)
-    ref, said = plan(pipeline, store.root, Settings())
-    assert ref is not None, said
-    run_and_publish_unjudged(ref)
+    run_and_publish_unjudged(next_batch(load(NEWEST), store.root))
 
 
 def seen(store: Store) -> tuple[Rows, Rows]:
@@ -49,38 +47,65 @@ def seen(store: Store) -> tuple[Rows, Rows]:
     return rows("counts", "k", "n"), rows("newest", "k", "id")
 
 
-@pytest.fixture
-def two_batches(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setenv("DELAYS_SOURCE", f"{store.root}/topics")
-    monkeypatch.setenv("COSET_STORE", store.root)
-    monkeypatch.setenv("COSET_DOCS", str(tmp_path))
-    for number in range(2):
-        land(store, number)
-        batch(store)
+def entered(store: Store, docs: Path, environment: pytest.MonkeyPatch) -> Store:
+    """The environment of commands names this store."""
+    environment.setenv("DELAYS_SOURCE", f"{store.root}/topics")
+    environment.setenv("COSET_STORE", store.root)
+    environment.setenv("COSET_DOCS", str(docs))
     return store
 
 
-def backfilled(store: Store, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Backfill 0: clicks from identity 5 on. It waits for approval."""
+def published(store: Store) -> None:
+    """Two batches."""
+    with pytest.MonkeyPatch.context() as environment:
+        entered(store, Path(), environment)
+        for number in range(2):
+            land(store, number)
+            batch(store)
+
+
+def compared(store: Store) -> None:
+    """Two batches, and backfill 0 of them: clicks from identity 5 on. It waits for approval."""
+    published(store)
+    before = seen(store)
+    with pytest.MonkeyPatch.context() as environment, TemporaryDirectory() as docs:
+        entered(store, Path(docs), environment)
+        environment.setenv("NEWEST_FROM", "5")
+        succeeded("backfill", NEWEST, "--from", "0", "--cascade", "--runner", "local")
+    assert seen(store) == before
+
+
+@pytest.fixture
+def two_batches(begun: Begun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    return entered(begun.by(published), tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def backfilled(begun: Begun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    store = entered(begun.by(compared), tmp_path, monkeypatch)
     monkeypatch.setenv("NEWEST_FROM", "5")
-    succeeded("backfill", NEWEST, "--from", "0", "--cascade", "--runner", "local")
+    return store
 
 
-def half(store: Store, to: SwapKind, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Swap backfill 0, or take it back, but be killed between the two tables."""
+def interrupted(store: Store, to: SwapKind, name: str, replaced: Callable[..., object]) -> None:
+    """Swap backfill 0, or take it back, with this in place of a part of it: it ends there."""
     request = backfill(store, "newest", 0)
-    found = comparison_of(store, request)
-    assert found is not None
-
-    def killed(*_: Any) -> int:
-        raise KeyboardInterrupt
-
+    found = digest(there(comparison_of(store, request)))
     if to is SwapKind.UNDO:
-        actions.swap(store, request, digest(found), "")
-    with monkeypatch.context() as patch:
-        patch.setattr(swaps, "replace_rows" if to is SwapKind.SWAP else "restore_rows", killed)
+        actions.swap(store, request, found, "")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(swaps, name, replaced)
         with pytest.raises(KeyboardInterrupt):
-            actions.swap(store, request, digest(found), "") if to is SwapKind.SWAP else actions.undo(store, request, "")
+            actions.swap(store, request, found, "") if to is SwapKind.SWAP else actions.undo(store, request, "")
+
+
+def killed(*_: object) -> int:
+    raise KeyboardInterrupt
+
+
+def half(store: Store, to: SwapKind) -> None:
+    """Swap backfill 0, or take it back, but be killed between the two tables."""
+    interrupted(store, to, "replace_rows" if to is SwapKind.SWAP else "restore_rows", killed)
 
 
 def chosen(rows: Rows) -> Rows:

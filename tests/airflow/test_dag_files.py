@@ -19,6 +19,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.commands import Run, Shown
 from partitioning.errors import Refused
+from tests.refused import finding_of
 
 HEAVY = {"pyspark", "great_expectations", "duckdb", "deltalake", "pyarrow", "numba", "pandas", "numpy"}
 TASKS = {
@@ -160,9 +161,7 @@ def test_only_a_run_of_airflows_own_backfill_is_refused(airflow: Path) -> None:
         if run_type is not DagRunType.BACKFILL_JOB:
             check_run_type(run)
             continue
-        with pytest.raises(Refused) as caught:
-            check_run_type(run)
-        (finding,) = caught.value.findings
+        finding = finding_of(check_run_type, run)
         assert finding.what.startswith("Airflow's backfill goes by dates, and a batch by offsets")
         assert finding.where == "run backfill__2026-01-01"
         assert "start the DAG tail_activity_backfill" in Shown(airflow=True).says(finding.next)

@@ -21,34 +21,34 @@ from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.backfill import Backfill
 from partitioning.sections import markdown
+from tests.backfilled import run_again
+from tests.begun import Begun
 from tests.goldens import expect_golden
 from tests.landed import land_file
 from tests.logs import log_of
-from tests.running import silently
+from tests.running import next_batch, run_and_publish, silently
 from tests.sparse import counted, land, published
 
 LOST = Settings.parse(accept_loss=["views-0@[4,12)"])
 
 
 @pytest.fixture
-def two_batches(store: Store, tmp_path: Path) -> Store:
+def two_batches(begun: Begun) -> Store:
+    return begun.by(first_two)
+
+
+def first_two(store: Store) -> None:
     """Two published batches of a partition: of the offsets 0 to 3 in two files, then of 12 to 15; others are lost."""
     land(store, [0, 1])
     land(store, [2, 3])
-    published(store, counted(store, "dense"), tmp_path)
+    run_and_publish(next_batch(counted(store, "dense"), store.root))
     land(store, [12, 13, 14, 15])
-    published(store, counted(store, "dense"), tmp_path, LOST)
-    return store
+    run_and_publish(next_batch(counted(store, "dense"), store.root, LOST))
 
 
 def backfilled(store: Store, docs: Path, first: int, last: int | None = None) -> Backfill:
-    pipeline = counted(store, "dense")
-    request = actions.begin(
-        pipeline, store, Asked(first, first if last is None else last, DEFAULTS, "landed anew", True)
-    )
-    with Local(processes=1) as runner:
-        actions.run(pipeline, store, request, runner, docs, silently)
-    return request
+    asked = Asked(first, first if last is None else last, DEFAULTS, "landed anew", True)
+    return run_again(counted(store, "dense"), store, asked, docs)
 
 
 def seen(store: Store) -> list[tuple[str, int]]:

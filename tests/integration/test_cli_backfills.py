@@ -5,24 +5,41 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from coset.batches.backfills.unfinished import Unfinished, unfinished
 from partitioning.documents.store import Store
-from tests.commands import PIPELINE, arrive, coset, landed, refused, succeeded
+from tests.begun import Begun
+from tests.commands import PIPELINE, arrive, coset, land_first, refused, succeeded
 
-__all__ = ["landed"]
 CHANGED = str(Path(PIPELINE).with_name("delays_late.py"))
 
 
 @pytest.fixture
-def two_batches(landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setenv("COSET_DOCS", str(tmp_path))
-    for _ in range(2):
-        succeeded("run", PIPELINE, "--runner", "local")
-        arrive(landed, 40)
-    return landed
+def two_batches(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> Store:
+    return entered(begun.by(published), monkeypatch)
+
+
+def entered(store: Store, environment: pytest.MonkeyPatch) -> Store:
+    environment.setenv("DELAYS_SOURCE", f"{store.root}/topics")
+    environment.setenv("COSET_STORE", store.root)
+    environment.setenv("COSET_DOCS", str(pages_of(store)))
+    return store
+
+
+def pages_of(store: Store) -> Path:
+    """Beside what else the store holds, so that they are begun with it."""
+    return Path(urlsplit(store.root).path) / "pages"
+
+
+def published(store: Store) -> None:
+    with pytest.MonkeyPatch.context() as environment:
+        land_first(entered(store, environment), environment)
+        for _ in range(2):
+            succeeded("run", PIPELINE, "--runner", "local")
+            arrive(store, 40)
 
 
 def typed(*words: str) -> str:
@@ -30,7 +47,7 @@ def typed(*words: str) -> str:
     return re.sub(r"\s+", " ", result.stdout)
 
 
-def test_another_scheme_is_put_in_place_and_taken_back(two_batches: Store, tmp_path: Path) -> None:
+def test_another_scheme_is_put_in_place_and_taken_back(two_batches: Store) -> None:
     shown = typed("backfill", PIPELINE, "--from", "0", "--to", "1", "--scheme", "tasks(8)", "--preview")
     assert "What a backfill of delays would run" in shown
     assert "Results stay the same" in shown
@@ -40,7 +57,7 @@ def test_another_scheme_is_put_in_place_and_taken_back(two_batches: Store, tmp_p
     assert "This is backfill 0 of delays: batches 0 to 1" in shown
     assert "Compared: identical: 40 rows of 2 batches." in shown
     assert "It is in place: delays at version 3" in shown
-    pages = [tmp_path / "delays" / name for name in ("index.html", "batch-0-attempt-0.html")]
+    pages = [pages_of(two_batches) / "delays" / name for name in ("index.html", "batch-0-attempt-0.html")]
     assert all("↺ backfilled" in page.read_text() for page in pages)
     assert "Readers see batch 1 as delays.backfill-0 gives it." in typed("status", PIPELINE)
     listed = typed("backfills", PIPELINE)
@@ -80,15 +97,16 @@ def test_a_report_is_of_one_batch_or_since_a_time() -> None:
     refused(coset("report", PIPELINE, "--batch", "0", "--since", "7d"), "and --batch about one batch")
 
 
-def test_a_changed_pipeline_waits_for_approval(two_batches: Store, tmp_path: Path) -> None:
+def test_a_changed_pipeline_waits_for_approval(two_batches: Store) -> None:
     shown = typed("backfill", CHANGED, "--from", "1", "--go-on", "delays", "--runner", "local")
     assert "The pipeline was changed: delays: " in shown
     assert "Compared: different: 20 keys of delays (batch 1)." in shown
     assert "The first keys that differ" in shown
-    page = (tmp_path / "delays" / "backfill-0.html").read_text()
+    pages = pages_of(two_batches) / "delays"
+    page = (pages / "backfill-0.html").read_text()
     assert "different: 20 keys of delays (batch 1)" in page
     assert "<code>delay 21" in page
-    index = (tmp_path / "delays" / "index.html").read_text()
+    index = (pages / "index.html").read_text()
     assert '<a href="backfill-0.html">0</a>' in index
     assert index.count("batch-") >= 2
     (command,) = re.findall(r"`coset (swap \S+ 0 --approve sha256:[0-9a-f]+ [^`]+)`", shown)

@@ -24,6 +24,7 @@ from partitioning.model.verdict import Commit
 from tests.evidence import first_of_all
 from tests.reference import log, pipeline, planned, run
 from tests.reference import store as receipts
+from tests.refused import finding_of
 from tests.running import run_and_publish, run_groups
 from tests.small import small_batch
 
@@ -70,9 +71,7 @@ def test_the_folder_holds_what_the_store_holds(docs: Store, tmp_path: Path) -> N
 def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(s3: S3Server, tmp_path: Path) -> None:
     batch, file = small_batch(), tmp_path / "docs"
     file.write_text("a file, and no folder")
-    with pytest.raises(Refused) as caught:
-        run_and_publish(batch.ref, file)
-    (finding,) = caught.value.findings
+    finding = finding_of(run_and_publish, batch.ref, file)
     assert finding.what.startswith("the Data Docs cannot be written: ")
     assert finding.where == str(file)
     assert "COSET_DOCS" in finding.then

@@ -34,6 +34,7 @@ from partitioning.model.streams import InputFile, Layout, Sparse, Stream
 from partitioning.planning.check import check_plan
 from partitioning.values import replace
 from tests.landed import land_file
+from tests.refused import finding_of
 from tests.written import WRITERS, Writer, file_key, row
 
 KEYS = [f"k{number}" for number in range(400) if placement_hash(f"k{number}") % 2 == 0]
@@ -189,9 +190,7 @@ def test_they_are_found_where_the_partition_count_grows(store: Store) -> None:
 def test_other_records_are_refused_with_the_first_offset_that_differs(store: Store, spoil: Any, said: int) -> None:
     land(store, (0, 100))
     uri = land_file(spoil(rows(50, 150)), "orders", f"{store.root}/topics", 0, 50)
-    with pytest.raises(Refused) as refused:
-        engine.run(orders(store), store.root, DEFAULTS, twice=False)
-    (finding,) = refused.value.findings
+    finding = finding_of(engine.run, orders(store), store.root, DEFAULTS, twice=False)
     assert finding.what == f"orders: two files hold orders-0@[50,100), and differ from offset {said} on"
     assert uri in finding.where
     assert "remove the other" in str(finding.next)

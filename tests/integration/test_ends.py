@@ -30,21 +30,34 @@ from partitioning.model.plan import Plan
 from partitioning.model.read_ends import Forgetting, Forgotten, What
 from partitioning.sections import markdown
 from partitioning.values import replace
+from tests.begun import Begun
 from tests.changing import World
 from tests.landed import land_file
 from tests.real_batches import stored
+from tests.refused import findings_of
 from tests.running import run_and_publish, run_and_publish_unjudged, run_groups, silently
 from tests.there import there
 
 
+@pytest.fixture(scope="module")
+def worlds() -> list[World]:
+    """As the first batch has left it."""
+    return []
+
+
 @pytest.fixture
-def world(store: Store, tmp_path: Path) -> World:
+def world(begun: Begun, worlds: list[World], tmp_path: Path) -> World:
     """Views and clicks, of which a first batch has read all."""
-    made = World(store, tmp_path)
-    made.send("views", 40)
-    made.send("clicks", 40)
-    made.batch()
-    return made
+
+    def first_batch(store: Store) -> None:
+        made = World(store)
+        made.send("views", 40)
+        made.send("clicks", 40)
+        made.batch()
+        worlds.append(made)
+
+    begun.by(first_batch)
+    return worlds[0].again(tmp_path)
 
 
 def ranges(plan: Plan | None, name: str) -> list[str]:
@@ -130,9 +143,7 @@ def key_in(partition: int, count: int) -> str:
 
 
 def refused(world: World) -> list[Finding]:
-    with pytest.raises(Refused) as caught:
-        preview(world.pipeline(), world.store)
-    return list(caught.value.findings)
+    return list(findings_of(preview, world.pipeline(), world.store))
 
 
 @pytest.mark.parametrize("rows", [7, 100])

@@ -9,18 +9,17 @@ from msgspec import UNSET
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
-from coset.batches.runners.local import Local
 from partitioning.authoring.settings import Settings
 from partitioning.commands import BackfillAsking, Command, PlanAsking, Replan, SwapAsking
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.engine_version import Differs, Engine
 from spark_jobs.sql import engines
-from tests.backfilled import Batches, counted
+from tests.backfilled import Batches, counted, run_again
 from tests.histories import Click
-from tests.running import silently
+from tests.refused import finding_of
 
 BEFORE = "1.5.0"
 NOW = engines.HERE
@@ -52,9 +51,7 @@ def history(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ba
 
 
 def refused(history: Batches) -> tuple[Finding, list[Command]]:
-    with pytest.raises(Refused) as refusal:
-        history.plan(Settings(), 4)
-    (finding,) = refusal.value.findings
+    finding = finding_of(history.plan, Settings(), 4)
     assert isinstance(finding.next, tuple)
     return finding, [part for part in finding.next if not isinstance(part, str)]
 
@@ -82,9 +79,7 @@ def test_what_another_engine_made_otherwise_is_gone_on_from_only_by_name(history
 def test_a_backfill_lets_a_step_go_on_though_no_row_of_it_differs(history: Batches) -> None:
     """And rows may differ though the pipeline is the same."""
     pipeline = counted(0)(f"{history.store.root}/topics", 4)
-    backfill = actions.begin(pipeline, history.store, Asked(0, None, Settings()))
-    with Local(processes=1) as runner:
-        actions.run(pipeline, history.store, backfill, runner, history.docs, silently)
+    backfill = run_again(pipeline, history.store, Asked(0, None, Settings()), history.docs)
     review = actions.review(history.store, backfill)
     assert (review.found.engines, review.found.same, review.found.may_differ) == (((BEFORE, NOW),), True, True)
     assert f"It was run in DuckDB {NOW}, before in {BEFORE}" in review.page
@@ -100,9 +95,7 @@ def test_a_backfill_lets_a_step_go_on_though_no_row_of_it_differs(history: Batch
 def test_a_plan_runs_in_its_own_engine_only(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "HERE", BEFORE)
     history = Batches(store, tmp_path)
-    with pytest.raises(Refused) as refusal:
-        history.batch(0)
-    (finding,) = refusal.value.findings
+    finding = finding_of(history.batch, 0)
     assert (finding.kind, finding.next) == (
         Kind.ENGINE,
         (f"install duckdb=={BEFORE} again, or plan it for this one: ", Replan("kept")),

@@ -15,7 +15,6 @@ from coset.batches.attempt import Attempt
 from coset.batches.backfills import actions
 from coset.batches.progress import PipelineProgress
 from coset.batches.ref import BatchRef
-from coset.batches.runners.local import Local
 from coset.cli.metrics import metrics
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -23,9 +22,10 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.artefact import Role
+from tests.backfilled import run_again
 from tests.landed import land_table
 from tests.logs import log_of
-from tests.running import next_batch, run_and_publish_unjudged, silently, task_receipts
+from tests.running import next_batch, run_and_publish_unjudged, task_receipts
 
 DAY = timedelta(days=1)
 NOW = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
@@ -174,9 +174,7 @@ def test_one_time_that_jumps_lets_no_duplicates_pass_where_a_backfill_brings_the
     clicks.batch([("a", 1, at(NOW)), ("a", 2, at(JUMP))])
     clicks.batch([("a", 1, at(NOW))])
     clicks.timed = True
-    backfill = actions.begin(clicks.pipeline, store, actions.Asked(0, None, Settings()))
-    with Local(processes=1) as runner:
-        actions.run(clicks.pipeline, store, backfill, runner, tmp_path, silently)
+    backfill = run_again(clicks.pipeline, store, actions.Asked(0, None, Settings()), tmp_path)
     actions.swap(store, backfill, actions.review(store, backfill).digest, "the step is new")
     assert clicks.rows("once") == [("a", 1), ("a", 2)]
 

@@ -25,6 +25,7 @@ from partitioning.explain.explain import explain
 from partitioning.model.streams import Column
 from tests.batches import rows
 from tests.landed import land_file
+from tests.refused import finding_of
 from tests.running import next_batch, run_and_publish
 
 MIDNIGHT = datetime(2026, 1, 2)  # noqa: DTZ001
@@ -49,10 +50,7 @@ def published(store: Store, made: Pipeline, docs: Path) -> BatchRef:
 
 
 def refused(store: Store, made: Pipeline) -> Finding:
-    with pytest.raises(Refused) as caught:
-        preview(made, store)
-    (finding,) = caught.value.findings
-    return finding
+    return finding_of(preview, made, store)
 
 
 def test_columns_that_are_added_dropped_reordered_and_widened_are_read_together(store: Store, tmp_path: Path) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,6 @@ from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.kept import kept_state, rows_kept
 from coset.batches.ref import BatchRef
-from coset.batches.runners.local import Local
 from coset.cli import metrics, state, status
 from coset.cli.output import Answer, Table
 from coset.testing import run
@@ -27,14 +23,14 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
+from tests.backfilled import run_again
 from tests.begun import Begun
 from tests.examples import few
 from tests.expiring import KEEP, Expiring, lives_of, pipeline_of
-from tests.forked import coset
 from tests.histories import Click
-from tests.killed import arm
+from tests.killed import killed_once
 from tests.outer import LATE, MINUTE, some
-from tests.running import next_batch, run_and_publish, run_and_publish_unjudged, silently, task_receipts
+from tests.running import next_batch, run_and_publish, run_and_publish_unjudged, task_receipts
 from tests.there import there
 from tests.windowed import both
 
@@ -164,13 +160,8 @@ def test_a_batch_in_which_keys_expire_and_that_is_killed_gives_them_once(
     point: str, expired: Expiring, tmp_path: Path
 ) -> None:
     expiring, store = expired, expired.store
-    environment = os.environ | {"EXPIRING_SOURCE": expiring.source, "EXPIRING_HOW": "combine"}
-    words = ("run", "--runner", "local", _PIPELINE, "--store", store.root, "--docs", str(tmp_path))
     expiring.land([Click("a", 4, 60)], [])
-    killed = coset(*words, environment=environment, first=partial(arm, point))
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    done = coset(*words, environment=environment)
-    assert done.returncode == 0, done.stderr
+    killed_once(point, _PIPELINE, store.root, tmp_path, EXPIRING_SOURCE=expiring.source, EXPIRING_HOW="combine")
     expiring.close()
     assert [row for row in expiring.rows("ended") if row[0] in {"a", "b"}] == [
         ("a", 20, 2, 3),
@@ -188,9 +179,7 @@ def test_a_backfill_with_other_tasks_gives_the_same_keys_that_expired(how: str, 
     expiring.batch([Click("a", 4, 47)], [Click("a", 4, 1)])
     expiring.close()
     asked = Asked(0, None, Settings.parse(scheme="tasks(2)"))
-    backfill = actions.begin(expiring.pipeline, store, asked)
-    with Local(processes=1) as runner:
-        actions.run(expiring.pipeline, store, backfill, runner, tmp_path, silently)
+    backfill = run_again(expiring.pipeline, store, asked, tmp_path)
     assert str(actions.comparison(store, backfill)).startswith("identical: ")
 
 
@@ -209,9 +198,8 @@ def test_what_expires_is_given_once_after_a_backfill_is_put_in_place_and_taken_b
     before = expiring.rows("ended"), expiring.rows("totals")
     assert ("a", 0, 1, 1) in before[0]
     longer = pipeline_of(expiring.source, "combine", KEEP + 27)
-    backfill = actions.begin(longer, store, Asked(0, None, Settings.parse(scheme="tasks(2)", go_on=["totals.upsert"])))
-    with Local(processes=1) as runner:
-        actions.run(longer, store, backfill, runner, tmp_path, silently)
+    asked = Asked(0, None, Settings.parse(scheme="tasks(2)", go_on=["totals.upsert"]))
+    backfill = run_again(longer, store, asked, tmp_path)
     found = actions.comparison(store, backfill)
     actions.swap(store, backfill, digest(found), "")
     assert expiring.rows("ended") == []

@@ -36,6 +36,7 @@ from spark_jobs.engine.take import Taken
 from tests.batches import rows
 from tests.kafka import COLUMNS, TAILS, admin, produce
 from tests.real_batches import spoil_kernel
+from tests.refused import finding_of
 from tests.running import next_batch, run_and_publish, run_groups, task_receipts
 
 # How soon the controller sees that a broker is gone.
@@ -257,9 +258,7 @@ def test_records_that_were_read_and_replaced_refuse_the_next_plan(
     # By its end, the log has all that was read, and more.
     brokers.write(500, 300)
     assert logs(Cluster(KafkaSource(tuple(brokers.all.address.split(",")))), brokers.topic, [0])[0].end == 4300
-    with pytest.raises(Refused) as refusal:
-        steps.plan(copied(brokers), store.root)
-    (finding,) = refusal.value.findings
+    finding = finding_of(steps.plan, copied(brokers), store.root)
     assert finding.what == (
         f"{brokers.topic}: in partition 0, records before 4100, which is committed, were lost with a leader, "
         "and others have their offsets now"

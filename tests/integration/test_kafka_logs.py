@@ -40,6 +40,7 @@ from tests.kafka import (
     views,
 )
 from tests.real_batches import spoil_kernel
+from tests.refused import finding_of
 from tests.running import next_batch, run_and_publish, run_groups, task_receipts
 from tests.sparse import published
 
@@ -165,9 +166,7 @@ def test_what_retention_took_unread_is_refused_and_may_be_accepted(
     assert preview(made, store).plan is None
     produce(kafka, topic, views(["b"] * 10))
     remove_before(kafka, topic, 0, 14)
-    with pytest.raises(Refused) as refused:
-        preview(made, store)
-    (finding,) = refused.value.findings
+    finding = finding_of(preview, made, store)
     assert finding.what.endswith("[10,14) is lost")
     lost = f"{topic}-0@[10,14)"
     assert "the broker's retention has removed it" in finding.then

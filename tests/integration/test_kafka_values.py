@@ -28,6 +28,7 @@ from tests.batches import rows
 from tests.commands import coset
 from tests.kafka import new_topic, produce
 from tests.landed import land_table
+from tests.refused import finding_of
 from tests.registry import USER, Registry, running
 from tests.sparse import published
 
@@ -139,9 +140,7 @@ def test_wrong_json_is_refused_with_its_offset(
     topic = new_topic(kafka)
     produce(kafka, topic, [("a", {"n": 1}), ("a", {"n": 2}), ("a", value), ("a", b"worse")])
     made = copied(kafka.source, topic, "n", format="json", columns={"n": "INTEGER"})
-    with pytest.raises(Refused) as refused:
-        published(store, made, tmp_path)
-    (finding,) = refused.value.findings
+    finding = finding_of(published, store, made, tmp_path)
     assert finding.what.startswith(f"{topic}: offset 2: the value is not as declared: ")
     assert said in finding.what
     assert finding.where.startswith(f"{kafka.source}/{topic}/")

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
-from coset.batches.runners.local import Local
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from tests.as_of import AS_OF, in_time, rows_of
+from tests.backfilled import run_again
 from tests.begun import Begun
 from tests.examples import few
-from tests.forked import coset
-from tests.killed import arm
+from tests.killed import killed_once
 from tests.outer import some
-from tests.running import silently
 
 _PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "in_time.py")
 _ARRIVED = some(random.Random(7), 40)
@@ -41,12 +36,7 @@ _KILLED = (
 def test_a_batch_that_is_killed_gives_what_is_over_once(point: str, how: str, begun: Begun, tmp_path: Path) -> None:
     store = begun.by(_begin, how)
     joined = in_time(store, how)
-    environment = os.environ | {"IN_TIME_STORE": store.root, "IN_TIME_HOW": how}
-    words = ("run", "--runner", "local", _PIPELINE, "--store", store.root, "--docs", str(tmp_path))
-    killed = coset(*words, environment=environment, first=partial(arm, point))
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    done = coset(*words, environment=environment)
-    assert done.returncode == 0, done.stderr
+    killed_once(point, _PIPELINE, store.root, tmp_path, IN_TIME_STORE=store.root, IN_TIME_HOW=how)
     joined.close()
     assert joined.pairs() == rows_of(_ARRIVED, how)
 
@@ -66,7 +56,5 @@ def test_a_backfill_with_other_tasks_gives_the_same_rows_by_the_same_watermarks(
     chance = random.Random(8)
     arrived, joined = some(chance, 30), in_time(store, how)
     joined.all_in(arrived, 3, chance)
-    backfill = actions.begin(joined.pipeline, store, Asked(0, None, Settings.parse(scheme="tasks(2)")))
-    with Local(processes=1) as runner:
-        actions.run(joined.pipeline, store, backfill, runner, tmp_path, silently)
+    backfill = run_again(joined.pipeline, store, Asked(0, None, Settings.parse(scheme="tasks(2)")), tmp_path)
     assert str(actions.comparison(store, backfill)).startswith("identical: ")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,9 +14,8 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from tests.examples import few
-from tests.forked import coset
 from tests.histories import Click, History
-from tests.killed import arm
+from tests.killed import killed_once
 
 _PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "kept.py")
 # Before a group's receipt, all that its tasks left is nobody's; between two Delta commits, one table has the batch.
@@ -28,16 +24,11 @@ _POINTS = ("group-0.before", "group-0.after", "verdict.before", "verdict.after",
 
 @pytest.mark.parametrize("point", few(_POINTS))
 def test_a_run_killed_at(point: str, store: Store, tmp_path: Path) -> None:
-    environment = os.environ | {"DELAYS_SOURCE": f"{store.root}/topics"}
-    words = ("run", "--runner", "local", _PIPELINE, "--store", store.root, "--docs", str(tmp_path))
     history = History(store, tmp_path, kept_pipeline)
     for batch, count in enumerate((30, 20, 10)):
         history.land([Click(f"key-{number}", number, batch) for number in range(count)], [], 4)
         if batch == 1:
-            killed = coset(*words, environment=environment, first=partial(arm, point))
-            assert killed.returncode == -signal.SIGKILL, killed.stderr
-            done = coset(*words, environment=environment)
-            assert done.returncode == 0, done.stderr
+            killed_once(point, _PIPELINE, store.root, tmp_path, DELAYS_SOURCE=f"{store.root}/topics")
         else:
             history.publish(history.plan(Settings(), 4))
     counts = {f"key-{number}": 1 + (number < 20) + (number < 10) for number in range(30)}

@@ -12,7 +12,6 @@ from coset.batches.attempt import Attempt
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.history import statistics
-from coset.batches.runners.local import Local
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
@@ -20,8 +19,8 @@ from partitioning.documents.store import Store
 from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan
 from partitioning.model.reasons import OwnTasks
+from tests.backfilled import run_again
 from tests.hot import HOT, Met, Skewed, counted_on, skewed
-from tests.running import silently
 from tests.there import there
 
 OWN = Settings(hot_keys=HotKeys.OWN_TASK)
@@ -90,9 +89,7 @@ def test_a_backfill_gives_the_same_keys_a_task_of_their_own_and_the_same_rows(st
         skew.land(skewed(4_000, seed=seed))
         plan = skew.run(None, "own task")
     assert own(plan) == [HOT]
-    backfill = actions.begin(skew.pipeline, store, Asked(0, 1, OWN))
-    with Local(processes=1) as runner:
-        actions.run(skew.pipeline, store, backfill, runner, tmp_path, silently)
+    backfill = run_again(skew.pipeline, store, Asked(0, 1, OWN), tmp_path)
     again = there(Ledger(store, backfill.name).plan(1))
     assert [stage.tasks for stage in again.stages] == [stage.tasks for stage in plan.stages]
     assert str(actions.comparison(store, backfill)).startswith("identical: ")

@@ -33,9 +33,11 @@ from partitioning.sections import many
 from spark_jobs.tables.table_schema import folder
 from tests import late
 from tests.batches import NAME, PASSED, decided, expected, pipeline, planned, rows, run
+from tests.begun import Begun
 from tests.forked import at_once
 from tests.landed import land_table
 from tests.logs import log_of
+from tests.refused import finding_of, findings_of
 from tests.running import next_batch, run_and_publish, run_and_publish_unjudged
 
 FIRST_ENTRY = "tables/delays/_delta_log/00000000000000000000.json"
@@ -69,9 +71,7 @@ def test_a_table_of_another_pipeline_is_not_planned_for(store: Store) -> None:
     late.arrive(store, 0, 10)
     late.published(store)
     for plan in (take_up, preview):
-        with pytest.raises(Refused) as refused:
-            plan(other(store), store)
-        (finding,) = refused.value.findings
+        finding = finding_of(plan, other(store), store)
         assert finding.what == "the table belongs to pipeline 'late', not to 'other'"
         assert finding.where == folder(store, "delays")
         assert "`coset hand-over delays --from late --to other --why '…'`" in finding.then
@@ -244,9 +244,7 @@ def test_what_an_earlier_owner_appended_is_not_appended_again_unasked(store: Sto
         arrive(case.stream)
         assert plan().plan is not None
         return
-    with pytest.raises(Refused) as refused:
-        plan()
-    (finding,) = refused.value.findings
+    finding = finding_of(plan)
     assert (finding.kind, finding.where) == (Kind.TABLE_AGAIN, folder(store, "delays"))
     assert f"of {many(case.again, 'record')} of flights" in finding.what
     told = ", ".join(f"flights-{part} = {ends[part]}" for part in sorted(ends, key=str))
@@ -285,7 +283,7 @@ def test_a_table_that_is_handed_over_and_back_has_the_rows_of_both(store: Store)
 class Totals:
     """Two pipelines that upsert totals by tail number to one table, each of flights of its own."""
 
-    def __init__(self, store: Store, docs: Path) -> None:
+    def __init__(self, store: Store, docs: Path | None) -> None:
         self.store = store
         self._docs = docs
 
@@ -304,9 +302,7 @@ class Totals:
         run_and_publish(next_batch(self.pipeline(name), self.store.root, settings), self._docs)
 
     def refused(self, name: str) -> list[Finding]:
-        with pytest.raises(Refused) as caught:
-            preview(self.pipeline(name), self.store)
-        return list(caught.value.findings)
+        return list(findings_of(preview, self.pipeline(name), self.store))
 
     def rows(self) -> dict[str, int]:
         there = delta(self.store, "totals").to_pyarrow_table()
@@ -317,14 +313,17 @@ TAILS = [f"N{number}" for number in range(40)]
 
 
 @pytest.fixture
-def totals(store: Store, tmp_path: Path) -> Totals:
+def totals(begun: Begun, tmp_path: Path) -> Totals:
+    return Totals(begun.by(of_one), tmp_path)
+
+
+def of_one(store: Store) -> None:
     """A table of `one`, which gives it to `two`, for which flights have arrived."""
-    made = Totals(store, tmp_path)
+    made = Totals(store, None)
     made.arrive("one", *TAILS)
     made.publish("one")
     handed_over(store, "one", "two", "totals")
     made.arrive("two", "N1", "N77")
-    return made
 
 
 def test_a_new_owner_whose_step_keeps_nothing_empties_a_table_only_if_that_is_asked_for(totals: Totals) -> None:

@@ -29,6 +29,7 @@ from spark_jobs.tables.table_schema import table_schema
 from tests.batches import rows
 from tests.flipped import flipped
 from tests.landed import land_file
+from tests.refused import finding_of
 from tests.running import next_batch, run_and_publish, run_groups, task_receipts
 from tests.there import there
 
@@ -59,9 +60,7 @@ def sums(source: str) -> Pipeline:
 
 def test_a_landed_file_with_a_flipped_bit_is_refused_by_the_checksum_of_its_page(store: Store, tmp_path: Path) -> None:
     ref = next_batch(sums(source := landed(store, checked=True)), store.root)
-    with pytest.raises(Refused) as refused:
-        run_and_publish(ref, tmp_path)
-    (finding,) = refused.value.findings
+    finding = finding_of(run_and_publish, ref, tmp_path)
     assert "the file cannot be read" in finding.what
     assert "CRC checksum" in finding.what
     assert finding.where == f"{source}/views/partition=0/views+0+0000000000.parquet"

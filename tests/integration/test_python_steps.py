@@ -27,6 +27,7 @@ from tests import functions
 from tests.asked_of_duckdb import direct, published
 from tests.landed import land_table
 from tests.logs import log_of
+from tests.refused import finding_of
 from tests.running import next_batch, run_and_publish, run_groups
 from tests.there import there
 
@@ -159,9 +160,7 @@ def test_what_a_function_does_wrong_is_said(name: str, store: Store) -> None:
 
 def test_the_record_on_which_a_function_fails_is_found(store: Store) -> None:
     ref = planned(store, lambda views: views.process(functions.refusing, {"k": "VARCHAR", "v": "BIGINT"}))
-    with pytest.raises(Refused) as refused:
-        run_groups(ref)
-    (finding,) = refused.value.findings
+    finding = finding_of(run_groups, ref)
     assert finding.where.count("record ") == 1
 
 

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from coset import Pipeline, Refused, Settings, expect
-from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
-from coset.batches.runners.local import Local
 from coset.reports.site import listed
 from coset.testing import run
 from coset.testing.runs import Trial
@@ -23,10 +21,12 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.kinds import Kind
 from partitioning.model.measures import READY_MADE, Measured
+from tests.backfilled import run_again
 from tests.clicked import landed
 from tests.commands import succeeded
 from tests.followed import told
-from tests.running import next_batch, run_and_publish, silently
+from tests.refused import finding_of
+from tests.running import next_batch, run_and_publish
 from tests.there import there
 
 Records = list[dict[str, object]]
@@ -140,9 +140,7 @@ def test_a_backfill_measures_an_upserted_table_as_its_batches_did(tmp_path: Path
         trial.run(DEFAULTS)
     store = store_at(f"file://{tmp_path}/store")
     made = trial.pipeline
-    request = actions.begin(made, store, Asked(1, 3, Settings.parse(scheme="tasks(3)")))
-    with Local(processes=1) as runner:
-        actions.run(made, store, request, runner, tmp_path / "docs", silently)
+    request = run_again(made, store, Asked(1, 3, Settings.parse(scheme="tasks(3)")), tmp_path / "docs")
     live, again = Ledger(store, "paid"), Ledger(store, request.name)
     for number in (1, 2, 3):
         first, second = live.verdict(number), again.verdict(number)
@@ -199,9 +197,7 @@ def test_settings_add_and_loosen_without_code() -> None:
     ],
 )
 def test_what_the_columns_do_not_give_is_refused_when_the_batch_is_planned(expected: dict[str, Any], what: str) -> None:
-    with pytest.raises(Refused) as refused:
-        warned(paid(expected), orders(2))
-    (found,) = refused.value.findings
+    found = finding_of(warned, paid(expected), orders(2))
     assert (found.kind, what in found.what) == (Kind.EXPECTATION_FAILS, True), found.what
     assert found.where.startswith("table 'paid', ")
 

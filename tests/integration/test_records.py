@@ -24,6 +24,7 @@ from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from partitioning.model.streams import NullKeys
 from spark_jobs.engine.take import LEFT, Taken
+from tests.begun import Begun
 from tests.commands import coset, succeeded
 from tests.judged import COVERED, HASH, HAVE_KEYS, IN_PLACE, MEET, refusal
 from tests.kafka import new_topic, produce
@@ -36,9 +37,13 @@ PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "delays.py")
 
 @pytest.fixture
 def landed(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setenv("DELAYS_SOURCE", f"{store.root}/topics")
-    monkeypatch.setenv("COSET_STORE", store.root)
-    return land_delays(store)
+    return land_delays(entered(store, monkeypatch))
+
+
+def entered(store: Store, environment: pytest.MonkeyPatch) -> Store:
+    environment.setenv("DELAYS_SOURCE", f"{store.root}/topics")
+    environment.setenv("COSET_STORE", store.root)
+    return store
 
 
 def shown(*words: str, batch: int = 0) -> dict[str, Any]:
@@ -144,8 +149,17 @@ def test_sql_selects_what_is_shown(landed: Store, tmp_path: Path) -> None:
     assert (plane["tailnum"], plane["seats"]) == ("N39", 39)
 
 
-def test_the_records_of_a_key_are_looked_for_where_it_hashes(landed: Store) -> None:
-    run_and_publish(ran(landed, delays(landed)))
+def right_batch(store: Store) -> None:
+    run_and_publish(ran(land_delays(store), delays(store)))
+
+
+@pytest.fixture
+def published(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A batch that nothing is wrong with."""
+    return entered(begun.by(right_batch), monkeypatch)
+
+
+def test_the_records_of_a_key_are_looked_for_where_it_hashes(published: Store) -> None:
     (said,) = shown("--stream", "flights", "--key", "N7")["streams"]
     assert [each["columns"]["delay"] for each in said["records"]] == [7, 47]
     home = placement_hash("N7") % 8
@@ -154,8 +168,7 @@ def test_the_records_of_a_key_are_looked_for_where_it_hashes(landed: Store) -> N
     assert {each["partition"] for each in said["records"]} == {home}
 
 
-def test_a_batch_that_nothing_is_wrong_with_has_no_offenders(landed: Store, tmp_path: Path) -> None:
-    run_and_publish(ran(landed, delays(landed)), tmp_path)
+def test_a_batch_that_nothing_is_wrong_with_has_no_offenders(published: Store) -> None:
     answer = succeeded("records", PIPELINE, "--batch", "0", "--offenders")
     assert answer.stdout == "Batch 0 of delays, attempt 0: no expectation is unmet\n\n"
 
@@ -167,9 +180,8 @@ def test_a_batch_that_was_not_checked_has_none_either_and_says_so(landed: Store)
     assert "no attempt of batch 0 was checked" in answer.stderr
 
 
-def test_a_file_that_is_gone_is_told_after_what_can_be_read(landed: Store, tmp_path: Path) -> None:
-    run_and_publish(ran(landed, delays(landed)), tmp_path)
-    for file in path_of(landed.root).glob("topics/planes/**/*.parquet"):
+def test_a_file_that_is_gone_is_told_after_what_can_be_read(published: Store) -> None:
+    for file in path_of(published.root).glob("topics/planes/**/*.parquet"):
         file.unlink()
     answer = coset("records", PIPELINE, "--batch", "0", "--key", "N7")
     assert answer.exit_code == 3
@@ -177,7 +189,7 @@ def test_a_file_that_is_gone_is_told_after_what_can_be_read(landed: Store, tmp_p
     assert "the file is gone since the batch was planned" in answer.stderr
     assert "without it nobody can see what the batch read" in answer.stderr
     assert answer.stderr.count("next:") == 1
-    for file in path_of(landed.root).glob("topics/flights/**/*.parquet"):
+    for file in path_of(published.root).glob("topics/flights/**/*.parquet"):
         file.unlink()
     gone = coset("records", PIPELINE, "--batch", "0").stderr
     assert "more files" in gone

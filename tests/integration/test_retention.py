@@ -23,9 +23,11 @@ from partitioning.model.plan import Plan
 from partitioning.model.verdict import Judged
 from partitioning.values import replace
 from tests.batches import erase, rows
+from tests.begun import Begun
 from tests.judged import EXPLAINED, refusal
 from tests.real_batches import ran
-from tests.running import silently
+from tests.refused import finding_of
+from tests.running import next_batch, run_and_publish, silently
 from tests.sparse import counted, land, planned, published
 from tests.there import there
 
@@ -33,11 +35,14 @@ LOST = Settings.parse(accept_loss=["views-0@[4,12)"])
 
 
 @pytest.fixture
-def read(store: Store, tmp_path: Path) -> Store:
-    """A store with a published batch of four records of partition 0, and a file of them."""
+def read(begun: Begun) -> Store:
+    return begun.by(four_records)
+
+
+def four_records(store: Store) -> None:
+    """A published batch of four records of partition 0, and a file of them."""
     land(store, [0, 1, 2, 3])
-    published(store, counted(store, "dense"), tmp_path)
-    return store
+    run_and_publish(next_batch(counted(store, "dense"), store.root))
 
 
 def expire(store: Store, *firsts: int) -> None:
@@ -45,10 +50,7 @@ def expire(store: Store, *firsts: int) -> None:
 
 
 def refused(store: Store, offsets: str = "dense", settings: Settings = DEFAULTS) -> Finding:
-    with pytest.raises(Refused) as caught:
-        preview(counted(store, offsets), store, settings)
-    (finding,) = caught.value.findings
-    return finding
+    return finding_of(preview, counted(store, offsets), store, settings)
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.kept_aside import set_aside_in
 from coset.batches.ref import BatchRef
-from coset.batches.runners.local import Local
 from coset.batches.tables.first_rows import first_rows
 from coset.batches.waiting import warned
 from coset.testing import run
@@ -29,10 +28,12 @@ from partitioning.errors import Refused
 from partitioning.model.artefact import Role
 from partitioning.model.private import MASK
 from partitioning.model.schemes import Scheme
+from tests.backfilled import run_again
 from tests.commands import coset, succeeded
 from tests.kafka import new_topic, produce
 from tests.landed import land_file
-from tests.running import next_batch, run_and_publish, silently
+from tests.refused import finding_of
+from tests.running import next_batch, run_and_publish
 from tests.there import there
 from tests.unusable import PARTITIONS, home, land, line, orders, totals
 
@@ -80,9 +81,7 @@ def test_a_line_that_cannot_be_read_is_set_aside_and_the_others_count(store: Sto
 @pytest.mark.parametrize("bad", BAD)
 def test_a_line_that_is_refused_is_set_aside_as_the_refusal_says(store: Store, tmp_path: Path, bad: bytes) -> None:
     land(store, home("ann"), 0, [line("ann", 1, 0), bad, line("ann", 2, 2)])
-    with pytest.raises(Refused) as refused:
-        planned(totals(store, bad_records="refuse"), store)
-    (finding,) = refused.value.findings
+    finding = finding_of(planned, totals(store, bad_records="refuse"), store)
     assert finding.then.startswith("land the file again with that line corrected")
     declared = finding.then.partition("set such records aside: bad_records=")[2].strip('"')
     ref = ran(totals(store, bad_records=declared), store, tmp_path)
@@ -92,9 +91,7 @@ def test_a_line_that_is_refused_is_set_aside_as_the_refusal_says(store: Store, t
 def test_a_limit_that_is_passed_stops_the_batch_and_shows_the_first(store: Store, tmp_path: Path) -> None:
     partition = home("ann")
     land(store, partition, 0, [b"x", line("ann", 1, 1), b"y"])
-    with pytest.raises(Refused) as refused:
-        ran(totals(store, bad_records="set aside up to 1"), store, tmp_path)
-    (finding,) = refused.value.findings
+    finding = finding_of(ran, totals(store, bad_records="set aside up to 1"), store, tmp_path)
     assert "orders: 2 records of 3 set aside, beyond: set aside up to 1" in finding.what
     assert f"orders-{partition} at offset 0: line 1 is no JSON object" in finding.what
 
@@ -289,9 +286,7 @@ def test_a_file_that_is_landed_again_with_the_record_corrected_gives_it_to_the_r
     land(store, partition, 0, [line("ann", 1, 0), b"x", line("ann", 2, 2)])
     ref = ran(made, store, tmp_path)
     land(store, partition, 0, [line("ann", 1, 0), line("ann", 5, 1), line("ann", 2, 2)])
-    request = actions.begin(made, store, Asked(0, 0, DEFAULTS, "corrected", True))
-    with Local(processes=1) as runner:
-        actions.run(made, store, request, runner, tmp_path, silently)
+    request = run_again(made, store, Asked(0, 0, DEFAULTS, "corrected", True), tmp_path)
     actions.swap(store, request, digest(actions.comparison(store, request, tmp_path)), "")
     assert rows(store) == [{"customer": "ann", "orders": 3, "spent": 8.0}]
     ledger, plan = ref.load()

@@ -21,6 +21,7 @@ from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from tests.batches import rows
+from tests.refused import finding_of
 from tests.sparse import FIRST, SECOND, counted, land, planned, published
 
 
@@ -62,9 +63,7 @@ def test_what_is_not_declared_sparse_is_refused_and_told_how_to_declare_it(lande
 
 
 def test_a_hole_that_is_larger_than_declared_is_refused_with_its_range(landed: Store) -> None:
-    with pytest.raises(Refused) as refused:
-        preview(counted(landed, "sparse(1)"), landed)
-    (finding,) = refused.value.findings
+    finding = finding_of(preview, counted(landed, "sparse(1)"), landed)
     assert finding.what == "views: gap: no file holds views-0@[10,12)"
     assert 'declare offsets="sparse(2)"' in finding.then
     assert planned(landed, counted(landed, "sparse(2)")).records == 9
@@ -143,9 +142,7 @@ LOST = [list(range(first, first + 10)) for first in (0, 10, 30)]
 def test_a_lost_file_of_a_stream_without_other_gaps_is_refused(store: Store) -> None:
     for offsets in LOST:
         land(store, offsets)
-    with pytest.raises(Refused) as refused:
-        preview(counted(store), store)
-    (finding,) = refused.value.findings
+    finding = finding_of(preview, counted(store), store)
     assert finding.what == "views: gap: no file holds views-0@[20,30)"
     assert 'declare offsets="sparse(10)"' in finding.then
 
@@ -156,9 +153,7 @@ def test_a_burst_of_compaction_beside_nearly_dense_files_is_refused_until_it_is_
     # Of 100 offsets three are missing; then 40 in a row, as where the same keys came again and again.
     land(store, [offset for offset in range(100) if offset not in {13, 50, 51}])
     land(store, list(range(140, 240)))
-    with pytest.raises(Refused) as refused:
-        preview(counted(store), store)
-    (finding,) = refused.value.findings
+    finding = finding_of(preview, counted(store), store)
     assert finding.what == "views: gap: no file holds views-0@[100,140)"
     (declared,) = re.findall(r'declare offsets="([^"]+)"', finding.then)
     (lost,) = re.findall(r"--accept-loss '([^']+)'", finding.then)

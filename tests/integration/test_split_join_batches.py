@@ -17,7 +17,6 @@ from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.history import statistics
 from coset.batches.planning import preview
-from coset.batches.runners.local import Local
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import encode
@@ -28,9 +27,10 @@ from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan
 from partitioning.model.reasons import OwnTasks
 from tests.asked_of_duckdb import direct
+from tests.backfilled import run_again
 from tests.hot import HOT, Met, skewed
 from tests.landed import land_file, land_table
-from tests.running import next_batch, run_and_publish, run_groups, silently
+from tests.running import next_batch, run_and_publish, run_groups
 from tests.there import there
 
 SPLIT = Settings(hot_keys=HotKeys.SPLIT)
@@ -107,9 +107,7 @@ def test_a_backfill_splits_alike_and_gives_the_same_rows(store: Store, tmp_path:
         met.land(seed)
         plan = met.run(None)
     assert shared(plan)[HOT] > 1
-    backfill = actions.begin(met.pipeline, store, Asked(0, 1, SPLIT))
-    with Local(processes=1) as runner:
-        actions.run(met.pipeline, store, backfill, runner, tmp_path, silently)
+    backfill = run_again(met.pipeline, store, Asked(0, 1, SPLIT), tmp_path)
     again = there(Ledger(store, backfill.name).plan(1))
     assert [stage.tasks for stage in again.stages] == [stage.tasks for stage in plan.stages]
     assert str(actions.comparison(store, backfill)).startswith("identical: ")

@@ -27,8 +27,10 @@ from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from tests import functions
 from tests.backfilled import Batches, counted, stored
+from tests.begun import Begun
 from tests.commands import coset, refused, succeeded
 from tests.histories import Click, History, Oracle, pipeline_of
+from tests.refused import finding_of
 from tests.running import run_groups, silently
 from tests.three_batches import NEWEST, three_batches
 
@@ -52,21 +54,33 @@ def clicks(batch: int) -> list[Click]:
     return [Click(f"key-{key}", 10 * batch + key, batch + 1) for key in range(2 * batch, 9)]
 
 
-def batches(store: Store, docs: Path, count: int) -> tuple[History, Oracle, BatchRef]:
+TWO = Settings.parse(scheme="tasks(2)")
+
+
+def batches(store: Store, count: int) -> tuple[History, Oracle, BatchRef]:
     """So many published batches of all kinds of state, and one more that is planned."""
-    history, oracle = History(store, docs), Oracle()
-    for number in range(count + 1):
+    history, oracle = History(store, Path()), Oracle()
+    for number in range(count):
         history.land(clicks(number), clicks(number)[:3], 4)
-        wanted = oracle.batch(clicks(number), clicks(number)[:3]) if number < count else {}
-        ref = history.plan(Settings.parse(scheme="tasks(2)"), 4)
-        if number < count:
-            assert history.publish(ref, judged=False) == wanted
-    return history, oracle, ref
+        wanted = oracle.batch(clicks(number), clicks(number)[:3])
+        assert history.publish(history.plan(TWO, 4), judged=False) == wanted
+    history.land(clicks(count), clicks(count)[:3], 4)
+    return history, oracle, history.plan(TWO, 4)
+
+
+def one_batch(store: Store) -> None:
+    batches(store, 1)
+
+
+@pytest.fixture
+def one(begun: Begun) -> Store:
+    """A published batch, and one more that is planned."""
+    return begun.by(one_batch)
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_are_made_anew_as_they_were(damaged: bool, store: Store, tmp_path: Path) -> None:
-    history, oracle, ref = batches(store, tmp_path, 3)
+def test_are_made_anew_as_they_were(damaged: bool, store: Store) -> None:
+    history, oracle, ref = batches(store, 3)
     gone = sorted({batch: state_of(store, batch)[-1].path for batch in range(3) if state_of(store, batch)}.values())
     assert gone
     before = {path: store.get(path) for path in gone}
@@ -103,9 +117,8 @@ def test_are_made_anew_from_what_was_lost_as_well(store: Store, tmp_path: Path) 
     assert [row[:2] for row in history.seen("newest")] == sorted(newest.items())
 
 
-def test_that_were_stopped_go_on(store: Store, tmp_path: Path) -> None:
-    batches(store, tmp_path, 1)
-    gone = state_of(store, 0)[0]
+def test_that_were_stopped_go_on(one: Store) -> None:
+    store, gone = one, state_of(one, 0)[0]
     store.delete(gone.path)
 
     class Stopped(Local):
@@ -138,9 +151,7 @@ def test_whose_input_is_gone_are_told_before_anything_runs(store: Store, tmp_pat
     landed = next(key for key in stored(store) if key.startswith("topics/clicks/"))
     store.delete(landed)
     before = stored(store)
-    with pytest.raises(Refused) as told:
-        restored(store)
-    (finding,) = told.value.findings
+    finding = finding_of(restored, store)
     assert (finding.kind, finding.where) == (Kind.STATE_GONE, f"{store.root}/{landed}")
     assert "restore the file as it was" in finding.then
     assert "rename newest and let it begin anew under the new name" in finding.then
@@ -150,9 +161,9 @@ def test_whose_input_is_gone_are_told_before_anything_runs(store: Store, tmp_pat
     again.publish(again.plan(Settings(begin_anew=("another",)), 4), judged=False)
 
 
-def test_that_come_out_otherwise_are_told(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_come_out_otherwise_are_told(one: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A function that gives another answer each time cannot make again what it kept."""
-    batches(store, tmp_path, 1)
+    store = one
     (gone, *_) = [file for file in state_of(store, 0) if "streak" in file.name]
     store.delete(gone.path)
     first = functions.streak

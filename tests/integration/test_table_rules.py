@@ -24,6 +24,7 @@ from tests import late
 from tests.batches import PASSED
 from tests.histories import Click, History
 from tests.logs import log_of
+from tests.refused import finding_of
 from tests.running import run_groups
 
 
@@ -83,9 +84,7 @@ def test_a_rule_that_coset_does_not_keep_is_refused_by_name(
 ) -> None:
     late.arrive(store, 0, 10)
     rule(store)
-    with pytest.raises(Refused) as refused:
-        take_up(late.pipeline(store.root), store)
-    (finding,) = refused.value.findings
+    finding = finding_of(take_up, late.pipeline(store.root), store)
     assert finding.what.startswith(what)
     assert then in finding.then
     assert Ledger(store, "late").plan(0) is None

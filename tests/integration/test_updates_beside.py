@@ -4,10 +4,11 @@ reader that knows deletion vectors."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import polars as pl
 import pytest
@@ -21,9 +22,11 @@ from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model import table_parts
+from tests.begun import Begun
 
 KEYS = 200
 Rows = dict[str, int]
@@ -41,12 +44,22 @@ def record(key: int, at: int, *, gone: bool = False) -> Mapping[str, object]:
 
 
 @pytest.fixture
-def trial() -> Iterator[Trial]:
+def trial(begun: Begun) -> Trial:
     """A table with all keys, as of the first batch."""
-    with Trial.made(people()) as trial:
-        trial.land({"people": [record(key, 0) for key in range(KEYS)]})
-        trial.run(Settings.parse(scheme="tasks(3)"))
-        yield trial
+    return trial_in(begun.by(all_keys))
+
+
+def trial_in(store: Store) -> Trial:
+    return Trial(people(), Path(urlsplit(store.root).path))
+
+
+def all_keys(store: Store) -> None:
+    first_batch(trial_in(store))
+
+
+def first_batch(trial: Trial) -> None:
+    trial.land({"people": [record(key, 0) for key in range(KEYS)]})
+    trial.run(Settings.parse(scheme="tasks(3)"))
 
 
 def batch(trial: Trial, rows: list[Mapping[str, object]], scheme: str = "tasks(3)") -> None:
@@ -132,8 +145,7 @@ def test_readers_need_to_know_vectors_and_nothing_else(trial: Trial) -> None:
 def test_a_log_that_begins_with_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "CHECKPOINT_EVERY", 3)
     with Trial.made(people()) as trial:
-        trial.land({"people": [record(key, 0) for key in range(KEYS)]})
-        trial.run(Settings.parse(scheme="tasks(3)"))
+        first_batch(trial)
         for at in range(1, 9):
             trial.land({"people": [record(at, at), record(at + 1, at, gone=True)]})
             # Another thread has no copy of the log yet, and begins with the newest checkpoint.

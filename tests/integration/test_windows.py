@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,6 @@ from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.kept_aside import set_aside_in
 from coset.batches.ref import BatchRef
-from coset.batches.runners.local import Local
 from coset.testing import run
 from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline
@@ -25,13 +21,13 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
+from tests.backfilled import run_again
 from tests.begun import Begun
 from tests.examples import few
-from tests.forked import coset
 from tests.histories import Click
-from tests.killed import arm
+from tests.killed import killed_once
 from tests.outer import END, LATE, some
-from tests.running import run_and_publish, run_and_publish_unjudged, silently, task_receipts
+from tests.running import run_and_publish, run_and_publish_unjudged, task_receipts
 from tests.there import there
 from tests.windowed import GAP, KEEP, Window, Windowed, both, sessions_of, windows_of
 
@@ -364,13 +360,8 @@ def test_a_batch_that_gives_sessions_and_is_killed_gives_them_once(begun: Begun,
 def _killed(point: str, late: str, begun: Begun, tmp_path: Path) -> list[Window]:
     """The windows of two keys after a batch that was killed there and run again, and all that is over."""
     windowed = _closed(begun, late)
-    environment = os.environ | {"WINDOWED_SOURCE": windowed.source, "WINDOWED_LATE": late}
-    words = ("run", "--runner", "local", _PIPELINE, "--store", windowed.store.root, "--docs", str(tmp_path))
     windowed.land([Click("a", 3, 46)], [Click("a", 4, 40)])
-    killed = coset(*words, environment=environment, first=partial(arm, point))
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    done = coset(*words, environment=environment)
-    assert done.returncode == 0, done.stderr
+    killed_once(point, _PIPELINE, windowed.store.root, tmp_path, WINDOWED_SOURCE=windowed.source, WINDOWED_LATE=late)
     windowed.close()
     return [window for window in windowed.windows() if window[0] in {"a", "b"}]
 
@@ -381,8 +372,6 @@ def test_a_backfill_gives_the_same_windows_by_the_same_watermarks(late: str, beg
     windowed = _closed(begun, late)
     windowed.batch([Click("a", 3, 1), Click("a", 4, 46)], [])
     windowed.close()
-    asked, store = Asked(0, None, Settings.parse(scheme="tasks(2)")), windowed.store
-    backfill = actions.begin(windowed.pipeline, store, asked)
-    with Local(processes=1) as runner:
-        actions.run(windowed.pipeline, store, backfill, runner, tmp_path, silently)
-    assert str(actions.comparison(store, backfill)).startswith("identical: ")
+    asked = Asked(0, None, Settings.parse(scheme="tasks(2)"))
+    backfill = run_again(windowed.pipeline, windowed.store, asked, tmp_path)
+    assert str(actions.comparison(windowed.store, backfill)).startswith("identical: ")

@@ -22,6 +22,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.read_ends import StreamProgress
 from partitioning.values import replace
 from tests.batches import erase
+from tests.begun import Begun
 from tests.changing import World
 from tests.judged import CONTINUES, HOLD, REMEMBERED, Refusal, caught_by, refusal, results, saying
 from tests.real_batches import TAILS, delays, land_flights, land_planes, ran, stored, with_start
@@ -32,12 +33,15 @@ LOG = "tables/delays/_delta_log"
 
 
 @pytest.fixture
-def published(store: Store) -> Store:
+def published(begun: Begun) -> Store:
+    return begun.by(first_batch)
+
+
+def first_batch(store: Store) -> None:
     """Three flights of each plane, of which a first batch took and published four of each partition."""
     land_flights(store, [*TAILS, *TAILS, *TAILS])
     land_planes(store)
     run_and_publish(stored(store, delays(store), settings=Settings(limit=4)))
-    return store
 
 
 @caught_by(CONTINUES)

@@ -11,8 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from coset.batches.ref import BatchRef
 from coset.sources.reader import Batch
 from partitioning.authoring.settings import Settings
+from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from partitioning.model.receipt import PartitionReceipt
@@ -20,10 +22,12 @@ from partitioning.model.streams import NullKeys
 from partitioning.model.takes import Task
 from partitioning.values import replace
 from spark_jobs.engine.take import LEFT, REFUSED, TAKEN, Taken
+from tests.begun import Begun
 from tests.changed_receipts import change_receipt
 from tests.judged import COVERED, HAVE_KEYS, MEET, Refusal, caught_by, refusal, saying
 from tests.landed import land_file
 from tests.real_batches import TAILS, delays, land_delays, ran, spoil_kernel, with_tasks
+from tests.there import there
 
 
 @pytest.fixture
@@ -81,6 +85,10 @@ def test_a_plan_in_which_two_tasks_take_the_same_keys_is_refused(landed: Store) 
     assert "and in task 4 (input flights" in said.findings[1]
 
 
+def as_planned(store: Store) -> None:
+    ran(land_delays(store), delays(store))
+
+
 @caught_by(COVERED)
 @pytest.mark.parametrize(
     ("change", "says"),
@@ -94,9 +102,10 @@ def test_a_plan_in_which_two_tasks_take_the_same_keys_is_refused(landed: Store) 
     ids=["read", "taken", "taken too often", "digest", "disorder"],
 )
 def test_a_receipt_whose_figures_are_others_is_refused(
-    landed: Store, change: Callable[[PartitionReceipt], PartitionReceipt], says: str
+    begun: Begun, change: Callable[[PartitionReceipt], PartitionReceipt], says: str
 ) -> Refusal:
-    ref = ran(landed, delays(landed))
+    store = begun.by(as_planned)
+    ref = BatchRef.of(store, there(Ledger(store, "delays").plan(0)))
     change_receipt(ref, change)
     return saying(refusal(ref), says)
 

@@ -10,19 +10,23 @@ from pathlib import Path
 
 import pytest
 
+from coset.batches.ref import BatchRef
 from coset.sources.reader import Batch
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.plan import Plan
 from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.receipt import PartitionReceipt
 from partitioning.values import replace
 from spark_jobs.engine.take import LEFT, TAKEN, Taken
+from tests.begun import Begun
 from tests.changed_receipts import change_receipt
 from tests.judged import COVERED, EMPTY, EXPLAINED, MEET, Refusal, caught_by, refusal, results, saying
 from tests.real_batches import ran, spoil_kernel
 from tests.sparse import FIRST, SECOND, counted, land, published
+from tests.there import there
 
 ONE_READER = "One reader read for several tasks of stage views (2 of them)"
 
@@ -32,6 +36,29 @@ def landed(store: Store) -> Store:
     land(store, FIRST)
     land(store, SECOND)
     return store
+
+
+def ran_by_two(store: Store) -> None:
+    land(store, FIRST)
+    land(store, SECOND)
+    made, settings = of_two_tasks(store)
+    ran(store, made, settings=settings)
+
+
+@pytest.fixture
+def by_two(begun: Begun) -> BatchRef:
+    """The batch after two tasks have run, which one reader read for."""
+    return ref_of(begun.by(ran_by_two))
+
+
+def ran_by_one(store: Store) -> None:
+    land(store, FIRST)
+    land(store, SECOND)
+    ran(store, counted(store))
+
+
+def ref_of(store: Store) -> BatchRef:
+    return BatchRef.of(store, there(Ledger(store, "counted").plan(0)))
 
 
 def of_two_tasks(store: Store) -> tuple[Pipeline, Settings]:
@@ -62,20 +89,16 @@ def test_a_record_of_a_sparse_stream_that_two_tasks_take_is_refused(
 
 
 @caught_by(COVERED)
-def test_offsets_that_are_taken_and_are_not_those_that_were_read_are_refused(landed: Store) -> Refusal:
-    made, settings = of_two_tasks(landed)
-    ref = ran(landed, made, settings=settings)
-    change_receipt(ref, lambda seen: replace(seen, digest=f"{int(seen.digest, 16) ^ 1:016x}"))
-    return saying(refusal(ref), "views-0@[0,21): the offsets taken are not those planned")
+def test_offsets_that_are_taken_and_are_not_those_that_were_read_are_refused(by_two: BatchRef) -> Refusal:
+    change_receipt(by_two, lambda seen: replace(seen, digest=f"{int(seen.digest, 16) ^ 1:016x}"))
+    return saying(refusal(by_two), "views-0@[0,21): the offsets taken are not those planned")
 
 
 @caught_by(COVERED)
 @pytest.mark.parametrize("held", ["", "0" * 16], ids=["none", "another"])
-def test_tasks_that_did_not_read_the_same_offsets_are_refused(landed: Store, held: str) -> Refusal:
-    made, settings = of_two_tasks(landed)
-    ref = ran(landed, made, settings=settings)
-    change_receipt(ref, lambda seen: replace(seen, held=held))
-    return saying(refusal(ref), "views-0@[0,21): the tasks that read it did not read the same offsets")
+def test_tasks_that_did_not_read_the_same_offsets_are_refused(by_two: BatchRef, held: str) -> Refusal:
+    change_receipt(by_two, lambda seen: replace(seen, held=held))
+    return saying(refusal(by_two), "views-0@[0,21): the tasks that read it did not read the same offsets")
 
 
 @caught_by(COVERED)
@@ -101,9 +124,9 @@ def test_a_file_whose_offsets_do_not_rise_is_refused(landed: Store, offsets: lis
     ids=["read", "taken", "disorder"],
 )
 def test_a_receipt_of_a_sparse_stream_whose_figures_are_others_is_refused(
-    landed: Store, change: Callable[[PartitionReceipt], PartitionReceipt], says: str
+    begun: Begun, change: Callable[[PartitionReceipt], PartitionReceipt], says: str
 ) -> Refusal:
-    ref = ran(landed, counted(landed))
+    ref = ref_of(begun.by(ran_by_one))
     change_receipt(ref, change)
     return saying(refusal(ref), says)
 

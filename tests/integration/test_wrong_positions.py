@@ -30,10 +30,12 @@ from spark_jobs.engine.states import KeptByKey
 from spark_jobs.engine.tally import Tally
 from spark_jobs.engine.writers import Writers
 from spark_jobs.tables.table_schema import folder
+from tests.begun import Begun
 from tests.histories import Click, History
 from tests.judged import BALANCE, PRODUCED, Refusal, caught_by, refusal, saying
 from tests.logs import log_of
 from tests.running import run_and_publish, run_groups
+from tests.there import there
 
 KEYS = 40
 Keys = Sequence[pa.RecordBatch]
@@ -46,31 +48,40 @@ def people(source: str, partitions: int) -> Pipeline:
     return pipeline
 
 
-def third(store: Store, docs: Path) -> BatchRef:
-    """The third batch, planned: of forty keys six have changed before; now some change, one goes, and one is new."""
-    history = History(store, docs, people)
+def two_batches(store: Store) -> None:
+    """Of forty keys six have changed; now some change, one goes, and one is new."""
+    history = History(store, Path(), people)
     history.land([Click(f"key-{number}", number, 0) for number in range(KEYS)], [], 4)
-    run_and_publish(history.plan(Settings.parse(scheme="tasks(2)"), 4), docs)
+    run_and_publish(history.plan(Settings.parse(scheme="tasks(2)"), 4))
     history.land([Click(f"key-{number}", number, 1) for number in range(7, 13)], [], 4)
-    run_and_publish(history.plan(Settings.parse(scheme="tasks(2)"), 4), docs)
+    run_and_publish(history.plan(Settings.parse(scheme="tasks(2)"), 4))
     history.land([Click(f"key-{number}", number, 2) for number in (0, 1, 3, 4, 50)] + [Click("key-2", -1, 2)], [], 4)
-    return history.plan(Settings.parse(scheme="tasks(2)"), 4)
 
 
 @pytest.fixture
-def ref(store: Store, tmp_path: Path) -> BatchRef:
-    ref = third(store, tmp_path)
-    _, plan = ref.load()
-    assert [write.beside for write in plan.writes()] == [True]
+def store(begun: Begun) -> Store:
+    return begun.by(two_batches)
+
+
+@pytest.fixture
+def ref(store: Store) -> BatchRef:
+    """The third batch, planned."""
+    ref = History(store, Path(), people).plan(Settings.parse(scheme="tasks(2)"), 4)
+    assert [write.beside for write in ref.load()[1].writes()] == [True]
     return ref
 
 
-def test_the_batch_is_published_if_nothing_is_wrong(ref: BatchRef, store: Store, tmp_path: Path) -> None:
-    run_and_publish(ref, tmp_path)
+def test_the_batch_is_published_if_nothing_is_wrong(ref: BatchRef, store: Store) -> None:
+    run_and_publish(ref)
     vectors = log_of(store, "people").deletion_vectors()
     masks = pa.table(vectors)["selection_vector"].to_pylist()
     # delta-rs says of each row up to the last dead one whether it lives.
     assert sum(alive.count(False) for alive in masks) == 11
+
+
+def ran(ref: BatchRef) -> Refusal:
+    run_groups(ref)
+    return refusal(ref)
 
 
 # ---- what tasks write
@@ -102,8 +113,7 @@ def test_a_task_that_writes_other_keys_than_it_replaces_is_refused(
         return write(self, planned, WRITTEN[wrong](keys))
 
     monkeypatch.setattr(Writers, "replaced", writing)
-    run_groups(ref)
-    return refusal(ref)
+    return ran(ref)
 
 
 @caught_by(BALANCE)
@@ -119,8 +129,7 @@ def test_as_many_rows_of_other_keys_are_refused(ref: BatchRef, monkeypatch: pyte
         return write(self, planned, [batch.set_column(0, "k", ours)])
 
     monkeypatch.setattr(Writers, "replaced", writing)
-    run_groups(ref)
-    return saying(refusal(ref), "5 keys were replaced, and 5 rows of the table would go, which are not theirs alone")
+    return saying(ran(ref), "5 keys were replaced, and 5 rows of the table would go, which are not theirs alone")
 
 
 @caught_by(BALANCE)
@@ -137,15 +146,13 @@ def test_a_receipt_that_counts_other_rows_is_refused(
         return gone, keys
 
     monkeypatch.setattr(Tally, "gone", counting)
-    run_groups(ref)
-    return refusal(ref)
+    return ran(ref)
 
 
 @caught_by(BALANCE)
 def test_a_receipt_with_the_digest_of_other_keys_is_refused(ref: BatchRef, monkeypatch: pytest.MonkeyPatch) -> Refusal:
     monkeypatch.setattr(kernel, "keyed", lambda write, rows: Keyed(sum(map(len, rows)), "0" * 16))
-    run_groups(ref)
-    return refusal(ref)
+    return ran(ref)
 
 
 @caught_by(BALANCE)
@@ -157,8 +164,7 @@ def test_a_state_that_lost_what_the_table_has_is_refused(ref: BatchRef, monkeypa
         find(self, needed)
 
     monkeypatch.setattr(KeptByKey, "_find", losing)
-    run_groups(ref)
-    return refusal(ref)
+    return ran(ref)
 
 
 @caught_by(BALANCE)
@@ -169,15 +175,13 @@ def test_a_row_of_a_key_that_did_not_come_is_refused(ref: BatchRef, monkeypatch:
         return f"SELECT * REPLACE (CASE k WHEN 'key-50' THEN 'key-33' ELSE k END AS k) FROM ({make(self)})"
 
     monkeypatch.setattr(KeptByKey, "all", more)
-    run_groups(ref)
-    return refusal(ref)
+    return ran(ref)
 
 
 def test_new_rows_that_are_not_written_are_missed(ref: BatchRef, monkeypatch: pytest.MonkeyPatch) -> None:
     write = Writers.upserted
     monkeypatch.setattr(Writers, "upserted", lambda self, *given: list(write(self, *given))[1:])
-    run_groups(ref)
-    assert set(refusal(ref).failed) == {PRODUCED, BALANCE}
+    assert set(ran(ref).failed) == {PRODUCED, BALANCE}
 
 
 # ---- what others do to the table after the batch is planned
@@ -200,23 +204,33 @@ OTHERS: dict[str, Callable[[DeltaTable], object]] = {
 @pytest.mark.parametrize("what", OTHERS)
 def test_what_others_did_is_told(ref: BatchRef, store: Store, what: str) -> Refusal:
     OTHERS[what](log_of(store, "people"))
-    run_groups(ref)
-    return saying(refusal(ref), f"is not by pipeline 'kept': {what}")
+    return saying(ran(ref), f"is not by pipeline 'kept': {what}")
 
 
 @caught_by(BALANCE)
 def test_a_row_that_somebody_calls_back_to_life_is_told(ref: BatchRef, store: Store) -> Refusal:
     """As a writer would that forgets the vector."""
     amend(store, lambda added: {name: value for name, value in added.items() if name != "deletionVector"})
-    run_groups(ref)
-    return saying(refusal(ref), "is not by pipeline 'kept'")
+    return saying(ran(ref), "is not by pipeline 'kept'")
 
 
-def test_a_file_of_which_nobody_counted_the_rows_keeps_them(ref: BatchRef, store: Store, tmp_path: Path) -> None:
+def uncounted(store: Store) -> None:
+    amend(store, lambda added: {name: value for name, value in added.items() if name != "stats"}, changes=False)
+
+
+def moved(store: Store) -> None:
+    log_of(store, "people").optimize.compact()
+
+
+@pytest.mark.parametrize("between", [uncounted, moved])
+def test_a_file_of_which_nobody_counted_the_rows_and_rows_that_others_only_moved_are_found(
+    ref: BatchRef, store: Store, between: Callable[[Store], None]
+) -> None:
     run_groups(ref)
     steps.audit(ref)
-    steps.check(ref, tmp_path)
-    amend(store, lambda added: {name: value for name, value in added.items() if name != "stats"}, changes=False)
+    steps.check(ref, None)
+    # Between the verdict and the commit.
+    between(store)
     steps.publish(ref)
     assert count_live(log_of(store, "people")) == KEYS
 
@@ -224,8 +238,7 @@ def test_a_file_of_which_nobody_counted_the_rows_keeps_them(ref: BatchRef, store
 def amend(store: Store, change: Callable[[dict[str, Any]], dict[str, Any]], *, changes: bool = True) -> None:
     """Commit a version in which the files that have dead rows are others."""
     logs, where = Logs(), folder(store, "people")
-    table = logs.table(where)
-    assert table is not None
+    table = there(logs.table(where))
     version = table.version()
     actions = map(json.loads, (table.commit(version) or b"").splitlines())
     added = [action["add"] for action in actions if "add" in action]
@@ -235,16 +248,6 @@ def amend(store: Store, change: Callable[[dict[str, Any]], dict[str, Any]], *, c
     lines += [{"remove": {**file, "deletionTimestamp": 0, "dataChange": changes}} for file in dead]
     lines += [{"add": change({**file, "dataChange": changes})} for file in dead]
     store_at(where).put_new(f"_delta_log/{version + 1:020}.json", "\n".join(map(json.dumps, lines)).encode())
-
-
-def test_rows_that_others_only_moved_are_found(ref: BatchRef, store: Store, tmp_path: Path) -> None:
-    run_groups(ref)
-    steps.audit(ref)
-    steps.check(ref, tmp_path)
-    # Between the verdict and the commit.
-    log_of(store, "people").optimize.compact()
-    steps.publish(ref)
-    assert count_live(log_of(store, "people")) == KEYS
 
 
 # ---- vectors that are not what the log says
@@ -270,32 +273,28 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_vector_that_is_damaged_is_refused(ref: BatchRef, store: Store, tmp_path: Path, damage: str) -> None:
+def test_a_vector_that_is_damaged_is_refused(ref: BatchRef, store: Store, damage: str) -> None:
     place = store_at(folder(store, "people"))
-    data = place.get(first_vector(store))
-    assert data is not None
-    place.put(first_vector(store), DAMAGES[damage](data))
-    run_groups(ref)
-    steps.audit(ref)
-    with pytest.raises(Refused, match="a deletion vector cannot be read: it is missing, or not what the log says"):
-        steps.check(ref, tmp_path)
+    place.put(first_vector(store), DAMAGES[damage](there(place.get(first_vector(store)))))
+    is_refused(ref, "a deletion vector cannot be read: it is missing, or not what the log says")
 
 
-def test_a_vector_that_is_gone_is_refused(ref: BatchRef, store: Store, tmp_path: Path) -> None:
+def test_a_vector_that_is_gone_is_refused(ref: BatchRef, store: Store) -> None:
     store_at(folder(store, "people")).delete(first_vector(store))
-    run_groups(ref)
-    steps.audit(ref)
-    with pytest.raises(Refused, match=r"cannot be read: it is missing.*\n.*deletion_vector_"):
-        steps.check(ref, tmp_path)
+    is_refused(ref, r"cannot be read: it is missing.*\n.*deletion_vector_")
 
 
-def test_a_vector_outside_the_table_is_refused(ref: BatchRef, store: Store, tmp_path: Path) -> None:
+def test_a_vector_outside_the_table_is_refused(ref: BatchRef, store: Store) -> None:
     def outside(added: dict[str, Any]) -> dict[str, Any]:
         vector = {**added["deletionVector"], "storageType": "p", "pathOrInlineDv": "s3://elsewhere/vector.bin"}
         return {**added, "deletionVector": vector}
 
     amend(store, outside)
+    is_refused(ref, "it lies outside its table, where Coset does not read it")
+
+
+def is_refused(ref: BatchRef, what: str) -> None:
     run_groups(ref)
     steps.audit(ref)
-    with pytest.raises(Refused, match="it lies outside its table, where Coset does not read it"):
-        steps.check(ref, tmp_path)
+    with pytest.raises(Refused, match=what):
+        steps.check(ref, None)

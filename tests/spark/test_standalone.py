@@ -35,6 +35,7 @@ from spark_jobs.worker_code import installed
 from tests.activity import rows_of
 from tests.hosts import Host, Standalone, standalone
 from tests.identity import IDENTITY, STATIC, identity
+from tests.refused import finding_of
 from tests.running import next_batch, run_and_publish
 from tests.small import KEYS, ROWS, SLOW, SmallBatch, land, small_batch, until, working
 from tests.there import there
@@ -216,9 +217,7 @@ def test_a_worker_with_other_code_of_a_users_module_is_refused_before_it_reads(
     views.process("studio:kept", {"k": "VARCHAR", "v": "BIGINT"}).write("kept")
     ref = next_batch(pipeline, f"s3://test/{uuid.uuid4().hex}", Settings(groups=1))
     with Spark(cluster.master, "1GB", {**cluster.settings, PYTHON: str(python)}) as runner:
-        with pytest.raises(Refused) as caught:
-            runner.group(ref, 0)
-        (finding,) = caught.value.findings
+        finding = finding_of(runner.group, ref, 0)
         assert finding.kind is Kind.WORKER
         assert re.match(r"the worker on sea has studio:kept with the code sha256:\w{16}; wanted is", finding.what)
     monkeypatch.setenv(SHIPPED, "studio")

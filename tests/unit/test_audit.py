@@ -19,6 +19,7 @@ from partitioning.model.receipt import Receipt
 from partitioning.model.takes import Disposition
 from partitioning.values import replace
 from tests.reference import Seen, log, pipeline, planned, run, store
+from tests.refused import finding_of
 from tests.there import there
 
 # The columns of coverage that earlier versions do not have.
@@ -149,9 +150,7 @@ def test_a_missing_receipt_is_refused_with_the_command_that_makes_it() -> None:
     ledger = Ledger(type(whole.store)(), plan.pipeline)
     receipt = there(whole.receipt(0, 0, 0))
     ledger.put_receipt(receipt, 0)
-    with pytest.raises(Refused) as refused:
-        audit(ledger, plan, 0)
-    (finding,) = refused.value.findings
+    finding = finding_of(audit, ledger, plan, 0)
     assert "task group 1 of batch 0 has no receipt" in finding.what
     assert f"--digest {digest(plan)} --group 1" in finding.then
     assert "coset run delays" in finding.then

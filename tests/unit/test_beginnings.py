@@ -25,6 +25,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.read_ends import Ends, Forgotten, What
 from partitioning.values import replace
 from tests.plans import arrived, plan_of
+from tests.refused import finding_of
 
 Build = Callable[[Pipeline], None]
 SUM = "sum(n)::BIGINT AS n"
@@ -352,9 +353,7 @@ def test_a_step_that_left_with_its_stream_says_how_its_rows_stay(build: Build, f
     before = planned(build, 10)
     away = planned(plain, 20, 1, before)
     firsts, held = {"users": first}, {"users": 7, "all_users": 0}
-    with pytest.raises(Refused) as refused:
-        planned(build, 30, 2, away, [before, away], firsts=firsts, rows=held)
-    (finding,) = refused.value.findings
+    finding = finding_of(planned, build, 30, 2, away, [before, away], firsts=firsts, rows=held)
     anew = "ask for it by name: `coset plan p --begin-anew newest`"
     again = "let the stream be read again from its start, `coset forget p users --why '…'`, and "
     elsewhere = "to keep its rows as they are, write to a table of another name; or "

@@ -19,6 +19,7 @@ from partitioning.model.streams import Discovered, DiscoveredPartition, InputFil
 from partitioning.model.takes import Task
 from partitioning.planning.stages.step_states import StateSnapshot
 from tests.plans import COLUMNS, arrived, plan_of
+from tests.refused import finding_of
 
 
 def counting(partitions: int, **more: Any) -> Pipeline:
@@ -233,9 +234,7 @@ def ends(*offsets: int) -> list[Discovered]:
 
 def test_a_vanished_partition_with_records_that_were_not_read_is_refused_with_both_offsets() -> None:
     first = plan_of(counting(3), ends(10, 10, 10), limit=5)
-    with pytest.raises(Refused) as refusal:
-        plan_of(counting(2), ends(10, 10, 10), batch=1, published=first)
-    (finding,) = refusal.value.findings
+    finding = finding_of(plan_of, counting(2), ends(10, 10, 10), batch=1, published=first)
     assert finding.what == "the partition is gone, as 2 of 3 are declared, but 5 is committed and its offsets end at 10"
     assert finding.where == "views-2 in s3://landing/topics"
 

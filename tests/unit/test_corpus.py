@@ -15,6 +15,7 @@ from partitioning.model.plan import Plan
 from partitioning.values import Document
 from partitioning.version import VERSION
 from tests.corpus import FOLDER, kinds
+from tests.refused import finding_of
 
 STORED = sorted(path for path in FOLDER.glob("*.json") if not path.name.endswith(".plain.json"))
 
@@ -96,9 +97,7 @@ def test_a_newer_document_is_refused_with_what_to_do(kind: type[Document]) -> No
     newer = f"{name}/{int(version) + 1}"
     written = {"format": newer, "something": "new"}
     data = canonical(written | {"digest": digest_of(canonical(written))})
-    with pytest.raises(Refused) as refused:
-        decode(kind, data, "s3://coset/ads/document.json")
-    (finding,) = refused.value.findings
+    finding = finding_of(decode, kind, data, "s3://coset/ads/document.json")
     assert finding.what == f"the document is {newer}, and this Coset, {VERSION}, reads up to {kind.FORMAT}"
     assert finding.where == "s3://coset/ads/document.json"
     assert finding.then == "use the version of Coset that wrote it, or a newer one; nothing was changed"

@@ -1,4 +1,4 @@
-"""Documents: the bytes are the identity, and what is not exactly ours is refused."""
+"""Documents: the bytes are the identity, what is not exactly ours is refused, and what is drawn together comes back."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ import sys
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from partitioning.documents.document import canonical, decode, digest, encode
 from partitioning.documents.document import plain as shown_plain
-from partitioning.errors import Refused
+from partitioning.documents.stored_columns import from_columns, to_columns
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import Offender, PartitionReceipt, Receipt, TaskReceipt, Violation
 from partitioning.model.takes import Task
 from partitioning.model.verdict import Decision, GivenUp, Verdict
-from partitioning.values import replace
+from partitioning.values import Value, replace
 from tests.plans import plan_of, tails, tails_found
+from tests.refused import finding_of
 
 VERDICT = Verdict("sha256:0", 3, Decision.ABANDON, 1, GivenUp("no longer wanted — «так»"), ())
 PARTITION = PartitionReceipt(
@@ -39,9 +42,7 @@ def plain(**changes: Any) -> dict[str, Any]:
 
 
 def refusal(data: bytes, cls: type[Any] = Verdict) -> str:
-    with pytest.raises(Refused) as refused:
-        decode(cls, data, WHERE)
-    (finding,) = refused.value.findings
+    finding = finding_of(decode, cls, data, WHERE)
     assert finding.where == WHERE
     return finding.what
 
@@ -321,3 +322,64 @@ for _ in range(100):
 def test_threads_may_meet_a_kind_of_document_at_once() -> None:
     done = subprocess.run([sys.executable, "-c", MET_AT_ONCE], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# ---- columns that are drawn together
+
+
+class File(Value, frozen=True):
+    path: str
+    size: int
+
+
+class Part(Value, frozen=True):
+    number: int
+    name: str
+    end: int
+    files: tuple[File, ...]
+
+
+PARTS = st.builds(
+    Part,
+    st.integers(0, 5),
+    st.text(max_size=2),
+    st.integers(),
+    st.lists(st.builds(File, st.text(max_size=4), st.integers(0, 3)), max_size=3).map(tuple),
+)
+
+
+@given(st.lists(PARTS, max_size=6).map(tuple))
+def test_rows_come_back_as_they_were(rows: tuple[Part, ...]) -> None:
+    assert from_columns(Part, to_columns(Part, rows)) == rows
+
+
+def test_numbers_in_a_row_and_common_beginnings_are_stored_once() -> None:
+    rows = [Part(n, str(n), 7, (File(f"topics/flights/{n}.parquet", 10 * n),)) for n in range(1000)]
+    fields = to_columns(Part, rows)["fields"]
+    assert fields["number"] == {"first": 0, "step": 1}
+    assert fields["end"] == {"first": 7, "step": 0}
+    assert fields["files"]["counts"] == {"first": 1, "step": 0}
+    assert fields["files"]["rows"]["fields"]["size"] == {"first": 0, "step": 10}
+    assert fields["files"]["rows"]["fields"]["path"]["prefix"] == "topics/flights/"
+
+
+GOOD = to_columns(Part, [Part(0, "a", 1, ()), Part(4, "ab", 5, (File("a", 1),))])
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        GOOD | {"count": 3},
+        GOOD | {"count": "2"},
+        {"count": 2, "fields": GOOD["fields"] | {"number": {"prefix": "1", "rest": ["", "0"]}}},
+        {"count": 2, "fields": GOOD["fields"] | {"name": {"first": 0, "step": 1}}},
+        GOOD | {"more": 1},
+        {"count": 2, "fields": {name: GOOD["fields"][name] for name in ("number", "name", "end")}},
+        {"count": 2, "fields": GOOD["fields"] | {"number": {"first": 0}}},
+        {"count": 2, "fields": GOOD["fields"] | {"number": {"first": 0, "step": "1"}}},
+        {"count": 2, "fields": GOOD["fields"] | {"number": [1]}},
+    ],
+)
+def test_what_does_not_fit_is_an_error(spoiled: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ValueError, KeyError)):
+        from_columns(Part, spoiled)

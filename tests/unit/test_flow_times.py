@@ -1,4 +1,4 @@
-"""Flow times: how far the rows of a flow have come by the watermarks of its streams, through steps behind steps."""
+"""How far flows have come in time: what is late, and how partners in time are found."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import duckdb
 import pytest
 
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.state_sql import beside, is_beside
+from partitioning.model.stage_inputs import ExchangeInput
 from partitioning.model.watermarks import Watermark
 from partitioning.planning.flow_times import FlowTime, FlowTimes, Why, needed
+from tests.plans import arrived, plan_of
+from tests.refused import finding_of
 
 HOUR = timedelta(hours=1)
 DAY = 24 * HOUR
@@ -168,3 +173,58 @@ def test_a_record_waits_for_the_flow_that_may_still_have_something_for_it(
     times, flow = _of(made, prices=prices)
     (step,) = (step for step in flow.pipeline.steps if step.name == side)
     assert _hour(times.before(step)) == hour
+
+
+# ---- late records
+
+
+FOUND = [arrived("clicks", [10] * 4), arrived("views", [10] * 4)]
+
+
+def _counted(late: str, hash_of_views: str) -> Pipeline:
+    pipeline = Pipeline("late", source="s3://landing/topics")
+    said: dict[str, Any] = {"key": "k", "partitions": 4, "time": "seen", "bad_records": "set aside"}
+    clicks, views = pipeline.stream("clicks", **said), pipeline.stream("views", hash=hash_of_views, **said)
+    both = clicks.select("seen").merge(views.select("seen"), name="both")
+    both.windows("count(*) AS n", time="seen", every=HOUR, late=late, name="counted").write("counted")
+    return pipeline
+
+
+def test_windows_behind_an_exchange_that_set_late_records_aside_are_refused_until_they_drop_them() -> None:
+    finding = finding_of(plan_of, _counted("set aside", "java"), FOUND)
+    assert finding.where == "step 'counted.counted'"
+    assert "records of 'views" in finding.what
+    assert 'use late="drop" or "correct"' in finding.then
+    plan = plan_of(_counted("drop", "java"), FOUND)
+    assert any(isinstance(read, ExchangeInput) for stage in plan.stages for read in stage.inputs)
+
+
+def test_windows_of_flows_that_lie_alike_set_late_records_aside() -> None:
+    plan = plan_of(_counted("set aside", "murmur2"), FOUND)
+    assert not plan.exchanges
+
+
+# ---- partners in time
+
+
+@pytest.mark.parametrize("within", [1, 2, 7])
+def test_two_times_meet_once_if_they_are_near_and_else_never(within: int) -> None:
+    times = [*range(-20 * within, 20 * within + 1), None]
+    mine, theirs = ('mine."@time"', 'theirs."@time"')
+    near = f"{is_beside(mine, 'theirs', within)} AND abs({mine} - {theirs}) <= {within}"
+    with duckdb.connect() as connection:
+        for name in ("one", "other"):
+            connection.execute(f'CREATE TABLE {name} AS SELECT unnest(?::BIGINT[]) AS "@time"', [times])
+        sql = f"SELECT {mine}, {theirs} FROM one AS mine JOIN {beside('other', 'theirs', within)} ON {near}"
+        found = connection.execute(sql).fetchall()
+    known = [time for time in times if time is not None]
+    assert sorted(found) == [(one, other) for one in known for other in known if abs(one - other) <= within]
+
+
+def test_a_key_with_many_records_costs_no_comparison_of_each_with_each() -> None:
+    records, within = 20_000, 5
+    with duckdb.connect() as connection:
+        connection.execute(f'CREATE TABLE side AS SELECT range * {within} AS "@time" FROM range({records})')
+        on = is_beside('mine."@time"', "theirs", within)
+        sql = f"SELECT count(*) FROM side AS mine JOIN {beside('side', 'theirs', within)} ON {on}"
+        assert connection.execute(sql).fetchall()[0][0] < 20 * records

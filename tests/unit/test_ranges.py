@@ -47,6 +47,7 @@ from tests.local_files import LocalFiles
 from tests.orders import order
 from tests.orders import planned as one_partition
 from tests.plans import COLUMNS, arrived, plan_of, tails
+from tests.refused import finding_of
 
 # The second of the four partitions is hot; its ten files have 100 records each but for the last.
 ENDS = (10, 950, 0, 130)
@@ -338,9 +339,7 @@ def test_a_partitioner_has_nothing_to_deal() -> None:
 
 
 def test_more_tasks_than_can_be_meant_are_refused() -> None:
-    with pytest.raises(Refused) as refused:
-        planned(scheme="flights=records(1)", ends=(20_000, 0, 0, 0))
-    (finding,) = refused.value.findings
+    finding = finding_of(planned, scheme="flights=records(1)", ends=(20_000, 0, 0, 0))
     assert finding.what == "scheme records(1) makes 20,003 tasks, more than 10,000"
     assert finding.then == "allow more records a task: the largest stream partition has 20,000 records"
 

@@ -16,6 +16,7 @@ from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.samza.checkpoints import Again, Checkpoint, Start, bucket_of, claims_of, read_checkpoints, starts
 from partitioning.samza.claims import SlotClaims
 from partitioning.samza.key_buckets import ELASTIC_FINAL, key_bucket
+from tests.refused import finding_of
 from tests.samza import answers
 
 # What Samza does with a stream partition that it finds no checkpoint for: by default it starts at its end.
@@ -218,7 +219,5 @@ def test_two_tasks_that_processed_the_same_keys_are_refused() -> None:
 def test_what_the_checkpoint_tool_prints_is_read_and_any_other_line_is_refused() -> None:
     text = "# of job views\n\ntasknames.Partition 0_1_2.systems.kafka.streams.views.eu.partitions.12=41\n"
     assert read_checkpoints(text, "offsets") == (Checkpoint("Partition 0_1_2", "kafka", "views.eu", 12, 41),)
-    with pytest.raises(Refused) as refused:
-        read_checkpoints(text + "tasknames.Partition 0=41\nviews", "offsets")
-    (finding,) = refused.value.findings
+    finding = finding_of(read_checkpoints, text + "tasknames.Partition 0=41\nviews", "offsets")
     assert [each.where for each in finding.places] == ["line 4 of offsets", "line 5 of offsets"]

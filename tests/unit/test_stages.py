@@ -1,15 +1,20 @@
-"""Stages: how the graph is cut, how many tasks each stage gets, and what does not fit."""
+"""Stages: how the graph is cut, how many tasks each gets, and what each reads between exchanges."""
 
 from __future__ import annotations
 
 import pytest
 
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import Refused
 from partitioning.explain.reason_texts import stage_reason
+from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.model.schemes import COGROUP, MAX, elastic
+from partitioning.model.stage_inputs import ExchangeInput, ResultInput, StreamInput
+from partitioning.model.streams import NullKeys
 from partitioning.model.takes import Task
 from tests.plans import COLUMNS, tails
-from tests.staged import names, pipeline_of, stages, stream
+from tests.staged import enriched, made, move, names, pipeline_of, rekeyed, stages, stream, total
 
 
 def test_streams_that_meet_are_one_stage_of_gcd_tasks() -> None:
@@ -139,3 +144,229 @@ def test_a_stream_of_one_partition_is_no_reason_to_complain() -> None:
     pipeline = pipeline_of()
     stream(pipeline, "a", 1).aggregate("count(*) AS n").write("t")
     assert stage_reason(stages(pipeline)[0]).startswith("gcd(1) = 1; ")
+
+
+# ---- between exchanges
+
+
+def test_an_exchange_cuts_a_stage_in_two_and_its_reader_says_how_many_partitions_it_has() -> None:
+    plan = made(enriched(), move("by_user", "seen"))
+    before, after = plan.stages
+    assert (before.name, before.wave, before.scheme, before.cosets) == ("views", 0, MAX, 6)
+    assert (after.name, after.wave, after.scheme, after.cosets) == ("users+by_user.exchange", 1, COGROUP, 4)
+    assert after.inputs == (
+        StreamInput("users", Placement("k", KeyFormat.STRING, MURMUR2, 4), 4, NullKeys.REFUSE),
+        ExchangeInput("by_user.exchange", "by_user", Placement("j", KeyFormat.STRING, MURMUR2, 4)),
+    )
+    (exchange,) = plan.exchanges
+    assert (exchange.source, exchange.stage, exchange.placement) == ("by_user", "views", after.inputs[1].placement)
+    assert (exchange.wanted_by, exchange.why) == (("seen",), rekeyed("by_user"))
+
+
+def test_a_step_that_only_a_later_wave_needs_runs_there_so_that_nothing_is_stored_for_it() -> None:
+    before, after = made(enriched(), move("by_user", "seen")).stages
+    assert [step.name for step in before.steps] == ["by_user"]
+    assert [step.name for step in after.steps] == ["active", "seen"]
+
+
+def test_more_tasks_than_the_exchange_would_need_are_given_one_partition_each() -> None:
+    _, after = made(enriched(), move("by_user", "seen"), settings=Settings.parse(scheme=["seen=tasks(6)"])).stages
+    assert after.tasks[5].reads == {"users": (1, 3), "by_user.exchange": (5,)}
+    assert set(after.tasks[5].filters) == {"users"}
+
+
+def test_a_count_that_was_asked_for_stays_and_is_filtered_instead() -> None:
+    settings = Settings.parse(scheme=["seen=tasks(6)"])
+    _, after = made(enriched(), move("by_user", "seen", partitions=4), settings=settings).stages
+    assert after.inputs[1].placement.partitions == 4
+    assert set(after.tasks[5].filters) == {"users", "by_user.exchange"}
+
+
+def test_a_stage_that_reads_exchanges_only_has_as_many_tasks_as_the_largest_that_feeds_it() -> None:
+    pipeline = pipeline_of()
+    a, b = (stream(pipeline, name, count).rekey("j", name=f"r{name}") for name, count in (("a", 8), ("b", 3)))
+    a.join(b, "1 AS one", name="met").write("t")
+    plan = made(pipeline, move("ra", "met"), move("rb", "met"))
+    assert [(stage.name, stage.cosets, stage.wave) for stage in plan.stages] == [
+        ("a", 8, 0),
+        ("b", 3, 0),
+        ("ra.exchange+rb.exchange", 8, 1),
+    ]
+    assert stage_reason(plan.stages[2]).startswith(
+        "the most cosets of a stage that feeds it (without elastic) = 8; whole partitions"
+    )
+    doubled = made(pipeline, move("ra", "met"), move("rb", "met"), settings=Settings.parse(scheme=["met=elastic(2)"]))
+    assert doubled.stages[2].cosets == 16
+
+
+def waves_of(*schemes: str) -> list[int]:
+    """How many cosets three stages have that follow each other; the last reads what the first left as a result too."""
+    pipeline = pipeline_of()
+    counted = stream(pipeline, "a", 12).aggregate("count(*) AS n", name="counted")
+    other = counted.rekey("j", name="moved").aggregate("count(*) AS m", name="again")
+    counted.join(other.rekey("k", name="back"), "1 AS one", name="both").write("t")
+    moves = (move("moved", "again"), move("back", "both", key="k"))
+    return [stage.cosets for stage in made(pipeline, *moves, settings=Settings.parse(scheme=schemes)).stages]
+
+
+def test_a_factor_multiplies_the_tasks_of_its_own_stage_and_of_no_later_one() -> None:
+    assert waves_of() == [12, 12, 12]
+    assert waves_of("elastic(3)") == [36, 36, 36]
+    assert waves_of("counted=elastic(3)") == [36, 12, 12]
+    assert waves_of("counted=tasks(6)", "again=elastic(3)") == [6, 18, 6]
+
+
+@pytest.mark.parametrize(("one", "other", "count"), [(4, 6, 12), (7, 9, 9)])
+def test_an_exchange_that_two_stages_read_serves_both_if_that_is_not_too_many_partitions(
+    one: int, other: int, count: int
+) -> None:
+    pipeline = pipeline_of()
+    moved = stream(pipeline, "a", 2).rekey("j", name="moved")
+    first = moved.aggregate("count(*) AS n", name="first")
+    again = first.rekey("k", name="again").aggregate("count(*) AS m", name="second")
+    moved.join(again.rekey("j", name="back"), "1 AS one", name="third").write("t")
+    cuts = (move("moved", "first", "third"), move("again", "second", key="k"), move("back", "third"))
+    settings = Settings.parse(scheme=[f"first=tasks({one})", f"third=tasks({other})"])
+    plan = made(pipeline, *cuts, settings=settings)
+    assert [stage.wave for stage in plan.stages] == [0, 1, 2, 3]
+    assert plan.exchanges[0].placement.partitions == count
+
+
+def test_a_stream_that_is_moved_and_read_as_it_lies_is_read_in_both_waves() -> None:
+    pipeline = pipeline_of()
+    a = stream(pipeline, "a", 6)
+    a.join(a.rekey("j", name="moved"), "1 AS one", name="both").write("t")
+    first, second = made(pipeline, move("moved", "both")).stages
+    assert (names(first), names(second)) == (["a"], ["a"])
+    assert second.name == "a+moved.exchange"
+
+
+def test_what_a_later_wave_needs_of_a_step_that_an_earlier_one_ran_is_a_result() -> None:
+    pipeline = pipeline_of()
+    counted = stream(pipeline, "a", 6).aggregate("count(*) AS n", name="counted")
+    other = counted.rekey("j", name="moved").aggregate("count(*) AS m", name="again")
+    counted.join(other.rekey("k", name="back"), "1 AS one", name="both").write("t")
+    plan = made(pipeline, move("moved", "again"), move("back", "both", key="k"))
+    *_, last = plan.stages
+    assert last.name == "back.exchange+counted.result"
+    assert last.inputs[1] == ResultInput("counted.result", "counted", Placement("k", KeyFormat.STRING, MURMUR2, 6))
+    assert (last.wave, last.cosets) == (2, 6)
+
+
+def test_what_a_stage_reads_moved_and_as_it_lies_has_two_names() -> None:
+    pipeline = pipeline_of()
+    java, murmur2 = stream(pipeline, "java", 4, hash="java"), stream(pipeline, "murmur2", 4)
+    moved = stream(pipeline, "moved", 4)
+    one = java.join(moved, "1 AS one", name="one")
+    murmur2.join(java, "1 AS one", name="two").merge(one, name="both").write("t")
+    first, *_, last = made(pipeline, move("moved", "one", key="k", hash="java"), move("java", "two", key="k")).stages
+    assert [step.name for step in first.steps] == ["java.moved"]
+    assert last.name == "java+murmur2+moved.exchange+java.moved.exchange"
+    assert last.steps[1].inputs == ("murmur2", "java.moved")
+    assert last.steps[1].sql.startswith('WITH "java" AS (SELECT * FROM "java.moved") SELECT')
+
+
+def test_no_step_elsewhere_changes_the_name_of_a_stage() -> None:
+    def stage_names(*, more: bool) -> list[str]:
+        pipeline = enriched()
+        if more:
+            extra = stream(pipeline, "extra", 5)
+            extra.filter("true").write("others")
+            pipeline.flow("by_user").filter("true", name="early").write("early")
+        return [stage.name for stage in made(pipeline, move("by_user", "seen")).stages]
+
+    assert set(stage_names(more=False)) < set(stage_names(more=True))
+
+
+def test_equal_keys_that_would_not_meet_are_refused_where_nothing_moves_and_not_where_it_does() -> None:
+    pipeline = pipeline_of()
+    a, b = stream(pipeline, "a", 4), stream(pipeline, "b", 4, hash="java")
+    a.join(b, "1 AS one", name="met").write("t")
+    with pytest.raises(Refused, match="different placements"):
+        made(pipeline)
+    first, second = made(pipeline, move("b", "met", key="k")).stages
+    assert (names(first), first.steps, first.wave) == (["b"], (), 0)
+    assert second.name == "a+b.exchange"
+
+
+def test_records_with_other_keys_that_nothing_moves_are_refused_where_keys_must_meet() -> None:
+    with pytest.raises(Refused, match="seen needs equal keys together, but records that it gets were given other keys"):
+        made(enriched())
+
+
+def test_where_all_records_are_needed_together_there_is_one_task_whatever_holds_for_the_other_stages() -> None:
+    before, after = made(total(), move("p", "c", key="")).stages
+    assert (before.cosets, after.cosets, stage_reason(after)) == (9, 1, "one task, as c needs all records together")
+    with pytest.raises(Refused, match=r"all records in one task, but the scheme is tasks\(2\)"):
+        made(total(), move("p", "c", key=""), settings=Settings.parse(scheme=["c=tasks(2)"]))
+
+
+def test_a_combine_with_a_fan_in_is_applied_on_the_way_in_levels() -> None:
+    def first(pipeline: Pipeline, settings: Settings = DEFAULTS) -> tuple[str | None, tuple[int, ...]]:
+        found, *_ = made(pipeline, move("p", "c", key=""), settings=settings).exchanges
+        return found.combine, found.unifiers
+
+    assert first(total()) == (None, ())
+    assert first(total(fan_in=4)) == ("c", (3,))
+    assert first(total(fan_in=4), Settings(fan_in={"c": 2})) == ("c", (5, 3, 2))
+    assert first(total(fan_in=9)) == (None, ())
+
+
+def test_each_level_is_a_stage_in_a_wave_of_its_own_that_reads_what_the_one_before_it_left() -> None:
+    plan = made(total(fan_in=2), move("p", "c", key=""))
+    assert [(stage.name, stage.wave, len(stage.tasks)) for stage in plan.stages] == [
+        ("a", 0, 9),
+        ("p.exchange.1", 1, 5),
+        ("p.exchange.2", 2, 3),
+        ("p.exchange.3", 3, 2),
+        ("p.exchange", 4, 1),
+    ]
+    assert [(each.name, each.source, each.stage, each.unifiers) for each in plan.exchanges] == [
+        ("p.exchange.1", "p", "a", (5, 3, 2)),
+        ("p.exchange.2", "p", "p.exchange.1", (3, 2)),
+        ("p.exchange.3", "p", "p.exchange.2", (2,)),
+        ("p.exchange", "p", "p.exchange.3", ()),
+    ]
+    assert [[step.name for step in stage.steps] for stage in plan.stages] == [["p"], ["c.1"], ["c.2"], ["c.3"], ["c"]]
+    assert {step.sql for stage in plan.stages[1:] for step in stage.steps} == {plan.graph.steps[-1].sql}
+    assert plan.stages[2].tasks[1] == Task(1, {"p.exchange.2": (1,)}, keyless={"p.exchange.2": (1,)})
+    assert stage_reason(plan.stages[2]) == "level 2 of 3 before c: 3 unifiers for each partition"
+
+
+def test_unifiers_of_a_partition_are_numbered_so_that_keys_tell_which_partition_it_is() -> None:
+    pipeline = pipeline_of(scheme="tasks(9)")
+    parts = stream(pipeline, "a", 3).partial("count(*) AS n", by="j", name="p")
+    parts.combine("sum(n) AS n", fan_in=4, name="c").write("t")
+    plan = made(pipeline, move("p", "c"))
+    _, level, last = plan.stages
+    assert level.inputs == (ExchangeInput("p.exchange.1", "p", Placement("j", KeyFormat.STRING, MURMUR2, 9), (), 3),)
+    assert [task.reads["p.exchange.1"] for task in level.tasks] == [(number,) for number in range(27)]
+    assert last.inputs == (ExchangeInput("p.exchange", "p", Placement("j", KeyFormat.STRING, MURMUR2, 9)),)
+
+
+def test_only_what_reads_what_has_passed_levels_waits_for_them() -> None:
+    pipeline = pipeline_of()
+    a, b = stream(pipeline, "a", 9), stream(pipeline, "b", 9)
+    a.partial("count(*) AS n", by="j", name="p").combine("sum(n) AS n", fan_in=2, name="c").write("t")
+    b.rekey("j", name="moved").aggregate("count(*) AS n", name="counted").write("counts")
+    plan = made(pipeline, move("p", "c"), move("moved", "counted"))
+    waves = {stage.name: stage.wave for stage in plan.stages}
+    assert (waves["moved.exchange"], waves["p.exchange"]) == (1, 4)
+    assert [stage.wave for stage in plan.stages] == sorted(waves.values())
+
+
+def test_a_step_that_has_the_name_of_a_level_keeps_it() -> None:
+    pipeline = pipeline_of(scheme="tasks(9)")
+    parts = stream(pipeline, "a", 3).filter("true", name="C.1").partial("count(*) AS n", name="p")
+    parts.combine("sum(n) AS n", fan_in=4, name="c").write("t")
+    plan = made(pipeline, move("p", "c", key=""))
+    assert [step.name for stage in plan.stages for step in stage.steps] == ["C.1", "p", "c.1.1", "c"]
+
+
+def test_records_without_a_key_meet_whether_they_were_moved_or_not() -> None:
+    pipeline = pipeline_of()
+    a, b = stream(pipeline, "a", 4, null_keys="own task"), stream(pipeline, "b", 4, null_keys="drop")
+    a.merge(b.rekey("j").rekey("k", sql="j", name="moved"), name="both").aggregate("count(*) AS n").write("t")
+    *_, stage = made(pipeline, move("moved", "both", key="k")).stages
+    own = {"a": (0, 1, 2, 3), "moved.exchange": (0,)}
+    assert stage.tasks[-1] == Task(4, own, null_keys=True, keyless=own)
