@@ -23,6 +23,8 @@ _PLAIN = {
     "string": "VARCHAR",
     "bytes": "BLOB",
 }
+# Connect's types by those of Avro that are called otherwise.
+_OF_AVRO = {"int": "int32", "long": "int64", "enum": "string", "fixed": "bytes", "record": "struct"}
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _VARIABLE = "io.debezium.data.VariableScaleDecimal"
 _NAMED = {
@@ -67,6 +69,38 @@ def fields_of(line: Line, form: ChangeForm) -> Mapping[str, Line]:
     if form is ChangeForm.ENVELOPE:
         fields = next((each["fields"] for each in fields if each["field"] == "after"), ())
     return {each["field"]: each for each in fields}
+
+
+def fields_of_avro(schema: Any, form: ChangeForm) -> Mapping[str, Line]:
+    """What a parsed schema of Avro says of each column, as Connect's would say it. Nothing of those that only Avro
+    itself calls dates, times or decimals: their values say what they are."""
+    named = dict[str, Line]()
+    said = _of_avro(schema, named)
+    if form is ChangeForm.ENVELOPE:
+        said = next(each for each in said["fields"] if each["field"] == "after")
+    return {each["field"]: each for each in said["fields"] if each["type"]}
+
+
+def _of_avro(written: Any, named: dict[str, Line]) -> Line:
+    """What a schema of Avro says, by the names that Connect gives types within it."""
+    if isinstance(written, list):
+        # One that may be null is what it else is.
+        return _of_avro(next((each for each in written if each != "null"), "null"), named)
+    if isinstance(written, str):
+        return named.get(written) or {"type": _OF_AVRO.get(written, written)}
+    kind, name = written["type"], written.get("connect.name")
+    if not isinstance(kind, str):
+        return _of_avro(kind, named)
+    plain = written.get("connect.type") or _OF_AVRO.get(kind, kind)
+    said: dict[str, Any] = {"type": "" if "logicalType" in written and not name else plain}
+    said |= {"name": name, "parameters": written.get("connect.parameters", {})}
+    if kind == "record":
+        said["fields"] = [{**_of_avro(each["type"], named), "field": each["name"]} for each in written["fields"]]
+    elif kind == "array":
+        said["items"] = _of_avro(written["items"], named)
+    if "name" in written:
+        named[written["name"]] = said
+    return said
 
 
 def has_decimals(field: Line, scale: int) -> bool:
