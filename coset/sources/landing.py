@@ -75,7 +75,8 @@ def land(stream: Stream, file: Path, through: Through = iter) -> Sequence[Offset
     try:
         keys = landed_lines.keys_of(stream, lines)
     except Unreadable as error:
-        raise unreadable(str(file), str(error), _CORRECT) from error
+        # Of changes that are none of a row it is known what to do about them.
+        raise unreadable(str(file), str(error), error.then if stream.changes else _CORRECT) from error
     partitions = _partitions(keys.cast(KEY_TYPES[stream.key_format]), stream)
     new = {
         int(number): [line for line, partition in zip(lines, partitions, strict=True) if partition == number]
