@@ -328,8 +328,12 @@ def _text(
 ) -> Iterator[Block]:
     offsets = [_offsets(stream, each) for each in discovered.partitions]
     records, layout = sum(each["records"] for each in offsets), stream.lies_by
-    lies = "a folder for each partition" if layout is Layout.PARTITION else 'folders of times, layout="time"'
-    notes = [f"{stream.written_as.noun}, in {lies}"]
+    lies = {
+        Layout.PARTITION: "in a folder for each partition",
+        Layout.TIME: 'in folders of times, layout="time"',
+        Layout.AIVEN: 'named as by Aiven\'s sinks, layout="aiven"',
+    }
+    notes = [f"{stream.written_as.noun}, {lies[layout]}"]
     if isinstance(stream.origin, KafkaSource):
         notes = [f"{stream.written_as.noun}, in its brokers; offsets count as records"]
     if topic.beside:

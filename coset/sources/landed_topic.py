@@ -18,20 +18,21 @@ from coset.sources.exact_casts import cast_exactly
 from coset.sources.file_columns import NULL_TYPE, UnknownType, columns_of
 from coset.sources.files import Files
 from coset.sources.formats.changes_seen import form_of, left_by, rows_of, types_of
+from coset.sources.formats.compressed import decompressed
 from coset.sources.formats.json_lines import JsonRows
 from coset.sources.formats.json_types import undeclarable
 from coset.sources.formats.landed_file import LAND_AGAIN, OFFSET_TYPE, Unreadable
 from coset.sources.formats.opening import open_landed
 from coset.sources.landing import MARK
 from coset.sources.layouts import FileName, folders_of, may_hold_records
-from coset.sources.other_sinks import LAND_OTHERWISE, sink_of
+from coset.sources.other_sinks import NO_CSV, instead_of, sink_of
 from coset.sources.plain_arrays import is_nested, plain_type
 from coset.sources.s3 import store_error
 from partitioning.commands import Inspect, Then
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.file_names import NAMED
+from partitioning.model.file_names import named
 from partitioning.model.graph import quote
 from partitioning.model.offsets import check_name
 from partitioning.model.sources import why_no_root
@@ -49,6 +50,8 @@ _EVERY = 2**63 - 1
 _FORMATS = (Format.PARQUET, Format.AVRO, Format.JSON)
 # So many objects are looked at for topics that may be meant.
 _NEAR = 200
+# By so many bytes a format is told.
+_HEAD = 4
 _PAGE = "docs/internals/landed-files.md"
 
 
@@ -86,9 +89,14 @@ def look(address: str) -> SeenTopic:
     if why := why_no_root(address):
         then = "write it as s3://bucket/topics/orders, or as the path of a folder"
         raise Refused.of(Kind.ARGUMENT, f"{address!r} {why}", "ADDRESS", then, address=address)
-    keys = [] if why_no_root(source) else [each.key for each in store_at(source).list(f"{name}/")]
-    there = [key for key in keys if may_hold_records(Stream(name, source, "", 1), key)]
+    asked = Stream(name, source, "", 1)
+    # They have the files in the topic's folder, and those beside it that Aiven's sinks name so.
+    folders = folders_of(replace(asked, layout=Layout.AIVEN))
+    keys = [] if why_no_root(source) else [each.entry.key for each in folders.listed(store_at(source), {})]
+    there = [key for key in keys if may_hold_records(asked, key)]
     layout, written, files = _named(name, source, there)
+    if layout is Layout.AIVEN and len(written) > 1:
+        written = {_held(f"{source}/{max(files)}"): len(files)}
     if not files:
         raise _nothing(source, name, address.rstrip("/"), there)
     if len(written) > 1:
@@ -123,6 +131,20 @@ def _named(name: str, source: str, keys: Iterable[str]) -> tuple[Layout, Mapping
     return layout, written[layout], files[layout]
 
 
+def _held(uri: str) -> Format:
+    """The format of a file, by what it holds: its name does not say."""
+    with Files().open(uri) as file, decompressed(file, _HEAD) as content:
+        head = content.read(_HEAD)
+    if head.startswith(b"PAR1"):
+        return Format.PARQUET
+    if head.startswith(b"Obj\1"):
+        return Format.AVRO
+    if head.startswith((b"{", b"[")):
+        return Format.JSON
+    what = "the file is neither Parquet, nor Avro, nor JSON, by what it holds, and so may be CSV"
+    raise Refused.of(Kind.FILE_UNREADABLE, what, uri, NO_CSV, file=uri)
+
+
 def _nothing(source: str, name: str, address: str, there: Sequence[str], named: Sequence[str] = ()) -> Refused:
     """Why no topic of that name is there, and which ones are near. The files that are there are `named` as others'."""
     what, where = "no file of a topic is there", address
@@ -138,7 +160,7 @@ def _nothing(source: str, name: str, address: str, there: Sequence[str], named: 
         where, wanted = f"{source}/{there[0]}", folders_of(Stream(name, source, "", 1)).wanted
         then = f"land the topic's files as {name}/{wanted}, or in another layout or format that {_PAGE} has"
         if sink := sink_of(there[0]):
-            what, then = f"{what}: {where.rpartition('/')[2]} is a name of {sink}", LAND_OTHERWISE
+            what, then = f"{what}: {where.rpartition('/')[2]} is a name of {sink}", instead_of(sink, there[0])
     return Refused.of(Kind.FOLDERS, what, where, then, address=address)
 
 
@@ -151,7 +173,7 @@ def _topics(address: str, source: str) -> Iterator[str]:
         with suppress(CosetError):
             for entry in store_at(root).list("", _NEAR):
                 uri = f"{root}/{entry.key}"
-                if (match := NAMED.search(uri)) and (place := uri.find(f"/{match['stream']}/")) >= 0:
+                if (match := named(uri)) and (place := uri.find(f"/{match['stream']}/")) >= 0:
                     found.add(uri[: place + 1 + len(match["stream"])])
         if found:
             return (yield from found)

@@ -270,7 +270,7 @@ def _check_stream(stream: Stream) -> None:
     elif stream.written_as not in (Format.PARQUET, Format.JSON):
         why = f"is landed as {stream.written_as.noun}"
     elif stream.lies_by is not Layout.PARTITION:
-        why = "lies in folders of a time"
+        why = f'has layout="{stream.lies_by}"'
     if why:
         what, then = f"stream {stream.name!r} {why}", "let its own producer or sink write the rows"
         raise Refused.of(Kind.FOLDERS, what, stream.source, then, stream=stream.name)

@@ -143,7 +143,10 @@ def _of_time(stream: Stream) -> Iterator[_Wrong]:
 
 def _of_format(stream: Stream) -> Iterator[_Wrong]:
     if stream.written_as not in tuple(Format):
-        yield f"unknown format {stream.format!r}", f"use one of {', '.join(Format)}"
+        then = f"use one of {', '.join(Format)}"
+        if stream.format == "csv":
+            then += "; a sink that writes CSV is told otherwise as docs/internals/landed-files.md#other-tools says"
+        yield f"unknown format {stream.format!r}", then
     elif stream.changes and not stream.columns:
         yield "change events do not say of which types columns are", "declare columns={name: type}"
     elif stream.written_as == Format.JSON and not stream.columns:

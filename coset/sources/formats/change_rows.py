@@ -36,8 +36,8 @@ _ASIDE = 'let the stream set this record aside: bad_records="set aside up to 10"
 _OTHERS = {
     "t": (
         "a TRUNCATE of the whole table, and nothing says which records of other partitions came before it",
-        'delete each row that was there before, in the database or, in a file of your own, by a line {"op":"d","before":'
-        f"{{…}}}} with its key; and leave this line out of your file, or {_ASIDE}",
+        "delete each row that was there before, in the database or, in a file of your own, by a line "
+        f'{{"op":"d","before":{{…}}}} with its key; and leave this line out of your file, or {_ASIDE}',
     ),
     "m": ("a message, and no change of a row", "land the topic of the table alone"),
 }
