@@ -25,7 +25,7 @@ from coset.sources.formats.landed_file import LAND_AGAIN, OFFSET_TYPE, Unreadabl
 from coset.sources.formats.opening import open_landed
 from coset.sources.landing import MARK
 from coset.sources.layouts import FileName, folders_of, may_hold_records
-from coset.sources.other_sinks import NO_CSV, instead_of, sink_of
+from coset.sources.other_sinks import AIVEN, NO_CSV, instead_of, sink_of
 from coset.sources.plain_arrays import is_nested, plain_type
 from coset.sources.s3 import store_error
 from partitioning.commands import Inspect, Then
@@ -48,8 +48,8 @@ _OF_A_FILE = 5_000
 _OF_ALL = 2_000_000
 _EVERY = 2**63 - 1
 _FORMATS = (Format.PARQUET, Format.AVRO, Format.JSON)
-# So many objects are looked at for topics that may be meant.
-_NEAR = 200
+# Topics that may be meant are looked for by so many requests of so many objects, and so many of them named.
+_AT_MOST, _NEAR, _SHOWN = 50, 200, 5
 # By so many bytes a format is told.
 _HEAD = 4
 _PAGE = "docs/internals/landed-files.md"
@@ -150,8 +150,11 @@ def _nothing(source: str, name: str, address: str, there: Sequence[str], named: 
     what, where = "no file of a topic is there", address
     then: Then = "correct the address: it is that of the folder with a topic's name, as s3://bucket/topics/orders"
     if near := sorted({topic for topic in _topics(address, source) if topic != address}):
-        more = f"; topics there: {cut(near)}" if len(near) > 1 else ""
-        what, then = "the folder is no topic's", ("name that of a topic: ", Inspect(near[0]), more)
+        within = [topic for topic in near if topic.startswith(f"{address}/")]
+        what = "the folder is no topic's" + (f", and has {many(len(within), 'topic')} within" if within else "")
+        shown = [part for topic in (within or near)[:_SHOWN] for part in (", ", Inspect(topic))][1:]
+        left = len(within or near) - _SHOWN
+        then = ("name that of a topic: ", *shown, f", … and {many(left, 'topic')} more" if left > 0 else "")
     elif named:
         what = f"the files there are of {cut(named)}, by their names"
         then = f"give the folder the name of its topic, so that its address ends in /{named[0]}"
@@ -165,18 +168,42 @@ def _nothing(source: str, name: str, address: str, there: Sequence[str], named: 
 
 
 def _topics(address: str, source: str) -> Iterator[str]:
-    """The addresses of topics in a folder, around it, or beside it, as far as the first objects there tell."""
+    """The addresses of topics in a folder, around it, or beside it."""
     within = [root for root in (address, source) if not why_no_root(root)]
     for root in within:
-        found = set[str]()
         # This only helps to name what may be meant: whatever else lies there is not looked at.
+        found = list[str]()
         with suppress(CosetError):
-            for entry in store_at(root).list("", _NEAR):
-                uri = f"{root}/{entry.key}"
-                if (match := named(uri)) and (place := uri.find(f"/{match['stream']}/")) >= 0:
-                    found.add(uri[: place + 1 + len(match["stream"])])
+            found.extend(_topics_in(root))
         if found:
             return (yield from found)
+
+
+def _topics_in(root: str) -> Iterator[str]:
+    """The addresses of topics in a folder, or of the one that it lies in. The files of each are listed no further."""
+    store, after = store_at(root), ""
+    for _ in range(_AT_MOST):
+        page = store.page("", after, _NEAR)
+        keys = [found.entry.key for found in page.objects if sink_of(found.entry.key) in (None, AIVEN)]
+        seen = ((f"{root}/{key}", said) for key in keys if (said := named(f"/{key}")) and said["stream"][0] not in "_.")
+        uri, said = next(seen, ("", None))
+        if said is None:
+            if not page.more:
+                return
+            after = page.objects[-1].entry.key
+            continue
+        topic = said["stream"]
+        if (place := uri.find(f"/{topic}/")) >= 0:
+            address = uri[: place + 1 + len(topic)]
+            # What sorts behind a slash.
+            after = f"{address}0"
+        else:
+            address = f"{uri.rpartition('/')[0]}/{topic}"
+            after = f"{address}-:"
+        yield address
+        if not after.startswith(f"{root}/"):
+            return
+        after = after.removeprefix(f"{root}/")
 
 
 def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> SeenTopic:

@@ -367,6 +367,23 @@ def test_it_stores_nothing(store: Store) -> None:
     assert list(store.list("")) == before
 
 
+def test_a_folder_of_topics_names_them_with_the_command_for_each(store: Store) -> None:
+    """However many files the first of them has, and also those that lie beside each other by Aiven's template."""
+    data = WRITERS[0].write([row(0)], None)
+    for start in range(250):
+        store.put(f"orders/partition=0/orders+0+{start:010}.parquet", data)
+    store.put("orders-eu/year=2026/orders-eu+0+0000000000.parquet", data)
+    store.put("spent/part-4-12.parquet", data)
+    store.put("views-0-0", data)
+    store.put("views-1-0", data)
+    wrong = coset("inspect", store.root)
+    refused(wrong, "the folder is no topic's, and has 3 topics within")
+    commands = re.findall(r"`coset inspect ([^`]+)`", wrong.stderr)
+    assert commands == [f"{store.root}/{name}" for name in ("orders", "orders-eu", "views")]
+    for address in commands[1:]:
+        succeeded("inspect", address)
+
+
 def test_a_topic_in_a_bucket_is_found_from_anywhere_near(s3: object, store: Store) -> None:
     land(store.root, [f"c{n}" for n in range(100)], lambda _, key: murmur2(key.encode()) % 4, 4)
     right = f"{store.root}/orders"
