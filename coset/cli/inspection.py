@@ -69,8 +69,8 @@ def inspect(address: str) -> Answer:
         raise _unread(topic, address)
     given, offset = topic.stream.key, topic.stream.offset
     keys = [column for column in topic.columns if column.name != offset and given in ("", column.name)]
-    json_lines = topic.stream.written_as is Format.JSON
-    found = search(topic.sample, PARTITION, keys, topic.stream.partitions, declares=json_lines)
+    declares = topic.stream.written_as is Format.JSON or bool(topic.stream.changes)
+    found = search(topic.sample, PARTITION, keys, topic.stream.partitions, declares=declares)
     if found.best is None:
         raise _without_keys(address) if given else _keyless(topic.columns, address)
     options, stream, discovered, wrong = _discovered(topic.stream, found.best, _options(topic.stream, found))
@@ -182,6 +182,7 @@ def declaration(stream: Stream, found: KeySearch, options: Options) -> list[str]
 def _of_changes(given: Options, form: ChangeForm) -> Options:
     """What `cdc` is given of what a stream would be."""
     usual = {"key_format": "json", "format": "json", "offsets": "sparse"}
+    given = {**given, "format": given.get("format", "parquet")}
     left = {name: value for name, value in given.items() if usual.get(name) != value}
     if isinstance(left["key"], tuple) and len(left["key"]) == 1:
         left["key"] = left["key"][0]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import pyarrow as pa
@@ -17,12 +18,14 @@ from msgspec import UNSET
 from coset.sources.exact_casts import cast_exactly
 from coset.sources.file_columns import NULL_TYPE, UnknownType, columns_of
 from coset.sources.files import Files
-from coset.sources.formats.changes_seen import form_of, left_by, rows_of, types_of
+from coset.sources.formats.avro import AvroRows
+from coset.sources.formats.changes_seen import form_in, form_of, left_by, rows_of, types_in, types_of
 from coset.sources.formats.compressed import decompressed
 from coset.sources.formats.json_lines import JsonRows
 from coset.sources.formats.json_types import undeclarable
 from coset.sources.formats.landed_file import LAND_AGAIN, OFFSET_TYPE, Unreadable
 from coset.sources.formats.opening import open_landed
+from coset.sources.formats.parquet import ParquetRows
 from coset.sources.landing import MARK
 from coset.sources.layouts import FileName, folders_of, may_hold_records
 from coset.sources.other_sinks import AIVEN, NO_CSV, instead_of, sink_of
@@ -36,7 +39,7 @@ from partitioning.model.file_names import named
 from partitioning.model.graph import quote
 from partitioning.model.offsets import check_name
 from partitioning.model.sources import why_no_root
-from partitioning.model.streams import DELETED, OFFSET, Column, Format, Layout, Stream
+from partitioning.model.streams import DELETED, OFFSET, ChangeForm, Column, Format, Layout, Stream
 from partitioning.sections import cut, many
 from partitioning.values import replace
 
@@ -213,7 +216,8 @@ def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> 
         of[said.partition].append(_Sampled(f"{stream.source}/{key}", said.partition, said.start))
     ends = [(min(each, key=_start), max(each, key=_start)) for _, each in sorted(of.items())]
     wanted = list(dict.fromkeys(file for both in ends for file in both))
-    left_out, store = dict[str, str](), Files()
+    left_out, store, form = dict[str, str](), Files(), None
+    columns = dict[str, str]()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         if stream.written_as is Format.JSON:
             lines = list(pool.map(lambda file: _lines(store, file), wanted))
@@ -223,9 +227,12 @@ def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> 
                 columns, left_out = columns | typed, {name: why for name, why in left_out.items() if name not in typed}
             # What is read names no offset yet, and has no column that is not declared.
             stream = replace(stream, columns=columns or UNSET, offset=next(iter(columns), ""))
-            if form:
-                at = next((name for name in columns if "offset" in name.lower()), OFFSET)
-                stream = replace(stream, changes=form, offset=at, columns={**columns, DELETED: "BOOLEAN"})
+        else:
+            for form_there, types in filter(None, pool.map(partial(_typed_changes, store, stream), wanted)):
+                form, columns = form_there, columns | types
+        if form:
+            at = next((name for name in columns if "offset" in name.lower()), OFFSET)
+            stream = replace(stream, changes=form, offset=at, columns={**columns, DELETED: "BOOLEAN"})
         most = max(100, min(_OF_A_FILE, _OF_ALL // len(wanted)))
         known = stream.written_as is not Format.JSON or stream.columns
         looked = list(pool.map(lambda file: _records(store, stream, file, most), wanted if known else ()))
@@ -237,6 +244,15 @@ def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> 
     sample = _together([table.append_column(PARTITION, _all(file.partition, table)) for file, table in read])
     unread = tuple(finding for _, findings in looked for finding in findings)
     return SeenTopic(stream, tuple(columns_in(sample)), sample, left_out, beside, unread)
+
+
+def _typed_changes(store: Files, stream: Stream, file: _Sampled) -> tuple[ChangeForm, dict[str, str]] | None:
+    """The form of change events in a typed file, and the types of their columns. None if it has none, or is damaged."""
+    with suppress(OSError, Unreadable, pa.ArrowException), store.open(file.uri) as source:
+        landed = open_landed(stream, source, file.start)
+        if isinstance(landed, AvroRows | ParquetRows) and (form := form_in(landed.schema)):
+            return form, types_in(landed.schema, landed.avro_schema, form)
+    return None
 
 
 def _start(file: _Sampled) -> int:

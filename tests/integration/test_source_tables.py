@@ -30,11 +30,12 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.explain.table_query import table_query
+from partitioning.hashes import murmur2
 from partitioning.values import replace as with_values
 from spark_jobs.tables.table_schema import RESIDUE
 from tests.commands import succeeded
 from tests.kafka import create, new_topic, produce
-from tests.running import next_batch, run_and_publish_unjudged
+from tests.running import next_batch, run_and_publish, run_and_publish_unjudged
 from tests.small import until
 from tests.source_tables import TOPIC, VECTORS, Event, SourceTables, format_of, land, source_tables
 
@@ -51,7 +52,7 @@ AT_LAST = [
 ]
 # As JSON, as which brokers have them too, and as a sink lands them otherwise.
 LINES_FORMS = ("value", "with_schema", "unwrapped")
-FORMS = (*LINES_FORMS, "avro", "parquet", "unwrapped avro", "unwrapped parquet")
+FORMS = (*LINES_FORMS, "avro", "parquet", "unwrapped-avro", "unwrapped-parquet")
 Row = tuple[Any, ...]
 
 
@@ -235,7 +236,7 @@ def test_lines_of_ones_own_are_landed_as_debezium_wrote_them(store: Store, tmp_p
     assert f"make a table {CUSTOMERS} of its records" in table_query(customers.pipeline, plan, "customers")
 
 
-@pytest.mark.parametrize("form", LINES_FORMS)
+@pytest.mark.parametrize("form", FORMS)
 def test_what_inspect_prints_is_the_table_with_columns_as_they_look_or_as_schemas_say(store: Store, form: str) -> None:
     landed(store, events()[:-1], {}, form)
     said = succeeded("inspect", f"{store.root}/topics/{CUSTOMERS}").stdout
@@ -246,12 +247,42 @@ def test_what_inspect_prints_is_the_table_with_columns_as_they_look_or_as_schema
     customers, declared = made["shop_public_customers"], shop(store, form)
     (stream,), (right,) = customers.pipeline.streams, declared.pipeline.streams
     looks = {"id": "BIGINT", "name": "VARCHAR", "tier": "VARCHAR", "balance": "VARCHAR", "since": "BIGINT"}
-    if form == "with_schema":
+    if form not in {"value", "unwrapped"}:
         looks = COLUMNS
     assert stream == with_values(right, columns={**looks, "_deleted": "BOOLEAN"})
     customers.write("customers", mode="upsert")
     publish(customers.pipeline, store)
     assert published(store, columns=["id", "name"]) == [row[:2] for row in AT_LAST]
+
+
+def by_key(made: Callable[[int], bytes]) -> list[Event]:
+    """The events of a topic whose producer makes these bytes of an id."""
+    said = events()[:-1]
+    return [{**each, "hash": murmur2(made(json.loads(each["key"])["id"])) & 0x7FFFFFFF} for each in said]
+
+
+def test_keys_that_a_registrys_serialiser_wrote_are_declared_with_their_schema(store: Store) -> None:
+    schema = {"type": "record", "name": "Key", "namespace": CUSTOMERS, "fields": [{"name": "id", "type": "long"}]}
+    # An Avro long of less than 64 is one byte.
+    landed(store, by_key(lambda number: b"\0\0\0\0\7" + bytes([2 * number])), {}, "avro")
+    customers = shop(store, "avro", key_format="avro", key_schemas={7: json.dumps(schema)})
+    publish(customers.pipeline, store)
+    assert published(store) == AT_LAST
+
+
+def test_keys_with_their_schema_beside_them_are_refused_and_read_as_the_refusal_says(
+    store: Store, tmp_path: Path
+) -> None:
+    """By Connect's own settings all of it is hashed."""
+    field = '{"type":"int64","optional":false,"field":"id"}'
+    key = f'{{"schema":{{"type":"struct","fields":[{field}],"optional":false,"name":"{CUSTOMERS}.Key"}},"payload":'
+    landed(store, by_key(lambda number: f'{key}{{"id":{number}}}}}'.encode()), {})
+    with pytest.raises(Refused, match='with their schema beside them, all of it is hashed: declare hash="opaque"'):
+        run_and_publish(next_batch(shop(store).pipeline, store.root), tmp_path)
+    customers = shop(store, hash="opaque")
+    steps.replan(customers.pipeline, store.root, Settings(), "keys with their schema")
+    publish(customers.pipeline, store)
+    assert published(store) == AT_LAST
 
 
 def test_a_truncate_stops_a_batch_until_it_is_set_aside(store: Store) -> None:
@@ -409,7 +440,7 @@ def test_a_real_database_and_what_is_published_are_the_same_after_every_batch(st
                 "lines": tables.ask('SELECT * FROM lines ORDER BY a, b COLLATE "C"'),
             }
             for form in FORMS:
-                pipeline = Pipeline(form.replace("_", "-").replace(" ", "-"), source=f"{store.root}/{form}")
+                pipeline = Pipeline(form.replace("_", "-"), source=f"{store.root}/{form}")
                 for table, kinds, key in (("customers", columns, "id"), ("lines", LINES, ("a", "b"))):
                     more: dict[str, Any] = {"key": key, "columns": kinds, **said_of(form)}
                     flow = pipeline.cdc(f"{TOPIC}{table}", partitions=4, **more)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -301,6 +302,29 @@ def test_a_type_that_avro_and_parquet_do_not_say_is_refused(name: str, columns: 
         (row,) = values(aside.batches(["id"], 0, 1))
         assert row["id"] is None
         assert what in row["@why"]
+
+
+def test_bytes_in_structs_are_bytes_in_json_too() -> None:
+    (row,) = types("usual", 1, place="STRUCT(x DOUBLE, wkb BLOB)")
+    assert row["place"] == {"x": 1.5, "wkb": b"\1\1" + bytes(9) + b"\xf8?" + bytes(7) + b"\xc0"}
+
+
+@pytest.mark.parametrize("name", ["avro", "parquet"])
+def test_avro_and_parquet_say_what_no_json_says_and_nothing_for_what_was_not_said(name: str) -> None:
+    """NaN is a number of PostgreSQL's. A long value that stays as it is has no value in any format."""
+    (event,) = events("schema")
+    text = event["with_schema"].replace('"double":0.1', '"double":NaN')
+    unsaid = text.replace('"long":"t', '"long":"__debezium_unavailable_value')
+    ((_, data),) = files_of([(0, {"with_schema": text}), (1, {"with_schema": unsaid})], name)
+    columns = {"id": "BIGINT", "double": "DOUBLE", "long": "VARCHAR"}
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    pipeline.cdc("shop.public.t", key="id", partitions=1, columns=columns, format=name)
+    file = open_landed(pipeline.streams[0], pa.BufferReader(data), 0)
+    first, second = values(file.batches(["double"], 0, 2))
+    assert math.isnan(first["double"])
+    assert math.isnan(second["double"])
+    with pytest.raises(Unreadable, match="offset 1: column 'long' has no value"):
+        list(file.batches(["long"], 0, 2))
 
 
 @pytest.mark.parametrize("name", ["avro", "parquet"])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coset.sources.file_columns import UnknownType, columns_of
 from partitioning.model.streams import DELETED, ChangeForm
 
 Line = Mapping[str, Any]
@@ -46,6 +48,29 @@ def form_of(files: Sequence[Sequence[Line]]) -> ChangeForm | None:
     if said and all({"op", "before", "after"} <= each.keys() for each in said):
         return ChangeForm.ENVELOPE
     return ChangeForm.UNWRAPPED if said and all("__deleted" in each for each in said) else None
+
+
+def form_in(schema: pa.Schema) -> ChangeForm | None:
+    """The form that records of typed files have. None if they are no change events."""
+    if {"op", "before", "after"} <= {*schema.names} and pa.types.is_struct(schema.field("after").type):
+        return ChangeForm.ENVELOPE
+    return ChangeForm.UNWRAPPED if "__deleted" in schema.names else None
+
+
+def types_in(schema: pa.Schema, written: Any, form: ChangeForm) -> dict[str, str]:
+    """The types of columns of rows, and of the offset beside them, by the schema of typed files, and the parsed one of
+    Avro if it is known."""
+    beside = [field for field in schema if "offset" in field.name.lower() and pa.types.is_integer(field.type)]
+    row = schema.field("after").type if form is ChangeForm.ENVELOPE else schema
+    said, types = fields_of_avro(written, form) if written else {}, dict[str, str]()
+    for field in (*row, *beside):
+        if field.name.startswith("__"):
+            continue
+        with suppress(UnknownType):
+            types[field.name] = columns_of(pa.schema([field])).columns[0].type
+        if field.name in said and (kind := type_in(said[field.name])):
+            types[field.name] = kind
+    return types
 
 
 def rows_of(files: Iterable[Sequence[Line]], form: ChangeForm) -> Iterator[list[dict[str, object]]]:
