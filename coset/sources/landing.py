@@ -269,6 +269,8 @@ def _check_stream(stream: Stream) -> None:
         why = "is read from its broker"
     elif stream.written_as not in (Format.PARQUET, Format.JSON):
         why = f"is landed as {stream.written_as.noun}"
+    elif stream.changes and stream.written_as is Format.PARQUET:
+        why = "is landed as Parquet with changes in it"
     elif stream.lies_by is not Layout.PARTITION:
         why = f'has layout="{stream.lies_by}"'
     if why:

@@ -236,6 +236,13 @@ def test_lines_of_ones_own_are_landed_as_debezium_wrote_them(store: Store, tmp_p
     assert f"make a table {CUSTOMERS} of its records" in table_query(customers.pipeline, plan, "customers")
 
 
+def test_rows_of_ones_own_are_no_changes_in_parquet(store: Store, tmp_path: Path) -> None:
+    (stream,) = shop(store, "parquet").pipeline.streams
+    (tmp_path / "rows.csv").write_text("id,name\n1,ann\n")
+    with pytest.raises(Refused, match="is landed as Parquet with changes in it"):
+        land_lines(stream, tmp_path / "rows.csv")
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_what_inspect_prints_is_the_table_with_columns_as_they_look_or_as_schemas_say(store: Store, form: str) -> None:
     landed(store, events()[:-1], {}, form)
