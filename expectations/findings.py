@@ -98,7 +98,7 @@ def _next(plan: Plan, question: Question, result: ExpectationValidationResult, p
         return
     # A backfill reads newer files only if asked to.
     anew = Replan(plan.pipeline, repaired=issubclass(kind, ExpectGapsToBeEmpty))
-    yield from (Run(plan.pipeline), f" tries the same plan again; {correct}, then ", anew)
+    yield from (f"{correct}, then ", anew)
     if question.then:
         yield from ("; or, if they may go, ", question.then)
     if issubclass(kind, FigureExpectation):
@@ -107,6 +107,7 @@ def _next(plan: Plan, question: Question, result: ExpectationValidationResult, p
         expect = f'[tables.{json.dumps(table)}]\n      expect = [{{{about_it}, severity = "warning"}}]'
         yield from (f"; or, if that is as it should be, write into a file of settings\n      {expect}\n    and ", anew)
         yield " with `--settings` and that file"
+    yield from ("; ", Run(plan.pipeline), " tries the same plan again")
 
 
 def _kind(result: ExpectationValidationResult) -> Kind:

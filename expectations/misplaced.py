@@ -123,7 +123,12 @@ def _remedies(streams: list[Stream], fits: Fits) -> Iterator[str]:
             )
     written = (stream for stream in streams if hash_schema(stream.hash) or json_fields(stream.hash))
     yield from (_as_declared(stream) for stream in written if stream.name not in fits)
-    if lost := [stream.name for stream in streams if stream.name not in fits]:
+    if whole := [stream.name for stream in streams if stream.changes and stream.name not in fits]:
+        yield (
+            f"if Connect writes the keys of {' and '.join(whole)} with their schema beside them, all of it is hashed: "
+            f'declare hash="{OPAQUE}", and they are read where they lie'
+        )
+    if lost := [stream.name for stream in streams if not stream.changes and stream.name not in fits]:
         moved = " and ".join(f"{name}.repartition()" for name in lost)
         yield (
             f"correct the producer of {' and '.join(lost)}, or its hash= and key_format=; to take its records from "

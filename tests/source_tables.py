@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from demo.kafka_jars import jars_of, java
 from partitioning.documents.stores import store_at
 from tests.postgres import postgres
 from tests.small import until
+from tests.typed_changes import files_of
 
 VECTORS = Path(__file__).parent / "vectors" / "debezium"
 # As topics are called: a prefix, the schema and the table.
@@ -96,19 +98,30 @@ def land(events: Sequence[Event], form: str, partitions: int, source: str, ends:
 
     `ends` are the offsets behind those that landed before.
     """
-    files = dict[int, list[str]]()
-    starts = dict[int, int]()
+    landed = dict[int, list[tuple[int, Event]]]()
     for event in events:
         partition = event["hash"] % partitions
         offset = ends.get(partition, 0)
         ends[partition] = offset + 1
-        if event[form] is not None:
-            starts.setdefault(partition, offset)
-            files.setdefault(partition, []).append(with_offset(event[form], offset))
-    for partition, lines in files.items():
-        topic = events[0]["topic"]
-        name = f"{topic}/partition={partition}/{topic}+{partition}+{starts[partition]:010}.json"
-        store_at(source).put(name, "".join(f"{line}\n" for line in lines).encode())
+        if event["unwrapped" if "unwrapped" in form else "value"] is not None:
+            landed.setdefault(partition, []).append((offset, event))
+    topic = events[0]["topic"]
+    for partition, some in landed.items():
+        for start, data in _files(some, form):
+            name = f"{topic}/partition={partition}/{topic}+{partition}+{start:010}.{format_of(form)}"
+            store_at(source).put(name, data)
+
+
+def format_of(form: str) -> str:
+    """The format of files with events in a form."""
+    return next((each for each in ("avro", "parquet") if each in form), "json")
+
+
+def _files(events: Sequence[tuple[int, Event]], form: str) -> Iterator[tuple[int, bytes]]:
+    if format_of(form) != "json":
+        yield from files_of(events, form)
+        return
+    yield events[0][0], "".join(f"{with_offset(event[form], offset)}\n" for offset, event in events).encode()
 
 
 def with_offset(value: str, offset: int) -> str:
@@ -148,6 +161,16 @@ def _vectors(log: Path) -> Iterator[tuple[str, Sequence[Event]]]:
             yield "others", [_only(each, "value") for each in others]
 
 
+def _write_avro() -> None:
+    """What AvroData makes of the record with its schema, in Avro and in Parquet."""
+    jars = jars_of(VECTORS / "avro.pom.xml")
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as lines:
+        lines.write(json.loads((VECTORS / "schema.jsonl").read_text())["with_schema"])
+        lines.flush()
+        program = [java(), "-cp", f"{jars}/*", str(VECTORS / "AsAvro.java"), lines.name, "types"]
+        subprocess.run(program, check=True, cwd=VECTORS)
+
+
 def _only(event: Event, *forms: str) -> Event:
     return {name: event[name] for name in ("topic", "key", "hash", *forms)}
 
@@ -156,3 +179,4 @@ if __name__ == "__main__":
     for name, events in _vectors(Path("debezium.log")):
         lines = [json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in events]
         (VECTORS / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    _write_avro()

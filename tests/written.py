@@ -198,6 +198,8 @@ def file_key(writer: Writer, layout: Layout, partition: int, first: int, hour: i
             folder = f"partition={partition}"
         case Layout.TIME:
             folder = f"year=2026/month=11/day=22/hour={hour:02}"
+        case Layout.AIVEN:
+            return f"views-{partition}-{first}{writer.around}"
     return f"views/{folder}/views+{partition}+{first:010}{writer.ending}"
 
 

@@ -70,8 +70,8 @@ def inspect(address: str) -> Answer:
         raise _unread(topic, address)
     given, offset = topic.stream.key, topic.stream.offset
     keys = [column for column in topic.columns if column.name != offset and given in ("", column.name)]
-    json_lines = topic.stream.written_as is Format.JSON
-    found = search(topic.sample, PARTITION, keys, topic.stream.partitions, declares=json_lines)
+    declares = topic.stream.written_as is Format.JSON or bool(topic.stream.changes)
+    found = search(topic.sample, PARTITION, keys, topic.stream.partitions, declares=declares)
     if found.best is None:
         raise _without_keys(address) if given else _keyless(topic.columns, address)
     key = key_of(topic, found)
@@ -182,6 +182,7 @@ def declaration(stream: Stream, found: KeySearch, options: Options) -> list[str]
 def _of_changes(given: Options, form: ChangeForm) -> Options:
     """What `cdc` is given of what a stream would be."""
     usual = {"key_format": "json", "format": "json", "offsets": "sparse"}
+    given = {**given, "format": given.get("format", "parquet")}
     left = {name: value for name, value in given.items() if usual.get(name) != value}
     if isinstance(left["key"], tuple) and len(left["key"]) == 1:
         left["key"] = left["key"][0]
@@ -329,8 +330,12 @@ def _text(
 ) -> Iterator[Block]:
     offsets = [_offsets(stream, each) for each in discovered.partitions]
     records, layout = sum(each["records"] for each in offsets), stream.lies_by
-    lies = "a folder for each partition" if layout is Layout.PARTITION else 'folders of times, layout="time"'
-    notes = [f"{stream.written_as.noun}, in {lies}"]
+    lies = {
+        Layout.PARTITION: "in a folder for each partition",
+        Layout.TIME: 'in folders of times, layout="time"',
+        Layout.AIVEN: 'named as by Aiven\'s sinks, layout="aiven"',
+    }
+    notes = [f"{stream.written_as.noun}, {lies[layout]}"]
     if isinstance(stream.origin, KafkaSource):
         notes = [f"{stream.written_as.noun}, in its brokers; offsets count as records"]
     if topic.beside:

@@ -26,6 +26,7 @@ from coset.sources.formats.opening import open_landed, undeclared
 from coset.sources.known import KnownStream
 from coset.sources.landed_keys import landed_columns, with_keys
 from coset.sources.new_files import NamedFile, NewFiles
+from coset.sources.other_sinks import NO_CSV
 from coset.sources.s3 import AGAIN, is_denied, may_pass, store_error
 from partitioning.commands import BackfillAsking, Forget, Then
 from partitioning.errors import CosetError, Finding, Refused, Unreachable
@@ -34,7 +35,16 @@ from partitioning.model.composite_key import bad_part, key_columns, key_parts
 from partitioning.model.gaps import Explained, explained, next_step
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
 from partitioning.model.read_ends import NOTHING, Ends
-from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, Looked, Stream
+from partitioning.model.streams import (
+    Column,
+    Discovered,
+    DiscoveredPartition,
+    Format,
+    InputFile,
+    Layout,
+    Looked,
+    Stream,
+)
 from partitioning.packed_rows import PackedRows
 from partitioning.values import replace
 
@@ -241,7 +251,11 @@ class _Discovery:
     def _unread(self, uri: str, error: Exception) -> None:
         said = str(error).partition("\n")[0]
         if isinstance(error, Unreadable):
-            self._found(Kind.FILE_UNREADABLE, said, uri, error.then)
+            may_be_csv = self._stream.lies_by is Layout.AIVEN and self._stream.written_as is Format.JSON
+            then = (
+                f"{error.then}; if the sink writes CSV, as it does by default, {NO_CSV}" if may_be_csv else error.then
+            )
+            self._found(Kind.FILE_UNREADABLE, said, uri, then)
         elif isinstance(error, FileNotFoundError) or may_pass(error):
             what = f"the store did not give the file: {said}"
             self._unreachable.append(Finding.of(Kind.STORE_UNREACHABLE, what, uri, AGAIN, file=uri))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import pyarrow as pa
@@ -17,25 +18,28 @@ from msgspec import UNSET
 from coset.sources.exact_casts import cast_exactly
 from coset.sources.file_columns import NULL_TYPE, UnknownType, columns_of
 from coset.sources.files import Files
-from coset.sources.formats.changes_seen import form_of, left_by, rows_of, types_of
+from coset.sources.formats.avro import AvroRows
+from coset.sources.formats.changes_seen import form_in, form_of, left_by, rows_of, types_in, types_of
+from coset.sources.formats.compressed import decompressed
 from coset.sources.formats.json_lines import JsonRows
 from coset.sources.formats.json_types import undeclarable
 from coset.sources.formats.landed_file import LAND_AGAIN, OFFSET_TYPE, Unreadable
 from coset.sources.formats.opening import open_landed
+from coset.sources.formats.parquet import ParquetRows
 from coset.sources.landing import MARK
 from coset.sources.layouts import FileName, folders_of, may_hold_records
-from coset.sources.other_sinks import LAND_OTHERWISE, sink_of
+from coset.sources.other_sinks import AIVEN, NO_CSV, instead_of, sink_of
 from coset.sources.plain_arrays import is_nested, plain_type
 from coset.sources.s3 import store_error
 from partitioning.commands import Inspect, Then
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.file_names import NAMED
+from partitioning.model.file_names import named
 from partitioning.model.graph import quote
 from partitioning.model.offsets import check_name
 from partitioning.model.sources import why_no_root
-from partitioning.model.streams import DELETED, OFFSET, Column, Format, Layout, Stream
+from partitioning.model.streams import DELETED, OFFSET, ChangeForm, Column, Format, Layout, Stream
 from partitioning.sections import cut, many
 from partitioning.values import replace
 
@@ -47,8 +51,10 @@ _OF_A_FILE = 5_000
 _OF_ALL = 2_000_000
 _EVERY = 2**63 - 1
 _FORMATS = (Format.PARQUET, Format.AVRO, Format.JSON)
-# So many objects are looked at for topics that may be meant.
-_NEAR = 200
+# Topics that may be meant are looked for by so many requests of so many objects, and so many of them named.
+_AT_MOST, _NEAR, _SHOWN = 50, 200, 5
+# By so many bytes a format is told.
+_HEAD = 4
 _PAGE = "docs/internals/landed-files.md"
 
 
@@ -86,9 +92,14 @@ def look(address: str) -> SeenTopic:
     if why := why_no_root(address):
         then = "write it as s3://bucket/topics/orders, or as the path of a folder"
         raise Refused.of(Kind.ARGUMENT, f"{address!r} {why}", "ADDRESS", then, address=address)
-    keys = [] if why_no_root(source) else [each.key for each in store_at(source).list(f"{name}/")]
-    there = [key for key in keys if may_hold_records(Stream(name, source, "", 1), key)]
+    asked = Stream(name, source, "", 1)
+    # They have the files in the topic's folder, and those beside it that Aiven's sinks name so.
+    folders = folders_of(replace(asked, layout=Layout.AIVEN))
+    keys = [] if why_no_root(source) else [each.entry.key for each in folders.listed(store_at(source), {})]
+    there = [key for key in keys if may_hold_records(asked, key)]
     layout, written, files = _named(name, source, there)
+    if layout is Layout.AIVEN and len(written) > 1:
+        written = {_held(f"{source}/{max(files)}"): len(files)}
     if not files:
         raise _nothing(source, name, address.rstrip("/"), there)
     if len(written) > 1:
@@ -123,13 +134,30 @@ def _named(name: str, source: str, keys: Iterable[str]) -> tuple[Layout, Mapping
     return layout, written[layout], files[layout]
 
 
+def _held(uri: str) -> Format:
+    """The format of a file, by what it holds: its name does not say."""
+    with Files().open(uri) as file, decompressed(file, _HEAD) as content:
+        head = content.read(_HEAD)
+    if head.startswith(b"PAR1"):
+        return Format.PARQUET
+    if head.startswith(b"Obj\1"):
+        return Format.AVRO
+    if head.startswith((b"{", b"[")):
+        return Format.JSON
+    what = "the file is neither Parquet, nor Avro, nor JSON, by what it holds, and so may be CSV"
+    raise Refused.of(Kind.FILE_UNREADABLE, what, uri, NO_CSV, file=uri)
+
+
 def _nothing(source: str, name: str, address: str, there: Sequence[str], named: Sequence[str] = ()) -> Refused:
     """Why no topic of that name is there, and which ones are near. The files that are there are `named` as others'."""
     what, where = "no file of a topic is there", address
     then: Then = "correct the address: it is that of the folder with a topic's name, as s3://bucket/topics/orders"
     if near := sorted({topic for topic in _topics(address, source) if topic != address}):
-        more = f"; topics there: {cut(near)}" if len(near) > 1 else ""
-        what, then = "the folder is no topic's", ("name that of a topic: ", Inspect(near[0]), more)
+        within = [topic for topic in near if topic.startswith(f"{address}/")]
+        what = "the folder is no topic's" + (f", and has {many(len(within), 'topic')} within" if within else "")
+        shown = [part for topic in (within or near)[:_SHOWN] for part in (", ", Inspect(topic))][1:]
+        left = len(within or near) - _SHOWN
+        then = ("name that of a topic: ", *shown, f", … and {many(left, 'topic')} more" if left > 0 else "")
     elif named:
         what = f"the files there are of {cut(named)}, by their names"
         then = f"give the folder the name of its topic, so that its address ends in /{named[0]}"
@@ -138,23 +166,47 @@ def _nothing(source: str, name: str, address: str, there: Sequence[str], named: 
         where, wanted = f"{source}/{there[0]}", folders_of(Stream(name, source, "", 1)).wanted
         then = f"land the topic's files as {name}/{wanted}, or in another layout or format that {_PAGE} has"
         if sink := sink_of(there[0]):
-            what, then = f"{what}: {where.rpartition('/')[2]} is a name of {sink}", LAND_OTHERWISE
+            what, then = f"{what}: {where.rpartition('/')[2]} is a name of {sink}", instead_of(sink, there[0])
     return Refused.of(Kind.FOLDERS, what, where, then, address=address)
 
 
 def _topics(address: str, source: str) -> Iterator[str]:
-    """The addresses of topics in a folder, around it, or beside it, as far as the first objects there tell."""
+    """The addresses of topics in a folder, around it, or beside it."""
     within = [root for root in (address, source) if not why_no_root(root)]
     for root in within:
-        found = set[str]()
         # This only helps to name what may be meant: whatever else lies there is not looked at.
+        found = list[str]()
         with suppress(CosetError):
-            for entry in store_at(root).list("", _NEAR):
-                uri = f"{root}/{entry.key}"
-                if (match := NAMED.search(uri)) and (place := uri.find(f"/{match['stream']}/")) >= 0:
-                    found.add(uri[: place + 1 + len(match["stream"])])
+            found.extend(_topics_in(root))
         if found:
             return (yield from found)
+
+
+def _topics_in(root: str) -> Iterator[str]:
+    """The addresses of topics in a folder, or of the one that it lies in. The files of each are listed no further."""
+    store, after = store_at(root), ""
+    for _ in range(_AT_MOST):
+        page = store.page("", after, _NEAR)
+        keys = [found.entry.key for found in page.objects if sink_of(found.entry.key) in (None, AIVEN)]
+        seen = ((f"{root}/{key}", said) for key in keys if (said := named(f"/{key}")) and said["stream"][0] not in "_.")
+        uri, said = next(seen, ("", None))
+        if said is None:
+            if not page.more:
+                return
+            after = page.objects[-1].entry.key
+            continue
+        topic = said["stream"]
+        if (place := uri.find(f"/{topic}/")) >= 0:
+            address = uri[: place + 1 + len(topic)]
+            # What sorts behind a slash.
+            after = f"{address}0"
+        else:
+            address = f"{uri.rpartition('/')[0]}/{topic}"
+            after = f"{address}-:"
+        yield address
+        if not after.startswith(f"{root}/"):
+            return
+        after = after.removeprefix(f"{root}/")
 
 
 def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> SeenTopic:
@@ -164,7 +216,8 @@ def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> 
         of[said.partition].append(_Sampled(f"{stream.source}/{key}", said.partition, said.start))
     ends = [(min(each, key=_start), max(each, key=_start)) for _, each in sorted(of.items())]
     wanted = list(dict.fromkeys(file for both in ends for file in both))
-    left_out, store = dict[str, str](), Files()
+    left_out, store, form = dict[str, str](), Files(), None
+    columns = dict[str, str]()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         if stream.written_as is Format.JSON:
             lines = list(pool.map(lambda file: _lines(store, file), wanted))
@@ -174,9 +227,12 @@ def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> 
                 columns, left_out = columns | typed, {name: why for name, why in left_out.items() if name not in typed}
             # What is read names no offset yet, and has no column that is not declared.
             stream = replace(stream, columns=columns or UNSET, offset=next(iter(columns), ""))
-            if form:
-                at = next((name for name in columns if "offset" in name.lower()), OFFSET)
-                stream = replace(stream, changes=form, offset=at, columns={**columns, DELETED: "BOOLEAN"})
+        else:
+            for form_there, types in filter(None, pool.map(partial(_typed_changes, store, stream), wanted)):
+                form, columns = form_there, columns | types
+        if form:
+            at = next((name for name in columns if "offset" in name.lower()), OFFSET)
+            stream = replace(stream, changes=form, offset=at, columns={**columns, DELETED: "BOOLEAN"})
         most = max(100, min(_OF_A_FILE, _OF_ALL // len(wanted)))
         known = stream.written_as is not Format.JSON or stream.columns
         looked = list(pool.map(lambda file: _records(store, stream, file, most), wanted if known else ()))
@@ -188,6 +244,15 @@ def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> 
     sample = _together([table.append_column(PARTITION, _all(file.partition, table)) for file, table in read])
     unread = tuple(finding for _, findings in looked for finding in findings)
     return SeenTopic(stream, tuple(columns_in(sample)), sample, left_out, beside, unread)
+
+
+def _typed_changes(store: Files, stream: Stream, file: _Sampled) -> tuple[ChangeForm, dict[str, str]] | None:
+    """The form of change events in a typed file, and the types of their columns. None if it has none, or is damaged."""
+    with suppress(OSError, Unreadable, pa.ArrowException), store.open(file.uri) as source:
+        landed = open_landed(stream, source, file.start)
+        if isinstance(landed, AvroRows | ParquetRows) and (form := form_in(landed.schema)):
+            return form, types_in(landed.schema, landed.avro_schema, form)
+    return None
 
 
 def _start(file: _Sampled) -> int:

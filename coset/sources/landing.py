@@ -75,7 +75,8 @@ def land(stream: Stream, file: Path, through: Through = iter) -> Sequence[Offset
     try:
         keys = landed_lines.keys_of(stream, lines)
     except Unreadable as error:
-        raise unreadable(str(file), str(error), _CORRECT) from error
+        # Of changes that are none of a row it is known what to do about them.
+        raise unreadable(str(file), str(error), error.then if stream.changes else _CORRECT) from error
     partitions = _partitions(keys.cast(KEY_TYPES[stream.key_format]), stream)
     new = {
         int(number): [line for line, partition in zip(lines, partitions, strict=True) if partition == number]
@@ -270,8 +271,10 @@ def _check_stream(stream: Stream) -> None:
         why = f"is landed as {stream.written_as.noun}"
     elif stream.key_bytes:
         why = "has the bytes that a serialiser makes of keys"
+    elif stream.changes and stream.written_as is Format.PARQUET:
+        why = "is landed as Parquet with changes in it"
     elif stream.lies_by is not Layout.PARTITION:
-        why = "lies in folders of a time"
+        why = f'has layout="{stream.lies_by}"'
     if why:
         what, then = f"stream {stream.name!r} {why}", "let its own producer or sink write the rows"
         raise Refused.of(Kind.FOLDERS, what, stream.source, then, stream=stream.name)

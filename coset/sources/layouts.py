@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, assert_never
 
+from coset.sources.formats.compressed import ENDINGS
 from coset.sources.formats.opening import endings
 from coset.sources.listing import folder, folders, listed, listed_between, objects_in
 from partitioning.documents.store import Found, Store
-from partitioning.model.file_names import NAME
+from partitioning.model.file_names import DASHED, NAME, named
 from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.streams import Format, Layout, Stream
 from partitioning.values import replace
@@ -59,6 +60,8 @@ def folders_of(stream: Stream) -> Folders:
             return PartitionFolders(stream)
         case Layout.TIME:
             return TimeFolders(stream)
+        case Layout.AIVEN:
+            return AivenNames(stream)
         case _ as never:
             assert_never(never)
 
@@ -145,6 +148,43 @@ class TimeFolders:
     def planned(self, store: Store, partitions: Sequence[PlannedPartition]) -> Iterator[Found]:
         keys = [key for partition in partitions for key in _keys(self._stream, partition)]
         return listed_between(store, self.prefix, min(keys)[:-1], max(keys)) if keys else iter(())
+
+
+class AivenNames:
+    """Files of any partition beside those of other topics, named `<stream>-<n>-<first offset>`, or so in any folders
+    below one of the stream's. Nothing in a name has to say the format.
+
+    Names do not sort by offset, so all are listed.
+    """
+
+    shows_all = True
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        # Those of topics whose names only begin so are passed over.
+        self.prefix = f"{stream.name}-"
+        self.wanted = f"{stream.name}-<n>-<first offset>, as {{{{topic}}}}-{{{{partition}}}}-{{{{start_offset}}}} says"
+        begins = rf"({re.escape(stream.name)}/([^/]+/)*)?(?={re.escape(stream.name)}-[0-9]+-[0-9])"
+        self._name = re.compile(rf"{begins}{DASHED}({endings(stream.written_as)}|{ENDINGS})")
+
+    def parse(self, key: str) -> FileName | None:
+        match = self._name.fullmatch(key)
+        return _said(match, None) if match else None
+
+    def listed(self, store: Store, starts: Mapping[str, str]) -> Iterator[Found]:
+        beside = listed_between(store, self.prefix)
+        yield from (found for found in beside if (match := named(f"/{found.entry.key}")) and self._is_mine(match))
+        yield from listed_between(store, f"{self._stream.name}/")
+
+    def objects_in(self, store: Store, partition: int) -> Iterator[Found]:
+        return self.listed(store, {})
+
+    def planned(self, store: Store, partitions: Sequence[PlannedPartition]) -> Iterator[Found]:
+        wanted = {key for partition in partitions for key in _keys(self._stream, partition)}
+        return (found for found in self.listed(store, {}) if found.entry.key in wanted)
+
+    def _is_mine(self, match: re.Match[str]) -> bool:
+        return match["stream"] == self._stream.name
 
 
 def _keys(stream: Stream, partition: PlannedPartition) -> list[str]:

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 
 from coset.sources.formats.landed_file import LAND_AGAIN
 from coset.sources.known import KnownStream
 from coset.sources.layouts import Folders, folders_of, formats_of, may_hold_records
-from coset.sources.other_sinks import LAND_OTHERWISE, sink_of
+from coset.sources.other_sinks import AIVEN, instead_of, sink_of
 from partitioning.commands import Land, Then
 from partitioning.documents.store import Entry, Found, Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
-from partitioning.model.streams import InputFile, Stream
+from partitioning.model.streams import InputFile, Layout, Stream
 from partitioning.sections import cut, many, runs
+from partitioning.values import replace
+
+_SOME = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,10 @@ class NewFiles:
 
     def _some_keys(self) -> list[str]:
         """The first keys of the stream."""
-        objects = self._store.page(self._folders.prefix, "").objects
+        if self._folders.shows_all:
+            objects: Iterable[Found] = islice(self._folders.listed(self._store, {}), _SOME)
+        else:
+            objects = self._store.page(self._folders.prefix, "").objects
         return [found.entry.key for found in objects if may_hold_records(self.stream, found.entry.key)]
 
     def _named(self, objects: Iterable[Found]) -> Iterator[NamedFile]:
@@ -128,7 +135,7 @@ class NewFiles:
             declare = f"; if the sink writes {written.noun}, declare format={written.value!r}" if written else ""
             what, then = "the file's name cannot be read", f"name it {self._folders.wanted}, or remove it{declare}"
             if sink := sink_of(entry.key):
-                what, then = f"{what}: it is one of {sink}", LAND_OTHERWISE
+                what, then = f"{what}: it is one of {sink}", instead_of(sink, entry.key)
             self._found(Kind.FOLDERS, what, uri, then)
             return None
         before = len(self.findings)
@@ -174,6 +181,11 @@ class NewFiles:
                 "the stream another name if its topic was made anew"
             )
             self._found(Kind.STREAM_RESET, what, f"{stream.source.rstrip('/')}/{stream.name}/", then, ends=ends)
+            return
+        by_aiven = next(folders_of(replace(stream, layout=Layout.AIVEN)).listed(self._store, {}), None)
+        if by_aiven and stream.lies_by is not Layout.AIVEN:
+            what = f"no file is named as declared, and there are some of {AIVEN}"
+            self._found(Kind.FOLDERS, what, stream.source, instead_of(AIVEN, by_aiven.entry.key))
             return
         if self._store.page(f"{stream.name}/", "").objects:
             what = f"no file lies in a folder {self._folders.prefix}<n>/"

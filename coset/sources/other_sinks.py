@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import re
 
+AIVEN = "Aiven's sink under its default template"
 _UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _NAMES = {
     "Spark's file sink": rf"part-[0-9]{{5}}-{_UUID}[-.]c[0-9]{{3}}(\.[a-z0-9]+)+",
     "Flink's FileSink": rf"part-({_UUID}|[0-9]+)(-[0-9]+)+(\.[a-z0-9]+)*",
     "Vector's aws_s3 sink": rf"[^/]+-{_UUID}\.[a-z0-9]+(\.[a-z0-9]+)?",
     "Fluent Bit's S3 output": r"[^/]+-object[A-Za-z0-9]{8}(\.[a-z0-9]+)*",
-    "Aiven's sink under its default template": r"[^/]+-[0-9]+-[0-9]+(\.avro)?(\.(gz|zst|snappy))?",
+    AIVEN: r"[^/]+-[0-9]+-[0-9]+(\.(avro|csv|jsonl?|parquet))?(\.(gz|zst|snappy))?",
 }
+NO_CSV = (
+    "set format.output.type=jsonl, avro or parquet, and land the topic anew: CSV has values in base64, without names, "
+    "as docs/internals/landed-files.md#other-tools says"
+)
 LAND_OTHERWISE = (
     "read the topic from its broker, source='kafka://…', or land it as docs/internals/landed-files.md#other-tools says"
 )
+
+
+def instead_of(sink: str, key: str) -> str:
+    """What to do about a tool's file of this key."""
+    if sink != AIVEN:
+        return LAND_OTHERWISE
+    if ".csv" in key.rpartition("/")[2]:
+        return NO_CSV
+    as_written = 'format="json" if its format.output.type is jsonl or json, format="avro" if that is avro'
+    return f'declare layout="aiven", and {as_written}; if it is csv, {NO_CSV}'
 
 
 def sink_of(key: str) -> str | None:

@@ -39,7 +39,8 @@ class Declared(TypedDict, total=False):
     cast: columns that are read as another type than some files have, by DuckDB's names.
     format: how records are written: "parquet" (unless given), "avro", "json", or in a broker "bytes".
     columns: those of JSON that are of interest, and their types, as it does not say them.
-    layout: "time" if files lie in folders of hours or days, and not in those of partitions.
+    layout: "time" if files lie in folders of hours or days, and not in those of partitions; "aiven" if they are named
+        as Aiven's sinks do by default.
     schema: that of Avro in a broker, as text, if it is not the registry's.
     private: columns whose values are masked wherever people or programs read them; the key may be one.
     bad_records: what becomes of a record that cannot be used: "refuse" (unless given), "set aside", or "set aside up to

@@ -17,6 +17,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
 from partitioning.model.graph import ColumnComment, Graph, Mode, Op, Step, Updates, Write
+from partitioning.model.key_schemas import Framing
 from partitioning.model.meaning import Meaning, of_step, of_stream
 from partitioning.model.measures import as_text, merged
 from partitioning.model.offsets import check_name
@@ -197,7 +198,7 @@ class Pipeline:
         is_landed = isinstance(source_of(fspath(declared.get("source") or self.source)), LandedSource)
         usual: Declared = {"format": Format.JSON, "key_format": JSON, "offsets": SPARSE if is_landed else DENSE}
         declared = {**usual, **declared}
-        if isinstance(key, str) and declared["key_format"] == JSON:
+        if isinstance(key, str) and declared["key_format"] in (JSON, *Framing):
             key = (key,)
         form, columns = ChangeForm.UNWRAPPED if unwrapped else ChangeForm.ENVELOPE, declared.get("columns")
         if columns and DELETED not in columns:

@@ -1,4 +1,4 @@
-"""File names: landed files name their stream, partition and first offset, as Kafka Connect writes them."""
+"""File names: landed files name their stream, partition and first offset, as Kafka Connect's sinks write them."""
 
 from __future__ import annotations
 
@@ -6,5 +6,15 @@ import re
 
 # The first part of a name, before its ending; `+` is in no topic's name.
 NAME = r"(?P<stream>[^/+]+)\+(?P<partition>0|[1-9][0-9]*)\+(?P<start>[0-9]{10,20})"
-# A whole name at the end of a path.
-NAMED = re.compile(rf"/{NAME}\.[^/]*$")
+# The same by the template that Aiven's sinks have unless told otherwise, padded or not.
+DASHED = r"(?P<stream>[^/+]+)-(?P<partition>[0-9]{1,10})-(?P<start>[0-9]{1,20})"
+_NAMED = (re.compile(rf"/{NAME}\.[^/]*$"), re.compile(rf"/{DASHED}(\.[^/]*)?$"))
+
+
+def named(path: str) -> re.Match[str] | None:
+    """What the name at the end of a path says.
+
+    >>> named("s3://landing/orders-eu-3-1200.gz")["stream"], named("s3://landing/notes.txt")
+    ('orders-eu', None)
+    """
+    return next((match for pattern in _NAMED if (match := pattern.search(path))), None)

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.bad_records import SetAside
-from partitioning.model.file_names import NAMED
+from partitioning.model.file_names import named
 from partitioning.model.offsets import Span
 from partitioning.model.placement import MURMUR2, HashName, KeyFormat
 from partitioning.model.sources import KafkaSource, LandedSource, Source, source_of
@@ -64,10 +64,12 @@ class ChangeForm(StrEnum):
 
 
 class Layout(StrEnum):
-    """How a stream's files are sorted into folders: one for each partition, or any folders of times."""
+    """How a stream's files are sorted into folders: one for each partition, any folders of times, or none, by the
+    names that Aiven's sinks give files by default."""
 
     PARTITION = "partition"
     TIME = "time"
+    AIVEN = "aiven"
 
 
 class Sparse(Value, frozen=True, omit_defaults=True):
@@ -235,8 +237,8 @@ class InputFile(Value, frozen=True, order=True, gc=False, omit_defaults=True):
     @property
     def first(self) -> int:
         """The offset of its first record, also if that is another file's."""
-        named = NAMED.search(self.path)
-        return int(named["start"]) if named else self.start
+        said = named(self.path)
+        return int(said["start"]) if said else self.start
 
     def held(self, start: int, end: int) -> int:
         """How many records it holds in the offsets [start, end). An estimate if the file has gaps and is cut."""

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import assert_never
 
 from partitioning.errors import Finding
-from partitioning.model.file_names import NAMED
+from partitioning.model.file_names import named
 from partitioning.model.gaps import Explained
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
@@ -77,7 +77,7 @@ def _landed_of_another(stream: PlannedStream, planned: PlannedPartition, file: I
     folder = _FOLDER.search(file.path) if stream.declared.lies_by is Layout.PARTITION else None
     if folder and int(folder["folder"]) != number:
         return f"{file.path} lies in the folder of partition {folder['folder']}"
-    name = NAMED.search(file.path)
+    name = named(file.path)
     if not name:
         return None
     # What lies before is another file's, or was read.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import re
@@ -18,11 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from coset.sources.landed import discover
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
-from partitioning.hashes import hash_of, json_object, murmur2
-from partitioning.model.streams import Layout, Stream
+from partitioning.hashes import hash_of, json_object, murmur2, placement_hash
+from partitioning.model.streams import Format, Layout, Stream
+from partitioning.values import replace
 from tests import forked
 from tests.commands import coset, refused, succeeded
 from tests.flipped import flipped
@@ -396,6 +399,23 @@ def test_it_stores_nothing(store: Store) -> None:
     assert list(store.list("")) == before
 
 
+def test_a_folder_of_topics_names_them_with_the_command_for_each(store: Store) -> None:
+    """However many files the first of them has, and also those that lie beside each other by Aiven's template."""
+    data = WRITERS[0].write([row(0)], None)
+    for start in range(250):
+        store.put(f"orders/partition=0/orders+0+{start:010}.parquet", data)
+    store.put("orders-eu/year=2026/orders-eu+0+0000000000.parquet", data)
+    store.put("spent/part-4-12.parquet", data)
+    store.put("views-0-0", data)
+    store.put("views-1-0", data)
+    wrong = coset("inspect", store.root)
+    refused(wrong, "the folder is no topic's, and has 3 topics within")
+    commands = re.findall(r"`coset inspect ([^`]+)`", wrong.stderr)
+    assert commands == [f"{store.root}/{name}" for name in ("orders", "orders-eu", "views")]
+    for address in commands[1:]:
+        succeeded("inspect", address)
+
+
 def test_a_topic_in_a_bucket_is_found_from_anywhere_near(s3: object, store: Store) -> None:
     land(store.root, [f"c{n}" for n in range(100)], lambda _, key: murmur2(key.encode()) % 4, 4)
     right = f"{store.root}/orders"
@@ -469,12 +489,57 @@ OF_OTHERS = {
     "Flink's FileSink": (f"2026-11-29--07/part-{UUID}-0", "part-4-12.avro", f"part-{UUID}-3-7"),
     "Vector's aws_s3 sink": (f"date=2026-11-29/1764400000-{UUID}.log.gz",),
     "Fluent Bit's S3 output": ("2026/11/29/07/15/30-objectaBcD1234", "2026/11/29/07-objectaBcD1234.gz"),
-    "Aiven's sink under its default template": (
-        "orders-3-1200",
-        "orders-3-1200.gz",
-        "orders-3-00000000000000001200.avro",
-    ),
 }
+
+
+@pytest.mark.parametrize(
+    ("writer", "named"),
+    [
+        (WRITERS[0], "orders-{}-{}"),
+        (WRITERS[1], "orders-{}-{}.gz"),
+        (WRITERS[4], "orders-{:010}-{:020}.gz"),
+        (WRITERS[5], "orders/2026/11/orders-{}-{}.avro"),
+        (WRITERS[10], "orders/orders-{}-{:020}"),
+        (WRITERS[13], "orders-{}-{}.gz"),
+    ],
+    ids=str,
+)
+def test_files_of_aivens_default_template_are_read_whatever_they_hold(writer: Writer, named: str, store: Store) -> None:
+    """Beside those of topics whose names begin alike. The declaration that inspect prints is the one that is needed."""
+    rows = [row(number) for number in range(60)]
+    for partition in range(2):
+        mine = [each for each in rows if placement_hash(each["member"]) % 2 == partition]
+        for start in (0, 9):
+            part = mine[start : start + 9 if start == 0 else None]
+            store.put(named.format(partition, start), writer.write(part, start))
+    for name in ("orders-eu-0-0", "orders-1-0-0.gz", "orders-notes.txt", "orders2/orders2-0-0"):
+        store.put(name, b"of another")
+    said = succeeded("inspect", f"{store.root}/orders").stdout
+    assert "orders: 60 records in 2 partitions" in said
+    made: dict[str, Any] = {}
+    exec(said[said.index("from coset import Pipeline") :].replace(".repartition()", ""), made)
+    (stream,) = made["pipeline"].streams
+    assert (stream.layout, stream.written_as) == (Layout.AIVEN, writer.format)
+    (found,) = discover([stream])
+    assert [next((file.start, file.end) for file in each.files) for each in found.partitions] == [(0, 9), (0, 9)]
+    # Who declares another layout is told.
+    for layout in (Layout.PARTITION, Layout.TIME):
+        with pytest.raises(Refused, match='declare layout="aiven"'):
+            discover([replace(stream, layout=layout)])
+
+
+def test_csv_of_aivens_sink_is_refused_by_name(store: Store) -> None:
+    page = "set format.output.type=jsonl, avro or parquet"
+    store.put("orders-0-0.gz", gzip.compress(b"aGFsbG8=,0\n"))
+    refused(coset("inspect", f"{store.root}/orders"), "neither Parquet, nor Avro, nor JSON", "may be CSV", page)
+    columns = {"id": "BIGINT"}
+    declared = Stream("orders", store.root, "id", 4, format=Format.JSON, columns=columns, layout=Layout.AIVEN)
+    with pytest.raises(Refused, match=f"if the sink writes CSV, as it does by default, {page}"):
+        discover([declared])
+    store.put("named/named-0-0.csv", b"aGFsbG8=,0\n")
+    refused(coset("inspect", f"{store.root}/named"), "named-0-0.csv is a name of Aiven's sink", page)
+    with pytest.raises(Refused, match=r"a sink that writes CSV is told otherwise as docs/internals/landed-files\.md"):
+        Pipeline("p", source=store.root).stream("orders", key="id", partitions=1, format="csv")
 
 
 @pytest.mark.parametrize(("sink", "names"), OF_OTHERS.items(), ids=list(OF_OTHERS))

@@ -94,6 +94,8 @@ def test_a_limit_that_is_passed_stops_the_batch_and_shows_the_first(store: Store
     finding = finding_of(ran, totals(store, bad_records="set aside up to 1"), store, tmp_path)
     assert "orders: 2 records of 3 set aside, beyond: set aside up to 1" in finding.what
     assert f"orders-{partition} at offset 0: line 1 is no JSON object" in finding.what
+    cure, again = finding.then.index("declare it: bad_records="), finding.then.index("tries the same plan again")
+    assert cure < again
 
 
 def test_what_may_be_set_aside_is_the_greater_of_a_number_and_a_share(store: Store, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ The events of the quick tests are those that a real Debezium said (tests/vectors
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
@@ -16,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from coset.batches import steps
 from coset.batches.tables.first_rows import all_rows
 from coset.batches.verifying import verify
 from coset.sources.landing import land as land_lines
@@ -23,17 +25,19 @@ from coset.sources.landing import land_rows
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.explain.table_query import table_query
+from partitioning.hashes import murmur2
 from partitioning.values import replace as with_values
 from spark_jobs.tables.table_schema import RESIDUE
 from tests.commands import succeeded
 from tests.kafka import create, new_topic, produce
-from tests.running import next_batch, run_and_publish_unjudged
+from tests.running import next_batch, run_and_publish, run_and_publish_unjudged
 from tests.small import until
-from tests.source_tables import TOPIC, VECTORS, Event, SourceTables, land, source_tables
+from tests.source_tables import TOPIC, VECTORS, Event, SourceTables, format_of, land, source_tables
 
 PARTITIONS = 6
 CUSTOMERS = f"{TOPIC}customers"
@@ -46,7 +50,9 @@ AT_LAST = [
     (5, "eve", "tin", Decimal("1.00"), date(2026, 11, 29)),
     (6, "fay", None, Decimal("2.00"), date(2026, 11, 30)),
 ]
-FORMS = ("value", "with_schema", "unwrapped")
+# As JSON, as which brokers have them too, and as a sink lands them otherwise.
+LINES_FORMS = ("value", "with_schema", "unwrapped")
+FORMS = (*LINES_FORMS, "avro", "parquet", "unwrapped-avro", "unwrapped-parquet")
 Row = tuple[Any, ...]
 
 
@@ -57,10 +63,15 @@ def events() -> list[Event]:
 def shop(store: Store, form: str = "value", columns: Mapping[str, str] = COLUMNS, **declared: Any) -> Flow:
     """The source's table, published as it is."""
     pipeline = Pipeline("shop", source=f"{store.root}/topics")
-    options: dict[str, Any] = {"key": "id", "partitions": PARTITIONS, "unwrapped": form == "unwrapped", **declared}
-    customers = pipeline.cdc(CUSTOMERS, columns=columns, **options)
+    options: dict[str, Any] = {"key": "id", "partitions": PARTITIONS, "columns": columns, **said_of(form), **declared}
+    customers = pipeline.cdc(CUSTOMERS, **options)
     customers.write("customers", mode="upsert")
     return customers
+
+
+def said_of(form: str) -> dict[str, Any]:
+    """What a declaration says of the form of its records."""
+    return {"unwrapped": "unwrapped" in form, "format": format_of(form)}
 
 
 def landed(store: Store, some: Sequence[Event], ends: dict[int, int], form: str = "value") -> None:
@@ -142,7 +153,7 @@ def test_who_moves_such_a_table_to_what_changes_is_told_to_move_the_other_side(s
         spent.join(customers.rekey("name"), "spent.spent")
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", LINES_FORMS)
 def test_a_topic_in_its_broker_gives_the_same_table(kafka: KafkaServer, store: Store, form: str) -> None:
     """Its tombstones delete too: compaction leaves them alone of what was deleted."""
     topic = f"{new_topic(kafka, PARTITIONS)}.customers"
@@ -225,6 +236,13 @@ def test_lines_of_ones_own_are_landed_as_debezium_wrote_them(store: Store, tmp_p
     assert f"make a table {CUSTOMERS} of its records" in table_query(customers.pipeline, plan, "customers")
 
 
+def test_rows_of_ones_own_are_no_changes_in_parquet(store: Store, tmp_path: Path) -> None:
+    (stream,) = shop(store, "parquet").pipeline.streams
+    (tmp_path / "rows.csv").write_text("id,name\n1,ann\n")
+    with pytest.raises(Refused, match="is landed as Parquet with changes in it"):
+        land_lines(stream, tmp_path / "rows.csv")
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_what_inspect_prints_is_the_table_with_columns_as_they_look_or_as_schemas_say(store: Store, form: str) -> None:
     landed(store, events()[:-1], {}, form)
@@ -236,7 +254,7 @@ def test_what_inspect_prints_is_the_table_with_columns_as_they_look_or_as_schema
     customers, declared = made["shop_public_customers"], shop(store, form)
     (stream,), (right,) = customers.pipeline.streams, declared.pipeline.streams
     looks = {"id": "BIGINT", "name": "VARCHAR", "tier": "VARCHAR", "balance": "VARCHAR", "since": "BIGINT"}
-    if form == "with_schema":
+    if form not in {"value", "unwrapped"}:
         looks = COLUMNS
     assert stream == with_values(right, columns={**looks, "_deleted": "BOOLEAN"})
     customers.write("customers", mode="upsert")
@@ -244,14 +262,75 @@ def test_what_inspect_prints_is_the_table_with_columns_as_they_look_or_as_schema
     assert published(store, columns=["id", "name"]) == [row[:2] for row in AT_LAST]
 
 
+def by_key(made: Callable[[int], bytes]) -> list[Event]:
+    """The events of a topic whose producer makes these bytes of an id."""
+    said = events()[:-1]
+    return [{**each, "hash": murmur2(made(json.loads(each["key"])["id"])) & 0x7FFFFFFF} for each in said]
+
+
+def test_keys_that_a_registrys_serialiser_wrote_are_declared_with_their_schema(store: Store) -> None:
+    schema = {"type": "record", "name": "Key", "namespace": CUSTOMERS, "fields": [{"name": "id", "type": "long"}]}
+    # An Avro long of less than 64 is one byte.
+    landed(store, by_key(lambda number: b"\0\0\0\0\7" + bytes([2 * number])), {}, "avro")
+    customers = shop(store, "avro", key_format="avro", key_schemas={7: json.dumps(schema)})
+    publish(customers.pipeline, store)
+    assert published(store) == AT_LAST
+
+
+def test_keys_with_their_schema_beside_them_are_refused_and_read_as_the_refusal_says(
+    store: Store, tmp_path: Path
+) -> None:
+    """By Connect's own settings all of it is hashed."""
+    field = '{"type":"int64","optional":false,"field":"id"}'
+    key = f'{{"schema":{{"type":"struct","fields":[{field}],"optional":false,"name":"{CUSTOMERS}.Key"}},"payload":'
+    landed(store, by_key(lambda number: f'{key}{{"id":{number}}}}}'.encode()), {})
+    with pytest.raises(Refused, match='with their schema beside them, all of it is hashed: declare hash="opaque"'):
+        run_and_publish(next_batch(shop(store).pipeline, store.root), tmp_path)
+    customers = shop(store, hash="opaque")
+    steps.replan(customers.pipeline, store.root, Settings(), "keys with their schema")
+    publish(customers.pipeline, store)
+    assert published(store) == AT_LAST
+
+
 def test_a_truncate_stops_a_batch_until_it_is_set_aside(store: Store) -> None:
     customers, ends = shop(store), dict[int, int]()
     landed(store, events(), ends)
     with pytest.raises(Refused, match="it is a TRUNCATE of the whole table") as refused:
         next_batch(customers.pipeline, store.root)
-    assert "delete the rows that were there before" in str(refused.value)
+    assert "delete each row that was there before, in the database or" in str(refused.value)
     publish(shop(store, bad_records="set aside up to 1").pipeline, store)
     assert published(store) == AT_LAST
+
+
+@pytest.mark.parametrize("form", ["avro", "parquet"])
+def test_a_truncate_stops_a_batch_that_is_planned_anew_with_it_set_aside(store: Store, form: str) -> None:
+    """Of these formats only those who read records know of one."""
+    landed(store, events(), {}, form)
+    ref = next_batch(shop(store, form).pipeline, store.root)
+    with pytest.raises(Refused, match=r"offset \d: it is a TRUNCATE of the whole table") as refused:
+        run_and_publish_unjudged(ref)
+    assert str(refused.value).endswith("`coset replan shop --why '…'`")
+    aside = shop(store, form, bad_records="set aside up to 1").pipeline
+    steps.replan(aside, store.root, Settings(), "a TRUNCATE")
+    publish(aside, store)
+    assert published(store) == AT_LAST
+
+
+def test_a_truncate_in_lines_of_ones_own_is_replaced_by_deletes_as_the_refusal_says(
+    store: Store, tmp_path: Path
+) -> None:
+    customers, lines = shop(store), tmp_path / "changes.jsonl"
+    (stream,) = customers.pipeline.streams
+    said = [each["value"] for each in events() if each["value"]]
+    lines.write_text("".join(f"{line}\n" for line in said))
+    with pytest.raises(Refused, match="it is a TRUNCATE of the whole table") as refused:
+        land_lines(stream, lines)
+    (template,) = re.findall(r'{"op":"d","before":{…}}', str(refused.value))
+    deletes = [template.replace("{…}", f'{{"id":{row[0]}}}') for row in AT_LAST[1:]]
+    lines.write_text("".join(f"{line}\n" for line in (*said[:-1], *deletes)))
+    land_lines(stream, lines)
+    publish(customers.pipeline, store)
+    assert published(store) == AT_LAST[:1]
 
 
 def test_records_that_are_no_changes_are_refused_by_name(store: Store) -> None:
@@ -266,10 +345,10 @@ def test_records_that_are_no_changes_are_refused_by_name(store: Store) -> None:
     ("declared", "what"),
     [
         ({"columns": {"name": "VARCHAR"}}, "column 'id' of the key is not declared"),
-        ({"columns": {}}, "JSON does not say of which types its columns are"),
+        ({"columns": {}}, "change events do not say of which types columns are"),
         ({"columns": COLUMNS | {"_offset": "BIGINT"}}, "is the record's, not the row's"),
         ({"columns": COLUMNS | {"_deleted": "VARCHAR"}}, "says whether a row is deleted"),
-        ({"format": "avro"}, "changes by Debezium are read from JSON only"),
+        ({"format": "avro", "source": "kafka://broker:9092"}, "read from a broker as JSON only, not as avro"),
         ({"cast": {"id": "VARCHAR"}}, "column 'id' cannot be cast"),
     ],
 )
@@ -370,13 +449,15 @@ def test_a_real_database_and_what_is_published_are_the_same_after_every_batch(st
             for form in FORMS:
                 pipeline = Pipeline(form.replace("_", "-"), source=f"{store.root}/{form}")
                 for table, kinds, key in (("customers", columns, "id"), ("lines", LINES, ("a", "b"))):
-                    more: dict[str, Any] = {"key": key, "columns": kinds, "unwrapped": form == "unwrapped"}
+                    more: dict[str, Any] = {"key": key, "columns": kinds, **said_of(form)}
                     flow = pipeline.cdc(f"{TOPIC}{table}", partitions=4, **more)
                     flow.write(f"{form}-{table}", mode="upsert")
                     new = tables.of(table)[taken[table] :]
                     if new:
                         land(new, form, 4, f"{store.root}/{form}", ends[form, table])
-                publish(pipeline, store)
+                # Rows have the new column as null, until a snapshot says what it is.
+                goes_on = (f"{form}-customers",) if number == ADDED else ()
+                run_and_publish_unjudged(next_batch(pipeline, store.root, Settings(go_on=goes_on)))
                 for table, names in (("customers", there), ("lines", list(LINES))):
                     assert published(store, f"{form}-{table}", names) == wanted[table], (number, form, table)
             taken = {table: len(tables.of(table)) for table in taken}

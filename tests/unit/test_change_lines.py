@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 
@@ -17,6 +20,7 @@ from coset.sources.formats.opening import open_landed, undeclared
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.model.streams import ChangeForm
 from tests.source_tables import VECTORS, Event, with_offset
+from tests.typed_changes import files_of
 from tests.written import values
 
 # As types.sql has them, by DuckDB's names.
@@ -244,6 +248,117 @@ def test_a_long_value_that_the_database_did_not_say_is_refused_and_never_read(co
         assert [row["whole"] for row in read([there, unsaid], {"id": "BIGINT", "whole": "INTEGER"})] == [2147483647, 9]
     rows = read([there, whole, deleted], columns)
     assert [row[column] for row in rows] == [FIRST[column], FIRST[column], None]
+
+
+def written_by_java(name: str, columns: Mapping[str, str], **declared: Any) -> LandedFile:
+    """The record with its schema, as AvroData and the writers of Avro and Parquet leave it."""
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    pipeline.cdc("shop.public.t", partitions=1, columns=columns, format=name, **{"key": "id", **declared})
+    (stream,) = pipeline.streams
+    assert not list(undeclared(stream))
+    return open_landed(stream, pa.BufferReader((VECTORS / f"types.{name}").read_bytes()), 0)
+
+
+@pytest.mark.parametrize("name", ["avro", "parquet"])
+def test_avro_and_parquet_say_the_same_as_json(name: str) -> None:
+    """Where they say more, the type is theirs: of decimals in arrays, and of bytes in structs."""
+    typed = {"prices": "DECIMAL(10,2)[]", "place": "STRUCT(x DOUBLE, wkb BLOB, srid INTEGER)"}
+    file = written_by_java(name, COLUMNS | typed)
+    facts = file.facts()
+    assert (facts.rows, facts.first, facts.last) == (1, 0, 0)
+    (row,) = values(file.batches(file.schema.names, 0, 1))
+    wkb = b"\1\1" + bytes(9) + b"\xf8?" + bytes(7) + b"\xc0"
+    others = {"prices": [Decimal("1.25"), Decimal("2.00")], "place": {"x": 1.5, "wkb": wkb, "srid": None}}
+    assert row == FIRST | others | {"_deleted": False, "_offset": 0}
+    (row,) = values(written_by_java(name, {"id": "BIGINT", "gone": "VARCHAR"}).batches(["gone", "id"], 0, 1))
+    assert row == {"gone": None, "id": 1}
+
+
+@pytest.mark.parametrize("name", ["avro", "parquet"])
+@pytest.mark.parametrize(
+    ("columns", "what"),
+    [
+        ({"at": "TIMESTAMP_MS"}, "column 'at' is written as TIMESTAMP, and not"),
+        ({"at_ms": "TIMESTAMP"}, "column 'at_ms' is written as TIMESTAMP_MS, and not"),
+        ({"price": "DECIMAL(10,3)"}, "column 'price' is written as DECIMAL(10,2), and not"),
+        ({"whole": "DATE"}, "column 'whole' is written as INTEGER, and not"),
+        ({"word": "INTEGER"}, "offset 0: column 'word' is not INTEGER: it is written as VARCHAR"),
+        ({"whole": "VARCHAR"}, "offset 0: column 'whole' is not VARCHAR: it is written as INTEGER"),
+        ({"object": "INTEGER"}, "offset 0: column 'object' is not INTEGER: Integer value 4000000000"),
+        ({"raw": "VARCHAR"}, "offset 0: column 'raw' is not VARCHAR: it is written as BLOB"),
+        ({"place": "STRUCT(wkb VARCHAR)"}, "it is written as BLOB"),
+        ({"prices": "VARCHAR[]"}, "it is written as DECIMAL(10,2)"),
+        ({"free": "DECIMAL(38,2)"}, "column 'free' is not DECIMAL(38,2)"),
+    ],
+)
+def test_a_type_that_avro_and_parquet_do_not_say_is_refused(name: str, columns: dict[str, str], what: str) -> None:
+    file = written_by_java(name, {"id": "BIGINT", **columns})
+    with pytest.raises(Unreadable) as refused:
+        list(file.batches(file.schema.names, 0, 1))
+    assert what in str(refused.value)
+    # A record that is as its schema says, and not as declared, can be set aside; a whole file of such not.
+    if str(refused.value).startswith("offset"):
+        aside = written_by_java(name, {"id": "BIGINT", **columns}, bad_records="set aside")
+        (row,) = values(aside.batches(["id"], 0, 1))
+        assert row["id"] is None
+        assert what in row["@why"]
+
+
+def test_bytes_in_structs_are_bytes_in_json_too() -> None:
+    (row,) = types("usual", 1, place="STRUCT(x DOUBLE, wkb BLOB)")
+    assert row["place"] == {"x": 1.5, "wkb": b"\1\1" + bytes(9) + b"\xf8?" + bytes(7) + b"\xc0"}
+
+
+@pytest.mark.parametrize("name", ["avro", "parquet"])
+def test_avro_and_parquet_say_what_no_json_says_and_nothing_for_what_was_not_said(name: str) -> None:
+    """NaN is a number of PostgreSQL's. A long value that stays as it is has no value in any format."""
+    (event,) = events("schema")
+    text = event["with_schema"].replace('"double":0.1', '"double":NaN')
+    unsaid = text.replace('"long":"t', '"long":"__debezium_unavailable_value')
+    ((_, data),) = files_of([(0, {"with_schema": text}), (1, {"with_schema": unsaid})], name)
+    columns = {"id": "BIGINT", "double": "DOUBLE", "long": "VARCHAR"}
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    pipeline.cdc("shop.public.t", key="id", partitions=1, columns=columns, format=name)
+    file = open_landed(pipeline.streams[0], pa.BufferReader(data), 0)
+    first, second = values(file.batches(["double"], 0, 2))
+    assert math.isnan(first["double"])
+    assert math.isnan(second["double"])
+    with pytest.raises(Unreadable, match="offset 1: column 'long' has no value"):
+        list(file.batches(["long"], 0, 2))
+
+
+@pytest.mark.parametrize("name", ["avro", "parquet"])
+def test_a_file_of_something_else_is_refused_by_name(name: str) -> None:
+    for declared, what in (
+        ({"key": "uid2"}, "there is no column 'uid2' of the key"),
+        ({"unwrapped": True}, "does not say"),
+    ):
+        file = written_by_java(name, {"id": "BIGINT", "uid2": "VARCHAR"}, **declared)
+        with pytest.raises(Unreadable, match=what):
+            list(file.batches(file.schema.names, 0, 1))
+
+
+def test_the_tests_own_avro_is_what_avrodata_makes() -> None:
+    (event,) = events("schema")
+    ((_, made),) = files_of([(0, event)], "avro")
+    with (VECTORS / "types.avro").open("rb") as real:
+        ours, theirs = fastavro.reader(io.BytesIO(made)), fastavro.reader(real)
+        assert list(ours) == list(theirs)
+        assert _typed(ours.writer_schema) == _typed(theirs.writer_schema)
+
+
+def _typed(schema: Any) -> Any:
+    """A schema without defaults, versions and texts, which say nothing of types."""
+    match schema:
+        case list():
+            return sorted(map(_typed, schema), key=str)
+        case dict():
+            rest = {"default", "connect.default", "connect.version", "connect.doc", "doc"}
+            # The sink's own way to write a type that says nothing else.
+            kept = {name: _typed(each) for name, each in schema.items() if name not in rest}
+            return kept["type"] if kept.keys() == {"type"} else kept
+        case _:
+            return schema
 
 
 @pytest.mark.parametrize("form", ["value", "with_schema", "unwrapped"])

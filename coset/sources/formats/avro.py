@@ -10,7 +10,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from coset.sources.file_columns import columns_of
+from coset.sources.file_columns import FileColumns, columns_of
 from coset.sources.formats.avro_types import arrow_schema_of
 from coset.sources.formats.compressed import decompressed
 from coset.sources.formats.landed_file import LAND_AGAIN, FileFacts, Unreadable, has_offsets
@@ -29,12 +29,19 @@ class AvroRows:
 
     @cached_property
     def schema(self) -> pa.Schema:
+        return arrow_schema_of(self.avro_schema)
+
+    @cached_property
+    def avro_schema(self) -> Any:
+        """The parsed schema that its records were written by."""
         with self._opened() as (file, _):
-            return arrow_schema_of(file.writer_schema)
+            return file.writer_schema
 
     def facts(self) -> FileFacts:
+        return self.facts_as(columns_of(self.schema))
+
+    def facts_as(self, columns: FileColumns) -> FileFacts:
         """Read from the heads of all blocks, and the offsets in the first and the last one."""
-        columns = columns_of(self.schema)
         rows, first, last = 0, None, None
         for block in self._blocks():
             rows += block.num_records

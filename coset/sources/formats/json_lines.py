@@ -14,7 +14,7 @@ import pyarrow.json as pj
 from coset.sources.file_columns import columns_of
 from coset.sources.formats.compressed import decompressed
 from coset.sources.formats.json_types import converted, written_type
-from coset.sources.formats.landed_file import LAND_AGAIN, FileFacts, Unreadable, has_offsets
+from coset.sources.formats.landed_file import LAND_AGAIN, FileFacts, Unreadable, UnusableRecord, has_offsets
 
 _CORRECT = "land the file again with that line corrected"
 _DECLARE = f"{_CORRECT}, or declare the column as it is written"
@@ -29,14 +29,6 @@ _NO_COLUMN = pa.schema([("\0", pa.null())])
 
 # Makes the records of complete lines, with the columns of a schema. Raises ValueError, as Arrow does.
 Parse = Callable[[bytes, pa.Schema], pa.RecordBatch]
-
-
-class UnusableLine(ValueError):
-    """Raised for a line that is as JSON as any other, and no record: why, and what to do."""
-
-    def __init__(self, what: str, then: str) -> None:
-        super().__init__(what)
-        self.then = then
 
 
 class JsonRows:
@@ -74,7 +66,7 @@ class JsonRows:
                 records = self.parse(block, wanted)
             except (pa.ArrowException, ValueError) as error:
                 found = unreadable(block, wanted, line, error, self.parse)
-                then = found.then if isinstance(error, UnusableLine) else f"{found.then}{_SET_ASIDE}"
+                then = found.then if isinstance(error, UnusableRecord) else f"{found.then}{_SET_ASIDE}"
                 raise Unreadable(str(found), then) from error
             if len(records):
                 yield records
@@ -157,7 +149,7 @@ def unreadable(block: bytes, schema: pa.Schema, line: int, error: Exception, par
         return Unreadable(f"line {line:,} is no JSON object: {said}", _CORRECT)
     try:
         parse(lines[0], schema)
-    except UnusableLine as unusable:
+    except UnusableRecord as unusable:
         return Unreadable(f"line {line:,}: {unusable}", unusable.then)
     except (pa.ArrowException, ValueError):
         pass

@@ -29,7 +29,7 @@ def declared_schema(stream: Stream) -> pa.Schema:
 
 
 def undeclarable(stream: Stream, holds: Callable[[Column], bool] | None = None) -> Iterator[Finding]:
-    """The declared columns whose type does not exist, or of which the stream's JSON has no values."""
+    """The declared columns whose type does not exist, or of which the stream's records have no values."""
     for name, written in (stream.columns or {}).items():
         kind, where = type_named(written), f"stream {stream.name!r}"
         if kind is None:
@@ -37,7 +37,9 @@ def undeclarable(stream: Stream, holds: Callable[[Column], bool] | None = None) 
             yield Finding.of(Kind.DECLARATION, what, where, "name one of DuckDB's", name=name, written=written)
         elif not (holds or has_values)(Column(name, kind)):
             then = "declare it as VARCHAR, DECIMAL or another type that JSON writes, and convert it in SQL"
-            what = f"column {name!r} is declared as {kind}, which is not read from JSON"
+            if stream.changes:
+                then = "declare it as Debezium writes it, INTEGER[] if these are days, and convert it in SQL"
+            what = f"column {name!r} is declared as {kind}, which is not read from {stream.written_as.noun}"
             yield Finding.of(Kind.DECLARATION, what, where, then, name=name, kind=kind)
 
 

@@ -38,6 +38,14 @@ class Unreadable(Exception):
         self.then = then
 
 
+class UnusableRecord(ValueError):
+    """Raised for a record that can be read, and not used: why, and what to do."""
+
+    def __init__(self, what: str, then: str) -> None:
+        super().__init__(what)
+        self.then = then
+
+
 class LandedFile(Protocol):
     """An open file.
 

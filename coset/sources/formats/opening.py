@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import assert_never
 
 import pyarrow as pa
 
 from coset.sources.formats.avro import AvroRows
 from coset.sources.formats.change_lines import ChangeLines, changes_have_values
+from coset.sources.formats.change_records import ChangeRecords
 from coset.sources.formats.compressed import ENDINGS
 from coset.sources.formats.counted import Counted
 from coset.sources.formats.json_lines import JsonRows
@@ -30,9 +32,11 @@ def open_landed(stream: Stream, source: pa.NativeFile, first: int, memory: TaskM
 def _open(stream: Stream, source: pa.NativeFile, first: int, memory: TaskMemory) -> LandedFile:
     match stream.written_as:
         case Format.PARQUET:
-            return ParquetRows(source, stream.offset, memory)
+            rows = ParquetRows(source, stream.offset, memory)
+            return ChangeRecords(rows, stream) if stream.changes else rows
         case Format.AVRO:
-            return AvroRows(source, stream.offset)
+            records = AvroRows(source, stream.offset)
+            return ChangeRecords(records, stream) if stream.changes else records
         case Format.JSON:
             schema, parse = declared_schema(stream), ChangeLines(stream) if stream.changes else None
             if stream.sets_aside:
@@ -61,10 +65,6 @@ def endings(written_as: Format) -> str:
 
 def undeclared(stream: Stream) -> Iterator[Finding]:
     """What is wrong with the declared columns of a stream."""
-    match stream.written_as:
-        case Format.JSON:
-            yield from undeclarable(stream, changes_have_values if stream.changes else None)
-        case Format.PARQUET | Format.AVRO | Format.BYTES:
-            return
-        case _ as never:
-            assert_never(never)
+    if stream.columns:
+        typed = stream.written_as is not Format.JSON
+        yield from undeclarable(stream, partial(changes_have_values, typed=typed) if stream.changes else None)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from coset.sources.file_columns import columns_of
+from coset.sources.file_columns import FileColumns, columns_of
 from coset.sources.formats.int96 import int96_columns, times_of
 from coset.sources.formats.landed_file import BATCH_ROWS, LAND_AGAIN, FileFacts, Unreadable, has_offsets
 from coset.sources.plain_arrays import bare, bare_schema
@@ -66,10 +69,19 @@ class ParquetRows:
     def schema(self) -> pa.Schema:
         return bare_schema(self._open().schema_arrow)
 
+    @cached_property
+    def avro_schema(self) -> Any:
+        """The parsed schema that its records had before, as Connect's sinks keep it beside them. None if there is
+        none."""
+        text = (self._footer.metadata or {}).get(b"parquet.avro.schema")
+        return fastavro.parse_schema(json.loads(text)) if text else None
+
     def facts(self) -> FileFacts:
+        return self.facts_as(columns_of(self.schema))
+
+    def facts_as(self, columns: FileColumns) -> FileFacts:
         """Read from the footer; without statistics of offsets, from their column."""
         parquet = self._open()
-        columns = columns_of(self.schema)
         rows = _counted(parquet)
         if rows == 0 or not has_offsets(columns, self._offset):
             return FileFacts(columns, rows)
