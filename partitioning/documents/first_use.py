@@ -18,7 +18,8 @@ CONDITIONAL = "use a store with conditional writes (If-None-Match), as S3, Seawe
 def check_first_use(store: Store) -> None:
     """Raise Refused if a store without an id lets several create an object, or does not read or list what was written.
 
-    It writes an object and removes it. A store gets its id with the first published batch, and is not asked again.
+    It writes an object and removes it. A store gets its id with its first published batch, or as its tables are to lie
+    elsewhere, and is not asked again.
     """
     if store.get(STORE_ID) is not None:
         return

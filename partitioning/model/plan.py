@@ -267,8 +267,9 @@ class Plan(Document, frozen=True):
 
     @property
     def as_asked(self) -> dict[str, str]:
-        """A sentence on each of these tables."""
-        since = sorted(self.accepted_by_name.items())
+        """A sentence on each of these tables that it writes."""
+        written = {write.declared.table for write in self.writes()}
+        since = sorted((table, batch) for table, batch in self.accepted_by_name.items() if table in written)
         return {
             table: f"Table {table} may not be its query since batch {batch}, as asked for." for table, batch in since
         }

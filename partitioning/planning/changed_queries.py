@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from partitioning.model.graph import Graph, Mode, Step, Write
+from partitioning.model.graph import Graph, Mode, Op, Step, Write
 from partitioning.model.kept_change import KeptChange
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.planned_streams import PlannedStream
@@ -32,12 +32,6 @@ class ChangedQuery(Value, frozen=True):
         changed = [f"its {noun} changed from {was} to {now}" for noun, was, now in self.changes]
         return "; ".join([*changed, *([f"it has no column {' and '.join(self.columns)} yet"] if self.columns else [])])
 
-    def than(self, later: str) -> str:
-        """How the rows of before differ from those that a table got later: `in batch 3`."""
-        changed = [f"its {noun} is {now}, and {was} {later}" for noun, was, now in self.changes]
-        new = [f"it has a column {' and '.join(self.columns)}, and none {later}"] if self.columns else []
-        return "; ".join([*changed, *new])
-
 
 class Now(Value, frozen=True):
     """What is to be planned: the graph, the streams that it reads, and the columns of its tables. Of some streams
@@ -55,10 +49,13 @@ def changed_queries(
     ends: Ends,
     asked: Collection[str] = (),
     earlier: Earlier = lambda batch: None,
+    *,
+    steps_ask: bool = True,
 ) -> Iterator[ChangedQuery]:
     """The tables that would have rows of two queries now: those that a batch wrote, and those to come.
 
-    `asked` are the steps that keep something, and that it is asked about for themselves. A stream that no batch read
+    `asked` are the steps that keep something, and that it is asked about for themselves, as about others that keep
+    something if `steps_ask`. A stream that no batch read
     is no change, nor is one that was away and of which nothing is lost.
     """
     before = graph_of(shown)
@@ -69,7 +66,7 @@ def changed_queries(
 
     def is_asked(was: StepOrigin, is_now: StepOrigin) -> bool:
         step = keeping.get(is_now.name)
-        return step is not None and (step.name in asked or kept_before(step, kept) == was.name)
+        return steps_ask and step is not None and (step.name in asked or _kept_as_it_was(step, was, kept))
 
     def is_said(step: Step) -> bool:
         declared = still_asked(step, were_keeping.get(kept_before(step, kept)))
@@ -95,6 +92,12 @@ def changed_queries(
                 continue
         if changes or columns:
             yield ChangedQuery(write, changes, columns)
+
+
+def _kept_as_it_was(step: Step, was: StepOrigin, kept: Collection[str]) -> bool:
+    """Whether it is told by what a step keeps that it gives the same rows. Distinct records do not keep how near they
+    were."""
+    return kept_before(step, kept) == was.name and step.op is not Op.DISTINCT
 
 
 def _known(write: Write, now: Graph, shown: Plan, ends: Ends) -> Graph:

@@ -20,11 +20,16 @@ from partitioning.values import Value
 _JOIN = re.compile(r" (ASOF LEFT|LEFT|FULL) JOIN ")
 # How close in time records must be stands only in the compiled SQL. Only Coset's own SQL has the column @time.
 _NEAR = re.compile(r'"@time" - .+?"@time"\) <= ([0-9]+)')
+# So is it of what is distinct within a time.
+_APART = re.compile(r'"@before" > ([0-9]+)\)')
+# Which rows of a join in time are shown.
+_SHOWN = re.compile(r'EXCLUDE \("@alone"\).* WHERE (.*)$')
 _QUOTED_OR_BLANK = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|\s+""")
+_AS_WRITTEN = re.compile(r"--|/\*|\$|\b[eE]'")
 _AS = re.compile(r"\s+AS\s+(\S+)$", re.IGNORECASE)
 # What a cast at the end is of, the scale if it is to a decimal, and the name.
 _CAST = re.compile(
-    r"(.+)::\s*(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|DECIMAL\(\s*\d+\s*,\s*(\d+)\s*\))(?:\s+AS\s+(\S+))?",
+    r"([\w.]*(?:\w|\(.*\)))::\s*(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|DECIMAL\(\s*\d+\s*,\s*(\d+)\s*\))(?:\s+AS\s+(\S+))?",
     re.IGNORECASE | re.DOTALL,
 )
 # The first expression of these steps is a list of columns; of a cogroup, each is.
@@ -197,12 +202,17 @@ def _rows(step: Step) -> str:
         return f"{step.op} {step.function} by {step.key}"
     texts = step.expressions[1:] if step.op in _LISTING else () if step.op is Op.COGROUP else step.expressions
     op = step.op.value
+    if step.op is Op.FILTER and not texts:
+        texts = tuple(text for text in _SHOWN.findall(step.sql) if text != "true")
     if step.op is Op.TABLE:
         # A table without state drops deleting records by a filter.
         op, texts = Op.FILTER.value, tuple(f"({text}) IS NOT TRUE" for text in texts)
     if step.op is Op.JOIN:
         op = f"{''.join(f'{kind.lower()} ' for kind in _JOIN.findall(step.sql))}{op}"
-    apart = near(step)
+        # The SQL goes by names, whichever inputs have them.
+        named = [name if any(_names(name, text) for text in step.expressions) else "…" for name in step.inputs]
+        op = f"{op} of {' and '.join(named)}" if {*named} != {"…"} else op
+    apart = near(step) if step.op is not Op.DISTINCT else _between(step, _APART)
     within = "" if apart is None else f" within {timedelta(microseconds=apart)}"
     if step.state and step.state.of_lives:
         within = f" kept {timedelta(microseconds=step.state.microseconds)}"
@@ -212,10 +222,18 @@ def _rows(step: Step) -> str:
     return f"{op} {', '.join(texts)}".rstrip() + within + by
 
 
+def _names(name: str, text: str) -> bool:
+    return re.search(rf'(?<![\w."]){re.escape(name)}\.|"{re.escape(name)}"\.', text) is not None
+
+
 def near(step: Step) -> int | None:
     """By how many microseconds the times of records may differ that an inner join in time puts together; None of other
     steps."""
-    found = _NEAR.search(step.sql)
+    return _between(step, _NEAR)
+
+
+def _between(step: Step, sql: re.Pattern[str]) -> int | None:
+    found = sql.search(step.sql)
     return int(found[1]) if found else None
 
 
@@ -236,5 +254,10 @@ def items(text: str) -> Mapping[str, str]:
     >>> dict(items("a, greatest(b, 1) AS c, 'x, y' AS d"))
     {'a': 'a', 'c': 'greatest(b, 1) AS c', 'd': "'x, y' AS d"}
     """
-    listed = (_QUOTED_OR_BLANK.sub(lambda found: found[1] or " ", item).strip() for item in list_items(text))
+    listed = (_folded(item).strip() for item in list_items(text))
     return {found[1] if (found := _AS.search(item)) else item: item for item in listed}
+
+
+def _folded(text: str) -> str:
+    """With one blank for several outside of quotes; as it is where a line may end a comment, or quotes are others."""
+    return text if _AS_WRITTEN.search(text) else _QUOTED_OR_BLANK.sub(lambda found: found[1] or " ", text)

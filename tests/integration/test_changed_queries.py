@@ -11,6 +11,7 @@ import pytest
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
+from coset.batches.planning import take_up
 from coset.batches.runners.local import Local
 from coset.batches.verifying import verify
 from coset.testing.runs import Trial
@@ -114,6 +115,21 @@ def of_kept(name: str) -> Build:
     return build
 
 
+def distinct(minutes: int) -> Build:
+    within, keep = timedelta(minutes=minutes), timedelta(hours=2)
+    return lambda s, u: s.distinct("n % 2", time="t", within=within, keep=keep, name="d").write("x")
+
+
+def negated(kind: str) -> Build:
+    return lambda s, u: s.select(f"~n::{kind} AS c", name="f").select("c::BIGINT AS c", name="g").write("x")
+
+
+def as_of(missing: str) -> Build:
+    return lambda s, u: s.join_as_of(
+        u, "s.n AS n, u.n AS m", times=("s.t", "u.t"), keep=timedelta(hours=2), missing=missing, name="j"
+    ).write("x")
+
+
 CHANGES: dict[str, tuple[Build, Build]] = {
     "a filter": (lambda s, u: s.filter("n > 1").write("x"), lambda s, u: s.filter("n > 2").write("x")),
     "a filter that left nothing": (
@@ -128,6 +144,15 @@ CHANGES: dict[str, tuple[Build, Build]] = {
     "a column without AS": (of("n"), of("n + 1 n")),
     "a column with its name before it": (of("n: n"), of("n: n + 1")),
     "a column of all": (of("* EXCLUDE (k)"), of("* EXCLUDE (k) REPLACE (n + 1 AS n)")),
+    "where a comment ends": (of("n -- a\n + 1 AS n"), of("n -- a + 1\n AS n")),
+    "blanks in dollars": (of("$$a  b$$ AS n"), of("$$a b$$ AS n")),
+    "a cast that another sign comes after": (negated("UTINYINT"), negated("USMALLINT")),
+    "names of what is joined": (
+        lambda s, u: s.select("n", name="a").join(u.select("n", name="b"), "a.n AS n", name="j").write("x"),
+        lambda s, u: s.select("n", name="b").join(u.select("n", name="a"), "a.n AS n", name="j").write("x"),
+    ),
+    "how near distinct records are": (distinct(5), distinct(6)),
+    "what is given without a version": (as_of("null"), as_of("drop")),
     "blanks in a text": (of("'a  b' AS n"), of("'a b' AS n")),
     "the other column of a join": (
         lambda s, u: s.join(u, "s.n", name="j").write("x"),
@@ -307,10 +332,10 @@ def test_a_backfill_that_leaves_rows_of_another_query_is_asked_for_by_their_tabl
     assert actions.begin(place.pipeline, store, Asked(0, None, DEFAULTS)).batches == (0, 1, 2)
 
 
-def backfilled(place: Trial, docs: Path, last: int | None = None) -> Backfill:
-    """A backfill from the first batch on, compared and not swapped in."""
+def backfilled(place: Trial, docs: Path, first: int = 0, last: int | None = None, go_on: str = "") -> Backfill:
+    """A backfill, compared and not swapped in."""
     store = store_at(place.root)
-    request = actions.begin(place.pipeline, store, Asked(0, last, DEFAULTS))
+    request = actions.begin(place.pipeline, store, Asked(first, last, Settings(go_on=(go_on,) if go_on else ())))
     with Local(processes=1) as runner:
         actions.run(place.pipeline, store, request, runner, docs, silently)
     actions.comparison(store, request)
@@ -424,3 +449,74 @@ def test_a_table_says_that_it_is_held_against_a_query_that_changed_since(at: Cal
         (table,) = verify(place.pipeline, store_at(place.root), ["x"], as_of=as_of)
         since = 1 if as_of is None else as_of
         assert f"; since batch {since} its step f changed from " in str(table)
+
+
+def planned(place: Trial) -> None:
+    """The next batch, which does not run yet."""
+    assert take_up(place.pipeline, store_at(place.root)).plan is not None
+
+
+def test_a_batch_that_is_open_is_a_later_one(at: Callable[[Pipeline], Trial], tmp_path: Path) -> None:
+    place = at(pipeline(of("n")))
+    place.go_on_with(pipeline(of("n + 1 AS n")))
+    first = whole(place, tmp_path)
+    land(place, 1)
+    planned(place)
+    assert later(lambda: actions.undo(store_at(place.root), first, "no")) == ["x"]
+    place.run()
+    assert is_its_query(place, "x")
+
+
+def test_a_backfill_is_held_against_the_batches_before_it_too(at: Callable[[Pipeline], Trial], tmp_path: Path) -> None:
+    place = at(pipeline(of("n")))
+    store = store_at(place.root)
+    land(place, 1)
+    place.run()
+    place.go_on_with(pipeline(of("n + 1 AS n")))
+    swap(place, one := backfilled(place, tmp_path, first=1, go_on="x"))
+    # As it was.
+    actions.undo(store, one, "no")
+    swap(place, one)
+    swap(place, nought := backfilled(place, tmp_path, last=0))
+    assert is_its_query(place, "x")
+    two = backfilled(place, tmp_path, first=1)
+    assert later(lambda: actions.undo(store, one, "no")) == ["x"]
+    actions.undo(store, nought, "as it was asked for")
+    assert later(lambda: swap(place, two)) == ["x"]
+
+
+def test_steps_that_keep_the_same_do_not_give_the_same(at: Callable[[Pipeline], Trial]) -> None:
+    def only(condition: str) -> Build:
+        within = timedelta(minutes=5)
+        return lambda s, u: (
+            s.filter(condition, name="f").distinct("n % 2", time="t", within=within, name="d").write("x")
+        )
+
+    place = at(pipeline(only("true")))
+    land(place, 1)
+    place.run()
+    place.go_on_with(pipeline(only("n <> 1")))
+    with pytest.raises(Refused) as refused:
+        actions.begin(place.pipeline, store_at(place.root), Asked(0, 0, DEFAULTS))
+    assert {finding.kind for finding in refused.value.findings} == {Kind.TABLE_QUERY}
+
+
+def test_a_turn_is_allowed_that_leaves_what_was_asked_for_or_is_no_change(
+    at: Callable[[Pipeline], Trial], tmp_path: Path
+) -> None:
+    place = at(pipeline(of("n")))
+    store = store_at(place.root)
+    land(place, 1)
+    place.run()
+    for text in ("n + 1 AS n", "n + 2 AS n"):
+        place.go_on_with(pipeline(of(text)))
+        swap(place, last := backfilled(place, tmp_path, last=0, go_on="x"))
+    actions.undo(store, last, "as it was asked for")
+    # A stream that no batch had read.
+    other = at(without_u(lambda s: s.select("n", name="f").write("x")))
+    swap(other, first := backfilled(other, tmp_path))
+    other.go_on_with(pipeline(lambda s, u: s.merge(u, name="m").select("n", name="f").write("x")))
+    land(other, 1)
+    other.run()
+    actions.undo(store_at(other.root), first, "no matter")
+    assert is_its_query(other, "x")

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from coset.batches.planning import take_up
+from coset.batches.tables.table_base import move
 from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.first_use import check_first_use
 from partitioning.documents.folder_store import FolderStore
+from partitioning.documents.split_store import SplitStore
 from partitioning.documents.store import Entry
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
@@ -82,3 +84,10 @@ def test_a_store_is_asked_before_its_first_plan_and_until_it_has_an_id(tmp_path:
         assert list(store.list("")) == []
         store.put(STORE_ID, b"known")
         assert take_up(trial.pipeline, store).plan is not None
+
+
+def test_a_store_whose_tables_are_to_lie_elsewhere_is_asked_as_well(tmp_path: Path) -> None:
+    store = SplitStore(LastWins(f"file://{tmp_path}/store"), FolderStore)
+    with pytest.raises(Refused, match="cannot be relied on"):
+        move(store, f"file://{tmp_path}/tables", "there is more room")
+    assert list(store.list("")) == []

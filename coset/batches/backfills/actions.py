@@ -121,7 +121,11 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
     findings.extend(_swept(again, pairs[0][1]))
     layers = in_force(store, pipeline.name)
     last = pairs[-1][1]
+    now = layers.top(last.batch).plan(last.batch)
+    as_now = {each for _, each in unlike_behind(ledger, layers, now)} if now and ledger.published(last.batch) else ()
     for plan, table in unlike_behind(ledger, layers, last):
+        if table in as_now:
+            continue
         unlike = unlike_queries(pipeline.name, graph_of(last), plan, asked.settings, (table,))
         findings.extend(asking_anew(finding, request) for finding in unlike)
     findings.extend(not_exchangeable([(layers.top(stored.batch), stored.batch) for stored, _ in pairs]))

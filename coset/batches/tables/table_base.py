@@ -89,6 +89,7 @@ def _checked(store: SplitStore, address: str) -> str:
 def _put(store: SplitStore, address: str, why: str) -> SplitStore:
     """Note the address, which becomes this store's own. Raises Refused if it is another store's."""
     if address != usual(store.root):
+        check_first_use(store.documents)
         check_first_use(there := store_at(address))
         mine = store_id(store)
         theirs = there.put_new(STORE_ID, mine.encode()).decode()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 
-from coset.batches.backfills.swap.behind import first_behind, unlike_behind
+from coset.batches.backfills.swap.behind import first_behind, unlike_before, unlike_behind
 from coset.batches.backfills.swap.effects import Effect, check_possible, effect_of
 from coset.batches.backfills.swap.layers import Layers
 from coset.batches.tables.exchanged import exchange, pass_over, replace_rows, restore_rows, version_with
@@ -192,7 +192,7 @@ def _checked(
         if (swap.backfill, swap.turn) == (backfill.number, SwapKind.CANCEL)
     ]
     changed = comparison.kept_otherwise or _meant_otherwise(store, backfill, to, decided)
-    findings += _blockers(store, backfill, comparison, to, Layers(store, backfill.pipeline, decided), changed)
+    findings += _blockers(store, backfill, comparison, to, decided, changed)
     if findings:
         raise Refused(*findings)
     batches, keeps = backfill.batches, bool(changed)
@@ -231,9 +231,15 @@ def _decide(store: Store, swap: Swap) -> None:
 
 
 def _blockers(
-    store: Store, backfill: Backfill, comparison: Comparison, to: SwapKind, layers: Layers, changed: Sequence[str]
+    store: Store,
+    backfill: Backfill,
+    comparison: Comparison,
+    to: SwapKind,
+    decided: Sequence[Swap],
+    changed: Sequence[str],
 ) -> Iterator[Finding]:
     then = (Backfills(backfill.pipeline), " shows what counts")
+    layers = Layers(store, backfill.pipeline, decided)
     for batch in backfill.batches:
         names = layers.names(batch)
         where = f"batch {batch} of {backfill.pipeline}"
@@ -278,7 +284,9 @@ def _blockers(
             changed=changed,
             newest=newest,
         )
-    for plan, table, why in _unlike_later(store, backfill, to, layers):
+    half_done = decided and _turns_back(decided[-1], backfill.number, to) and not _receipt_of(store, decided[-1])
+    # What is half in place can always be taken back.
+    for plan, table, why in () if half_done else _unlike(store, backfill, to, layers, decided):
         yield Finding.of(
             Kind.BACKFILL_LATER,
             f"table {table!r} would not be its query: {why}",
@@ -289,23 +297,27 @@ def _blockers(
         )
 
 
-def _unlike_later(store: Store, backfill: Backfill, to: SwapKind, layers: Layers) -> Iterator[tuple[Plan, str, str]]:
-    """The tables that would have other rows than their query's after a turn, for what later batches wrote, unless that
-    is asked for by their names. Each is given with the plan of the first of these batches, and why."""
-    ledger, batch = Ledger(store, backfill.pipeline), backfill.batches[-1]
-    names = layers.names(batch)
-    if (names[-1] == backfill.name) is not (to is SwapKind.UNDO):
+def _unlike(
+    store: Store, backfill: Backfill, to: SwapKind, layers: Layers, decided: Sequence[Swap]
+) -> Iterator[tuple[Plan, str, str]]:
+    """The tables that would have other rows than their query's after a turn, for what batches beside the backfill
+    wrote, unless that is asked for by their names. Each is given with the plan of such a batch, and why."""
+    ledger, batches = Ledger(store, backfill.pipeline), (backfill.batches[0], backfill.batches[-1])
+    names = [layers.names(batch) for batch in batches]
+    if any((of[-1] == backfill.name) is not (to is SwapKind.UNDO) for of in names):
         return
-    goes, comes = names[-1], names[-2] if to is SwapKind.UNDO else backfill.name
-    gone, last = Ledger(store, goes).plan(batch), Ledger(store, comes).plan(batch)
-    assert gone is not None
+    comes = [of[-2] if to is SwapKind.UNDO else backfill.name for of in names]
+    first, last = (Ledger(store, name).plan(batch) for name, batch in zip(comes, batches, strict=True))
+    gone = Ledger(store, names[-1][-1]).plan(batches[-1])
+    assert first is not None
     assert last is not None
+    assert gone is not None
     settings = Settings.read(backfill.settings, str(backfill))
-    asked = {*settings.go_on, *settings.begin_anew} if to is SwapKind.SWAP else set[str]()
+    asked = {*settings.go_on, *settings.begin_anew}
     lost = {write.declared.table for write in gone.writes()} - {write.declared.table for write in last.writes()}
-    for plan, first in first_behind(ledger, layers, last):
-        yield from ((plan, table, "its rows of earlier batches would go") for table in sorted(first.keys() & lost))
-        for table in sorted(first.keys() & last.accepted_by_name.keys() - plan.accepted_by_name.keys() - asked):
+    for plan, tables in first_behind(ledger, layers, last):
+        yield from ((plan, table, "its rows of earlier batches would go") for table in sorted(tables.keys() & lost))
+        for table in sorted(tables.keys() & last.accepted_by_name.keys() - plan.accepted_by_name.keys() - asked):
             since = last.accepted_by_name[table]
             yield (
                 plan,
@@ -314,7 +326,15 @@ def _unlike_later(store: Store, backfill: Backfill, to: SwapKind, layers: Layers
             )
     for plan, each in unlike_behind(ledger, layers, last):
         if each.write.table not in asked and plan.accepted_by_name.get(each.write.table) != plan.batch:
-            yield plan, each.write.table, each.than(f"in batch {plan.batch}")
+            yield plan, each.write.table, f"{each} from batch {last.batch} to this one"
+    put = [n for n, swap in enumerate(decided) if (swap.backfill, swap.turn) == (backfill.number, SwapKind.SWAP)]
+    then = Layers(store, backfill.pipeline, decided[: put[-1]]) if put and to is SwapKind.UNDO else None
+    for plan, each in unlike_before(ledger, layers, first):
+        # What was so before the backfill may be so again.
+        known = then is not None and then.names(plan.batch)[-1] == layers.names(plan.batch)[-1]
+        named = asked if to is SwapKind.SWAP else set[str]()
+        if not known and each.write.table not in named and first.accepted_by_name.get(each.write.table) != first.batch:
+            yield plan, each.write.table, f"{each} from this batch to batch {first.batch}"
 
 
 def _meant_otherwise(store: Store, backfill: Backfill, to: SwapKind, decided: Sequence[Swap]) -> tuple[str, ...]:
