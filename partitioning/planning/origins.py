@@ -37,7 +37,8 @@ _LISTING = {Op.SELECT, Op.AGGREGATE, Op.JOIN, Op.PARTIAL, Op.COMBINE}
 
 
 class StepOrigin(Value, frozen=True):
-    """A stream or step: `rows` says which records it gives of what it comes from, `columns` what is in them.
+    """A stream or step: `rows` says which records it gives of what it comes from, `columns` what is in them. The SQL of
+    a join names some of its sources, by their `places`.
 
     Two of one `identity` give the same records.
     """
@@ -47,6 +48,7 @@ class StepOrigin(Value, frozen=True):
     columns: tuple[tuple[str, str], ...]
     sources: tuple[StepOrigin, ...]
     identity: str
+    places: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         listed = ", ".join(text for _, text in self.columns)
@@ -98,7 +100,7 @@ class Origins:
         sources = self._flattened(step)
         if _passes(step) and len(sources) == 1:
             return sources[0]
-        return self._made(name, _rows(step), tuple(_columns(step)), sources)
+        return self._made(name, _rows(step), tuple(_columns(step)), sources, tuple(_places(step)))
 
     def _flattened(self, step: Step) -> tuple[StepOrigin, ...]:
         """The inputs of a step; for a merge, the inputs of the merges inside it, in a fixed order."""
@@ -110,10 +112,14 @@ class Origins:
 
     @staticmethod
     def _made(
-        name: str, rows: str, columns: tuple[tuple[str, str], ...], sources: tuple[StepOrigin, ...]
+        name: str,
+        rows: str,
+        columns: tuple[tuple[str, str], ...],
+        sources: tuple[StepOrigin, ...],
+        places: tuple[str, ...] = (),
     ) -> StepOrigin:
-        text = repr((rows, columns, [source.identity for source in sources]))
-        return StepOrigin(name, rows, columns, sources, sha256(text.encode()).hexdigest())
+        text = repr((rows, columns, [source.identity for source in sources], places))
+        return StepOrigin(name, rows, columns, sources, sha256(text.encode()).hexdigest(), places)
 
 
 def differences(was: StepOrigin, now: StepOrigin, but: Pairs = _none) -> Iterator[tuple[StepOrigin, StepOrigin]]:
@@ -121,11 +127,18 @@ def differences(was: StepOrigin, now: StepOrigin, but: Pairs = _none) -> Iterato
     added column is no difference."""
     if was.identity == now.identity or but(was, now):
         return
-    if was.rows != now.rows or not _same_columns(was, now) or len(was.sources) != len(now.sources):
+    alike = was.rows == now.rows and _same_columns(was, now) and len(was.sources) == len(now.sources)
+    if not alike or _change_places(was, now):
         yield was, now
         return
     for one, other in _paired(was, now):
         yield from differences(one, other, but)
+
+
+def _change_places(was: StepOrigin, now: StepOrigin) -> bool:
+    """Whether a name that the SQL of both has stands for another source."""
+    both = {*was.places} & {*now.places} - {""}
+    return any(was.places.index(name) != now.places.index(name) for name in both)
 
 
 def _same_columns(was: StepOrigin, now: StepOrigin) -> bool:
@@ -141,7 +154,9 @@ def told_changes(was: StepOrigin, now: StepOrigin, noun: str, but: Pairs = _none
     """The differences as texts: `noun` with the name of what changed, from what, to what."""
     # Of a key's rows and of the keys that came, both may come of the step that changed.
     for old, new in dict.fromkeys(differences(was, now, but)):
-        if old.rows or new.rows:
+        if str(old) == str(new):
+            yield f"inputs of {new.name}", _listed(old.sources), _listed(new.sources)
+        elif old.rows or new.rows:
             yield f"{noun} {new.name}", str(old), str(new)
         else:
             yield "inputs", _listed(old.sources), _listed(new.sources)
@@ -209,9 +224,6 @@ def _rows(step: Step) -> str:
         op, texts = Op.FILTER.value, tuple(f"({text}) IS NOT TRUE" for text in texts)
     if step.op is Op.JOIN:
         op = f"{''.join(f'{kind.lower()} ' for kind in _JOIN.findall(step.sql))}{op}"
-        # The SQL goes by names, whichever inputs have them.
-        named = [name if any(_names(name, text) for text in step.expressions) else "…" for name in step.inputs]
-        op = f"{op} of {' and '.join(named)}" if {*named} != {"…"} else op
     apart = near(step) if step.op is not Op.DISTINCT else _between(step, _APART)
     within = "" if apart is None else f" within {timedelta(microseconds=apart)}"
     if step.state and step.state.of_lives:
@@ -220,6 +232,13 @@ def _rows(step: Step) -> str:
     matters = step.op is not Op.PARTIAL and (step.rekeys or (step.keyed and step.op is not Op.TABLE))
     by = f" by {step.key} ({step.key_format})" if matters else ""
     return f"{op} {', '.join(texts)}".rstrip() + within + by
+
+
+def _places(step: Step) -> Iterator[str]:
+    """The inputs of a join by the names that its SQL has, in their order; nothing for one that it does not name."""
+    if step.op is Op.JOIN:
+        for name in step.inputs:
+            yield name if any(_names(name, text) for text in step.expressions) else ""
 
 
 def _names(name: str, text: str) -> bool:
