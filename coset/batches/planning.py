@@ -12,7 +12,7 @@ from typing import TypeVar
 from coset.batches import reported
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.awaiting import with_swap
-from coset.batches.backfills.swap.swaps import finish, shown_plan, state_ledger, swaps
+from coset.batches.backfills.swap.swaps import finish, newest_shown, state_ledger, swaps
 from coset.batches.code import changed_code, with_code
 from coset.batches.ends import known_after
 from coset.batches.history import statistics
@@ -159,7 +159,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
             batch=standing.plan.batch + 1 if standing.plan else 0,
             parent=digest(standing.plan) if standing.plan else None,
             published=published,
-            shown=shown_plan(store, pipeline.name, published.batch, decided) if published else None,
+            shown=newest_shown(store, pipeline.name, published.batch, decided) if published else None,
             ends=known.ends,
             forgotten=known.forgotten,
             settings=settings,

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.comparison.compared_rows import compared, rows_of
-from coset.batches.backfills.swap.swaps import half, shown_plan
+from coset.batches.backfills.swap.swaps import half, newest_shown
 from coset.batches.balances import balance
 from coset.batches.code import with_code
 from coset.batches.ends import ends_after, known_after
@@ -155,7 +155,7 @@ def verify(
     writes = [write for write in pipeline.writes if not tables or write.table in tables]
     flows = {write.table: pipeline.up_to(write.step, write.table) for write in writes}
     read = {stream.name: stream for only in flows.values() for stream in only.streams}
-    shown = (shown_plan(store, ledger.pipeline, published.batch) if as_of is None else None) or published
+    shown = (newest_shown(store, ledger.pipeline, published.batch) if as_of is None else None) or published
     taken, refused = _Taken(ledger, published, discover(tuple(read.values()), NOTHING)), list[Finding]()
     with Local() as runner:
         for write in writes:

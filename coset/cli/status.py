@@ -10,7 +10,7 @@ from itertools import chain
 from msgspec import to_builtins
 
 from coset.batches.attempt import Attempt
-from coset.batches.backfills.swap.swaps import Half, finish, half, in_force
+from coset.batches.backfills.swap.swaps import Half, finish, half, in_force, newest_shown
 from coset.batches.ends import known_after
 from coset.batches.history import expired
 from coset.batches.kept_aside import count_aside
@@ -72,9 +72,8 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
     batch, needs, then = _newest(ledger, stands)
     stopped = _finished(ledger.store, pipeline.name)
     graph, upcoming = _next(pipeline, ledger, stands)
-    layers = in_force(ledger.store, pipeline.name)
-    exchanged = layers.exchanged()
-    visible = layers.top(stands.published.batch).plan(stands.published.batch) if stands.published else None
+    exchanged = in_force(ledger.store, pipeline.name).exchanged()
+    visible = newest_shown(ledger.store, pipeline.name, stands.published.batch) if stands.published else None
     written = {write.table for write in pipeline.writes}
     accepted = {
         table: batch for table, batch in (visible.accepted_by_name if visible else {}).items() if table in written

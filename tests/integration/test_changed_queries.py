@@ -501,6 +501,25 @@ def test_steps_that_keep_the_same_do_not_give_the_same(at: Callable[[Pipeline], 
     assert {finding.kind for finding in refused.value.findings} == {Kind.TABLE_QUERY}
 
 
+def test_a_table_that_some_batches_were_backfilled_of_by_its_name_says_so(
+    at: Callable[[Pipeline], Trial], tmp_path: Path
+) -> None:
+    place = at(pipeline(of("n")))
+    for batch in (1, 2):
+        land(place, batch)
+        place.run()
+    place.go_on_with(pipeline(of("n + 1 AS n")))
+    swap(place, backfilled(place, tmp_path, first=1, last=1, go_on="x"))
+    place.go_on_with(pipeline(of("n")))
+    (table,) = verify(place.pipeline, store_at(place.root), ["x"])
+    assert str(table).endswith("; it may differ since batch 1, as asked for by its name")
+    land(place, 3)
+    place.run()
+    plan = Ledger(store_at(place.root), "p").standing().published
+    assert plan is not None
+    assert plan.accepted_by_name == {"x": 1}
+
+
 def test_a_turn_is_allowed_that_leaves_what_was_asked_for_or_is_no_change(
     at: Callable[[Pipeline], Trial], tmp_path: Path
 ) -> None:

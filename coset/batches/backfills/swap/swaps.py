@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 
+from msgspec import UNSET
+
 from coset.batches.backfills.swap.behind import first_behind, unlike_before, unlike_behind
 from coset.batches.backfills.swap.effects import Effect, check_possible, effect_of
 from coset.batches.backfills.swap.layers import Layers
@@ -58,6 +60,16 @@ def shown_plan(store: Store, pipeline: str, batch: int, decided: Iterable[Swap] 
     """The plan of a batch whose rows readers see; by the decisions of now, or by those given. It may be that of a
     backfill with the same state."""
     return in_force(store, pipeline, decided).top(batch).plan(batch)
+
+
+def newest_shown(store: Store, pipeline: str, batch: int, decided: Iterable[Swap] | None = None) -> Plan | None:
+    """The plan that `shown_plan` gives of the newest batch, with all tables that somebody took as they are by their
+    names, also in a backfill of earlier batches."""
+    layers = in_force(store, pipeline, decided)
+    shown, lasts = layers.top(batch).plan(batch), {name: each for each, name in layers.exchanged().items()}
+    plans = (Ledger(store, name).plan(each) for name, each in lasts.items())
+    taken = {table: since for plan in (*plans, shown) if plan for table, since in plan.accepted_by_name.items()}
+    return replace(shown, accepted=taken or UNSET) if shown else None
 
 
 def finish(store: Store, pipeline: str) -> Swapped | None:
