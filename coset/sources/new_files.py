@@ -182,7 +182,8 @@ class NewFiles:
             )
             self._found(Kind.STREAM_RESET, what, f"{stream.source.rstrip('/')}/{stream.name}/", then, ends=ends)
             return
-        by_aiven = next(folders_of(replace(stream, layout=Layout.AIVEN)).listed(self._store, {}), None)
+        aiven = folders_of(replace(stream, layout=Layout.AIVEN))
+        by_aiven = next((found for found in aiven.listed(self._store, {}) if aiven.parse(found.entry.key)), None)
         if by_aiven and stream.lies_by is not Layout.AIVEN:
             what = f"no file is named as declared, and there are some of {AIVEN}"
             self._found(Kind.FOLDERS, what, stream.source, instead_of(AIVEN, by_aiven.entry.key))

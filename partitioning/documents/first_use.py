@@ -9,7 +9,7 @@ from secrets import token_hex
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
-from partitioning.model.root_names import DOCS, STORE_ID
+from partitioning.model.root_names import STORE_ID
 
 RACERS = 8
 CONDITIONAL = "use a store with conditional writes (If-None-Match), as S3, SeaweedFS and MinIO have"
@@ -23,7 +23,7 @@ def check_first_use(store: Store) -> None:
     """
     if store.get(STORE_ID) is not None:
         return
-    key, broken = f"{DOCS}probe-{token_hex(8)}", list[str]()
+    key, broken = f"{STORE_ID}-probe-{token_hex(8)}", list[str]()
     try:
         told = told_at_once(store, key)
         if len(told) > 1:

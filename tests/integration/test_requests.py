@@ -17,9 +17,11 @@ from bench.day import requests
 from coset.batches import steps
 from coset.batches.runners.local import Local
 from coset.batches.tables.logs import Logs
+from coset.batches.tables.owners import store_id
 from coset.sources.s3 import storage_options
 from partitioning.authoring.settings import Settings
 from partitioning.documents.s3_store import S3Store
+from partitioning.documents.stores import store_at
 from tests.running import next_batch
 
 TASKS, GROUPS = 6, 3
@@ -53,6 +55,8 @@ def s3_counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
 
 def test_a_batch_asks_what_the_page_reckons_with(s3_counted: Asked, tmp_path: Path) -> None:
     scale.land(TASKS, 0)
+    # A store that has an id is not tried any more.
+    store_id(store_at(STORE))
     s3_counted.since()
     ref = next_batch(scale.pipeline(TASKS), STORE, Settings.parse(groups=GROUPS))
     ref = ref.in_hand()
