@@ -33,7 +33,7 @@ from coset.batches.tables.table_base import differs
 from coset.cli import pipelines
 from coset.cli.output import Answer, Table
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.documents.first_use import CONDITIONAL, RACERS, told_at_once
+from partitioning.documents.first_use import CONDITIONAL, RACERS, several, told_at_once
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.split_store import SplitStore
 from partitioning.documents.store import Store
@@ -278,10 +278,9 @@ def _rights(root: str, *, listed: bool, deleted: bool) -> Check:
 def race(store: Store, key: str) -> Check:
     """Whether of several who create an object at once one wins, and all learn whose it is."""
     told = told_at_once(store, key)
-    seen = f"of {RACERS} who wrote an object at once, {len(told)} were told that theirs is stored"
     if told == {store.get(key)}:
         return Check("conditional writes", Level.OK, f"of {RACERS} who wrote an object at once, one won")
-    return Check("conditional writes", Level.WRONG, seen, CONDITIONAL)
+    return Check("conditional writes", Level.WRONG, several(told), CONDITIONAL)
 
 
 def clock(skew: float) -> Check:

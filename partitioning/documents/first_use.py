@@ -27,7 +27,7 @@ def check_first_use(store: Store) -> None:
     try:
         told = told_at_once(store, key)
         if len(told) > 1:
-            broken.append(f"of {RACERS} who wrote an object at once, {len(told)} were told that theirs is stored")
+            broken.append(several(told))
         elif store.put_new(key, b"later") not in told:
             broken.append("an object that was there was replaced, though only a new one was to be created")
         elif store.get(key) not in told:
@@ -48,3 +48,8 @@ def told_at_once(store: Store, key: str) -> set[bytes]:
     """What several who create an object at once are told is stored."""
     with ThreadPoolExecutor(RACERS) as pool:
         return set(pool.map(lambda number: store.put_new(key, f"{number}".encode()), range(RACERS)))
+
+
+def several(told: set[bytes]) -> str:
+    """How many of them were told that theirs is stored, in words."""
+    return f"of {RACERS} who wrote an object at once, {len(told)} were told that theirs is stored"

@@ -312,15 +312,21 @@ def test_a_stream_that_is_left_out_is_asked_about_and_is_whole_when_it_is_back(
     assert is_its_query(place, "x")
 
 
-@pytest.mark.parametrize(("first", "last"), [(1, 2), (0, 1), (1, 1)])
-def test_a_backfill_that_leaves_rows_of_another_query_is_asked_for_by_their_table(
-    first: int, last: int, at: Callable[[Pipeline], Trial]
-) -> None:
+def changed_after_three(at: Callable[[Pipeline], Trial]) -> Trial:
+    """A table with rows of three batches, whose query is another now."""
     place = at(pipeline(of("n")))
     for batch in (1, 2):
         land(place, batch)
         place.run()
     place.go_on_with(pipeline(of("n + 1 AS n")))
+    return place
+
+
+@pytest.mark.parametrize(("first", "last"), [(1, 2), (0, 1), (1, 1)])
+def test_a_backfill_that_leaves_rows_of_another_query_is_asked_for_by_their_table(
+    first: int, last: int, at: Callable[[Pipeline], Trial]
+) -> None:
+    place = changed_after_three(at)
     store, wanted = store_at(place.root), Asked(first, last, DEFAULTS)
     with pytest.raises(Refused) as refused:
         actions.begin(place.pipeline, store, wanted)
@@ -504,11 +510,7 @@ def test_steps_that_keep_the_same_do_not_give_the_same(at: Callable[[Pipeline], 
 def test_a_table_that_some_batches_were_backfilled_of_by_its_name_says_so(
     at: Callable[[Pipeline], Trial], tmp_path: Path
 ) -> None:
-    place = at(pipeline(of("n")))
-    for batch in (1, 2):
-        land(place, batch)
-        place.run()
-    place.go_on_with(pipeline(of("n + 1 AS n")))
+    place = changed_after_three(at)
     swap(place, backfilled(place, tmp_path, first=1, last=1, go_on="x"))
     place.go_on_with(pipeline(of("n")))
     (table,) = verify(place.pipeline, store_at(place.root), ["x"])

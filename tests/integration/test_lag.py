@@ -225,14 +225,7 @@ def printed(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> di
     published(store, counted(store), tmp_path)
     land(store, [10, 12])
     IncidentLog(store, "counted").record(Stopped(Trouble(("proof",), "a key lies elsewhere", "", "look"), 1_000), None)
-    file = tmp_path / "counted.py"
-    file.write_text(
-        "from coset import Pipeline\n"
-        f"pipeline = Pipeline('counted', source='{store.root}/topics')\n"
-        "views = pipeline.stream('views', key='ad', partitions=1, offsets='sparse')\n"
-        "views.aggregate('count(*) AS views, sum(n)::BIGINT AS n').write('counted')\n"
-    )
-    shown = CliRunner().invoke(app, ["metrics", str(file), "--store", store.root])
+    shown = coset(store, tmp_path, "metrics")
     assert shown.exit_code == 0, shown.output
     return {metric.name: metric for metric in text_string_to_metric_families(shown.stdout)}
 

@@ -19,7 +19,7 @@ from coset.batches.backfills.pacing.control import check_may_run, check_not_canc
 from coset.batches.backfills.planned_again import asking_anew, planned_again
 from coset.batches.backfills.request import backfills, comparison_key, comparison_of, published_batches, put
 from coset.batches.backfills.swap import swaps
-from coset.batches.backfills.swap.behind import unlike_behind
+from coset.batches.backfills.swap.behind import first_behind, keeping, unlike
 from coset.batches.backfills.swap.swaps import blockers, cancelled, finish, in_force, in_place, taken_back, turn
 from coset.batches.interpreter import Show, run_batch
 from coset.batches.pace import Pace
@@ -121,13 +121,13 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
     findings.extend(_swept(again, pairs[0][1]))
     layers = in_force(store, pipeline.name)
     last = pairs[-1][1]
-    now = layers.top(last.batch).plan(last.batch)
-    as_now = {each for _, each in unlike_behind(ledger, layers, now)} if now and ledger.published(last.batch) else ()
-    for plan, table in unlike_behind(ledger, layers, last):
-        if table in as_now:
-            continue
-        unlike = unlike_queries(pipeline.name, graph_of(last), plan, asked.settings, (table,))
-        findings.extend(asking_anew(finding, request) for finding in unlike)
+    shown = layers.top(last.batch).plan(last.batch)
+    for plan, tables in first_behind(ledger, layers, last.batch, keeping(last)):
+        # What differs now in the same way is left as it is.
+        as_now = {*unlike(shown, plan, tables)} if shown else set()
+        changed = [each for each in unlike(last, plan, tables) if each not in as_now]
+        found = unlike_queries(pipeline.name, graph_of(last), plan, asked.settings, changed)
+        findings.extend(asking_anew(finding, request) for finding in found)
     findings.extend(not_exchangeable([(layers.top(stored.batch), stored.batch) for stored, _ in pairs]))
     if findings:
         raise Refused(*findings)

@@ -11,7 +11,7 @@ from functools import partial
 
 from msgspec import UNSET
 
-from coset.batches.backfills.swap.behind import first_behind, unlike_before, unlike_behind
+from coset.batches.backfills.swap.behind import first_behind, keeping, last_before, unlike
 from coset.batches.backfills.swap.effects import Effect, check_possible, effect_of
 from coset.batches.backfills.swap.layers import Layers
 from coset.batches.tables.exchanged import exchange, pass_over, replace_rows, restore_rows, version_with
@@ -327,26 +327,26 @@ def _unlike(
     settings = Settings.read(backfill.settings, str(backfill))
     asked = {*settings.go_on, *settings.begin_anew}
     lost = {write.declared.table for write in gone.writes()} - {write.declared.table for write in last.writes()}
-    for plan, tables in first_behind(ledger, layers, last):
-        yield from ((plan, table, "its rows of earlier batches would go") for table in sorted(tables.keys() & lost))
-        for table in sorted(tables.keys() & last.accepted_by_name.keys() - plan.accepted_by_name.keys() - asked):
+    asks = keeping(last) | lost | last.accepted_by_name.keys()
+    for plan, tables in first_behind(ledger, layers, last.batch, asks):
+        yield from ((plan, table, "its rows of earlier batches would go") for table in sorted(tables & lost))
+        for table in sorted(tables & last.accepted_by_name.keys() - plan.accepted_by_name.keys() - asked):
             since = last.accepted_by_name[table]
-            yield (
-                plan,
-                table,
-                f"it was taken as it is in batch {since}, and this batch went on from what makes it whole",
-            )
-    for plan, each in unlike_behind(ledger, layers, last):
-        if each.write.table not in asked and plan.accepted_by_name.get(each.write.table) != plan.batch:
-            yield plan, each.write.table, f"{each} from batch {last.batch} to this one"
+            why = f"it was taken as it is in batch {since}, and this batch went on from what makes it whole"
+            yield plan, table, why
+        for each in unlike(last, plan, tables):
+            if each.write.table not in asked and plan.accepted_by_name.get(each.write.table) != plan.batch:
+                yield plan, each.write.table, f"{each} from batch {last.batch} to this one"
     put = [n for n, swap in enumerate(decided) if (swap.backfill, swap.turn) == (backfill.number, SwapKind.SWAP)]
     then = Layers(store, backfill.pipeline, decided[: put[-1]]) if put and to is SwapKind.UNDO else None
-    for plan, each in unlike_before(ledger, layers, first):
+    named = asked if to is SwapKind.SWAP else set[str]()
+    for plan, tables in last_before(ledger, layers, first):
         # What was so before the backfill may be so again.
-        known = then is not None and then.names(plan.batch)[-1] == layers.names(plan.batch)[-1]
-        named = asked if to is SwapKind.SWAP else set[str]()
-        if not known and each.write.table not in named and first.accepted_by_name.get(each.write.table) != first.batch:
-            yield plan, each.write.table, f"{each} from this batch to batch {first.batch}"
+        if then is not None and then.names(plan.batch)[-1] == layers.names(plan.batch)[-1]:
+            continue
+        for each in unlike(plan, first, tables):
+            if each.write.table not in named and first.accepted_by_name.get(each.write.table) != first.batch:
+                yield plan, each.write.table, f"{each} from this batch to batch {first.batch}"
 
 
 def _meant_otherwise(store: Store, backfill: Backfill, to: SwapKind, decided: Sequence[Swap]) -> tuple[str, ...]:
