@@ -11,6 +11,7 @@ import pytest
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
+from coset.batches.backfills.swap import swaps
 from coset.batches.planning import take_up
 from coset.batches.runners.local import Local
 from coset.batches.verifying import verify
@@ -26,6 +27,7 @@ from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill
 from tests.asked_of_duckdb import is_its_query
 from tests.running import silently
+from tests.swapped import killed
 
 BEGIN = datetime.fromisoformat("2026-11-01")
 HOUR = timedelta(hours=1)
@@ -541,3 +543,24 @@ def test_a_turn_is_allowed_that_leaves_what_was_asked_for_or_is_no_change(
     other.run()
     actions.undo(store_at(other.root), first, "no matter")
     assert is_its_query(other, "x")
+
+
+def test_a_swap_that_stopped_may_be_taken_back_whatever_lies_beside_it(
+    at: Callable[[Pipeline], Trial], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = changed_after_three(at)
+    store = store_at(place.root)
+    swap(place, backfilled(place, tmp_path, last=0, go_on="x"))
+    place.go_on_with(pipeline(of("n")))
+    known = {entry.key for entry in store.list("tables/x/data/")}
+    last = backfilled(place, tmp_path, last=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(swaps, "exchange", killed)
+        with pytest.raises(KeyboardInterrupt):
+            swap(place, last)
+    # It cannot be finished: what it would put in place is lost.
+    for entry in [entry for entry in store.list("tables/x/data/") if entry.key not in known]:
+        store.delete(entry.key)
+    actions.undo(store, last, "its files are lost")
+    assert swaps.half(store, "p") is None
+    assert not is_its_query(place, "x")
