@@ -22,7 +22,7 @@ from partitioning.model.placement import JAVA, MURMUR2, OPAQUE
 from partitioning.model.streams import NullKeys
 from partitioning.values import Value
 from tests import random_times
-from tests.random_times import EPOCH, MINUTE, TOGETHER, InTime, given
+from tests.random_times import END, EPOCH, MINUTE, TOGETHER, InTime, given
 
 # All flows have these columns, beside their key.
 VALUES = "a, b, n, t"
@@ -35,8 +35,6 @@ FIELDS = ((), (), ("r", "j"), ("g", "h"))
 Row = tuple[str | None, str | None, str | None, int | None, datetime]
 # By how many minutes a record may be later than others of its partition.
 LATE = 5
-# Long after all records: once they have come, everything before is over.
-END = 100_000
 # What is a day before that or later is not looked at: its time may not be over.
 LAST = EPOCH + (END - 1440) * MINUTE
 
@@ -102,11 +100,9 @@ def moves(chance: random.Random) -> list[Move]:
     return [Move(chance.choice(OPS), chance.randrange(10), chance.randrange(10)) for _ in range(chance.randint(2, 8))]
 
 
-def pipeline_of(
-    source: str, streams: Sequence[Declared], counts: Sequence[int], steps: Sequence[Move], name: str = "p"
-) -> Made:
+def pipeline_of(source: str, streams: Sequence[Declared], counts: Sequence[int], steps: Sequence[Move]) -> Made:
     """The steps on what is there, as far as they can follow; what nothing follows is written."""
-    made = Made(pipeline := Pipeline(name, source=source))
+    made = Made(pipeline := Pipeline("p", source=source))
     said: dict[str, Any] = {"cast": {"n": "BIGINT"}, "time": "t", "late": LATE * MINUTE}
     flows = [
         pipeline.stream(
@@ -116,15 +112,16 @@ def pipeline_of(
     ]
     used: set[str] = set()
     for number, move in enumerate(steps):
-        one, before = flows[move.first % len(flows)], len(pipeline.steps)
-        flow, inputs, in_time = _followed(one, flows, move, f"{move.op}{number}", made.late)
+        one, before, name = flows[move.first % len(flows)], len(pipeline.steps), f"{move.op}{number}"
+        flow, inputs, in_time = _followed(one, flows, move, name, made.late)
         if flow is None:
             continue
         used.update(inputs)
         # Here each batch is compared, so what follows takes the rows of a batch.
         flows.append(flow.to_stream())
-        # It is listed once something reads it.
-        new = list(dict.fromkeys([*(step.name for step in pipeline.steps[before:]), flows[-1].step]))
+        # It is listed once something reads it, as may be what another move made.
+        new = [step.name for step in pipeline.steps[before:] if name in step.name]
+        new = list(dict.fromkeys([*new, flows[-1].step]))
         if in_time:
             made.in_time.update({each.step: each for each in in_time})
             read, given_first = in_time[0].inputs[-1], in_time[0].step

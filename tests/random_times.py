@@ -17,6 +17,8 @@ from partitioning.values import Value
 
 MINUTE = timedelta(minutes=1)
 EPOCH = datetime.fromisoformat("1970-01-01")
+# Long after all records: once they have come, everything before is over.
+END = 100_000
 # From when on windows are counted.
 MONDAY = (datetime.fromisoformat("2000-01-03") - EPOCH) // MINUTE
 EVERY, LONG, GAP, WITHIN, KEEP, LIFE = 7, 45, 3, 4, 6, 4
@@ -112,8 +114,8 @@ def given(step: InTime, rows: Sequence[Sequence[Row]]) -> list[Row]:
 
 
 def _lives(step: InTime, rows: Iterable[Row]) -> Iterator[Row]:
-    """A row for each life of a key, which ends before the first `LIFE` without a record; the last one if it is read
-    after all are over."""
+    """A row for each life of a key, which ends before the first `LIFE` without a record; of what is alive, the row of
+    a key that is so after the `END`."""
     by_key = defaultdict[tuple[object, ...], list[Row]](list)
     for row in rows:
         by_key[_key(row, step.keys[0])].append(row)
@@ -123,7 +125,9 @@ def _lives(step: InTime, rows: Iterable[Row]) -> Iterator[Row]:
             if _minute(row) > _minute(lives[-1][-1]) + LIFE:
                 lives.append([])
             lives[-1].append(row)
-        yield from (_life(step, life) for life in (lives if step.op == "expired" else lives[-1:]))
+        if step.op == "alive":
+            lives = [life for life in lives if _minute(life[-1]) + LIFE >= END]
+        yield from (_life(step, life) for life in lives)
 
 
 def _life(step: InTime, rows: Sequence[Row]) -> Row:
