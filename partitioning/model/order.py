@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from partitioning.model.graph import Step
 from partitioning.model.leaving import Leaving, Left, LeftPartition, leavings, partitions_of
-from partitioning.model.placement import Placement
+from partitioning.model.placement import OPAQUE, Placement
 from partitioning.model.plan import Plan, PlannedWrite, Stage, TaskRef
 from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
@@ -20,6 +20,8 @@ from partitioning.values import Document, Value, replace
 
 # The column with a row's position among all rows written for a partition.
 POSITION = "@position"
+# Of a step's state the audit compares about so many keys: those of records were compared when they came.
+STATE_KEYS_COMPARED = 2_000
 
 
 class _Ordered(Value, frozen=True):
@@ -40,6 +42,14 @@ class _Ordered(Value, frozen=True):
     @property
     def placement(self) -> Placement:
         return self.read.placement
+
+    def compared(self, key_sample: int) -> int:
+        """One in how many of its keys the audit compares, if it is one in `key_sample` of the batch's: the same keys,
+        or fewer of a state. Nothing else sees where keys of an unknown hash meet, so that all of those are compared.
+        """
+        if not isinstance(self.read, StateInput) or self.placement.hash == OPAQUE:
+            return key_sample
+        return key_sample * max(1, -(-self.read.records // (key_sample * STATE_KEYS_COMPARED)))
 
 
 class OrderedStream(_Ordered, frozen=True, tag="stream", tag_field="kind"):

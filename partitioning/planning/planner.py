@@ -210,8 +210,9 @@ def goes_by_times(graph: Graph) -> bool:
 
 def _key_sample(plan: Plan) -> int:
     """One in how many keys is to be compared."""
-    opaque = any(stream.declared.hash == OPAQUE for stream in plan.streams)
-    kept = sum(read.records for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput))
+    states = [read for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)]
+    kept = sum(read.records for read in states if read.placement.hash == OPAQUE)
+    opaque = kept or any(stream.declared.hash == OPAQUE for stream in plan.streams)
     return max(1, -(-(plan.records + kept) // (OPAQUE_KEYS_COMPARED if opaque else KEYS_COMPARED)))
 
 

@@ -50,7 +50,7 @@ class Claims:
             planned.partition % placement.partitions,
             order.cosets,
             task.owns if placed and _owns_all(order, ordered, planned.partition) else (),
-            order.key_sample if task.owns else 0,
+            ordered.compared(order.key_sample) if task.owns else 0,
             ordered.sparse or (isinstance(planned, PlannedPartition) and planned.missing > 0),
             placement.shared(order.cosets),
             is_private(placement.key, order.private or ()),

@@ -7,8 +7,10 @@ import re
 import pytest
 
 from partitioning.documents.document import decode, digest, encode
-from partitioning.model.order import Order, OrderedStream, order_of
+from partitioning.model.order import STATE_KEYS_COMPARED, Order, OrderedParts, OrderedStream, order_of
+from partitioning.model.placement import MURMUR2, OPAQUE, HashName, KeyFormat, Placement
 from partitioning.model.plan import Plan, TaskRef
+from partitioning.model.stage_inputs import StateInput, StateRun
 from tests.plans import plan_of, tails, tails_found, wide
 
 STAGE = "flights+planes"
@@ -72,3 +74,17 @@ def test_an_order_says_what_the_plan_says_of_its_task() -> None:
             assert isinstance(ordered, OrderedStream)
             assert (ordered.read, ordered.declared, ordered.columns) == (read, stream.declared, stream.columns)
             assert ordered.partitions == tuple(stream.partitions[number] for number in task.reads[read.name])
+
+
+@pytest.mark.parametrize("kept", [1, STATE_KEYS_COMPARED, 1_000_000])
+@pytest.mark.parametrize("sample", [1, 7])
+def test_fewer_keys_of_a_large_state_are_compared_and_each_is_one_of_the_batchs(kept: int, sample: int) -> None:
+    def compared(hash: HashName) -> int:
+        placed = Placement("k", KeyFormat.STRING, hash, 4)
+        state = StateInput("counted.state", "counted", placed, 0, (), (StateRun(0, "sha256:0", kept),))
+        return OrderedParts(state, ()).compared(sample)
+
+    assert compared(OPAQUE) == sample
+    assert compared(MURMUR2) % sample == 0
+    assert kept // compared(MURMUR2) <= STATE_KEYS_COMPARED
+    assert compared(MURMUR2) == sample or kept // (compared(MURMUR2) - sample) > STATE_KEYS_COMPARED
