@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench.measure import measured
+from partitioning.authoring.words import UpdateWay
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +46,7 @@ def table_of(what: str, folder: Path) -> Path:
     return folder / "store" / "tables" / "users" if what.startswith("coset") else folder / "users"
 
 
-def _coset(updates: str) -> Callable[[Path, list[Path]], Iterator[dict[str, Any]]]:
+def _coset(updates: UpdateWay) -> Callable[[Path, list[Path]], Iterator[dict[str, Any]]]:
     def batches(folder: Path, files: list[Path]) -> Iterator[dict[str, Any]]:
         from coset.batches.interpreter import run_batch  # noqa: PLC0415  other systems have not got it
         from coset.batches.runners.local import Local  # noqa: PLC0415
@@ -75,7 +76,7 @@ def _compacted(folder: Path, _: list[Path]) -> Iterator[dict[str, Any]]:
     yield told
 
 
-def _pipeline(folder: Path, updates: str) -> Pipeline:
+def _pipeline(folder: Path, updates: UpdateWay) -> Pipeline:
     from partitioning.authoring.pipeline import Pipeline  # noqa: PLC0415
 
     pipeline = Pipeline("upserts", source=folder / "topics")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.words import MissingVersion
 from partitioning.documents.store import Store
 from tests.histories import Click
 from tests.outer import LATE, MINUTE, PARTITIONS, Arrived, Outer, Pair, pairs_of
@@ -26,7 +27,7 @@ def valid(click: Click, versions: Iterable[Click]) -> int | None:
     return None if best is None or best.identity % GONE == 0 else best.identity
 
 
-def versions_of(arrived: Arrived, missing: str) -> list[Pair]:
+def versions_of(arrived: Arrived, missing: MissingVersion) -> list[Pair]:
     """What one process makes of all records."""
     pairs = [(click.key, click.identity, valid(click, arrived.views)) for click in arrived.clicks]
     return sorted((pair for pair in pairs if missing == "null" or pair[2] is not None), key=repr)
@@ -35,7 +36,7 @@ def versions_of(arrived: Arrived, missing: str) -> list[Pair]:
 class AsOf(Outer):
     """A pipeline that gives clicks with the version that was valid at their time, batch by batch."""
 
-    def __init__(self, store: Store, missing: str = "null", wait: int = 0) -> None:
+    def __init__(self, store: Store, missing: MissingVersion = "null", wait: int = 0) -> None:
         super().__init__(store, "left")
         self._missing, self._wait = missing, wait
 

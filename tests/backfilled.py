@@ -14,6 +14,7 @@ from coset.batches.runners.local import Local
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.authoring.words import WriteMode
 from partitioning.documents.store import Store
 from partitioning.model.backfill import Backfill
 from partitioning.values import replace
@@ -121,7 +122,7 @@ def goes_on(pipeline: Pipeline, settings: Settings) -> Settings:
     return replace(settings, go_on=(*kept, *(write.table for write in pipeline.writes)))
 
 
-def appended(threshold: int, mode: str = "append") -> Callable[[str, int], Pipeline]:
+def appended(threshold: int, mode: WriteMode = "append") -> Callable[[str, int], Pipeline]:
     """Counts of clicks with a great enough identity; nothing is kept."""
 
     def pipeline(source: str, partitions: int) -> Pipeline:

@@ -16,6 +16,7 @@ from coset.reports.site import Site
 from coset.sources.rows import Rows
 from expectations.checkpoint import Judgement, judge
 from expectations.questions import Evidence
+from partitioning.authoring.words import NullKey
 from partitioning.model.occasion import Occasion
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
@@ -77,7 +78,7 @@ def judged(
 TAILS = [f"N{number}" for number in range(30)]
 
 
-def batch(*expect: dict[str, Any], null_keys: str = "drop", scheme: str | None = None) -> tuple[Plan, list[Seen]]:
+def batch(*expect: dict[str, Any], null_keys: NullKey = "drop", scheme: str | None = None) -> tuple[Plan, list[Seen]]:
     """A batch of thirty planes, nine of which flew twice, and of a flight without a tail number."""
     made = pipeline(null_keys=null_keys, expect=expect)
     records = log(made, {"flights": [None, *TAILS, *TAILS[:9]], "planes": TAILS})

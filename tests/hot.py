@@ -12,6 +12,7 @@ from coset.batches.ref import BatchRef
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.authoring.words import How
 from partitioning.documents.store import Store
 from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan
@@ -105,7 +106,7 @@ class Skewed:
 class Met:
     """Views and clicks, both with the hot key, some keys on one side only, joined in full or otherwise."""
 
-    def __init__(self, store: Store, how: str = "full", hot_keys: HotKeys = HotKeys.OWN_TASK) -> None:
+    def __init__(self, store: Store, how: How = "full", hot_keys: HotKeys = HotKeys.OWN_TASK) -> None:
         self.store, self.how, self.hot_keys = store, how, hot_keys
         self._source = f"{store.root}/topics"
         self.pipeline = Pipeline("met", source=self._source)

@@ -62,7 +62,8 @@ class Meeting:
             said |= {"keep": KEEP * MINUTE, "wait": WAIT * MINUTE, "deletes": f"number % {GONE} = 0"}
             mine.join_as_of(theirs, columns, **said).write(self.table)
         else:
-            mine.join_within(theirs, columns, within=self.within * MINUTE, how=self.how, **said).write(self.table)
+            said["how"] = self.how
+            mine.join_within(theirs, columns, within=self.within * MINUTE, **said).write(self.table)
 
     def meaning(self) -> tuple[object, ...]:
         """What has to be the same of each stream for what is kept to mean the same."""

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import pairwise
+from typing import Any
 
 from coset.batches import steps
 from coset.batches.publication import abandon
@@ -73,7 +74,7 @@ class Outer:
 
     within = WITHIN
 
-    def __init__(self, store: Store, how: str) -> None:
+    def __init__(self, store: Store, how: Any) -> None:
         self.store, self.how = store, how
         self.source = f"{store.root}/topics"
 

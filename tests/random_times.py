@@ -41,7 +41,8 @@ class InTime(Value, frozen=True):
 
 def alone(one: Flow, op: str, second: int, name: str) -> tuple[Flow, InTime]:
     """Windows or sessions of a flow."""
-    columns, how = "min(a) AS a, max(b) AS b, sum(n)::BIGINT AS n", ("drop", "correct")[second % 2]
+    columns = "min(a) AS a, max(b) AS b, sum(n)::BIGINT AS n"
+    how: Any = ("drop", "correct")[second % 2]
     if op == "sessions":
         made = one.windows(columns, time="t", every=LONG * MINUTE, gap=GAP * MINUTE, name=f"{name}w")
     elif how == "drop":
@@ -78,11 +79,10 @@ def together(one: Flow, other: Flow, op: str, second: int, name: str) -> tuple[F
     times = (f"{here}.t", f"{there}.t")
     n = f"coalesce({here}.n, 0) + coalesce({there}.n, 0) AS n, coalesce({here}.t, {there}.t) AS t"
     columns = f"{here}.a AS a, {here}.b AS b, {n}"
+    how: Any = ("left", "full", "inner")[second % 3] if op == "within" else ("null", "drop")[second % 2]
     if op == "within":
-        how = ("left", "full", "inner")[second % 3]
         made = one.join_within(other, columns, times=times, within=WITHIN * MINUTE, how=how, name=name)
     else:
-        how = ("null", "drop")[second % 2]
         said: dict[str, Any] = {"keep": KEEP * MINUTE, "wait": second % 3 * MINUTE, "deletes": f"n % {GONE} = 0"}
         made = one.join_as_of(other, columns, times=times, missing=how, name=name, **said)
     return made, InTime(made.step, op, (one.step, other.step), (columns_of(one), columns_of(other)), how)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.authoring.words import NullKey
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.hashes import placement_hash
@@ -53,7 +54,7 @@ class Seen(Value, frozen=True):
 
 
 def pipeline(
-    flights: int = 4, planes: int = 2, null_keys: str = NullKeys.REFUSE, expect: tuple[dict[str, Any], ...] = ()
+    flights: int = 4, planes: int = 2, null_keys: NullKey = NullKeys.REFUSE, expect: tuple[dict[str, Any], ...] = ()
 ) -> Pipeline:
     """Flights and planes that meet by tail number, written to the table `delays`."""
     made = Pipeline("delays", source="s3://landing/topics")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,10 +16,10 @@ from coset.cli.output import console, progress, say
 from coset.project.coset_toml import project_of
 from coset.project.pipeline_files import names
 from partitioning.authoring.settings import Settings
+from partitioning.documents.stores import named_root
 from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
 from partitioning.model.schemes import SchemeKind
-from partitioning.model.sources import address_of
 from partitioning.version import VERSION
 
 if TYPE_CHECKING:
@@ -197,13 +196,7 @@ def root_of(store: str | None) -> str:
     if not store:
         store = USUAL_STORE
         say(console(stderr=True), f"No --store is given and COSET_STORE is not set: the store is the folder {store}")
-    return pipelines.in_store(address(store))
-
-
-def address(store: str) -> str:
-    """The root of a store that is named by its address, or by a folder of the working folder."""
-    # A colon in the first part means an address, even an invalid one.
-    return store if ":" in store.partition("/")[0] else address_of(os.path.abspath(store))
+    return pipelines.in_store(named_root(store))
 
 
 def when_of(text: str | None) -> Period | None:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from threading import Thread
 
 from coset.cli import pipelines
-from coset.cli.app import USUAL_STORE, address
+from coset.cli.app import USUAL_STORE
 from coset.cli.output import console, say
 from partitioning.commands import Command, Option
-from partitioning.documents.stores import store_at
+from partitioning.documents.stores import named_root, store_at
 from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
 from partitioning.model.sources import FOLDER
@@ -103,9 +103,11 @@ def _named() -> Iterator[Other]:
     """The stores that this folder, the environments of the project and the variable name, those of folders first."""
     here = pipelines.here()
     if os.path.isdir(USUAL_STORE):
-        yield Other(address(USUAL_STORE), "the folder here")
+        yield Other(named_root(USUAL_STORE), "the folder here")
     environments = ((name, each.variables(here.project.folder)) for name, each in here.project.environments.items())
-    named = [Other(address(said[_STORE]), f"environment {name}", name) for name, said in environments if _STORE in said]
+    named = [
+        Other(named_root(said[_STORE]), f"environment {name}", name) for name, said in environments if _STORE in said
+    ]
     if variable := os.environ.get(_STORE):
-        named.append(Other(address(variable), _STORE))
+        named.append(Other(named_root(variable), _STORE))
     yield from sorted(named, key=lambda each: not each.root.startswith(FOLDER))

@@ -6,10 +6,11 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
+from enum import StrEnum
 from functools import cache, wraps
 from inspect import Parameter, signature
 from types import FunctionType, NoneType, UnionType
-from typing import Any, NamedTuple, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from partitioning.errors import Finding, Refused
 from partitioning.imports import line_in
@@ -131,6 +132,9 @@ def _is(value: Any, kind: Any, own: Any) -> bool:
         return any(_is(value, each, own) for each in of)
     if made is Callable:
         return callable(value)
+    if made is Literal:
+        # Which texts there are is said by what reads them, with where it was.
+        return isinstance(value, str)
     if not isinstance(value, type(own) if kind is Self else Sequence if made is tuple else made):
         # A set of names will do for a list.
         return made is Sequence and isinstance(value, Collection) and _are(value, of[0], own)
@@ -156,7 +160,9 @@ def _said(kind: Any) -> str:
     if made in _WORDS:
         return _WORDS[made]
     if made in (Union, UnionType):
-        return " or ".join(map(_said, of))
+        return " or ".join(_said(each) for each in of if not _is_words(each))
+    if made is Literal:
+        return f"{', '.join(map(repr, of[:-1]))} or {of[-1]!r}"
     if made is tuple:
         return f"({', '.join(map(_said, of))})"
     if made is Mapping:
@@ -164,6 +170,10 @@ def _said(kind: Any) -> str:
     if made in (Sequence, Iterable):
         return f"a list, each {_said(of[0])}"
     return f"a {made.__name__}"
+
+
+def _is_words(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, StrEnum)
 
 
 def _shown(value: Any) -> str:

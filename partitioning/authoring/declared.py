@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 from msgspec import UNSET, UnsetType
 
 from partitioning.authoring.declared_keys import KeySchemas, declared_key
+from partitioning.authoring.words import FormatName, KeyFormatName, LayoutName, NullKey
 from partitioning.model.bad_records import REFUSE
 from partitioning.model.bad_records import bad_records as parsed
 from partitioning.model.placement import MURMUR2, HashName, KeyFormat
@@ -22,7 +23,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Declared(TypedDict, total=False):
-    """The options of a stream or table.
+    """Options of a stream or table:
 
     source: where it lies, `s3://…`, `kafka://…` or a folder's whole path, if not where the pipeline's others do.
     key_format: how its producers serialise keys: string (unless given), long, int, double, uuid or bytes; json if they
@@ -53,17 +54,17 @@ class Declared(TypedDict, total=False):
     """
 
     source: str | PathLike[str] | None
-    key_format: str
+    key_format: KeyFormatName
     key_schemas: KeySchemas
     key_bytes: str | None
     offset: str | None
-    null_keys: str
+    null_keys: NullKey
     hash: str
     offsets: str
     cast: Mapping[str, str] | None
-    format: str
+    format: FormatName
     columns: Mapping[str, str] | None
-    layout: str
+    layout: LayoutName
     schema: str | None
     private: Sequence[str]
     bad_records: str

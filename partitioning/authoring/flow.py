@@ -15,13 +15,14 @@ from partitioning.authoring.keyed_steps import KeyedSteps, named, new_key
 from partitioning.authoring.step_output import listed, refuse
 from partitioning.authoring.step_rules import bad_key, cannot_meet, cannot_take_changes, cannot_write, no_key
 from partitioning.authoring.timed_steps import TimedSteps
+from partitioning.authoring.words import KeyFormatName, UpdateWay, WriteMode
 from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import ColumnComment, Join, Mode, Op, StateSpec, Updates, quote, union
 from partitioning.model.offsets import check_name
-from partitioning.model.placement import MURMUR2, OPAQUE, HashName, KeyFormat, hash_findings
+from partitioning.model.placement import MURMUR2, OPAQUE, HashName, hash_findings
 from partitioning.model.streams import DELETED, Column
 from partitioning.numbers import PARTITIONS
 from partitioning.values import replace
@@ -51,7 +52,7 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
         key: str | Sequence[str],
         *,
         sql: str | None = None,
-        key_format: str = KeyFormat.STRING,
+        key_format: KeyFormatName = "string",
         name: str | None = None,
     ) -> Flow:
         """Use another key: the column `key`, or a new column of that name made by the expression `sql`, or several
@@ -109,7 +110,7 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
         columns: Mapping[str, str],
         *,
         key: str | None = None,
-        key_format: str = KeyFormat.STRING,
+        key_format: KeyFormatName = "string",
         state: Mapping[str, str] | None = None,
         partitionable: bool = True,
         name: str | None = None,
@@ -152,7 +153,7 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
         columns: Mapping[str, str],
         *others: Flow,
         key: str | None = None,
-        key_format: str = KeyFormat.STRING,
+        key_format: KeyFormatName = "string",
         name: str | None = None,
     ) -> Flow:
         """Run a function on Spark's DataFrames: of this flow, then of the others. `columns` are as for `process`.
@@ -212,13 +213,13 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
         self,
         table: str,
         *,
-        mode: str = Mode.APPEND,
+        mode: WriteMode = "append",
         deletes: str | None = None,
         lineage: bool = False,
         expect: Iterable[Mapping[str, Any]] = (),
         comment: str = "",
         comments: Mapping[str, str] | None = None,
-        updates: str = Updates.REWRITE,
+        updates: UpdateWay = "rewrite",
     ) -> None:
         """Publish the rows to a result table. With `lineage` they have columns `_batch` and `_task`.
 

@@ -11,6 +11,7 @@ from partitioning.authoring.changing_steps import ChangingSteps
 from partitioning.authoring.state_sql import alive, combined_lives, expired, latest_of_lives, lives_keep
 from partitioning.authoring.step_output import StepOutput, any_of, met_by_key, names, refuse
 from partitioning.authoring.step_rules import bad_key, cannot_expire, cannot_keep, cannot_take_changes
+from partitioning.authoring.words import How, KeyFormatName
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import bad_parts, canonical, composite, key_parts
@@ -58,7 +59,7 @@ class KeyedSteps(ChangingSteps, frozen=True):
         other: Self | Sequence[Self],
         columns: str,
         *,
-        how: str = Join.INNER,
+        how: How = "inner",
         on: str | None = None,
         name: str | None = None,
     ) -> Self:
@@ -81,7 +82,7 @@ class KeyedSteps(ChangingSteps, frozen=True):
         columns: str,
         *,
         by: str | Sequence[str] | None = None,
-        key_format: str = KeyFormat.STRING,
+        key_format: KeyFormatName = "string",
         name: str | None = None,
     ) -> Self:
         """Aggregate the records of each task: one row for each value of the column `by`, or of several columns, or one

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
+from inspect import getdoc
 from os import PathLike, fspath
 from typing import Any, TypeVar, Unpack, cast
 
@@ -155,7 +156,14 @@ class Pipeline:
         return Graph(self.streams, self.steps, self.writes)
 
     def stream(self, name: str, *, key: str | Sequence[str], partitions: int, **declared: Unpack[Declared]) -> Flow:
-        """Declare an input whose new records each batch reads once. `Declared` has all options."""
+        """Declare an input whose new records each batch reads once: a topic, landed or in a broker.
+
+        `key` is the column by which its producers place records in one of its `partitions`, or several columns.
+
+        >>> pipeline = Pipeline("delays", source="s3://landing/topics")
+        >>> pipeline.stream("flights", key="tailnum", partitions=12, null_keys="drop").key
+        'tailnum'
+        """
         return self._declare(stream_of(name, key, partitions, self.source, table=False, **declared))
 
     def table(
@@ -172,7 +180,10 @@ class Pipeline:
         of it, the key has none.
 
         Each batch reads it whole, or, if it is `kept`, only what is new: the rest is state of the step `<name>.kept`.
-        `Declared` has all options.
+
+        >>> pipeline = Pipeline("delays", source="s3://landing/topics")
+        >>> pipeline.table("planes", key="tailnum", partitions=8, deletes="year IS NULL").step
+        'planes.filter'
         """
         stream = stream_of(name, key, partitions, self.source, table=True, kept=kept, **declared)
         return self._declare(stream)._as_table(deletes, kept=kept)
@@ -192,11 +203,16 @@ class Pipeline:
         `key` is the primary key. `columns` are those of the table that are of interest, with the types that its
         database has for them, by DuckDB's names; SQL calls the table as the name ends, `customers` of
         `shop.public.customers`. Records are envelopes, or were `unwrapped` by ExtractNewRecordState with
-        `delete.tombstone.handling.mode=rewrite`. `Declared` has all options; as sinks leave tombstones out, offsets of
-        what has landed are sparse unless said otherwise.
+        `delete.tombstone.handling.mode=rewrite`. As sinks leave tombstones out, offsets of what has landed are sparse
+        unless said otherwise.
+
+        >>> pipeline = Pipeline("shop", source="s3://landing/topics")
+        >>> columns = {"id": "BIGINT", "name": "VARCHAR"}
+        >>> pipeline.cdc("shop.public.customers", key="id", partitions=6, columns=columns).step
+        'shop.public.customers.kept'
         """
         is_landed = isinstance(source_of(fspath(declared.get("source") or self.source)), LandedSource)
-        usual: Declared = {"format": Format.JSON, "key_format": JSON, "offsets": SPARSE if is_landed else DENSE}
+        usual: Declared = {"format": Format.JSON, "key_format": "json", "offsets": SPARSE if is_landed else DENSE}
         declared = {**usual, **declared}
         if isinstance(key, str) and declared["key_format"] in (JSON, *Framing):
             key = (key,)
@@ -297,6 +313,11 @@ class Pipeline:
             raise Refused.of(Kind.NAME, what, f"pipeline {self.name!r}", then, step=flow.step)
         assert isinstance(flow, Flow)
         self._flows[flow.step] = flow
+
+
+for _declares in (Pipeline.stream, Pipeline.table, Pipeline.cdc):
+    # `help` shows the type of the options by its name alone.
+    _declares.__doc__ = f"{getdoc(_declares)}\n\n{getdoc(Declared)}"
 
 
 def _read(findings: list[Finding], read: Callable[..., T], *values: object) -> T:

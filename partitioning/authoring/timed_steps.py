@@ -42,6 +42,7 @@ from partitioning.authoring.step_rules import (
     cannot_keep,
     cannot_take_changes,
 )
+from partitioning.authoring.words import How, LateRecord, MissingVersion
 from partitioning.model.graph import Join, Missing, Op, quote
 from partitioning.model.leaving import TIME
 from partitioning.model.mark_columns import RECORDS
@@ -85,7 +86,7 @@ class TimedSteps(ChangingSteps, frozen=True):
         *,
         times: tuple[str, str],
         within: timedelta,
-        how: str = Join.INNER,
+        how: How = "inner",
         keep: timedelta | None = None,
         ahead: timedelta = AHEAD,
         name: str | None = None,
@@ -138,7 +139,7 @@ class TimedSteps(ChangingSteps, frozen=True):
         times: tuple[str, str],
         keep: timedelta,
         wait: timedelta = timedelta(),
-        missing: str = Missing.NULL,
+        missing: MissingVersion = "null",
         deletes: str | None = None,
         ahead: timedelta = AHEAD,
         name: str | None = None,
@@ -175,7 +176,7 @@ class TimedSteps(ChangingSteps, frozen=True):
         time: str,
         every: timedelta,
         gap: timedelta | None = None,
-        late: str = Late.DROP,
+        late: LateRecord = "drop",
         keep: timedelta | None = None,
         ahead: timedelta = AHEAD,
         name: str | None = None,

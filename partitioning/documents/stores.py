@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from partitioning.documents.folder_store import FolderStore
 from partitioning.documents.split_store import SplitStore
 from partitioning.documents.store import Store
@@ -13,6 +15,13 @@ from partitioning.model.sources import FOLDER, address_of, why_no_root
 def store_at(root: str) -> SplitStore:
     """The store at `s3://bucket/prefix` or in a folder, `file:///…` or its whole path. Raises Refused if it is none."""
     return SplitStore(_at(root), _at)
+
+
+def named_root(store: str | os.PathLike[str]) -> str:
+    """The root of a store that is named by its address, or by a folder of the working folder."""
+    named = os.fspath(store)
+    # A colon in the first part means an address, even an invalid one.
+    return named if ":" in named.partition("/")[0] else address_of(os.path.abspath(named))
 
 
 def _at(root: str) -> Store:

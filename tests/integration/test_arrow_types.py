@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 import pyarrow as pa
@@ -23,6 +23,7 @@ from coset.sources.exact_casts import cast_exactly
 from coset.sources.plain_arrays import plain_type
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS
+from partitioning.authoring.words import KeyFormatName
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
@@ -205,7 +206,7 @@ def test_keys_are_what_they_mean_in_each_file(store: Store, tmp_path: Path) -> N
     """Of each key format a stream, whose files call the key by each type; the first of them has no key at all."""
     made, source = Pipeline("keyed", source=f"{store.root}/topics"), f"{store.root}/topics"
     for key_format, (keys, kinds) in KEYS.items():
-        name = f"by_{key_format}"
+        name, said = f"by_{key_format}", cast("KeyFormatName", key_format)
         places = [placement_hash(key, key_format) % 2 for key in keys]
         for partition in range(2):
             mine = [key for key, place in zip(keys, places, strict=True) if place == partition]
@@ -214,7 +215,7 @@ def test_keys_are_what_they_mean_in_each_file(store: Store, tmp_path: Path) -> N
                 land_file(
                     pa.table({"k": encoded([*mine, None], kind)}), name, source, partition, 2 + number * (len(mine) + 1)
                 )
-        stream = made.stream(name, key="k", partitions=2, key_format=key_format, null_keys="drop")
+        stream = made.stream(name, key="k", partitions=2, key_format=said, null_keys="drop")
         stream.aggregate("count(*) AS n").write(name)
     run(made, store, tmp_path)
     for key_format, (keys, kinds) in KEYS.items():

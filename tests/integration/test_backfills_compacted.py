@@ -14,6 +14,7 @@ from coset.batches.backfills.actions import Asked
 from coset.batches.tables.compaction import compact
 from coset.batches.tables.others import accept
 from partitioning.authoring.settings import Settings
+from partitioning.authoring.words import WriteMode
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
@@ -23,7 +24,7 @@ from tests.logs import log_of
 NOW = timedelta(0)
 
 
-def two_batches(store: Store, docs: Path, mode: str = "append") -> Batches:
+def two_batches(store: Store, docs: Path, mode: WriteMode = "append") -> Batches:
     history = Batches(store, docs, pipeline=lambda threshold: appended(threshold, mode))
     for number in range(2):
         history.batch(number)
@@ -50,7 +51,7 @@ def refused_before_anything_runs(history: Batches, *parts: str) -> None:
 
 @pytest.mark.parametrize("mode", ["append", "replace"])
 def test_compacted_batches_are_compared_and_swapped_when_their_first_files_are_gone(
-    mode: str, store: Store, tmp_path: Path
+    mode: WriteMode, store: Store, tmp_path: Path
 ) -> None:
     history = two_batches(store, tmp_path, mode)
     before: Rows = history.seen()

@@ -19,6 +19,7 @@ from coset.testing.runs import Trial
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.authoring.words import MissingVersion, WriteMode
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
@@ -87,7 +88,7 @@ def of(columns: str) -> Build:
     return lambda s, u: s.select(columns, name="f").write("x")
 
 
-def latest(step: Callable[[Flow], Flow], mode: str) -> Build:
+def latest(step: Callable[[Flow], Flow], mode: WriteMode) -> Build:
     return lambda s, u: step(s.latest("t", name="last")).write("x", mode=mode)
 
 
@@ -126,7 +127,7 @@ def negated(kind: str) -> Build:
     return lambda s, u: s.select(f"~n::{kind} AS c", name="f").select("c::BIGINT AS c", name="g").write("x")
 
 
-def as_of(missing: str) -> Build:
+def as_of(missing: MissingVersion) -> Build:
     return lambda s, u: s.join_as_of(
         u, "s.n AS n, u.n AS m", times=("s.t", "u.t"), keep=timedelta(hours=2), missing=missing, name="j"
     ).write("x")

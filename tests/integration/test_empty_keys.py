@@ -17,6 +17,7 @@ from coset.cli import pipelines, plans
 from coset.testing import engine
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.authoring.words import NullKey
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.hashes import hash_of
@@ -41,7 +42,7 @@ def landed(store: Store, stream: str, partitions: int, hash: str, keys: Sequence
         land_file(table, stream, f"{store.root}/topics", partition, 0)
 
 
-def met(store: Store, null_keys: str = "own task", hash: str = CRC32, name: str = "met") -> Pipeline:
+def met(store: Store, null_keys: NullKey = "own task", hash: str = CRC32, name: str = "met") -> Pipeline:
     """Orders that librdkafka has placed, which meet others of it, and visits that Java has placed."""
     made = Pipeline(name, source=f"{store.root}/topics")
     orders = made.stream("orders", key="k", partitions=6, hash=hash, null_keys=null_keys)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from coset.batches.publication import abandon
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.authoring.words import KeyFormatName
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
@@ -53,7 +54,7 @@ IDENTITIES = (
 SCHEMES = ("tasks(1)", "tasks(2)", "tasks(3)", "tasks(7)", "cogroup", "elastic(2)", "elastic(3)")
 
 
-def records(chance: random.Random, key_format: str, count: int) -> pa.Table:
+def records(chance: random.Random, key_format: KeyFormatName, count: int) -> pa.Table:
     kind, keys = KEYS[key_format]
     zone = pa.timestamp("us", "Europe/Berlin")
     return pa.table(
@@ -69,7 +70,7 @@ def records(chance: random.Random, key_format: str, count: int) -> pa.Table:
     )
 
 
-def pipeline_of(source: str, key_format: str, partitions: int, identity: str) -> Pipeline:
+def pipeline_of(source: str, key_format: KeyFormatName, partitions: int, identity: str) -> Pipeline:
     """Steps of each kind that takes keys for equal or not: by the stream's key, and by another that makes them move."""
     pipeline = Pipeline("equal", source=source)
     given = pipeline.stream("s", key="k", partitions=partitions, key_format=key_format, null_keys="own task")
@@ -161,7 +162,7 @@ def test_a_producers_minus_nought_is_refused_where_its_bytes_put_it_and_may_be_m
 
 
 def check(
-    chance: random.Random, root: str, key_format: str, identity: str, schemes: Sequence[str], partitions: int
+    chance: random.Random, root: str, key_format: KeyFormatName, identity: str, schemes: Sequence[str], partitions: int
 ) -> None:
     """Run a batch under each scheme, and compare what tables hold in the end with a query over all records."""
     source, all_records = f"{root}/topics", []

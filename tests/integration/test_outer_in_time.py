@@ -14,6 +14,7 @@ from coset.testing import run
 from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.authoring.words import How, MissingVersion
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.explain.watermarks import Period
@@ -33,7 +34,7 @@ _NEVER = 5_000_000_000
     ("batches", "seed", "how"), few([(3, 0, "full"), (7, 1, "left"), (20, 40, "full"), (1, 0, "left")])
 )
 def test_the_same_records_give_the_same_pairs_wherever_batches_are_cut(
-    store: Store, batches: int, seed: int, how: str
+    store: Store, batches: int, seed: int, how: How
 ) -> None:
     chance = random.Random(seed)
     arrived, outer = some(chance, 40), Outer(store, how)
@@ -74,7 +75,7 @@ def test_what_comes_when_its_time_is_over_is_given_at_once_and_changes_nothing_t
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["left", "full"])
-def test_what_was_given_alone_is_no_partner_of_what_comes_later_while_it_is_kept(store: Store, how: str) -> None:
+def test_what_was_given_alone_is_no_partner_of_what_comes_later_while_it_is_kept(store: Store, how: How) -> None:
     outer = Outer(store, how)
     outer.batch([Click("a", 1, 10), Click("c", 2, 11)], [Click("b", 3, 10), Click("d", 4, 11)])
     # What happened at 10 is over by this watermark, what happened at 11 is not, and both are kept.
@@ -158,7 +159,7 @@ def test_a_join_that_cannot_know_what_is_over_is_refused() -> None:
     with pytest.raises(Refused, match=r"keep is 0:01:00, and a record that is given alone is kept for twice within"):
         clicks.join_within(views, "views.id", times=times, within=minute, keep=minute, how="left")
     with pytest.raises(Refused, match="unknown join 'right'"):
-        clicks.join_within(views, "views.id", times=times, within=minute, how="right")
+        clicks.join_within(views, "views.id", times=times, within=minute, how="right")  # type: ignore[arg-type]
 
 
 def test_keys_of_two_columns_meet_in_time_and_those_with_a_null_are_given_alone() -> None:
@@ -190,7 +191,7 @@ _ALL = "abcdefgh"
     ("batches", "seed", "missing"), few([(3, 0, "null"), (7, 1, "drop"), (20, 40, "null"), (1, 0, "drop")])
 )
 def test_the_same_records_have_the_same_versions_wherever_batches_are_cut(
-    store: Store, batches: int, seed: int, missing: str
+    store: Store, batches: int, seed: int, missing: MissingVersion
 ) -> None:
     chance = random.Random(seed)
     arrived, pipeline = some(chance, 40), AsOf(store, missing, chance.choice((0, 7)))
@@ -321,8 +322,9 @@ def test_a_join_that_cannot_know_what_was_valid_is_refused() -> None:
         clicks.join_as_of(prices, "prices.id", times=times, keep=minute, wait=2 * minute)
     with pytest.raises(Refused, match=r"wait is -1 day, 23:59:00"):
         clicks.join_as_of(prices, "prices.id", times=times, keep=minute, wait=-minute)
+    wait: Any = "wait"
     with pytest.raises(Refused, match=r"(?s)unknown missing 'wait'.*deletes is empty"):
-        clicks.join_as_of(prices, "prices.id", times=times, keep=minute, missing="wait", deletes=" ")
+        clicks.join_as_of(prices, "prices.id", times=times, keep=minute, missing=wait, deletes=" ")
     with pytest.raises(Refused, match="their keys have different numbers of columns"):
         clicks.join_as_of(prices.rekey(("k", "seen")), "prices.id", times=times, keep=minute)
     unkeyed = prices.partial("count(*) AS n")

@@ -21,6 +21,7 @@ from coset.batches.tables.logs import Logs
 from coset.testing import run
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.authoring.words import WriteMode
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.graph import Mode
@@ -156,7 +157,7 @@ def test_only_the_partitions_of_the_keys_that_came_are_written(store: Store, tmp
 
 
 def test_a_table_that_comes_later_has_what_its_step_kept_before(store: Store, tmp_path: Path) -> None:
-    def newest(*modes: str) -> Callable[[str, int], Pipeline]:
+    def newest(*modes: WriteMode) -> Callable[[str, int], Pipeline]:
         def pipeline(source: str, partitions: int) -> Pipeline:
             made = Pipeline("kept", source=source)
             latest = made.stream("clicks", key="k", partitions=partitions).latest("seen", name="latest")

@@ -23,6 +23,7 @@ from coset.cli.main import app
 from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.authoring.words import WriteMode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
@@ -199,7 +200,7 @@ class Successor:
 
     stream: str = "flights"
     table: str = "delays"
-    mode: str = "append"
+    mode: WriteMode = "append"
     before: int | None = None
     again: int = 0
 

@@ -13,6 +13,7 @@ from coset.batches.ref import BatchRef
 from expectations.checkpoint import Judgement, judge
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.authoring.words import NullKey
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
@@ -25,7 +26,7 @@ from tests.running import run_groups
 TAILS = [f"N{number}" for number in range(50)]
 
 
-def landed(store: Store, null_keys: str) -> tuple[Pipeline, dict[tuple[str, int], list[str | None]]]:
+def landed(store: Store, null_keys: NullKey) -> tuple[Pipeline, dict[tuple[str, int], list[str | None]]]:
     """A pipeline in the store whose streams hold the records of the answer."""
     source = f"{store.root}/topics"
     made = Pipeline("delays", source=source)
@@ -54,7 +55,7 @@ def judged(ledger: Ledger, plan: Plan) -> Judgement:
 
 @pytest.mark.parametrize("scheme", ["cogroup", "elastic(3)", "tasks(5)"])
 @pytest.mark.parametrize("null_keys", ["drop", "own task", "refuse"])
-def test_the_kernel_says_of_every_record_what_the_reference_says(store: Store, scheme: str, null_keys: str) -> None:
+def test_the_kernel_says_of_every_record_what_the_reference_says(store: Store, scheme: str, null_keys: NullKey) -> None:
     made, records = landed(store, null_keys)
     ledger, plan = ran(store, made, records, scheme)
     expected = reference.store(plan, reference.run(plan, records))

@@ -16,6 +16,7 @@ from coset.reports.site import listed
 from coset.testing import run
 from coset.testing.runs import Trial
 from partitioning.authoring.settings import DEFAULTS
+from partitioning.authoring.words import WriteMode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
@@ -40,7 +41,7 @@ ALL = (
 )
 
 
-def paid(*expected: dict[str, Any], mode: str = "append", private: Sequence[str] = ()) -> Pipeline:
+def paid(*expected: dict[str, Any], mode: WriteMode = "append", private: Sequence[str] = ()) -> Pipeline:
     """A table with a row for each order, or for each customer."""
     pipeline = Pipeline("paid", source="s3://landing/topics")
     orders = pipeline.stream("orders", key="customer", partitions=4, private=private)

@@ -19,6 +19,7 @@ from coset.batches.history import statistics
 from coset.batches.planning import preview
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.authoring.words import How, NullKey
 from partitioning.documents.document import encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -51,7 +52,7 @@ def longest(store: Store, plan: Plan) -> Fraction:
 
 @pytest.mark.parametrize("how", ["left", "inner"])
 def test_a_join_splits_its_hot_key_and_its_rows_are_those_of_all_records_at_once(
-    how: str, store: Store, tmp_path: Path
+    how: How, store: Store, tmp_path: Path
 ) -> None:
     met = Met(store, how, HotKeys.SPLIT)
     met.land(1, 24_000, others=0)
@@ -139,7 +140,7 @@ def test_the_next_batch_counts_copies_once(store: Store) -> None:
 
 
 @pytest.mark.parametrize("null_keys", ["drop", "own task"])
-def test_records_without_a_key_and_missing_offsets_are_counted_once(null_keys: str, store: Store) -> None:
+def test_records_without_a_key_and_missing_offsets_are_counted_once(null_keys: NullKey, store: Store) -> None:
     """The tasks that share the key account for the records without one as well: its residue comes first."""
     source = f"{store.root}/topics"
     pipeline = Pipeline("met", source=source)

@@ -21,6 +21,7 @@ from coset.batches.tables.compaction import compact
 from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.authoring.words import UpdateWay
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
@@ -32,7 +33,7 @@ KEYS = 200
 Rows = dict[str, int]
 
 
-def people(updates: str = "beside") -> Pipeline:
+def people(updates: UpdateWay = "beside") -> Pipeline:
     pipeline = Pipeline("people", source="s3://landing/topics")
     people = pipeline.stream("people", key="k", partitions=4)
     people.latest("seen", name="newest").write("people", mode="upsert", deletes="gone", updates=updates)
@@ -304,4 +305,4 @@ def test_what_has_no_rows_to_change_is_refused() -> None:
     with pytest.raises(Refused, match="mode 'append' updates no rows"):
         flow.write("t", updates="beside")
     with pytest.raises(Refused, match="unknown updates 'merge'"):
-        flow.latest("seen").write("t", mode="upsert", updates="merge")
+        flow.latest("seen").write("t", mode="upsert", updates="merge")  # type: ignore[arg-type]

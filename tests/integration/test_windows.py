@@ -17,6 +17,7 @@ from coset.testing import run
 from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.authoring.words import LateRecord
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
@@ -171,7 +172,7 @@ def test_a_window_is_given_again_with_what_comes_late_until_it_is_kept_no_more(b
     few([("correct", [("a", 1), ("b", 1)], 0), ("drop", [("a", 1)], 0), ("set aside", [("a", 1)], 1)]),
 )
 def test_what_a_partition_brings_that_nobody_waited_for_is_late(
-    late: str, rows: list[tuple[str, int]], aside: int
+    late: LateRecord, rows: list[tuple[str, int]], aside: int
 ) -> None:
     pipeline = Pipeline("silent", source="s3://landing/topics")
     clicks = pipeline.stream("clicks", key="k", partitions=2, time="seen", behind=timedelta(), bad_records="set aside")

@@ -20,6 +20,7 @@ from coset.batches import steps
 from coset.batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.authoring.words import WriteMode
 from partitioning.documents.document import encode
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
@@ -276,7 +277,7 @@ def test_a_row_of_another_key_that_state_lost_is_missed(
 @caught_by(BALANCE)
 @pytest.mark.parametrize("mode", ["upsert", "append"])
 def test_a_table_that_somebody_changes_after_the_batch_is_planned_is_refused(
-    store: Store, tmp_path: Path, mode: str
+    store: Store, tmp_path: Path, mode: WriteMode
 ) -> Refusal:
     def made(source: str, partitions: int) -> Pipeline:
         pipeline = Pipeline("kept", source=source)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.authoring.words import NullKey
 from partitioning.documents.document import decode, digest, encode
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
@@ -19,7 +20,7 @@ ends = st.lists(st.integers(0, 400), min_size=1, max_size=6)
 names = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True).filter(lambda name: name not in {".", ".."})
 
 
-def pipeline_of(views: int, clicks: int, null_keys: str = "drop") -> Pipeline:
+def pipeline_of(views: int, clicks: int, null_keys: NullKey = "drop") -> Pipeline:
     pipeline = Pipeline("p", source="s3://landing/topics")
     left = pipeline.stream("views", key="tailnum", partitions=views, null_keys=null_keys)
     left.join(pipeline.stream("clicks", key="tailnum", partitions=clicks), "1 AS one").write("t")
@@ -76,7 +77,7 @@ def test_whatever_arrives_under_whatever_limits_each_offset_is_read_exactly_once
 @given(ends, ends, st.one_of(st.none(), st.integers(1, 12)), st.integers(1, 5), NULL_KEYS)
 @settings(deadline=None)
 def test_a_plan_comes_back_as_it_was_and_groups_each_task_once(
-    views: list[int], clicks: list[int], total: int | None, groups: int, null_keys: str
+    views: list[int], clicks: list[int], total: int | None, groups: int, null_keys: NullKey
 ) -> None:
     plan = plan_batch(
         pipeline_of(len(views), len(clicks), null_keys),

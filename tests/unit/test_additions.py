@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import inspect
 import re
+from enum import StrEnum
 from pathlib import Path
+from typing import Any, get_args
 
 import pyarrow as pa
 import pytest
 import typer
 
+from coset.api import RunnerName
 from coset.batches.runners.choice import RunnerKind
 from coset.cli.main import app
+from partitioning.authoring import words
+from partitioning.authoring.change_sql import CHANGELOG
 from partitioning.authoring.flow import Flow
 from partitioning.hashes import hash_of
-from partitioning.model.placement import HASHES, OPAQUE
-from partitioning.model.streams import Format, Layout
+from partitioning.model.graph import Join, Missing, Mode, Updates
+from partitioning.model.key_schemas import Framing
+from partitioning.model.placement import HASHES, JSON, OPAQUE, KeyFormat
+from partitioning.model.streams import Format, Layout, NullKeys
+from partitioning.model.watermarks import Late
 from spark_jobs.engine.hashing import placement_hashes
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -44,6 +52,18 @@ def test_the_pages_on_sources_name_each_format(name: Format) -> None:
 def test_the_page_on_landed_files_names_each_layout_but_the_default() -> None:
     said = set(re.findall(r'layout="(\w+)"', _section("landed-files", "Layout")))
     assert said == set(Layout) - {Layout.PARTITION}
+
+
+def test_type_checkers_know_each_word_that_an_option_takes() -> None:
+    said: dict[type[StrEnum], Any] = {
+        Join: words.How, NullKeys: words.NullKey, Updates: words.UpdateWay, Late: words.LateRecord,
+        Format: words.FormatName, Missing: words.MissingVersion, Layout: words.LayoutName,
+    }  # fmt: skip
+    for kind, word in said.items():
+        assert get_args(get_args(word)[1]) == tuple(kind)
+    assert get_args(get_args(words.WriteMode)[1]) == (*Mode, CHANGELOG)
+    assert get_args(get_args(words.KeyFormatName)[1]) == (*KeyFormat, JSON, *Framing)
+    assert set(get_args(RunnerName)) == set(RunnerKind)
 
 
 def test_the_page_on_pipelines_has_a_row_for_each_step() -> None:

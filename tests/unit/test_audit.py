@@ -11,6 +11,7 @@ import pytest
 from coset.batches.auditing import judged_keys
 from coset.batches.auditing.audit import audit
 from coset.batches.auditing.audit_tables import load, load_some
+from partitioning.authoring.words import NullKey
 from partitioning.documents.document import digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Refused
@@ -28,7 +29,7 @@ TAILS = [f"N{number}" for number in range(40)]
 KEYS: dict[str, list[str | None]] = {"flights": [None, *TAILS, *TAILS[:25], None], "planes": [*TAILS]}
 
 
-def batch(null_keys: str = "drop", scheme: str | None = None) -> tuple[Plan, list[Seen]]:
+def batch(null_keys: NullKey = "drop", scheme: str | None = None) -> tuple[Plan, list[Seen]]:
     made = pipeline(null_keys=null_keys)
     records = log(made, KEYS)
     plan = planned(made, records, scheme)
@@ -43,7 +44,7 @@ def put_again(ledger: Ledger, plan: Plan, receipt: Receipt) -> None:
 
 @pytest.mark.parametrize("scheme", ["cogroup", "elastic(3)", "tasks(3)", "tasks(1)"])
 @pytest.mark.parametrize("null_keys", ["drop", "own task"])
-def test_a_correct_run_covers_every_stream_partition(scheme: str, null_keys: str) -> None:
+def test_a_correct_run_covers_every_stream_partition(scheme: str, null_keys: NullKey) -> None:
     plan, seen = batch(null_keys, scheme)
     found = audit(store(plan, seen), plan, 0)
 

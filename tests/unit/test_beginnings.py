@@ -13,6 +13,7 @@ from msgspec import UNSET
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.authoring.words import NullKey
 from partitioning.diff.plan_diff import diff
 from partitioning.documents.document import decode, encode
 from partitioning.errors import Refused
@@ -31,7 +32,7 @@ Build = Callable[[Pipeline], None]
 SUM = "sum(n)::BIGINT AS n"
 
 
-def views(pipeline: Pipeline, key: str = "tailnum", partitions: int = 4, null_keys: str = "refuse") -> Flow:
+def views(pipeline: Pipeline, key: str = "tailnum", partitions: int = 4, null_keys: NullKey = "refuse") -> Flow:
     return pipeline.stream("views", key=key, partitions=partitions, null_keys=null_keys)
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import fastavro
 import pyarrow as pa
@@ -18,6 +18,7 @@ from coset.sources.formats.changes_seen import types_of
 from coset.sources.formats.landed_file import LandedFile, Unreadable
 from coset.sources.formats.opening import open_landed, undeclared
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.words import FormatName
 from partitioning.model.streams import ChangeForm
 from tests.source_tables import VECTORS, Event, with_offset
 from tests.typed_changes import files_of
@@ -253,7 +254,9 @@ def test_a_long_value_that_the_database_did_not_say_is_refused_and_never_read(co
 def written_by_java(name: str, columns: Mapping[str, str], **declared: Any) -> LandedFile:
     """The record with its schema, as AvroData and the writers of Avro and Parquet leave it."""
     pipeline = Pipeline("p", source="s3://landing/topics")
-    pipeline.cdc("shop.public.t", partitions=1, columns=columns, format=name, **{"key": "id", **declared})
+    pipeline.cdc(
+        "shop.public.t", partitions=1, columns=columns, format=cast("FormatName", name), **{"key": "id", **declared}
+    )
     (stream,) = pipeline.streams
     assert not list(undeclared(stream))
     return open_landed(stream, pa.BufferReader((VECTORS / f"types.{name}").read_bytes()), 0)
@@ -318,7 +321,7 @@ def test_avro_and_parquet_say_what_no_json_says_and_nothing_for_what_was_not_sai
     ((_, data),) = files_of([(0, {"with_schema": text}), (1, {"with_schema": unsaid})], name)
     columns = {"id": "BIGINT", "double": "DOUBLE", "long": "VARCHAR"}
     pipeline = Pipeline("p", source="s3://landing/topics")
-    pipeline.cdc("shop.public.t", key="id", partitions=1, columns=columns, format=name)
+    pipeline.cdc("shop.public.t", key="id", partitions=1, columns=columns, format=cast("FormatName", name))
     file = open_landed(pipeline.streams[0], pa.BufferReader(data), 0)
     first, second = values(file.batches(["double"], 0, 2))
     assert math.isnan(first["double"])

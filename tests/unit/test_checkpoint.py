@@ -14,6 +14,7 @@ import pytest
 
 from coset.reports.site import Site
 from expectations.questions import user_expectations
+from partitioning.authoring.words import NullKey
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.takes import Disposition
@@ -34,7 +35,7 @@ def where(seen: list[Seen], stream: str, key: str) -> int:
 
 @pytest.mark.parametrize("scheme", ["cogroup", "elastic(3)", "tasks(3)", "tasks(1)"])
 @pytest.mark.parametrize("null_keys", ["drop", "own task"])
-def test_a_correct_batch_is_proved(scheme: str, null_keys: str) -> None:
+def test_a_correct_batch_is_proved(scheme: str, null_keys: NullKey) -> None:
     plan, seen = batch(null_keys=null_keys, scheme=scheme)
     judgement = judged(plan, seen)
     assert judgement.findings == ()

@@ -10,6 +10,7 @@ import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.authoring.words import NullKey
 from partitioning.cosets.assignment import assign
 from partitioning.documents.document import decode, digest, encode
 from partitioning.explain.explain import assignment_document, explain
@@ -29,7 +30,7 @@ from tests.shown import stage as hand_made
 from tests.shown import tails as shown_tails
 
 
-def many_tasks(null_keys: str = "own task") -> Pipeline:
+def many_tasks(null_keys: NullKey = "own task") -> Pipeline:
     pipeline = Pipeline("clicks", source="s3://landing/topics")
     views = pipeline.stream("views", key="tailnum", partitions=8, null_keys=null_keys)
     views.join(pipeline.stream("clicks", key="tailnum", partitions=12), "1 AS one", name="joined").write(

@@ -12,6 +12,7 @@ import pytest
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.state_sql import beside, is_beside
+from partitioning.authoring.words import How, LateRecord
 from partitioning.model.stage_inputs import ExchangeInput
 from partitioning.model.watermarks import Watermark
 from partitioning.planning.flow_times import FlowTime, FlowTimes, Why, needed
@@ -54,7 +55,7 @@ def _sessions(clicks: Flow) -> Flow:
     return _windows(clicks, every=DAY, gap=HOUR, name="sessions")
 
 
-def _within(clicks: Flow, prices: Flow, how: str = "left") -> Flow:
+def _within(clicks: Flow, prices: Flow, how: How = "left") -> Flow:
     times = ("clicks.seen", "prices.seen")
     return clicks.join_within(prices, "clicks.seen AS t", times=times, within=2 * HOUR, how=how, name="pairs")
 
@@ -181,7 +182,7 @@ def test_a_record_waits_for_the_flow_that_may_still_have_something_for_it(
 FOUND = [arrived("clicks", [10] * 4), arrived("views", [10] * 4)]
 
 
-def _counted(late: str, hash_of_views: str) -> Pipeline:
+def _counted(late: LateRecord, hash_of_views: str) -> Pipeline:
     pipeline = Pipeline("late", source="s3://landing/topics")
     said: dict[str, Any] = {"key": "k", "partitions": 4, "time": "seen", "bad_records": "set aside"}
     clicks, views = pipeline.stream("clicks", **said), pipeline.stream("views", hash=hash_of_views, **said)

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from partitioning.authoring import words
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.words import How
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import Op, StateSpec, Step, Write
@@ -65,7 +67,7 @@ def test_an_aggregate_is_by_the_key(pipeline: Pipeline, flights: Flow) -> None:
     ],
 )
 def test_a_join_is_by_the_keys_of_both_sides(
-    pipeline: Pipeline, flights: Flow, planes: Flow, how: str, key: str, word: str
+    pipeline: Pipeline, flights: Flow, planes: Flow, how: How, key: str, word: str
 ) -> None:
     joined = flights.join(planes, "planes.seats", how=how)
     assert sql(pipeline) == (
@@ -168,7 +170,7 @@ def test_a_cogroup_aggregates_each_flow_by_its_own_key(pipeline: Pipeline, fligh
         ("full", 'coalesce("flights"."tailnum", "planes"."tail") = "owners"."k"'),
     ],
 )
-def test_a_join_of_several_is_one_step(pipeline: Pipeline, flights: Flow, planes: Flow, how: str, last: str) -> None:
+def test_a_join_of_several_is_one_step(pipeline: Pipeline, flights: Flow, planes: Flow, how: How, last: str) -> None:
     owners = pipeline.table("owners", key="k", partitions=3)
     flights.join([planes, owners], "seats, name", how=how, on="name <> ''")
     assert pipeline.steps[-1].inputs == ("flights", "planes", "owners")
@@ -302,7 +304,7 @@ def test_all_that_is_wrong_with_a_step_is_said_at_once(pipeline: Pipeline, fligh
     refused: list[Callable[[], object]] = [
         lambda: flights.repartition(0, hash="crc64"),
         lambda: flights.process(lambda table: table, {}, key="", key_format="avro"),
-        lambda: flights.join([flights.filter("a"), flights.partial("1", by="b")], "1", how="cross"),
+        lambda: flights.join([flights.filter("a"), flights.partial("1", by="b")], "1", how="cross"),  # type: ignore[arg-type]
         lambda: Pipeline("a b", scheme="best", schemes={"x": "tasks(0)"}, partitioners={"y": "half"}),
     ]
     assert [len(_findings(each)) for each in refused] == [2, 3, 3, 4]
@@ -332,7 +334,7 @@ REFUSED: dict[str, tuple[str, Callable[[Pipeline, Flow, Flow], object]]] = {
     "names that SQL takes for one": ("two streams or steps", lambda p, f, q: f.filter("a", name="Planes")),
     "a stream declared twice": ("two streams or steps", lambda p, f, q: p.stream("flights", key="k", partitions=1)),
     "a table written twice": ("written twice", lambda p, f, q: _write("t", f, q)),
-    "an unknown join": ("unknown join 'cross'", lambda p, f, q: f.join(q, "1", how="cross")),
+    "an unknown join": ("unknown join 'cross'", lambda p, f, q: f.join(q, "1", how="cross")),  # type: ignore[arg-type]
     "a join with itself": ("two are named 'flights'", lambda p, f, q: f.join(f.filter("a"), "1")),
     "a cogroup with itself": ("two are named 'flights'", lambda p, f, q: f.cogroup("1", (f.filter("a"), "1"))),
     "a merge with itself": ("merged with itself", lambda p, f, q: f.merge(f)),
@@ -381,7 +383,7 @@ REFUSED: dict[str, tuple[str, Callable[[Pipeline, Flow, Flow], object]]] = {
     "a pipeline that is no name": ("no name for a pipeline", lambda p, f, q: Pipeline("a/b")),
     "a pipeline where the results lie": ("cannot be named 'tables'", lambda p, f, q: Pipeline("tables")),
     "a pipeline where a backfill lies": ("'x.backfill-3'", lambda p, f, q: Pipeline("x.backfill-3")),
-    "an unknown mode": ("unknown mode 'merge'", lambda p, f, q: f.write("x", mode="merge")),
+    "an unknown mode": ("unknown mode 'merge'", lambda p, f, q: f.write("x", mode="merge")),  # type: ignore[arg-type]
     "an upsert without a key": (
         "has no key",
         lambda p, f, q: f.partial("1 AS n").combine("n").write("x", mode="upsert"),
@@ -434,8 +436,9 @@ def test_a_stream_that_is_declared_as_a_table_too_has_to_be_landed_twice(pipelin
 
 
 def test_all_that_is_wrong_with_a_declaration_is_said_at_once(pipeline: Pipeline) -> None:
+    words: Any = {"key_format": "xml", "null_keys": "ignore"}
     with pytest.raises(Refused) as refusal:
-        pipeline.stream("x", key="", partitions=0, source="tmp", key_format="xml", null_keys="ignore", hash="crc64")
+        pipeline.stream("x", key="", partitions=0, source="tmp", hash="crc64", **words)
     assert [finding.what for finding in refusal.value.findings] == [
         "'' cannot be the key column",
         "0 partitions declared",
@@ -544,7 +547,7 @@ def test_no_method_takes_what_it_does_not_take(made: type, name: str, flights: F
         wrong += [] if "None" in said else [None]
         wrong += [] if "int" in said else [7]
         wrong += [] if "Sequence" in said or "Iterable" in said else [["a"]]
-        wrong += [] if "str" in said else ["a"]
+        wrong += [] if "str" in said or hasattr(words, said) else ["a"]
         wrong += [other] if "Self" in said or "Flow" in said else [flights]
         for value in wrong:
             is_told(called(made, name, flights, **{each.name: value}), name, each.name)

@@ -8,6 +8,7 @@ import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.authoring.words import NullKey
 from partitioning.documents.document import digest, encode
 from partitioning.errors import Refused
 from partitioning.model.graph import StateSpec
@@ -27,7 +28,7 @@ HASHES = (("a", "murmur2"), ("b", "java"))
 RESULTS = {"tail_activity": COLUMNS, "t": COLUMNS}
 
 
-def plain(partitions: int = 2, null_keys: str = "refuse", hash: str = MURMUR2) -> Pipeline:
+def plain(partitions: int = 2, null_keys: NullKey = "refuse", hash: str = MURMUR2) -> Pipeline:
     pipeline = Pipeline("p", source="s3://landing/topics")
     pipeline.stream("a", key="tailnum", partitions=partitions, null_keys=null_keys, hash=hash).filter("true").write("t")
     return pipeline

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.words import KeyFormatName
 from partitioning.cosets.assignment import assign
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of, java_hash
@@ -223,7 +224,7 @@ def test_a_factor_or_build_that_does_not_exist_is_refused(factor: int, build: st
     ("key", "key_format"), [("polygenelubricants", "string"), (-(2**31), "int"), (2**31, "long"), (-0.0, "double")]
 )
 def test_a_key_whose_hash_java_cannot_make_positive_has_no_task_in_samza_but_one_here(
-    key: object, key_format: str
+    key: object, key_format: KeyFormatName
 ) -> None:
     assert java_hash(key, key_format) == -(2**31)
     assert key_bucket(key, "0", 3, key_format=key_format) < 0
@@ -247,7 +248,7 @@ def test_the_placement_java_gives_the_releases_buckets_and_nought_for_the_negati
 
 @pytest.mark.parametrize(("key_format", "placement"), [("int", "java"), ("string", "murmur2")])
 def test_streams_whose_keys_are_hashed_in_two_ways_do_not_meet_in_samza_but_through_an_exchange_here(
-    key_format: str, placement: str
+    key_format: KeyFormatName, placement: str
 ) -> None:
     assert key_bucket(10, "0", 4, key_format="int") != key_bucket("10", "0", 4)
     pipeline = Pipeline("met", source="s3://landing/topics")

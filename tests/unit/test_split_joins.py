@@ -13,6 +13,7 @@ from msgspec import UNSET
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.authoring.words import How
 from partitioning.diff.plan_diff import diff
 from partitioning.documents.document import decode, encode
 from partitioning.explain.reason_texts import stage_reason
@@ -45,7 +46,7 @@ Build = Callable[[Flow, Flow], Flow]
 HOT, OTHERS = 40_000, 60_000
 
 
-def joined(how: str) -> Build:
+def joined(how: How) -> Build:
     return lambda flights, planes: flights.join(planes, "flights.dep_delay", how=how, name="joined")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from multiprocessing.process import BaseProcess
 from threading import Thread
-from types import TracebackType
+from types import ModuleType, TracebackType
 
 from coset.batches.ref import BatchRef
 from partitioning.commands import Repeat
@@ -80,7 +81,7 @@ class Local:
         if self._pool is None or self._cancelled:
             return [self._answer_here(piece) for piece in sent]
         try:
-            with _ctrl_c_held():
+            with _ctrl_c_held(), _without_main():
                 answers = self._pool.map(self._answer, sent)
             if self._cancelled:
                 # `cancel` did not see the processes that were starting.
@@ -125,6 +126,17 @@ def _ctrl_c_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Processes that are started in this block do not run the script again that started this one."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _begin(environment: Mapping[str, str]) -> None:

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from coset.cli.app import Named, StoreRoot, root_of
-from coset.cli.app import address as in_full
 from coset.cli.command import Panel, command
 from coset.cli.output import Answer
+from partitioning.documents.stores import named_root
 
 
 @command(Panel.PROJECT)
@@ -24,7 +24,7 @@ def init(
     """Write a new repository with a pipeline, its DAG, its test and a file for CI, all of which work."""
     from coset.cli import starting
 
-    return starting.init(folder, in_full(address) if address else None)
+    return starting.init(folder, named_root(address) if address else None)
 
 
 @command(Panel.PROJECT)
@@ -41,7 +41,7 @@ def inspect(
     nothing."""
     from coset.cli import inspection
 
-    return inspection.inspect(in_full(address))
+    return inspection.inspect(named_root(address))
 
 
 @command(Panel.PROJECT)
