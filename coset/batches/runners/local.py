@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing.process import BaseProcess
-from threading import Thread
+from threading import Lock, Thread
 from types import ModuleType, TracebackType
 
 from coset.batches.ref import BatchRef
@@ -27,7 +27,8 @@ from spark_jobs.worker_code import Wanted
 # process that has imported what tasks need and does nothing else.
 _FORKED = multiprocessing.get_context("forkserver")
 _FORKED.set_forkserver_preload(["spark_jobs.engine.preloaded"])
-
+# One thread at a time starts processes.
+_STARTING = Lock()
 
 # A broken pool terminates its other processes within this time.
 _ENDS_WITHIN_SECONDS = 10
@@ -131,12 +132,13 @@ def _ctrl_c_held() -> Iterator[None]:
 @contextmanager
 def _without_main() -> Iterator[None]:
     """Processes that are started in this block do not run the script again that started this one."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+    with _STARTING:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
 
 
 def _begin(environment: Mapping[str, str]) -> None:
