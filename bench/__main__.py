@@ -9,8 +9,8 @@ and half as many clicks; `by-share`, as `hot` by the share of one key.
 
 Coset reads and writes an S3 server on this machine, whose own cost is shown apart; the others read the same files from
 the local disk. Processor time is that of all processes of a party; the median of some runs counts. What is to be
-reached (`bench/targets.py`) is said below each table. With `--page` the figures go into that page, and plots beside it;
-those of queries that are not asked stay there.
+reached (`bench/targets.py`) is said below each table. With `--page` the figures that decide and the
+missed targets go into that page, and plots beside it; those of queries that are not asked stay there.
 """
 
 from __future__ import annotations

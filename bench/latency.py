@@ -2,7 +2,7 @@
 
 It starts an S3 server and runs batches of some thousand records: one by the `coset` command in a process of its own,
 with all that it imports and starts, and others in this process, which has run one before. It shows each step of both,
-what is imported for how long, and what S3 is asked for. With `--page` the figures go into that page.
+what is imported for how long, and what S3 is asked for. With `--page` the figures of the steps go into that page.
 """
 
 from __future__ import annotations
