@@ -9,8 +9,8 @@ and half as many clicks; `by-share`, as `hot` by the share of one key.
 
 Coset reads and writes an S3 server on this machine, whose own cost is shown apart; the others read the same files from
 the local disk. Processor time is that of all processes of a party; the median of some runs counts. What is to be
-reached (`bench/targets.py`) is said below each table. With `--page` the figures go into that page, and plots beside it;
-those of queries that are not asked stay there.
+reached (`bench/targets.py`) is said below each table. With `--page` the figures that decide and the
+missed targets go into that page, and plots beside it; those of queries that are not asked stay there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.elsewhere import python_of, variables_of
-from bench.figures import Answers, tables
+from bench.figures import Answers, compared, tables
 from bench.making import make
 from bench.page_figures import put, table
 from bench.party import PARTIES, emptied
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             to.print(shown)
         to.print(*verdicts(answers), sep="\n")
         if asked.page:
-            put(asked.page, f"{COMMAND} --query {query}", _on_page(answers, asked.page))
+            put(asked.page, f"{COMMAND} --query {query}", on_page(answers, asked.page))
     return 0 if all(answers.same and answers.all_answered for answers in found.values()) else 1
 
 
@@ -165,13 +165,14 @@ def _checksums(query: Query, files: Sequence[str]) -> list[int]:
     return [int(value) for value in row]
 
 
-def _on_page(answers: Answers, page: Path) -> Iterator[str]:
-    yield from (f"## `{answers.query}`: {answers.query.asks}", "")
-    for number, (title, rows) in enumerate(tables(answers).items()):
-        # What the first has, the page says once for all.
-        yield from (*([f"{title}:", ""] if number else []), *table(*rows), "")
-    yield from (f"- {line}" for line in verdicts(answers))
-    yield f"- {os.cpu_count()} cores, with a load of {os.getloadavg()[0]:.1f} when all ended"
+def on_page(answers: Answers, page: Path) -> Iterator[str]:
+    """The figures that decide, and each target that was missed; the terminal has all."""
+    same, *targets = verdicts(answers)
+    missed = [target for target in targets if not target.startswith("reached")]
+    yield from (f"## `{answers.query}`: {answers.query.asks}", "", *table(*compared(answers)), "")
+    yield f"- {same}; {os.cpu_count()} cores, with a load of {os.getloadavg()[0]:.1f} when all ended"
+    yield f"- {len(targets) - len(missed)} of {len(targets)} targets reached"
+    yield from (f"- {line}" for line in missed)
     yield from plots(answers, page)
 
 

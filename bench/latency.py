@@ -2,7 +2,7 @@
 
 It starts an S3 server and runs batches of some thousand records: one by the `coset` command in a process of its own,
 with all that it imports and starts, and others in this process, which has run one before. It shows each step of both,
-what is imported for how long, and what S3 is asked for. With `--page` the figures go into that page.
+what is imported for how long, and what S3 is asked for. With `--page` the figures of the steps go into that page.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ def main() -> int:
     parser.add_argument("--page", type=Path)
     asked = parser.parse_args()
     with counted() as s3, TemporaryDirectory() as folder:
-        lines = [*_cold(s3, Path(folder)), *_imports(), *_resident(s3, Path(folder))]
+        cold, imports = list(_cold(s3, Path(folder))), list(_imports())
+        resident, subjects = _resident(s3, Path(folder))
     load = f"{os.getloadavg()[0]:.0f}"
     said = f"{_RECORDS:,} records in {running_totals.PARTITIONS} files, two tables, and totals that go on; "
-    lines = [f"{said}{os.cpu_count()} cores with a load of {load} while it ran.", *lines]
-    print("\n".join(lines))
+    lines = [f"{said}{os.cpu_count()} cores with a load of {load} while it ran.", *cold, *resident]
+    print("\n".join((*lines, *imports, *subjects)))
     if asked.page:
         put(asked.page, "make bench-latency", lines)
     return 0
@@ -119,7 +120,8 @@ def _imported(modules: Iterable[str], before: Iterable[str]) -> Counter[str]:
     return Counter({package: cpu * each / wall for package, each in own.items()})
 
 
-def _resident(s3: Asked, folder: Path) -> Iterator[str]:
+def _resident(s3: Asked, folder: Path) -> tuple[list[str], list[str]]:
+    """What steps take, and what they ask S3 for."""
     spent, requests = defaultdict[tuple[str, str], float](float), Counter[Request]()
 
     @contextmanager
@@ -148,7 +150,7 @@ def _resident(s3: Asked, folder: Path) -> Iterator[str]:
             with Local(processes=1) as runner:
                 run_batch(ref, runner, folder / "docs", step, show_page=lambda _: None)
     total = {of: sum(n for (_, kind), n in spent.items() if kind == of) / _RESIDENT for of in ("wall", "cpu")}
-    yield from _table(
+    steps_taken = _table(
         f"Resident, mean of {_RESIDENT}: {total['wall']:.2f} s, {total['cpu']:.2f} CPU s, "
         f"{requests.total() / _RESIDENT:.0f} requests",
         ("", "wall s", "CPU s", "requests"),
@@ -158,7 +160,7 @@ def _resident(s3: Asked, folder: Path) -> Iterator[str]:
         ],
     )
     each = Counter({request: round(count / _RESIDENT) for request, count in requests.items()})
-    yield from _table("What these ask S3 for", SUBJECTS, by_subject(each))
+    return list(steps_taken), list(_table("What these ask S3 for", SUBJECTS, by_subject(each)))
 
 
 def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

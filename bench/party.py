@@ -23,8 +23,8 @@ JARS = "COSET_BENCH_JARS"
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a run left: files, bytes and perhaps records that moved between tasks, and the records of the task that took
-    most beside those of the mean task, where that is known."""
+    """What a run left: files, bytes and perhaps records that moved between tasks, and the most records of a task beside
+    those of the mean one, if known."""
 
     files: Sequence[str]
     moved: int = 0

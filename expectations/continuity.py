@@ -17,9 +17,9 @@ class ExpectBatchToContinueThePrevious(TableExpectation):
     """Expect each stream partition to start where the last published batch that read it ended, and tables that are not
     kept to be read whole.
 
-    Judges a table with a row for each stream partition: stream, partition, whether it is read whole, beginning, start
-    and, if there is one, the offset up to which published batches have read it (published), at which a first batch was
-    asked to begin (asked), and at which it begins if that is before the plan's beginning (found).
+    Judges a table with a row for each stream partition: stream, partition, whether it is read whole, beginning, start.
+    Three offsets may be missing: the end of published batches (published), the start that a first batch was asked for
+    (asked), and the beginning that was found, if it is before the plan's (found).
     """
 
     sentence = "Every stream partition starts where the last published batch that read it ended; tables are read whole."

@@ -30,8 +30,8 @@ def fitting(judged: Iterable[tuple[str, ExpectationSuiteValidationResult]]) -> F
 
 
 def with_ids(plan: Plan, fits: Fits, violations: pd.DataFrame) -> Fits:
-    """What explains where keys lie, with the ids of a schema registry by which those lie that tasks found elsewhere:
-    few of them are among the keys compared where a task reads other keys of their partition."""
+    """The explanations of where keys lie, with the schema registry's ids of keys that tasks found elsewhere: few of
+    them are among the keys compared where a task reads other keys of their partition."""
     more = dict[str, Mapping[str, Any]]()
     for stage in plan.stages:
         for read in stage.streams:

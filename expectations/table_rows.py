@@ -15,8 +15,8 @@ from partitioning.sections import many
 
 
 class ExpectRowsOfTablesToBalance(TableExpectation):
-    """Expect the rows that each result table has, less those that a batch takes away, with those that it brings, to be
-    those that it has then, and nobody else to have changed it since the last batch.
+    """Expect the rows of each result table, less those that a batch takes away, plus those that it brings, to be the
+    rows after it, and nobody else to have changed the table since the last batch.
 
     Judges a table with a row for each partition of an upserted table in which the batch has keys, and for each other
     table: table, partition, rows before, gone, come and after, each missing if it is not known; what others did

@@ -13,7 +13,7 @@ from partitioning.sections import Section, markdown
 from partitioning.texts import in_markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "internals" / "beside-others.md"
-_SHOWN = 3
+_SHOWN = 1
 
 
 class Part(StrEnum):

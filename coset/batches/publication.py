@@ -186,7 +186,7 @@ def check_files(ledger: Ledger, files: Sequence[Artefact], then: Then) -> None:
 
 
 def _listed(ledger: Ledger, files: Sequence[Artefact]) -> set[Entry]:
-    """What listings show of the folders in which these files lie, where that takes no more requests than the files."""
+    """The entries of these files' folders, by listings, as far as these take no more requests than the files."""
     folders = Counter(file.path.partition(_ATTEMPT)[0] + _ATTEMPT for file in files)
     found = (ledger.store.list(folder, PAGE_KEYS * count) for folder, count in folders.items() if count > 1)
     return set(chain.from_iterable(found))

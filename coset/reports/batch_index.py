@@ -152,8 +152,8 @@ def since(rows: Iterable[Row], row: Row) -> Iterator[str]:
 
 
 def made_anew(row: Row, pipeline: str) -> dict[str, str]:
-    """The sections of an attempt's page that are made anew: what became of it and what to do, `now`, and when and where
-    that was, `facts`. The run of Airflow's is a link if the environment says where Airflow is."""
+    """The sections of an attempt's page that are made anew: its outcome and what to do, `now`, and its time and place,
+    `facts`. The run of Airflow's is a link if the environment says where Airflow is."""
     base_url = os.environ.get(AIRFLOW, "").rstrip("/")
     facts = {
         "row": row,

@@ -27,7 +27,7 @@ def pace_of(before: Iterable[Row]) -> float | None:
 
 
 def beside_expected(pace: float | None, seconds: float | None, planned_bytes: int) -> dict[str, Any]:
-    """What a row says of the time that its task groups took together, and of that which could be expected."""
+    """The figures of a row about the time of its task groups together, and about the expected time."""
     if seconds is None:
         return {}
     said: dict[str, Any] = {"work_seconds": seconds, "work_bytes": planned_bytes}

@@ -21,8 +21,8 @@ _FAR = 4
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """An attempt in a plot: where it lies, the row of the index, its value in words and what stands beside it, what was
-    usual then, and whether its value is outside of that; `above` says that its value lies above the plot."""
+    """An attempt in a plot: its place, the row of the index, its value in words with a remark, the usual range then,
+    and whether its value is outside of it; `above` says that its value lies above the plot."""
 
     x: float
     y: float

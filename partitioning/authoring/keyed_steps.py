@@ -122,9 +122,9 @@ class KeyedSteps(ChangingSteps, frozen=True):
         combined in levels. With `running` it continues from its results of earlier batches: a batch gives the rows of
         its keys, over all batches so far.
 
-        With `keep`, a key expires: what it has is dropped once the watermark is more than that past the last `time` of
-        its rows, an SQL expression, and it begins anew with a row that happened later than that. See `expired`. Rows
-        whose time is infinite, or more than `ahead` after the day on which the batch is planned, are dropped.
+        With `keep`, a key expires: its row is dropped once the watermark is more than `keep` past the last `time` of
+        its rows, an SQL expression. It begins anew with a row of a later time. See `expired`. Rows whose time is
+        infinite, or more than `ahead` after the day on which the batch is planned, are dropped.
         """
         refuse(cannot_expire(self, Op.COMBINE, time, keep, ahead, running=running))
         if fan_in is not None and fan_in < 2:

@@ -1,1 +1,1 @@
-"""The one idea: which tasks and which partitions share keys, and who reads what."""
+"""The one idea: tasks and partitions that share keys, and who reads what."""

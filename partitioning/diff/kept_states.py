@@ -19,7 +19,7 @@ MIGRATED_A_SECOND = 600_000
 
 
 class StateChange(Value, frozen=True):
-    """A step that keeps something: what becomes of that, why, the tables that come from it, and what it costs."""
+    """A step that keeps something: its fate, the reason, the tables that come from it, and the cost."""
 
     step: str
     outcome: str

@@ -37,7 +37,7 @@ def title(pipeline: str, message: Message, environment: str = "") -> str:
 
 
 def text(pipeline: str, message: Message, link: str, shown: Shown, environment: str = "") -> str:
-    """The whole message: what is wrong, where, what to do next, and what it is about."""
+    """The whole message: what is wrong, where, the next step, and its subject."""
     incident = message.incident
     match message.news:
         case News.OPENED:

@@ -1,4 +1,4 @@
-"""Missing offsets: how many a batch does not find in the ranges that it reads, where, and who explains that."""
+"""Missing offsets: their number and place in the ranges that a batch reads, and who explains them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Watermarks for people: up to which time each stream has come and its rows were given, what holds that back, and which
-batch gives the rows of an hour."""
+"""Watermarks for people: up to which time each stream has come and its rows were given, the partition that holds it
+back, and the batch with the rows of an hour."""
 
 from __future__ import annotations
 

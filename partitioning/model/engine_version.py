@@ -51,8 +51,8 @@ class OtherAnswer(Value, frozen=True, omit_defaults=True):
 
 
 class Engine(Value, frozen=True, omit_defaults=True):
-    """The `version` of DuckDB. `was` is that of the batch that this one goes on from, if it was another, and `answers`
-    what the pipeline uses of all that differs between both; None if nobody has compared them."""
+    """The `version` of DuckDB. `was` is the former batch's, if it was another, and `answers` are the calls of the
+    pipeline that differ between both; None if nobody has compared them."""
 
     version: str
     was: str = ""

@@ -42,8 +42,8 @@ class ErrorKind(StrEnum):
 
 class Done(Value, frozen=True, tag="done", tag_field="outcome"):
     """Tasks completed. `fetched` is how many bytes of state were fetched, `found` how many came from the local
-    cache, `location` is where the process was that ran them, `code` the digests of the functions that it called, and
-    `keys` what its tasks sampled."""
+    cache, `location` is that of the process, `code` the digests of the called functions, and `keys` the sample of
+    its tasks."""
 
     receipts: tuple[TaskReceipt, ...]
     fetched: int = 0

@@ -157,8 +157,8 @@ class Made(Value, frozen=True, omit_defaults=True):
     """How many rows a task's steps made for a table, exchange, result or state, counted before the writer got them.
 
     For an upserted table, `parts` are the partitions to rewrite, ascending, each with its rows. `records` is their sum.
-    Of each partition where this batch has keys, `changed` counts the rows that these keys had, which went, and the rows
-    that came in their place. Earlier versions omit it. `replaced` are the keys whose rows go where new ones are written
+    Of each partition where this batch has keys, `changed` counts the former rows of these keys, which went, and the
+    rows in their place. Earlier versions omit it. `replaced` are the keys whose rows go where new ones are written
     beside them.
     """
 

@@ -1,5 +1,5 @@
-"""Changed queries: the tables that rows are appended to by other steps than those that gave the rows that they have,
-and those that get a column which these rows lack.
+"""Changed queries: tables whose next rows come from other steps than their rows so far, and tables that get a column
+which these rows lack.
 
 What a step keeps is asked about by that step. Here it is about the steps behind it, and about those that keep nothing.
 """

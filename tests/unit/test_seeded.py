@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 
 import pytest
 
@@ -34,9 +33,3 @@ def test_what_finds_a_fault_is_a_test_that_make_test_runs(fault: Fault) -> None:
     )
     assert "pytest.mark.long" not in map(ast.unparse, test.decorator_list)
     assert name.startswith("test_") or ">>> " in (ast.get_docstring(test) or "")
-
-
-def test_the_table_of_faults_is_on_the_page_of_those_who_change_tests() -> None:
-    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `([\w-]+)` \| (\w+) \| (?:`([^`]+)` \| \d+|not known yet \|) \|$", page, re.M)
-    assert rows == [(fault.name, fault.room, fault.found_by) for fault in FAULTS]

@@ -66,15 +66,14 @@ class Audit:
 
     In `coverage`, what tasks say that they set aside stands beside what their files have, as number and digest.
     `copies_differ` counts the tasks that took other records of a hot key than those that share it with them, where all
-    have to take the same; otherwise such tasks count as one.
-    `coverage.keys` is the number of sampled keys. `keys` holds these keys, up to `judged_keys.KEYS_JUDGED`, first those
-    that more than one task took. `partitioning.hashes.read_key` reads their text. `moved` has the output for later
-    tasks, and as `spared` the records that a full shuffle would have moved too, by the plan. `produced` is explained in
-    `produced`, `gaps` in `second_look`. `migrated` has the rows and keys of each step of which tasks wrote all kept
-    rows again, before and after. `closed` has the rows and keys that were over in each task and step whose records are
-    given then, those that had met a partner, those given, and the number that came late and, of these, that was
-    dropped; of joins as of a time also those given with a version, and how many versions came late. What was over is
-    `of_keys` in a step whose keys expire.
+    have to take the same; otherwise such tasks count as one. `coverage.keys` is the number of sampled keys. `keys`
+    holds these keys, up to `judged_keys.KEYS_JUDGED`, first those that more than one task took.
+    `partitioning.hashes.read_key` reads their text. `moved` has the output for later tasks, and as `spared` the records
+    that a full shuffle would have moved too, by the plan. `produced` is explained in `produced`, `gaps` in
+    `second_look`. `migrated` has the rows and keys of each step of which tasks wrote all kept rows again, before and
+    after. `closed` has, for each task and step whose records are given when they are over, the rows and keys over, with
+    a partner before, and given, and the number of late ones, and of dropped ones among them; of joins as of a time also
+    those given with a version, and how many versions came late. What was over is `of_keys` in a step whose keys expire.
     """
 
     coverage: pd.DataFrame

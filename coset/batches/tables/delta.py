@@ -1,8 +1,8 @@
 """Result tables: Delta tables below the store's root. Exactly one commit adds each batch.
 
-A commit is put if absent, as the version after the one that was read. delta-rs does not refuse a transaction that the
-table has already, nor to remove files that were compacted into others since, so what is checked and what is committed
-are of one version: after a lost race both are done again.
+A commit is put if absent, as the version after the one that was read. delta-rs accepts a transaction that the
+table has already, and removes files that were compacted into others since. So the check and the commit are of one
+version: after a lost race both are done again.
 """
 
 from __future__ import annotations

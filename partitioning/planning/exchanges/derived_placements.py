@@ -72,7 +72,7 @@ def derive_placements(graph: Graph, statistics: Statistics | None = None) -> Map
 
 def _before_state(graph: Graph) -> set[str]:
     """The steps that keep something, and those that they come from. They lie in one way whatever a batch brings, so
-    that what was kept lies where it is read."""
+    kept rows lie where they are read."""
     kept = set[str]()
     for step in reversed(graph.steps):
         if step.state or step.name in kept:
