@@ -15,7 +15,7 @@ import pytest
 from tests.started import kill_all_that_name, started
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
-README = (Path(__file__).parents[2] / "README.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "demo.md").read_text()
 FOLDERS = {"airflow", "docs", "lock", "logs", "s3"}
 RUN_AGAIN = (
     "Batch 0 was run again under tasks(12), with 12 tasks instead of 4, found identical, and swapped: "
@@ -69,7 +69,7 @@ def is_shortened(line: str, printed: str) -> bool:
 
 
 def test_the_readme_shows_what_a_demo_ends_with(home: Path) -> None:
-    shown = README.partition("It ends with, shortened:\n\n```text\n")[2].partition("```")[0]
+    shown = PAGE.partition("It ends with, shortened:\n\n```text\n")[2].partition("```")[0]
     wide = os.environ | {"COLUMNS": "250"}
     done = subprocess.run(command(home), capture_output=True, text=True, check=False, env=wide)
     printed = done.stdout.replace(f"{home}/", ".coset/")

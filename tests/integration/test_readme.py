@@ -1,4 +1,4 @@
-"""Every command in the README, and on the page of the runners, runs; the heavy ones in tests of their own."""
+"""Every command in the README and on the pages of the demo and the runners runs; the heavy ones in tests of their own."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from tests.running import next_batch
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+DEMO = (ROOT / "docs" / "guide" / "demo.md").read_text()
 RUNNERS = (ROOT / "docs" / "internals" / "runners.md").read_text()
 COSET = ".venv/bin/coset"
 # Which start at once; of the others, the start is not waited for again each time.
@@ -63,8 +64,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("checkout")
     (made / ".venv").symlink_to(sys.prefix)
     (made / "orders.csv").write_text(blocks("csv")[0])
-    for name, source in zip(("spent.py", "late.py"), blocks("python"), strict=True):
-        assert f"`{name}`" in README
+    for name, page in (("spent.py", README), ("late.py", DEMO)):
+        assert f"`{name}`" in page
+        (source,) = blocks("python", page)
         (made / name).write_text(source)
     return made
 
@@ -84,7 +86,7 @@ def test_the_trial_needs_no_server_and_no_java(folder: Path, monkeypatch: pytest
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("command", [line for line in commands(README) if line.startswith(COSET) and line not in TRIAL])
+@pytest.mark.parametrize("command", commands(DEMO))
 def test_the_command_runs(command: str, environment: dict[str, str], folder: Path) -> None:
     assert run(command, environment, folder)
 
@@ -109,7 +111,9 @@ def run(command: str, environment: dict[str, str], folder: Path) -> str:
 
 
 def test_the_readme_names_no_other_kind_of_command() -> None:
-    assert [line for line in commands(README) if not re.fullmatch(r"\.venv/bin/coset .+|make (demo|test)", line)] == []
+    assert [
+        line for line in commands(README + DEMO) if not re.fullmatch(r"\.venv/bin/coset .+|make (demo|test)", line)
+    ] == []
 
 
 @pytest.mark.parametrize(
