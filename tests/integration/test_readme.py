@@ -1,4 +1,4 @@
-"""Every command in the README and on the pages of the demo and the runners runs; the heavy ones in tests of their own."""
+"""Every command in the README, and on the pages of the demo and the runners, runs; heavy ones in tests of their own."""
 
 from __future__ import annotations
 
