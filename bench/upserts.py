@@ -106,6 +106,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if same else 1
 
 
+def packages() -> Path:
+    """The Python that has PyIceberg, and DuckDB with its extension for Delta."""
+    return environment_of("pyiceberg-0.12.0-duckdb-1.5.5", *_PACKAGES)
+
+
+def delta_jars() -> Path:
+    """The folder with the jars of Delta for Spark."""
+    return jars_of(Path(__file__).with_name("delta.pom.xml"))
+
+
 def files_made(folder: Path, keys: int, batches: int, changed: int) -> Iterator[Path]:
     """A file of all keys, and one of some for each batch."""
     random = np.random.default_rng(changed)
@@ -144,10 +154,10 @@ def _upserted(name: str, folder: Path, files: Sequence[Path]) -> Upserted | None
 
 def _run(what: str, folder: Path, *files: Path) -> list[Line]:
     elsewhere = what in {"iceberg", "duckdb-reads"}
-    python = environment_of("pyiceberg-0.12.0-duckdb-1.5.5", *_PACKAGES) if elsewhere else Path(sys.executable)
+    python = packages() if elsewhere else Path(sys.executable)
     variables = {**os.environ, "PYTHONPATH": str(_ROOT)}
     if what in {"delta", "delta-optimized", "spark-reads"}:
-        variables[JARS] = str(jars_of(Path(__file__).with_name("delta.pom.xml")))
+        variables[JARS] = str(delta_jars())
     command = [*map(str, (python, "-m", "bench.upserting", what, folder, *files))]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=variables, check=True)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

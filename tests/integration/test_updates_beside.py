@@ -15,9 +15,11 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaProtocolError
 
+from bench.upserts import delta_jars, packages
 from coset.batches.publication import abandon
 from coset.batches.tables import logs
 from coset.batches.tables.compaction import compact
+from coset.batches.tables.handing_over import hand_over
 from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -28,13 +30,14 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model import table_parts
 from tests.begun import Begun
+from tests.delta_reader import reader
 
 KEYS = 200
 Rows = dict[str, int]
 
 
-def people(updates: UpdateWay = "beside") -> Pipeline:
-    pipeline = Pipeline("people", source="s3://landing/topics")
+def people(updates: UpdateWay = "beside", name: str = "people") -> Pipeline:
+    pipeline = Pipeline(name, source="s3://landing/topics")
     people = pipeline.stream("people", key="k", partitions=4)
     people.latest("seen", name="newest").write("people", mode="upsert", deletes="gone", updates=updates)
     return pipeline
@@ -143,6 +146,29 @@ def test_readers_need_to_know_vectors_and_nothing_else(trial: Trial) -> None:
     assert table(trial).metadata().configuration["coset.pipeline"] == "people"
 
 
+def test_a_table_is_handed_over_and_readers_need_to_know_nothing_more(trial: Trial) -> None:
+    """delta-rs would demand that they know variants."""
+    batch(trial, [record(1, 1)])
+    hand_over(store_at(trial.root), "people", "people", "others", who="me", why="theirs")
+    asked = table(trial).protocol()
+    assert (asked.reader_features, "variantType" in (asked.writer_features or ())) == (["deletionVectors"], False)
+    # Theirs begins with the records that it reads: all that there are.
+    trial.go_on_with(people(name="others"))
+    trial.run(Settings.parse(scheme="tasks(3)", begin_anew=["newest", "people.upsert"]))
+    trial.land({"people": [record(1, 2), record(3, 2, gone=True)]})
+    trial.run(Settings.parse(scheme="tasks(3)"))
+    rows = read(trial)
+    assert (rows["key-1"], "key-3" in rows, len(rows)) == (2001, False, KEYS - 1)
+
+
+def test_properties_that_others_set_are_no_reason_to_stop(trial: Trial) -> None:
+    batch(trial, [record(1, 1)])
+    table(trial).alter.set_table_properties({"delta.logRetentionDuration": "interval 60 days"})
+    assert "variantType" in (table(trial).protocol().reader_features or ())
+    batch(trial, [record(1, 2), record(2, 2)])
+    assert read(trial)["key-1"] == 2001
+
+
 def test_a_log_that_begins_with_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "CHECKPOINT_EVERY", 3)
     with Trial.made(people()) as trial:
@@ -234,6 +260,27 @@ def test_readers_do_what_the_page_says(trial: Trial) -> None:
     assert len(read(trial)) == KEYS
     with pytest.raises((pl.exceptions.SchemaFieldNotFoundError, pl.exceptions.ShapeError)):
         pl.scan_delta(table(trial).table_uri).select("k").collect()
+
+
+@pytest.mark.long
+def test_spark_and_duckdb_read_each_version_whoever_moves_its_rows(trial: Trial) -> None:
+    """docs/guide/reading-results.md, by delta-spark and DuckDB's extension in processes of their own."""
+    asked, folder = "SELECT k, n FROM TABLE", table(trial).table_uri.removeprefix("file://").rstrip("/")
+    with reader("spark", jars=str(delta_jars())) as spark, reader("duckdb", str(packages())) as duckdb:
+
+        def optimized_by_spark(_: Trial) -> None:
+            spark(folder, None, "OPTIMIZE TABLE")
+
+        versions = {table(trial).version(): read(trial)}
+        for at, tidy in enumerate((optimized, optimized_by_spark, None), 1):
+            batch(trial, [record(at, at), record(9, at), record(50, at, gone=at != 2)])
+            versions[table(trial).version()] = read(trial)
+            if tidy is not None:
+                tidy(trial)
+        for version, rows in versions.items():
+            for ask in (spark, duckdb):
+                assert dict(ask(folder, version, asked)) == rows
+        assert dict(spark(folder, None, asked)) == dict(duckdb(folder, None, asked)) == rows
 
 
 def optimized(trial: Trial) -> None:

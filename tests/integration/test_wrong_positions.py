@@ -4,21 +4,28 @@ refused before anything is published."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyroaring import BitMap64
 
 from coset.batches import steps
 from coset.batches.ref import BatchRef
-from coset.batches.tables import deletion_vectors
-from coset.batches.tables.logs import Logs
-from coset.batches.tables.table_reader import count_live
+from coset.batches.tables import dead_rows, deletion_vectors, delta, noting
+from coset.batches.tables.dead_row_proof import ROW, DeadRows, check_noted
+from coset.batches.tables.live_files import LiveFile, live_files
+from coset.batches.tables.log_copy import TableLog
+from coset.batches.tables.logs import Logs, opened
+from coset.batches.tables.table_reader import count_live, live_rows
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
@@ -48,12 +55,18 @@ def people(source: str, partitions: int) -> Pipeline:
     return pipeline
 
 
-def two_batches(store: Store) -> None:
-    """Of forty keys six have changed; now some change, one goes, and one is new."""
+def one_batch(store: Store) -> None:
+    """Of forty keys six change."""
     history = History(store, Path(), people)
     history.land([Click(f"key-{number}", number, 0) for number in range(KEYS)], [], 4)
     run_and_publish(history.plan(Settings.parse(scheme="tasks(2)"), 4))
     history.land([Click(f"key-{number}", number, 1) for number in range(7, 13)], [], 4)
+
+
+def two_batches(store: Store) -> None:
+    """Then some change, one goes, and one is new."""
+    one_batch(store)
+    history = History(store, Path(), people)
     run_and_publish(history.plan(Settings.parse(scheme="tasks(2)"), 4))
     history.land([Click(f"key-{number}", number, 2) for number in (0, 1, 3, 4, 50)] + [Click("key-2", -1, 2)], [], 4)
 
@@ -298,3 +311,281 @@ def is_refused(ref: BatchRef, what: str) -> None:
     steps.audit(ref)
     with pytest.raises(Refused, match=what):
         steps.check(ref, None)
+
+
+# ---- dead rows that the publisher itself finds or notes wrongly
+
+
+Dead = list[DeadRows]
+Actions = list[dict[str, Any]]
+
+
+def ran_and_audited(store: Store) -> None:
+    two_batches(store)
+    ref = History(store, Path(), people).plan(Settings.parse(scheme="tasks(2)"), 4)
+    run_groups(ref)
+    steps.audit(ref)
+
+
+def decided(store: Store) -> None:
+    ran_and_audited(store)
+    steps.check(third(store), None)
+
+
+def third(store: Store) -> BatchRef:
+    return BatchRef.of(store, there(Ledger(store, "kept").plan(2)))
+
+
+def positions(dead: DeadRows) -> list[int]:
+    rows: list[int] = dead.rows[ROW].to_pylist()
+    return rows
+
+
+def earlier(dead: DeadRows) -> BitMap64:
+    return dead.all - BitMap64(positions(dead))
+
+
+def lives(dead: DeadRows) -> int:
+    return next(row for row in range(dead.of) if row not in dead.all)
+
+
+def at(dead: DeadRows, *rows: int) -> DeadRows:
+    """The same, if these rows of the file were those that the batch makes dead."""
+    keys = dead.rows.take([number % len(dead.rows) for number in range(len(rows))])
+    numbered = keys.set_column(keys.column_names.index(ROW), ROW, pa.array(rows, pa.int64()))
+    return replace(dead, rows=numbered, all=earlier(dead) | BitMap64(rows))
+
+
+FOUND: dict[str, tuple[Callable[[DeadRows, DeadRows], Dead], str]] = {
+    "a row that lives": (lambda a, b: [at(a, positions(a)[0], lives(a)), b], "1 row of keys that did not come"),
+    "a row that lives, besides": (lambda a, b: [at(a, *positions(a), lives(a)), b], "1 row of keys that did not come"),
+    "the rows before": (lambda a, b: [at(a, *(row - 1 for row in positions(a))), b], "2 rows of keys that did not"),
+    "rows of another file": (lambda a, b: [at(a, *positions(b)[:2]), b], "2 rows of keys that did not come"),
+    "a row twice": (lambda a, b: [at(a, *positions(a), positions(a)[0]), b], "dead twice"),
+    "a row that is dead": (lambda a, b: [at(a, *positions(a), earlier(a)[0]), b], "dead twice"),
+    "and rows that live again": (lambda a, b: [replace(a, all=BitMap64(positions(a))), b], "or live again"),
+    "a row behind the last": (lambda a, b: [at(a, positions(a)[0], a.of), b], "that the file does not have"),
+    "rows of fewer": (lambda a, b: [replace(a, of=len(a.all)), b], "that the file does not have"),
+    "rows of more": (lambda a, b: [replace(a, of=a.of + 1), b], "that the file does not have"),
+    "all but a row": (lambda a, b: [at(a, positions(a)[0]), b], "1 row of keys that came would live beside"),
+    "no row of a file": (lambda a, b: [a], "3 rows of keys that came would live beside"),
+    "no row": (lambda a, b: [], "5 rows of keys that came would live beside"),
+    "rows of a file that is not there": (
+        lambda a, b: [a, replace(b, file=LiveFile({**b.file.added, "path": "data/none.parquet"}))],
+        r"a file of the table is missing: .*none\.parquet",
+    ),
+}
+
+
+def number(dead: DeadRows) -> int:
+    return len(dead.rows)
+
+
+@pytest.mark.parametrize("wrong", FOUND)
+def test_rows_that_are_found_wrongly_are_refused(begun: Begun, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    store = begun.by(ran_and_audited)
+    (change, said), find = FOUND[wrong], dead_rows._dying
+    monkeypatch.setattr(dead_rows, "_dying", lambda *given: change(*sorted(find(*given), key=number)))
+    with unchanged(store), pytest.raises(Refused, match=said):
+        steps.check(third(store), None)
+    assert Ledger(store, "kept").verdict(2) is None
+
+
+def unvectored(action: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in action.items() if name != "deletionVector"}
+
+
+def adds(action: dict[str, Any]) -> bool:
+    return "deletionVector" in action.get("add", {})
+
+
+def removes(action: dict[str, Any]) -> bool:
+    return "remove" in action
+
+
+def only(which: Callable[[dict[str, Any]], bool], **changes: Any) -> Callable[[Actions], Actions]:
+    """Change what the first such action says of its file."""
+
+    def changed(actions: Actions) -> Actions:
+        first = next(action for action in actions if which(action))
+        ((what, said),) = first.items()
+        return [{what: {**said, **changes}} if action is first else action for action in actions]
+
+    return changed
+
+
+def without(*which: Callable[[dict[str, Any]], bool]) -> Callable[[Actions], Actions]:
+    """Leave out the first of each such action."""
+
+    def fewer(actions: Actions) -> Actions:
+        first = [next(action for action in actions if of_kind(action)) for of_kind in which]
+        return [action for action in actions if action not in first]
+
+    return fewer
+
+
+def swapped(actions: Actions) -> Actions:
+    """Two files have each other's vector."""
+    one, other = [action["add"] for action in actions if adds(action)]
+    return [
+        {"add": {**action["add"], "deletionVector": (other if action["add"] is one else one)["deletionVector"]}}
+        if adds(action)
+        else action
+        for action in actions
+    ]
+
+
+def of_before(actions: Actions) -> Actions:
+    """A file keeps the vector that it had."""
+    had = next(action["remove"] for action in actions if removes(action))
+    return only(adds, deletionVector=had["deletionVector"])(actions)
+
+
+def forgotten(actions: Actions) -> Actions:
+    """What is taken out is the file as it was without dead rows."""
+    first = next(action for action in actions if removes(action))
+    return [{"remove": unvectored(first["remove"])} if action is first else action for action in actions]
+
+
+def another(actions: Actions) -> Actions:
+    """A file goes in which no row dies."""
+    added = next(action["add"] for action in actions if "add" in action and not adds(action))
+    return [*actions, {"remove": {**added, "path": added["path"].replace("plan-2", "plan-1")}}]
+
+
+def all_others(store: Store) -> Callable[[Actions], Actions]:
+    def more(actions: Actions) -> Actions:
+        with opened(folder(store, "people")) as log:
+            live = live_files(there(log))
+        return [*actions, *({"remove": dict(file.added)} for file in live if file.vector is None)]
+
+    return more
+
+
+NOTED: dict[str, tuple[Callable[[Actions], Actions], str]] = {
+    "each other's vector": (swapped, "other dead rows than were found"),
+    "the vector that it had": (of_before, "other dead rows than were found"),
+    "no vector": (
+        lambda actions: [{"add": unvectored(each["add"])} if adds(each) else each for each in actions],
+        "other dead rows than were found",
+    ),
+    "another partition": (only(adds, partitionValues={"_residue": "7"}), "other dead rows than were found"),
+    "another size": (only(adds, size=1), "other dead rows than were found"),
+    "fewer rows": (only(adds, stats='{"numRecords": 1}'), "other dead rows than were found"),
+    "that it comes and does not go": (without(removes), "a file would be in the table twice"),
+    "that it goes and does not come": (without(adds), "not be there with its rows that live"),
+    "nothing": (without(removes, adds), "not be there with its rows that live"),
+    "that it comes twice": (
+        lambda actions: [*actions, next(action for action in actions if adds(action))],
+        "a file would be in the table twice",
+    ),
+    "that it goes twice": (
+        lambda actions: [*actions, next(action for action in actions if removes(action))],
+        "taken out that the table does not have",
+    ),
+    "that it goes as it was before": (forgotten, "taken out that the table does not have"),
+    "that a file goes that is not there": (another, "taken out that the table does not have"),
+    "dead rows of a file that comes": (
+        lambda actions: [
+            {"add": {**each["add"], "deletionVector": next(filter(adds, actions))["add"]["deletionVector"]}}
+            if "add" in each and not adds(each)
+            else each
+            for each in actions
+        ],
+        "a file would come with dead rows",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", NOTED)
+def test_a_version_that_notes_something_else_is_refused(
+    begun: Begun, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    change, said = NOTED[wrong]
+    is_refused_at_the_end(begun.by(decided), monkeypatch, change, said)
+
+
+def test_a_version_that_takes_out_a_file_of_which_no_row_dies_is_refused(
+    begun: Begun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = begun.by(decided)
+    is_refused_at_the_end(store, monkeypatch, all_others(store), "taken out whose rows live")
+
+
+def is_refused_at_the_end(
+    store: Store, monkeypatch: pytest.MonkeyPatch, change: Callable[[Actions], Actions], said: str
+) -> None:
+    def checking(log: TableLog, actions: Actions, *given: Any) -> None:
+        check_noted(log, change(actions), *given)
+
+    monkeypatch.setattr(noting, "check_noted", checking)
+    with unchanged(store), pytest.raises(Refused, match=said):
+        steps.publish(third(store))
+
+
+PACKED: dict[str, tuple[Callable[[bytes, Actions], tuple[bytes, Actions]], str]] = {
+    "a bit": (lambda content, vectors: (flipped(30)(content), vectors), "not what the log says"),
+    "its end": (lambda content, vectors: (content[:-1], vectors), "not what the log says"),
+    "its place": (lambda content, vectors: (content, [{**each, "offset": 2} for each in vectors]), "not what the log"),
+    "its size": (lambda content, vectors: (content, [{**each, "sizeInBytes": 9} for each in vectors]), "not what the"),
+    "how many": (
+        lambda content, vectors: (content, [{**each, "cardinality": 9} for each in vectors]),
+        "another number",
+    ),
+    "its name": (
+        lambda content, vectors: (content, [{**each, "pathOrInlineDv": "0" * 20} for each in vectors]),
+        "it is missing",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", PACKED)
+def test_vectors_that_are_packed_wrongly_are_refused(begun: Begun, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    store = begun.by(decided)
+    change, said = PACKED[wrong]
+
+    def packing(version: int, rows: Sequence[BitMap64]) -> tuple[str, bytes, Actions]:
+        name, content, vectors = deletion_vectors.packed(version, rows)
+        return name, *change(content, vectors)
+
+    monkeypatch.setattr(noting, "packed", packing)
+    with unchanged(store), pytest.raises(Refused, match=said):
+        steps.publish(third(store))
+
+
+@pytest.mark.parametrize("between", [moved, lambda store: log_of(store, "people").delete("k = 'key-33'")])
+def test_rows_of_files_that_others_have_replaced_since_are_refused(
+    begun: Begun, monkeypatch: pytest.MonkeyPatch, between: Callable[[Store], None]
+) -> None:
+    store = begun.by(decided)
+    with opened(folder(store, "people")) as log:
+        ref = third(store)
+        (write,), files = ref.load()[1].writes(), there(Ledger(store, "kept").verdict(2)).files_of("people")
+        found = dead_rows.dying(there(log), store, write, files)
+    between(store)
+    monkeypatch.setattr(delta, "dying", lambda *given: found)
+    with unchanged(store), pytest.raises(Refused, match="taken out that the table does not have"):
+        steps.publish(ref)
+
+
+def test_readers_that_would_not_know_of_dead_rows_are_asked_to(begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first version with dead rows says so."""
+    store = begun.by(one_batch)
+    monkeypatch.setattr(noting, "_enabling", lambda log: ())
+    ref = History(store, Path(), people).plan(Settings.parse(scheme="tasks(2)"), 4)
+    with unchanged(store), pytest.raises(Refused, match="readers would not be asked to know which rows are dead"):
+        run_and_publish(ref)
+
+
+@contextmanager
+def unchanged(store: Store) -> Iterator[None]:
+    """Nothing of this is published: the table has the version, the rows and the vectors that it had."""
+
+    def seen() -> tuple[int, list[tuple[Any, ...]], list[str]]:
+        table = log_of(store, "people")
+        vectors = [entry.key for entry in store_at(folder(store, "people")).list(deletion_vectors.PREFIX)]
+        return table.version(), sorted(live_rows(table).read_all().to_pylist(), key=str), vectors
+
+    before = seen()
+    yield
+    assert seen() == before

@@ -7,8 +7,7 @@ meanwhile, by compaction for instance, changes nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +16,8 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from coset.batches.tables import deletion_vectors
-from coset.batches.tables.live_files import LiveFile, live_files
+from coset.batches.tables.dead_row_proof import ROW, DeadRows, check_found, met
+from coset.batches.tables.live_files import live_files
 from coset.batches.tables.log_copy import TableLog
 from coset.sources.files import Files
 from coset.sources.s3 import AGAIN, reaching
@@ -31,28 +31,15 @@ from spark_jobs.engine.task_database import connect
 from spark_jobs.tables.replaced_keys import key_schema
 
 _BATCH_ROWS = 1 << 16
-# The number of a row in its file.
-_ROW = "@row"
-
-
-@dataclass(frozen=True, slots=True)
-class DeadRows:
-    """The rows of a file that a batch makes dead, with their keys, and `all` that are dead in it then, `of` so many
-    rows."""
-
-    file: LiveFile
-    rows: pa.Table
-    all: BitMap64
-    of: int
 
 
 def dying(log: TableLog, store: Store, write: PlannedWrite, files: Sequence[Artefact]) -> list[DeadRows]:
     """The rows that a batch, which left these files, replaces in a table or takes away, by file.
 
-    Raises Coset's errors if a file cannot be read.
+    Raises Refused if other rows would die than those of its keys, and Coset's errors if a file cannot be read.
     """
     # No two runs of a task write files of one name. Receipts have them in another order than verdicts.
-    return log.once(frozenset(file.path for file in files), lambda: list(_dying(log, store, write, files)))
+    return log.once(frozenset(file.path for file in files), lambda: _proved(log, store, write, files))
 
 
 def count_dying(rows: Iterable[DeadRows]) -> Counter[int]:
@@ -72,37 +59,46 @@ def without_keys(
 ) -> Iterator[pa.RecordBatch]:
     """These columns of the rows of a table that a batch, which left these files, neither replaces nor takes away."""
     with connect() as connection:
-        connection.register("keys", _touched(store, write, files))
+        keys, _ = _touched(store, write, files)
+        connection.register("keys", keys)
         connection.register("there", rows)
         listed = ", ".join(f"there.{quote(name)}" for name in columns)
-        asked = f"SELECT {listed} FROM there ANTI JOIN keys ON {_met(key_schema(write))}"
+        asked = f"SELECT {listed} FROM there ANTI JOIN keys ON {met(key_schema(write))}"
         yield from connection.sql(asked).to_arrow_reader()
 
 
-def _dying(log: TableLog, store: Store, write: PlannedWrite, files: Sequence[Artefact]) -> Iterator[DeadRows]:
+def _proved(log: TableLog, store: Store, write: PlannedWrite, files: Sequence[Artefact]) -> list[DeadRows]:
     beside = {part.partition for file in files for part in file.parts if write.is_beside(part.partition)}
     if not beside:
-        return
-    keys, place, contents = _touched(store, write, files), store_at(log.table_uri), dict[str, bytes | None]()
+        return []
+    touched, replaced = _touched(store, write, files)
+    dead = list(_dying(log, beside, touched))
+    check_found(log, dead, touched, replaced)
+    return dead
+
+
+def _dying(log: TableLog, beside: Collection[int], keys: pa.Table) -> Iterator[DeadRows]:
+    place, contents = store_at(log.table_uri), dict[str, bytes | None]()
     for file in live_files(log):
         if file.partition not in beside:
             continue
         before = deletion_vectors.dead(place, file.vector, contents)
         found, of = _having(f"{log.table_uri.rstrip('/')}/{file.path}", keys)
-        rows = found.filter(mask(~np.isin(found[_ROW].to_numpy(), before.to_array())))
+        rows = found.filter(mask(~np.isin(found[ROW].to_numpy(), before.to_array())))
         if len(rows):
-            yield DeadRows(file, rows, before | BitMap64(rows[_ROW].to_numpy()), of)
+            yield DeadRows(file, rows, before | BitMap64(rows[ROW].to_numpy()), of)
 
 
-def _touched(store: Store, write: PlannedWrite, files: Sequence[Artefact]) -> pa.Table:
-    """The keys of the rows that a batch replaces or takes away, and of those that it writes beside others."""
+def _touched(store: Store, write: PlannedWrite, files: Sequence[Artefact]) -> tuple[pa.Table, pa.Table]:
+    """The keys of the rows that a batch replaces or takes away, or writes beside others; and those of the first two."""
+    replaced = _keys_of(store, write, (file for file in files if file.role is Role.REPLACED))
+    beside = (file for file in files if any(write.is_beside(part.partition) for part in file.parts))
+    return pa.concat_tables([replaced, _keys_of(store, write, beside)]), replaced
+
+
+def _keys_of(store: Store, write: PlannedWrite, files: Iterable[Artefact]) -> pa.Table:
     schema = key_schema(write)
-    read = (file for file in files if file.role is Role.REPLACED or _is_beside(write, file))
-    return pa.concat_tables([schema.empty_table(), *(_keys(store.uri(file.path), schema) for file in read)])
-
-
-def _is_beside(write: PlannedWrite, file: Artefact) -> bool:
-    return any(write.is_beside(part.partition) for part in file.parts)
+    return pa.concat_tables([schema.empty_table(), *(_keys(store.uri(file.path), schema) for file in files)])
 
 
 def _keys(uri: str, schema: pa.Schema) -> pa.Table:
@@ -112,7 +108,7 @@ def _keys(uri: str, schema: pa.Schema) -> pa.Table:
 
 def _having(uri: str, keys: pa.Table) -> tuple[pa.Table, int]:
     """The rows of a file that have one of the keys: the columns of the key, and their numbers. And how many it has."""
-    placed = keys.schema.append(pa.field(_ROW, pa.int64()))
+    placed = keys.schema.append(pa.field(ROW, pa.int64()))
     near, first = [placed.empty_table()], 0
     with reaching("the file cannot be read", uri, AGAIN), Files().open(uri) as source:
         for batch in pq.ParquetFile(source).iter_batches(_BATCH_ROWS, columns=keys.column_names):
@@ -129,13 +125,9 @@ def _having(uri: str, keys: pa.Table) -> tuple[pa.Table, int]:
     with connect() as connection:
         connection.register("keys", keys)
         connection.register("there", found)
-        met = connection.sql(f"FROM there SEMI JOIN keys ON {_met(keys.schema)}").to_arrow_table()
-    return met.cast(placed), first
+        both = connection.sql(f"FROM there SEMI JOIN keys ON {met(keys.schema)}").to_arrow_table()
+    return both.cast(placed), first
 
 
 def _among(column: pa.Array, values: pa.ChunkedArray) -> np.ndarray:
     return np.asarray(pc.is_in(column, value_set=values).to_numpy(zero_copy_only=False))
-
-
-def _met(schema: pa.Schema) -> str:
-    return " AND ".join(f"there.{quote(name)} IS NOT DISTINCT FROM keys.{quote(name)}" for name in schema.names)

@@ -29,6 +29,10 @@ _RFC = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 PREFIX = "deletion_vector_"
 _NAME = PREFIX + "{}.bin"
+WRITTEN_AGAIN = (
+    'set updates="rewrite" for the table in the pipeline and plan the batch anew: partitions that it has keys of are '
+    "written from state"
+)
 
 
 def packed(version: int, rows: Sequence[BitMap64]) -> tuple[str, bytes, list[dict[str, Any]]]:
@@ -95,7 +99,10 @@ def dead(store: Store, vector: Vector | None, contents: dict[str, bytes | None])
         payload = _payload(contents[name], vector)
     if payload is None or payload[:_AROUND] != _MAGIC:
         raise _damaged(store, name or "", "it is missing, or not what the log says")
-    return BitMap64.deserialize(payload[_AROUND:])
+    rows = BitMap64.deserialize(payload[_AROUND:])
+    if len(rows) != vector["cardinality"]:
+        raise _damaged(store, name or "", "it has another number of rows than the log says")
+    return rows
 
 
 def _payload(content: bytes | None, vector: Vector) -> bytes | None:
@@ -116,8 +123,5 @@ def _decoded(text: str) -> bytes:
 
 def _damaged(store: Store, name: str, why: str) -> Refused:
     what = f"a deletion vector cannot be read: {why}"
-    then = (
-        'restore it from a backup; or set updates="rewrite" for the table in the pipeline and plan the batch anew: '
-        "partitions that it has keys of are written from state"
-    )
+    then = f"restore it from a backup; or {WRITTEN_AGAIN}"
     return Refused.of(Kind.FILE_GONE, what, store.uri(name), then, file=name, why=why)

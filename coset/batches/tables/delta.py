@@ -19,7 +19,8 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from coset.batches.tables.dead_rows import DeadRows, dying
+from coset.batches.tables.dead_row_proof import DeadRows
+from coset.batches.tables.dead_rows import dying
 from coset.batches.tables.live_files import LiveFile
 from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import (
@@ -102,6 +103,11 @@ class Change:
     def is_noted(self) -> bool:
         """Whether delta-rs has no words for some of it."""
         return bool(self.dead or self.again)
+
+    @property
+    def whole(self) -> set[int]:
+        """The partitions of which it removes all files, by `filters`."""
+        return {int(number) for _, _, values in self.filters or () for number in values}
 
     @classmethod
     def of(cls, write: PlannedWrite, files: Sequence[Artefact], dead: Sequence[DeadRows] = ()) -> Change:
@@ -206,7 +212,7 @@ def carry_out(
                     ),
                 )
                 if change.is_noted:
-                    noting = partial(noted, table, dead=change.dead, again=change.again)
+                    noting = partial(noted, table, dead=change.dead, again=change.again, whole=change.whole)
                     logs.amend(where, noting)
                     continue
             logs.push(where)

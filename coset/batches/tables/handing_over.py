@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from deltalake.exceptions import CommitFailedError
 
 from coset.batches.backfills.swap.swaps import finish
-from coset.batches.tables.logs import opened_there
+from coset.batches.tables.logs import Logs, opened, unknown
+from coset.batches.tables.noting import asking_no_more
 from coset.batches.tables.owners import Owner, check_owner, name_owner, owner_of, who_wrote
 from partitioning.commands import HandOver, Repeat, Run
 from partitioning.documents.ledger import Ledger
@@ -23,8 +26,10 @@ def hand_over(store: Store, table: str, before: str | None, to: str, *, who: str
     another owner, or if an open batch of its owner writes to it. Raises Conflict if somebody commits to it at the same
     time.
     """
-    where, owner = folder(store, table), Owner.of(store, check_name(to, "pipeline"))
-    with opened_there(store, table) as log:
+    where, owner, logs = folder(store, table), Owner.of(store, check_name(to, "pipeline")), Logs()
+    with opened(where, logs) as log:
+        if log is None:
+            raise Refused(unknown(where, table))
         named = owner_of(log)
         if named == owner:
             return
@@ -37,13 +42,16 @@ def hand_over(store: Store, table: str, before: str | None, to: str, *, who: str
             check_owner(log, table, Owner.here(store, before))
         if before is not None and (named is None or named.store == owner.store):
             _check_at_rest(store, before, table)
-            log.update_incremental()
+            logs.again(where)
+            log = logs.table(where) or log
         earlier = (
             who_wrote(log, table, owner) if named is None else {named.pipeline} if named.store == owner.store else ()
         )
         metadata = {"coset.from": before or "", "coset.to": to, "coset.who": who, "coset.why": why}
         try:
+            had = log.protocol()
             name_owner(log, owner, metadata, earlier)
+            logs.amend(where, partial(asking_no_more, had))
         except CommitFailedError as error:
             what = "somebody else committed to the table at the same time"
             raise Conflict.of(Kind.TABLE_OWNER, what, where, Repeat(), table=table) from error

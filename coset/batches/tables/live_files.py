@@ -23,6 +23,8 @@ from partitioning.kinds import Kind
 from spark_jobs.tables.table_schema import RESIDUE
 
 VECTORS = "deletionVectors"
+# delta-rs demands to know these with vectors, though a table has none.
+VARIANTS = "variantType"
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,9 +181,14 @@ def opened_there(store: Store, table: str) -> Iterator[DeltaTable]:
     where = folder(store, table)
     with opened_whole(where) as log:
         if log is None:
-            then = "correct the name, or --store"
-            raise Refused.of(Kind.TABLE_UNKNOWN, "there is no such table", where, then, table=table)
+            raise Refused(unknown(where, table))
         yield log
+
+
+def unknown(where: str, table: str) -> Finding:
+    """The finding that a table that somebody named is not there."""
+    then = "correct the name, or --store"
+    return Finding.of(Kind.TABLE_UNKNOWN, "there is no such table", where, then, table=table)
 
 
 @contextmanager
@@ -341,4 +346,6 @@ def check_exchangeable(store: Store, name: str, owner: Owner) -> None:
 
 
 def log_error(error: Exception, where: str) -> CosetError:
+    if isinstance(error, FileNotFoundError):
+        return store_error(error, "a file of the table is missing", where, RESTORE)
     return store_error(error, "the Delta log cannot be read or written", where, _LOOK)

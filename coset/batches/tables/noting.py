@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from deltalake.exceptions import CommitFailedError
+from deltalake.table import ProtocolVersions
 
-from coset.batches.tables.dead_rows import DeadRows
+from coset.batches.tables.dead_row_proof import DeadRows, check_noted
 from coset.batches.tables.deletion_vectors import Vector, packed
-from coset.batches.tables.live_files import VECTORS, LiveFile, has_vectors, identity
+from coset.batches.tables.live_files import VARIANTS, VECTORS, LiveFile, has_vectors, identity
 from coset.batches.tables.log_copy import Action, TableLog
 from partitioning.documents.stores import store_at
 
@@ -31,18 +32,21 @@ _NAMED = 7
 
 
 def noted(
-    table: TableLog, actions: Sequence[Action], dead: Sequence[DeadRows], again: Sequence[LiveFile] = ()
+    table: TableLog,
+    actions: Sequence[Action],
+    dead: Sequence[DeadRows],
+    again: Sequence[LiveFile] = (),
+    whole: Collection[int] = (),
 ) -> list[Action]:
     """The actions of the next version of a table, by which it has these dead rows too, and files `again` with the dead
-    rows that they had. Stores new vectors.
+    rows that they had. Stores new vectors. All files of `whole` partitions may go.
 
     A file of which all rows are dead goes. No version adds what it removes: readers would not agree on what that means.
-    Raises delta-rs's CommitFailedError if other vectors have been stored for that version, and the store's errors.
+    Raises Refused if the actions say something else, delta-rs's CommitFailedError if other vectors have been stored
+    for that version, and the store's errors.
     """
     left = [each for each in dead if len(each.all) < each.of]
     name, content, vectors = packed(table.version() + 1, [each.all for each in left])
-    if left and store_at(table.table_uri).put_new(name, content) != content:
-        raise CommitFailedError(f"somebody else has stored {name}")
     stamp = time.time_ns() // 1_000_000
     gone = [_removed(each.file, stamp) for each in dead]
     come = [_added(each, vector, stamp) for each, vector in zip(left, vectors, strict=True)]
@@ -51,7 +55,11 @@ def noted(
     kept = [action for action in actions if "remove" not in action or identity(action["remove"]) not in both]
     come += [action for file, action in back.items() if file not in both]
     has_dead = any("deletionVector" in action["add"] for action in come)
-    return [*kept, *(_enabling(table) if has_dead else ()), *gone, *come]
+    all_of = [*kept, *(_enabling(table) if has_dead else ()), *gone, *come]
+    check_noted(table, all_of, dead, again, whole, {name: content})
+    if left and store_at(table.table_uri).put_new(name, content) != content:
+        raise CommitFailedError(f"somebody else has stored {name}")
+    return all_of
 
 
 def _removed(file: LiveFile, stamp: int) -> Action:
@@ -66,6 +74,17 @@ def _added(dead: DeadRows, vector: Vector, stamp: int) -> Action:
     stats = json.dumps({**said, "numRecords": dead.of, "tightBounds": False})
     changed = {"stats": stats, "deletionVector": vector, "modificationTime": stamp, "dataChange": True}
     return {"add": {**dead.file.added, **changed}}
+
+
+def asking_no_more(had: ProtocolVersions, actions: Sequence[Action]) -> list[Action]:
+    """The actions without the feature that delta-rs 1.6.6 demands of who reads a table with vectors once a property of
+    it is set: that of variants, which it has none of."""
+    for asked in (action["protocol"] for action in actions if "protocol" in action):
+        for whose, before in (("readerFeatures", had.reader_features), ("writerFeatures", had.writer_features)):
+            named = asked.get(whose)
+            if named is not None and VARIANTS not in (before or ()):
+                asked[whose] = [name for name in named if name != VARIANTS]
+    return list(actions)
 
 
 def _enabling(table: TableLog) -> Iterator[Action]:

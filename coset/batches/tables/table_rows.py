@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from coset.batches.tables.dead_rows import DeadRows, count_dying, dying, without_keys
+from coset.batches.tables.dead_row_proof import DeadRows
+from coset.batches.tables.dead_rows import count_dying, dying, without_keys
 from coset.batches.tables.delta import newest_in
 from coset.batches.tables.live_files import LiveFile, has_vectors, live_files
 from coset.batches.tables.log_copy import TableLog

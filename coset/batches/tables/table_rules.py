@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from deltalake import DeltaTable, Field
 
-from coset.batches.tables.live_files import VECTORS
+from coset.batches.tables.live_files import VARIANTS, VECTORS
 from partitioning.commands import Repeat, Then
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
@@ -21,7 +21,7 @@ _MAPPING = "delta.columnMapping.mode"
 # Features whose demands are checked below, cannot be broken by a commit of whole files, or are kept by delta-rs.
 _KEPT = {
     *("appendOnly", "invariants", "checkConstraints", "generatedColumns", "changeDataFeed", "timestampNtz"),
-    *("v2Checkpoint", "vacuumProtocolCheck", "inCommitTimestamp"),
+    *("v2Checkpoint", "vacuumProtocolCheck", "inCommitTimestamp", VARIANTS),
 }
 # Metadata of a column with demands on its values.
 _OF_COLUMNS = ("delta.generationExpression", "delta.invariants", "delta.identity.start", "__CHAR_VARCHAR_TYPE_STRING")

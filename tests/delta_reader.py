@@ -1,0 +1,94 @@
+"""Readers of Delta tables that have a process, and packages, of their own: Spark with delta-spark, and DuckDB with its
+extension `delta`. Each answers SQL about one table, of now or of a version."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+Rows = list[list[Any]]
+# Answers SQL, in which `TABLE` stands for the table in a folder, as it was in a version if one is named.
+Ask = Callable[[str, int | None, str], Rows]
+JARS = "COSET_TEST_JARS"
+
+
+@contextmanager
+def reader(name: str, python: str = sys.executable, jars: str = "") -> Iterator[Ask]:
+    """A process that reads until the block ends. An answer that is an error is raised as RuntimeError."""
+    with subprocess.Popen(
+        [python, __file__, name],
+        env={**os.environ, JARS: jars},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        told, said = process.stdin, process.stdout
+
+        def ask(folder: str, version: int | None, sql: str) -> Rows:
+            print(json.dumps([folder, version, sql]), file=told, flush=True)
+            answer = json.loads(said.readline() or '"it has ended"')
+            if isinstance(answer, str):
+                raise RuntimeError(answer)
+            rows: Rows = answer
+            return rows
+
+        yield ask
+
+
+def _spark() -> Ask:
+    from pyspark.sql import SparkSession
+
+    settings: dict[str, Any] = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraClassPath": f"{os.environ[JARS]}/*",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.ui.enabled": "false",
+    }
+    session = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+
+    def ask(folder: str, version: int | None, sql: str) -> Rows:
+        table = f"delta.`{folder}`" + (f" VERSION AS OF {version}" if version is not None else "")
+        return [list(row) for row in session.sql(sql.replace("TABLE", table)).collect()]
+
+    return ask
+
+
+def _duckdb() -> Ask:
+    import duckdb
+    from duckdb_extensions import import_extension  # type: ignore[import-not-found]
+
+    import_extension("delta")
+    connection = duckdb.connect()
+    connection.execute("LOAD delta")
+
+    def ask(folder: str, version: int | None, sql: str) -> Rows:
+        options = f", version={version}" if version is not None else ""
+        table = f"delta_scan('file://{folder}'{options})"
+        return [list(row) for row in connection.execute(sql.replace("TABLE", table)).fetchall()]
+
+    return ask
+
+
+def _serve(ask: Ask) -> None:
+    for line in sys.stdin:
+        try:
+            answer: Rows | str = ask(*json.loads(line))
+        except Exception as error:  # each reader has errors of its own
+            answer = f"{type(error).__name__}: {error}"
+        print(json.dumps(answer, default=str), flush=True)
+
+
+if __name__ == "__main__":
+    _serve({"spark": _spark, "duckdb": _duckdb}[sys.argv[1]]())
