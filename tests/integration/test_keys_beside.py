@@ -25,6 +25,7 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Refused
 from partitioning.hashes import murmur2
 from tests.batches import rows
+from tests.commands import succeeded
 from tests.running import next_batch, run_and_publish, run_groups
 
 # How the sink's format classes write keys of each kind: the type in Avro, which it takes from Connect's.
@@ -118,12 +119,12 @@ class Beside:
         assert not isinstance(found.found, str)
         assert found.found.same
 
-    def sums(self) -> dict[Any, int]:
+    def sums(self) -> dict[Any, Any]:
         # Behind them is the partition of the table.
         return {row[:-2]: row[-2] for row in rows(self.store.root, "sums")}
 
 
-def _sums(sent: Sequence[Sent]) -> dict[Any, int]:
+def _sums(sent: Sequence[Any]) -> dict[Any, int]:
     sums = Counter[Any]()
     for key, n in sent:
         sums[tuple(key.values()) if isinstance(key, dict) else (key,)] += n
@@ -306,3 +307,42 @@ def test_keys_beside_are_declared_of_what_has_them(store: Store) -> None:
     ):
         with pytest.raises(Refused, match=what):
             next_batch(landed.pipeline(**options), store.root)
+
+
+def _of_object(key: Any) -> bytes:
+    return json.dumps(key, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize("written_as", ["parquet", "json"])
+@pytest.mark.parametrize("keys", ["avro", "json", "parquet"])
+@pytest.mark.parametrize("kind", ["text", "bytes", "record"])
+def test_inspect_declares_them(kind: str, keys: str, written_as: str, store: Store) -> None:
+    landed = Beside(store, kind, keys, written_as)
+    key_of: dict[str, Callable[[int], Any]] = {
+        "text": lambda n: f"c{n}",
+        "bytes": lambda n: f"c{n}".encode(),
+        "record": lambda n: {"id": n, "land": "DE"},
+    }
+    hashed: dict[str, Callable[[Any], bytes]] = {"text": str.encode, "bytes": bytes, "record": _of_object}
+    landed.send([(key_of[kind](n % 40), n) for n in range(120)], hashed[kind])
+    answer = succeeded("inspect", f"{store.root}/topics/orders", "--json").stdout
+    found = json.loads(answer)
+    assert (found["key"]["told"], f'keys="{keys}"' in found["declaration"]) == ("surely", True), answer
+    assert any("lies in 4 files beside those of values" in each for each in found["key"]["says"])
+    pasted: dict[str, Any] = {}
+    exec(f"{found['declaration']}\norders.aggregate('count(*) AS n').write('counted')\n", pasted)
+    run_and_publish(next_batch(pasted["pipeline"], store.root))
+    assert [row[-1] for row in rows(store.root, "counted")] == [3] * 40
+
+
+def test_inspect_says_when_they_are_not_needed_or_not_read(store: Store) -> None:
+    landed = Beside(store, "text")
+    landed.send([("another", n) for n in range(60)], str.encode)
+    says = succeeded("inspect", f"{store.root}/topics/orders").stdout
+    assert "1 file of keys beside those of values are passed over" in says
+    name = landed.name_of_keys(landed.begun[0])
+    landed.there.put(name.replace(".avro", ".bin"), landed.there.get(name) or b"")
+    landed.there.delete(name)
+    says = succeeded("inspect", f"{store.root}/topics/orders").stdout
+    assert "1 file of keys are of no format that is read" in says
+    assert "set keys.format.class to AvroFormat" in says
