@@ -244,9 +244,9 @@ def _of_keys_by_their_bytes(stream: Stream) -> Iterator[_Wrong]:
 
 def _of_kafka(stream: Stream) -> Iterator[_Wrong]:
     yield from _of_keys_by_their_bytes(stream)
-    if stream.changes and stream.written_as not in (Format.JSON, Format.PARQUET):
-        what = f"changes by Debezium are read from a broker as JSON only, not as {stream.written_as}"
-        yield what, "let Connect write the topic by JsonConverter; or land it, and read the files"
+    if stream.changes and stream.written_as == Format.BYTES:
+        what = "changes by Debezium are read from a broker as JSON or Avro, not as bytes"
+        yield what, "let Connect write the topic by JsonConverter or AvroConverter; or land it, and read the files"
     if stream.written_as == Format.PARQUET:
         yield "a broker holds no Parquet", 'declare how its values are written: format="json", "avro" or "bytes"'
     if stream.schema and stream.written_as != Format.AVRO:
@@ -257,7 +257,7 @@ def _of_kafka(stream: Stream) -> Iterator[_Wrong]:
         yield "offset=None is said, and a broker knows each record's offset", "leave offset= out, or name the column"
     if stream.lies_by != Layout.PARTITION:
         yield "a layout is given, and a broker has no folders", "leave layout= out"
-    if stream.casts and stream.written_as != Format.AVRO:
+    if stream.casts and (stream.changes or stream.written_as != Format.AVRO):
         yield f"columns are cast, and {stream.written_as} has the types that are declared", "leave cast= out"
     if TIMESTAMP in {stream.key, stream.offset}:
         yield f"the column {TIMESTAMP!r} holds the records' timestamps", "give the key or the offset another name"

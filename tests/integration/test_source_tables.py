@@ -5,8 +5,10 @@ The events of the quick tests are those that a real Debezium said (tests/vectors
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
@@ -14,6 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 
@@ -22,6 +25,7 @@ from coset.batches.records import Record
 from coset.batches.records_sql import of_records
 from coset.batches.tables.first_rows import all_rows
 from coset.batches.verifying import verify
+from coset.sources.kafka.properties import PROPERTIES
 from coset.sources.landing import land as land_lines
 from coset.sources.landing import land_rows
 from demo.kafka_server import KafkaServer
@@ -37,9 +41,11 @@ from partitioning.values import replace as with_values
 from spark_jobs.tables.table_schema import RESIDUE
 from tests.commands import succeeded
 from tests.kafka import create, new_topic, produce
+from tests.registry import USER, Registry, running
 from tests.running import next_batch, run_and_publish, run_and_publish_unjudged
 from tests.small import until
 from tests.source_tables import TOPIC, VECTORS, Event, SourceTables, format_of, land, source_tables
+from tests.typed_changes import message_of
 
 PARTITIONS = 6
 CUSTOMERS = f"{TOPIC}customers"
@@ -178,6 +184,79 @@ def test_a_topic_in_its_broker_gives_the_same_table(kafka: KafkaServer, store: S
         publish(pipeline, store)
     assert published(store) == AT_LAST
     assert verified(pipeline, store) == [5]
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    with running() as registry:
+        file = tmp_path / "kafka.properties"
+        file.write_text(f"schema.registry.url={registry.url}\nschema.registry.basic.auth.user.info={USER}\n")
+        monkeypatch.setenv(PROPERTIES, str(file))
+        yield registry
+
+
+KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
+
+
+def _in_avro(event: Event, form: str, registry: Registry, topic: str) -> bytes | None:
+    if event["value"] is None:
+        return None
+    schema, data = message_of(event, form)
+    return struct.pack(">bI", 0, registry.register(f"{topic}-value", json.dumps(schema))) + data
+
+
+@pytest.mark.parametrize("framed", [False, True], ids=["json-keys", "avro-keys"])
+@pytest.mark.parametrize("form", ["envelope", "unwrapped"])
+def test_a_topic_of_avro_in_its_broker_gives_the_same_table(
+    kafka: KafkaServer, store: Store, registry: Registry, form: str, framed: bool
+) -> None:
+    """Each record by its writer's schema, of which the table had two; tombstones delete by their keys."""
+    topic, id = f"{CUSTOMERS}-{form}-{framed}", registry.register("of-keys", json.dumps(KEY))
+    create(kafka, topic, PARTITIONS)
+    pipeline = Pipeline("shop", source=kafka.source)
+    keys: dict[str, Any] = {"key_format": "avro", "key_schemas": {id: json.dumps(KEY)}} if framed else {}
+    options = {"key": "id", "partitions": PARTITIONS, "columns": COLUMNS, "unwrapped": form == "unwrapped"}
+    pipeline.cdc(topic, format="avro", **options, **keys).write("customers", mode="upsert")
+    said = events()[:-1]
+    left = [each for each in said[5:] if not (each["value"] and '"op":"d"' in each["value"])]
+    assert len(left) == len(said) - 6
+    for some in (said[:5], left):
+        for each in some:
+            key = each["key"].encode()
+            if framed:
+                made = io.BytesIO()
+                fastavro.schemaless_writer(made, fastavro.parse_schema(KEY), json.loads(key))
+                key = struct.pack(">bI", 0, id) + made.getvalue()
+            produce(kafka, topic, [(key, _in_avro(each, form, registry, topic))], partition=murmur2(key) % PARTITIONS)
+        publish(pipeline, store)
+    assert len(registry.subjects[f"{topic}-value"]) > 1
+    assert published(store) == AT_LAST
+    assert verified(pipeline, store) == [5]
+
+
+def test_changes_in_avro_that_are_not_as_declared_are_refused_by_their_offset(
+    kafka: KafkaServer, store: Store, registry: Registry
+) -> None:
+    topic = new_topic(kafka, 1)
+    for each in events()[-2:]:
+        value = _in_avro(each, "envelope", registry, topic)
+        produce(kafka, topic, [(each["key"] or '{"id":6}', value)])
+    produce(kafka, topic, [("no key", None)])
+
+    def made(**declared: Any) -> Pipeline:
+        pipeline = Pipeline(f"shop{len(declared)}", source=kafka.source)
+        given = {"columns": COLUMNS, "format": "avro", **declared}
+        pipeline.cdc(topic, key="id", partitions=1, **given).write("customers", mode="upsert")
+        return pipeline
+
+    with pytest.raises(Refused, match=f"{topic}: offset 1: .*it is a TRUNCATE of the whole table"):
+        publish(made(), store)
+    with pytest.raises(Refused, match="column 'balance' is written as DECIMAL\\(10,2\\), and not as declared"):
+        publish(made(columns={**COLUMNS, "balance": "DECIMAL(10,3)"}, null_keys="refuse"), store)
+    with pytest.raises(Refused, match="columns are cast"):
+        made(cast={"name": "BLOB"})
+    publish(made(bad_records="set aside up to 2"), store)
+    assert published(store) == AT_LAST[-1:]
 
 
 def test_a_long_value_that_was_not_said_is_right_once_its_row_is_written_again(store: Store) -> None:

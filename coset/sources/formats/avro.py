@@ -65,10 +65,10 @@ class AvroRows:
             records.extend(self.records_of(block))
             size += block.size
             if size >= _BATCH_BYTES:
-                yield _batch(records, wanted)
+                yield batch_of(records, wanted)
                 records, size = [], 0
         if records:
-            yield _batch(records, wanted)
+            yield batch_of(records, wanted)
 
     def _offsets(self, block: Any) -> list[int | None]:
         return [record[self._offset] for record in self.records_of(block)]
@@ -123,7 +123,8 @@ def _records(block: Any) -> list[dict[str, Any]]:
     return records
 
 
-def _batch(records: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+def batch_of(records: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Decoded records with these of their columns. Raises Unreadable for a value that a column does not hold."""
     return pa.RecordBatch.from_arrays([_column(records, field) for field in schema], schema=schema)
 
 
