@@ -215,7 +215,12 @@ def test_a_topic_of_avro_in_its_broker_gives_the_same_table(
     create(kafka, topic, PARTITIONS)
     pipeline = Pipeline("shop", source=kafka.source)
     keys: dict[str, Any] = {"key_format": "avro", "key_schemas": {id: json.dumps(KEY)}} if framed else {}
-    options = {"key": "id", "partitions": PARTITIONS, "columns": COLUMNS, "unwrapped": form == "unwrapped"}
+    options: dict[str, Any] = {
+        "key": "id",
+        "partitions": PARTITIONS,
+        "columns": COLUMNS,
+        "unwrapped": form == "unwrapped",
+    }
     pipeline.cdc(topic, format="avro", **options, **keys).write("customers", mode="upsert")
     said = events()[:-1]
     left = [each for each in said[5:] if not (each["value"] and '"op":"d"' in each["value"])]
