@@ -264,6 +264,33 @@ def test_changes_in_avro_that_are_not_as_declared_are_refused_by_their_offset(
     assert published(store) == AT_LAST[-1:]
 
 
+@pytest.mark.parametrize("form", ["value", "unwrapped", "avro"])
+def test_tombstones_alone_delete_also_by_keys_with_their_schema(
+    kafka: KafkaServer, store: Store, registry: Registry, form: str
+) -> None:
+    """As JsonConverter writes keys by its own settings."""
+    topic = new_topic(kafka, 1)
+    pipeline = Pipeline("shop", source=kafka.source)
+    given: dict[str, Any] = {"unwrapped": form == "unwrapped", **({"format": "avro"} if form == "avro" else {})}
+    customers = pipeline.cdc(topic, key="id", partitions=1, hash="opaque", columns=COLUMNS, **given)
+    customers.write("customers", mode="upsert")
+    made = [each for each in events() if each["value"] and '"op":"c"' in each["value"]][:3]
+    for each in made:
+        key = json.dumps({"schema": {"type": "struct", "fields": []}, "payload": json.loads(each["key"])})
+        value = _in_avro(each, "envelope", registry, topic) if form == "avro" else each[form].encode()
+        produce(kafka, topic, [(key.encode(), value)])
+    publish(pipeline, store)
+    before = published(store)
+    produce(kafka, topic, [(key.encode(), None)])
+    publish(pipeline, store)
+    gone = json.loads(made[-1]["key"])["id"]
+    assert published(store) == [row for row in before if row[0] != gone]
+    assert len(published(store)) == len(before) - 1
+    produce(kafka, topic, [(b"no json", None)])
+    with pytest.raises(Refused, match=f"{topic}: offset 4: "):
+        publish(pipeline, store)
+
+
 def test_a_long_value_that_was_not_said_is_right_once_its_row_is_written_again(store: Store) -> None:
     """The records without it are set aside meanwhile, also that of a row whose key changed."""
     said = [json.loads(line) for line in (VECTORS / "usual.jsonl").read_text().splitlines()]

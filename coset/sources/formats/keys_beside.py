@@ -24,7 +24,7 @@ from partitioning.model.task_memory import USUAL, TaskMemory
 # What a key that is no record is called by the sinks' writer of Parquet, and where nothing else calls it.
 KEY = "key"
 _EVERY = 2**63 - 1
-_LAND_BOTH = "remove both files and land them again"
+_LAND_BOTH = "plan again if the sink was just writing them; else remove both files and land them again"
 
 
 def open_keys(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,18 +13,20 @@ from msgspec import UNSET
 from coset.sources.exact_casts import cast_exactly
 from coset.sources.file_columns import FileColumns
 from coset.sources.formats.avro import batch_of
-from coset.sources.formats.change_lines import ChangeLines
+from coset.sources.formats.change_lines import ChangeLines, without_schema
 from coset.sources.formats.change_records import ChangeRecords
 from coset.sources.formats.landed_file import FileFacts
 from coset.sources.kafka.avro_schema import AvroSchema
 from coset.sources.kafka.avro_values import AvroValues
 from coset.sources.kafka.keys import keys_of
 from coset.sources.kafka.wrong import Wrong, first_wrong
-from partitioning.model.placement import each_of, hash_schema
+from partitioning.model.composite_key import key_columns, key_parts
+from partitioning.model.placement import each_of, hash_schema, hashed_columns
 from partitioning.model.streams import DELETED, Format, Stream
 from partitioning.values import replace
 
 _ERRORS = (ValueError, pa.ArrowException)
+_NO_JSON = (ValueError, LookupError, TypeError, pa.ArrowException)
 
 
 class ChangeValues:
@@ -95,6 +98,21 @@ def tombstones_have_keys_only(stream: Stream) -> bool:
     return bool(stream.changes) and (stream.written_as == Format.AVRO or framed)
 
 
+def _of_json(said: Sequence[bytes], columns: Mapping[str, pa.Array], stream: Stream) -> dict[str, pa.Array]:
+    """The columns of keys that are JSON, however they are hashed. Raises Wrong at the first that is not."""
+    names = [name for name in key_columns(stream.key) if name in columns]
+
+    def read(key: bytes) -> list[pa.Array]:
+        found = json.loads(without_schema(key))
+        return [pa.array([found[name]], columns[name].type) for name in names]
+
+    try:
+        rows = [read(key) for key in said]
+    except _NO_JSON:
+        raise first_wrong(said, read, _NO_JSON) from None
+    return {name: pa.concat_arrays([row[place] for row in rows]) for place, name in enumerate(names)}
+
+
 def without_rows(
     written: Sequence[tuple[bytes | None, bytes | None]], columns: Mapping[str, pa.Array], stream: Stream
 ) -> dict[str, pa.Array]:
@@ -104,8 +122,10 @@ def without_rows(
     gone = [number for number, each in enumerate(is_gone) if each]
     if not gone:
         return dict(columns)
+    said = [key for key, value in written if key is not None and value is None]
     try:
-        keys = keys_of([written[number][0] for number in gone], replace(stream, changes=UNSET))
+        is_known = not key_parts(stream.key) or hashed_columns(stream.hash)
+        keys = keys_of(said, replace(stream, changes=UNSET)) if is_known else _of_json(said, columns, stream)
     except Wrong as wrong:
         raise Wrong(gone[wrong.number], f"it is a tombstone, and {wrong.what}", wrong.then) from None
     there, deleted = iter(range(len(gone))), pa.array(is_gone)
