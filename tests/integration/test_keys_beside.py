@@ -162,9 +162,9 @@ def test_fields_of_keys_hide_columns_of_values(keys: str, store: Store) -> None:
     assert landed.sums() == _sums(sent)
 
 
-@pytest.mark.parametrize("offset", ["_offset", None])
-def test_batches_end_within_a_file_and_go_on_there(offset: str | None, store: Store) -> None:
-    landed = Beside(store, "text", written_as="json")
+@pytest.mark.parametrize(("written_as", "offset"), [("json", "_offset"), ("json", None), ("parquet", "_offset")])
+def test_batches_end_within_a_file_and_go_on_there(written_as: str, offset: str | None, store: Store) -> None:
+    landed = Beside(store, "text", written_as=written_as)
     sent = [(f"c{n % 9}", n) for n in range(100)]
     landed.send(sent, str.encode)
     for _ in range(2):
