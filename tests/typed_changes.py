@@ -36,6 +36,15 @@ def files_of(events: Sequence[tuple[int, Said]], form: str) -> Iterator[tuple[in
         yield rows[0][0], _parquet(data, schema) if "parquet" in form else data
 
 
+def message_of(event: Said, form: str) -> tuple[Any, bytes]:
+    """The schema of an event, and its value by that, as in a broker."""
+    said, value = _said(event, form)
+    said = {**said, "fields": said["fields"][:-1]}
+    schema, content = avro_schema(said), io.BytesIO()
+    fastavro.schemaless_writer(content, fastavro.parse_schema(schema), _value(said, value))
+    return schema, content.getvalue()
+
+
 def _said(event: Said, form: str) -> tuple[Said, dict[str, Any]]:
     """The schema and the value of an event, with its offset as InsertField adds it."""
     both = json.loads(event["with_schema"])

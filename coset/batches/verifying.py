@@ -423,7 +423,9 @@ class _Taken:
         for partition in () if stream.declared.may_lack_offsets else stream.partitions:
             first = partition.files[0].start if partition.files else partition.end
             last = max((file.end for file in partition.files), default=partition.end)
-            for start, end in ((partition.start, first), (last, partition.end)):
+            # A batch may begin and end within a file.
+            begin, stop = min(partition.start, first), min(last, partition.end)
+            for start, end in ((begin, first), (stop, partition.end)):
                 lost = OffsetRange(StreamPartition(stream.name, partition.partition), start, end)
                 if start < end and not any(covers(loss, lost) for loss in self.accepted):
                     yield lost

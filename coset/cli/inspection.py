@@ -70,15 +70,15 @@ def inspect(address: str) -> Answer:
         raise _unread(topic, address)
     given, offset = topic.stream.key, topic.stream.offset
     keys = [column for column in topic.columns if column.name != offset and given in ("", column.name)]
-    declares = topic.stream.written_as is Format.JSON or bool(topic.stream.changes)
+    declares = Format.JSON in (topic.stream.written_as, topic.keys.written_as) or bool(topic.stream.changes)
     found = search(topic.sample, PARTITION, keys, topic.stream.partitions, declares=declares)
     if found.best is None:
-        raise _without_keys(address) if given else _keyless(topic.columns, address)
+        raise _without_keys(address) if given else _keyless(topic.columns, topic.stream, address)
     key = key_of(topic, found)
-    options, stream, discovered, wrong = _discovered(topic.stream, found.best, _options(topic.stream, found, key))
+    options, stream, discovered, wrong = _discovered(topic.stream, found.best, _options(topic, found, key))
     wrong = _with_unread(wrong, topic)
     times, code = list(_times(topic)), declaration(stream, found, options)
-    says = [*_key_text(found), *_key_notes(found), *notes_of(key, found, stream.name)]
+    says = [*_key_text(found), *_key_notes(found), *notes_of(key, found, stream.name), *_of_key_files(topic, stream)]
     value = {
         "address": address,
         "stream": stream.name,
@@ -120,19 +120,24 @@ def _unread(topic: SeenTopic, address: str) -> CosetError:
     except Refused as refused:
         # Which column is the key, and whether offsets have one, nobody has said.
         undeclared = {("name", topic.stream.key), ("name", OFFSET)}
-        if findings := [each for each in refused.findings if not undeclared.intersection(each.about)]:
+        findings = [each for each in refused.findings if not undeclared.intersection(each.about)]
+        if topic.stream.counted:
+            findings = [each for each in findings if "without_offset" not in dict(each.about)]
+        if findings:
             return Refused(*findings)
     if topic.unread:
         return Refused(*topic.unread)
     there, _ = landed.discover_sound(topic.stream)
     if any(each.files for each in there.partitions):
-        return _keyless([each for each in there.columns if each.name != topic.stream.offset], address)
+        return _keyless([each for each in there.columns if each.name != topic.stream.offset], topic.stream, address)
     return nothing
 
 
-def _keyless(columns: Sequence[Column], address: str) -> Refused:
+def _keyless(columns: Sequence[Column], stream: Stream, address: str) -> Refused:
     what = f"no column can be a key: there are {cut([f'{each.name} {each.type}' for each in columns])}"
     then = "land the record's key as a column of text, of a whole number or of bytes"
+    if stream.lies_by is Layout.AIVEN:
+        then += ": by format.output.fields=key,value,offset, or, if the value has it, by format.output.envelope=false"
     return Refused.of(Kind.KEYS_DO_NOT_MEET, what, address, then, address=address)
 
 
@@ -204,14 +209,18 @@ def _python(value: object, *, by_line: bool = False) -> str:
             return repr(value)
 
 
-def _options(stream: Stream, found: KeySearch, key: InspectedKey) -> Options:
+def _options(topic: SeenTopic, found: KeySearch, key: InspectedKey) -> Options:
     """How the stream is declared, but for its name and count."""
-    best = found.best
+    stream, best = topic.stream, found.best
     assert best
     placing = best.placing
     columns = dict(stream.columns or {})
     # A record in a broker has its key beside its value.
-    if columns and placing.column_type and not stream.key:
+    beside = topic.of_keys.intersection([key.key_bytes] if key.key_bytes else key.columns)
+    if beside and topic.keys.written_as is Format.JSON:
+        seen = {column.name: column.type for column in topic.columns if column.name in beside}
+        columns |= {**seen, **({key.key_bytes: "BLOB"} if key.key_bytes else {})}
+    if columns and placing.column_type and not stream.key and (not beside or placing.columns[0] in columns):
         columns[placing.columns[0]] = placing.column_type
     columns |= key.types
     hash = OPAQUE if placing.as_text or found.told in _MOVED else placing.hash
@@ -221,10 +230,29 @@ def _options(stream: Stream, found: KeySearch, key: InspectedKey) -> Options:
         "offset": (None if stream.counted else stream.offset, OFFSET),
         "format": (stream.written_as, Format.PARQUET),
         "columns": (columns, {}),
+        "keys": (topic.keys.written_as if beside else None, None),
         "layout": (stream.lies_by, Layout.PARTITION),
     }
     plain = {name: str(value) if isinstance(value, str) else value for name, (value, _) in given.items()}
     return {**key.options, **{name: plain[name] for name, (value, usual) in given.items() if value != usual}}
+
+
+def _of_key_files(topic: SeenTopic, stream: Stream) -> Iterator[str]:
+    """What is to be known of files of keys beside those of values."""
+    keys = topic.keys
+    if keys.unread:
+        some = keys.unread[0].rpartition("/")[2]
+        yield (
+            f"{many(len(keys.unread), 'file')} of keys are of no format that is read, as {some}: set keys.format.class "
+            "to AvroFormat, as is its default, and land the topic anew; or name columns of the value as the key"
+        )
+    if stream.keys:
+        yield f'Its key lies in {many(len(keys.names), "file")} beside those of values: keys="{stream.keys}" reads them'
+    elif keys.names:
+        yield (
+            f"{many(len(keys.names), 'file')} of keys beside those of values are passed over: they say no more "
+            f'of where records lie. keys="{keys.written_as}" reads the key from them'
+        )
 
 
 def _declared(stream: Stream, best: Tried, options: Options) -> Stream:

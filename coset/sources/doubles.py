@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from coset.sources.databases import connect_to_ask
 from coset.sources.files import Files
-from coset.sources.formats.opening import open_landed
+from coset.sources.formats.landed_file import LandedFile
+from coset.sources.formats.opening import opened
 from partitioning.model.graph import quote
 from partitioning.model.offsets import Span
 from partitioning.model.streams import InputFile, Stream
@@ -92,9 +93,10 @@ def comparing(stream: Stream, files: Files) -> Compare:
 
     def compare(one: InputFile, other: InputFile, span: Span) -> ComparedCopies:
         records, differs = 0, None
-        with ExitStack() as opened:
+        with ExitStack() as stack:
             first, second = (
-                _records(stream, opened.enter_context(files.open(file.path)), file, span) for file in (one, other)
+                _records(stream, stack.enter_context(opened(stream, files, file.path, file.first, file.keys)), span)
+                for file in (one, other)
             )
             for some, others in _side_by_side(first, second):
                 records += len(others)
@@ -105,9 +107,8 @@ def comparing(stream: Stream, files: Files) -> Compare:
     return compare
 
 
-def _records(stream: Stream, source: pa.NativeFile, file: InputFile, span: Span) -> Iterator[pa.RecordBatch]:
+def _records(stream: Stream, landed: LandedFile, span: Span) -> Iterator[pa.RecordBatch]:
     """The records of a file with these offsets."""
-    landed = open_landed(stream, source, file.first)
     for batch in landed.batches(landed.schema.names, span.start, span.end):
         offsets = batch.column(stream.offset)
         yield batch.filter(pc.and_(pc.greater_equal(offsets, span.start), pc.less(offsets, span.end)))

@@ -11,6 +11,7 @@ from coset.sources.listing import digits_of, folder, key_before
 from partitioning.model.offsets import Span
 from partitioning.model.read_ends import End, Ends
 from partitioning.model.sources import LandedSource, source_of
+from partitioning.model.stream_rules import columns_beside
 from partitioning.model.streams import Column, Format, InputFile, Stream
 
 
@@ -90,11 +91,12 @@ class KnownStream:
 
 def _meaning(stream: Stream) -> tuple[object, ...]:
     """What must be unchanged for offsets and files to mean the same as before."""
-    return stream.source.rstrip("/"), stream.offset, stream.counted, stream.written_as, stream.lies_by
+    return stream.source.rstrip("/"), stream.offset, stream.counted, stream.written_as, stream.lies_by, stream.keys
 
 
 def _still_declared(stream: Stream, columns: Sequence[Column]) -> Sequence[Column]:
     """The columns that the declaration still has, where it lists columns."""
     if not stream.columns or stream.written_as is not Format.JSON:
         return columns
-    return [column for column in columns if column.name in {*stream.columns, stream.offset}]
+    declared = {*stream.columns, *columns_beside(stream), stream.offset}
+    return [column for column in columns if column.name in declared]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 
@@ -22,7 +22,7 @@ from coset.sources.exact_casts import keeps_values
 from coset.sources.file_columns import NULL_TYPE, UnknownType, type_named
 from coset.sources.files import Files
 from coset.sources.formats.landed_file import LAND_AGAIN, OFFSET_TYPE, FileFacts, Unreadable
-from coset.sources.formats.opening import open_landed, undeclared
+from coset.sources.formats.opening import open_landed, opened, undeclared
 from coset.sources.known import KnownStream
 from coset.sources.landed_keys import landed_columns, with_keys
 from coset.sources.new_files import NamedFile, NewFiles
@@ -180,7 +180,8 @@ class _Discovery:
     def _pinned(self, file: NamedFile, facts: FileFacts, first: int, last: int) -> InputFile:
         self._check_offsets(file, facts, first, last)
         missing = last + 1 - first - facts.rows if self._stream.sparse else 0
-        return InputFile(file.uri, file.entry.size, file.entry.etag, first, last + 1, missing)
+        keys = (file.keys_uri, file.keys.size, file.keys.etag) if file.keys else ()
+        return InputFile(file.uri, file.entry.size, file.entry.etag, first, last + 1, missing, *keys)
 
     def _partition(self, number: int, there: list[_There]) -> DiscoveredPartition:
         """What a partition holds; if a part of it was read before, what it holds since."""
@@ -230,8 +231,9 @@ class _Discovery:
         there = file.entry
         try:
             small = self._store.whole(file.uri, there.size, there.etag, _FOOTER)
-            with small if small is not None else self._store.open(file.uri) as source:
-                facts = open_landed(self._stream, source, file.start).facts()
+            beside = self._store.open(file.keys_uri) if file.keys_uri else nullcontext()
+            with small if small is not None else self._store.open(file.uri) as source, beside as keys:
+                facts = open_landed(self._stream, source, file.start, keys=keys).facts()
         except (pa.ArrowException, OSError, UnknownType, Unreadable) as error:
             self._unreadable.add(file.partition)
             self._unread(file.uri, error)
@@ -361,8 +363,8 @@ class _Discovery:
         (wanted,) = arrow_schema((Column(name, kind),)).types
         try:
             for file in others[:_TRIED]:
-                with self._store.open(file.uri) as source:
-                    batches = open_landed(self._stream, source, file.start).batches([name], 0, _EVERY)
+                with opened(self._stream, self._store, file.uri, file.start, file.keys_uri) as landed:
+                    batches = landed.batches([name], 0, _EVERY)
                     if not all(keeps_values(records.column(name), wanted) for records in batches):
                         return ""
         except (pa.ArrowException, OSError, Unreadable):

@@ -51,6 +51,7 @@ class _Pinned:
     file: InputFile
     handle: pa.NativeFile
     landed: LandedFile
+    keys: pa.NativeFile | None
 
 
 class LandedReader:
@@ -118,8 +119,9 @@ class LandedReader:
             pinned: list[_Pinned] = []
             for file in planned.files:
                 try:
-                    handle = self._open_as_planned(file)
-                    pinned.append(_Pinned(file, handle, open_landed(self._declared, handle, file.first, self._memory)))
+                    handle, keys = self._open_as_planned(file), file.beside and self._open_as_planned(file.beside)
+                    landed = open_landed(self._declared, handle, file.first, self._memory, keys)
+                    pinned.append(_Pinned(file, handle, landed, keys))
                 except Refused as refusal:
                     findings.extend(refusal.findings)
             opened.append((planned, pinned))
@@ -144,7 +146,8 @@ class LandedReader:
         file, handle = pinned.file, pinned.handle
         if isinstance(handle, pa.BufferReader) or file.size > min(_AT_ONCE, self._memory.part):
             return pinned.landed
-        return open_landed(self._declared, pa.BufferReader(handle.read_at(file.size, 0)), file.first, self._memory)
+        whole = pa.BufferReader(handle.read_at(file.size, 0))
+        return open_landed(self._declared, whole, file.first, self._memory, pinned.keys)
 
     @contextmanager
     def _reading(self, file: InputFile) -> Iterator[None]:

@@ -26,6 +26,7 @@ from coset.sources.formats.json_types import undeclarable
 from coset.sources.formats.landed_file import LAND_AGAIN, OFFSET_TYPE, Unreadable
 from coset.sources.formats.opening import open_landed
 from coset.sources.formats.parquet import ParquetRows
+from coset.sources.keys_seen import KeyFiles, beside
 from coset.sources.landing import MARK
 from coset.sources.layouts import FileName, folders_of, may_hold_records
 from coset.sources.other_sinks import AIVEN, NO_CSV, instead_of, sink_of
@@ -55,6 +56,7 @@ _FORMATS = (Format.PARQUET, Format.AVRO, Format.JSON)
 _AT_MOST, _NEAR, _SHOWN = 50, 200, 5
 # By so many bytes a format is told.
 _HEAD = 4
+_NO_KEYS = KeyFiles()
 _PAGE = "docs/internals/landed-files.md"
 
 
@@ -63,7 +65,7 @@ class SeenTopic:
     """What lies in a topic's folder or broker: the stream as it can be declared but for how its key is placed, the
     columns of a `sample` of records of each partition, the columns that cannot be declared with why, how many files lie
     beside its own, and what is wrong with the records of those that were looked into. The key of a landed topic is not
-    known."""
+    known. If files of `keys` lie beside those of values, only these have the columns `of_keys`."""
 
     stream: Stream
     columns: tuple[Column, ...]
@@ -71,6 +73,8 @@ class SeenTopic:
     left_out: Mapping[str, str]
     beside: int
     unread: tuple[Finding, ...]
+    keys: KeyFiles = _NO_KEYS
+    of_keys: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ def look(address: str) -> SeenTopic:
     count = 1 + max(file.partition if file.folder is None else file.folder for file in files.values())
     stream = Stream(name, source, "", count, offset="", format=UNSET if form is Format.PARQUET else form)
     stream = replace(stream, layout=UNSET if layout is Layout.PARTITION else layout)
-    return _looked_into(stream, files, len(there) - len(files))
+    return _looked_into(stream, files, len(there) - len(files), KeyFiles.among(stream, keys))
 
 
 def _named(name: str, source: str, keys: Iterable[str]) -> tuple[Layout, Mapping[Format, int], Mapping[str, FileName]]:
@@ -152,8 +156,10 @@ def _nothing(source: str, name: str, address: str, there: Sequence[str], named: 
     """Why no topic of that name is there, and which ones are near. The files that are there are `named` as others'."""
     what, where = "no file of a topic is there", address
     then: Then = "correct the address: it is that of the folder with a topic's name, as s3://bucket/topics/orders"
-    if near := sorted({topic for topic in _topics(address, source) if topic != address}):
-        within = [topic for topic in near if topic.startswith(f"{address}/")]
+    near = sorted({topic for topic in _topics(address, source) if topic != address})
+    within = [topic for topic in near if topic.startswith(f"{address}/")]
+    # Files that lie in it are of another topic only if this is around them.
+    if within or any(address.startswith(f"{topic}/") for topic in near) or (near and not named and not there):
         what = "the folder is no topic's" + (f", and has {many(len(within), 'topic')} within" if within else "")
         shown = [part for topic in (within or near)[:_SHOWN] for part in (", ", Inspect(topic))][1:]
         left = len(within or near) - _SHOWN
@@ -209,7 +215,7 @@ def _topics_in(root: str) -> Iterator[str]:
         after = after.removeprefix(f"{root}/")
 
 
-def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> SeenTopic:
+def _looked_into(stream: Stream, files: Mapping[str, FileName], others: int, keys: KeyFiles) -> SeenTopic:
     """The topic with what its oldest and newest files hold."""
     of = defaultdict[int, list[_Sampled]](list)
     for key, said in files.items():
@@ -241,9 +247,14 @@ def _looked_into(stream: Stream, files: Mapping[str, FileName], beside: int) -> 
     stream = replace(stream, offset=offset or OFFSET, counted=UNSET if offset else True)
     if stream.columns:
         stream = replace(stream, columns={name: kind for name, kind in stream.columns.items() if name != offset})
+    of_keys = frozenset[str]()
+    if keys.names:
+        names = [file.uri.removeprefix(f"{stream.source}/") for file, _ in read]
+        tables, of_keys = beside([table for _, table in read], keys.read(stream, store, names, most))
+        read = [(file, table) for (file, _), table in zip(read, tables, strict=True)]
     sample = _together([table.append_column(PARTITION, _all(file.partition, table)) for file, table in read])
     unread = tuple(finding for _, findings in looked for finding in findings)
-    return SeenTopic(stream, tuple(columns_in(sample)), sample, left_out, beside, unread)
+    return SeenTopic(stream, tuple(columns_in(sample)), sample, left_out, others, unread, keys, of_keys)
 
 
 def _typed_changes(store: Files, stream: Stream, file: _Sampled) -> tuple[ChangeForm, dict[str, str]] | None:

@@ -271,6 +271,8 @@ def _check_stream(stream: Stream) -> None:
         why = f"is landed as {stream.written_as.noun}"
     elif stream.key_bytes:
         why = "has the bytes that a serialiser makes of keys"
+    elif stream.keys:
+        why = "has keys in files of their own"
     elif stream.changes and stream.written_as is Format.PARQUET:
         why = "is landed as Parquet with changes in it"
     elif stream.lies_by is not Layout.PARTITION:

@@ -18,6 +18,7 @@ from partitioning.values import replace
 
 # What Confluent's sink lands of keys and headers, in files beside those of values.
 _BESIDE_VALUES = re.compile(rf"{NAME}\.(keys|headers)\.[^/]*")
+_BEGINNING = re.compile(rf"(.*/)?{NAME}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,19 @@ def formats_of(stream: Stream, key: str) -> Iterator[Format]:
     for written_as in (Format.PARQUET, Format.AVRO, Format.JSON):
         if folders_of(replace(stream, format=written_as)).parse(key):
             yield written_as
+
+
+def is_of_keys(stream: Stream, key: str) -> bool:
+    """Whether a key is that of a file with keys, as the stream declares these."""
+    if not stream.keys:
+        return False
+    return bool(re.fullmatch(rf"\.keys{endings(stream.keys)}", key.removeprefix(beginning(key))))
+
+
+def beginning(key: str) -> str:
+    """How the name of a file begins, which files of values and of keys have in common: all but its ending."""
+    match = _BEGINNING.match(key)
+    return match[0] if match else key
 
 
 def may_hold_records(stream: Stream, key: str) -> bool:
@@ -189,7 +203,8 @@ class AivenNames:
 
 def _keys(stream: Stream, partition: PlannedPartition) -> list[str]:
     source = f"{stream.source.rstrip('/')}/"
-    return [file.path.removeprefix(source) for file in partition.files]
+    paths = (path for file in partition.files for path in (file.path, file.keys) if path)
+    return [path.removeprefix(source) for path in paths]
 
 
 def _said(match: re.Match[str], folder: int | None) -> FileName:

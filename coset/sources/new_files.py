@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
 from datetime import datetime
 from itertools import islice
 
 from coset.sources.formats.landed_file import LAND_AGAIN
 from coset.sources.known import KnownStream
-from coset.sources.layouts import Folders, folders_of, formats_of, may_hold_records
+from coset.sources.layouts import Folders, beginning, folders_of, formats_of, is_of_keys, may_hold_records
 from coset.sources.other_sinks import AIVEN, instead_of, sink_of
 from partitioning.commands import Land, Then
 from partitioning.documents.store import Entry, Found, Store
@@ -25,7 +26,7 @@ _SOME = 1_000
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """A file from a listing; `pinned` if it is as the last batch read it."""
+    """A file from a listing; `pinned` if it is as the last batch read it. `keys` is that with the keys beside it."""
 
     uri: str
     entry: Entry
@@ -33,6 +34,12 @@ class NamedFile:
     partition: int
     start: int
     pinned: InputFile | None
+    keys: Entry | None = None
+
+    @property
+    def keys_uri(self) -> str:
+        """Where its file of keys lies; nothing if it has none."""
+        return f"{self.uri.rpartition('/')[0]}/{self.keys.key.rpartition('/')[2]}" if self.keys else ""
 
 
 @dataclass(slots=True)
@@ -48,6 +55,8 @@ class NewFiles:
     _folders: Folders = field(init=False)
     # The files of partitions that are not declared.
     _beyond: dict[int, list[str]] = field(default_factory=dict)
+    # The files of keys, by how the names of those beside them begin.
+    _keys: dict[str, Entry] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._store = store_at(self.stream.source)
@@ -60,7 +69,7 @@ class NewFiles:
         If that file is gone, changed or unknown, the newest file before the position takes its place, as it may hold
         more.
         """
-        files = self._find()
+        files = self._with_keys(self._find()) if self.stream.keys else self._find()
         if self._beyond:
             self._other_partitions()
         return files
@@ -99,7 +108,8 @@ class NewFiles:
 
     def _listed(self, starts: Mapping[str, str]) -> Iterator[Found]:
         for found in self._folders.listed(self._store, starts):
-            self.hidden += not (found.entry.key.endswith("/") or may_hold_records(self.stream, found.entry.key))
+            key = found.entry.key
+            self.hidden += not (key.endswith("/") or may_hold_records(self.stream, key) or is_of_keys(self.stream, key))
             yield found
 
     def _list_read(self, partition: int, newest: dict[int, NamedFile]) -> None:
@@ -122,9 +132,30 @@ class NewFiles:
             objects = self._store.page(self._folders.prefix, "").objects
         return [found.entry.key for found in objects if may_hold_records(self.stream, found.entry.key)]
 
+    def _with_keys(self, files: Sequence[NamedFile]) -> list[NamedFile]:
+        """The files with those of their keys. The sink lands these last: the newest file of a partition that lacks its
+        own is passed over until it is there."""
+        keyed = [with_fields(file, keys=self._keys.get(beginning(file.entry.key))) for file in files]
+        newest = {file.partition: file for file in sorted(keyed, key=lambda file: file.start)}
+        lacking = [file for file in keyed if not (file.pinned or file.keys)]
+        waiting = [file for file in lacking if self._keys and newest[file.partition] is file]
+        if len(lacking) > len(waiting):
+            first = next(file for file in lacking if file not in waiting)
+            what = f"{many(len(lacking) - len(waiting), 'file')} of values without the file of keys beside it"
+            then = (
+                f"land it as {beginning(first.entry.key).rpartition('/')[2]}.keys.{self.stream.keys}; if the sink "
+                "writes none (store.kafka.keys=false), leave keys= out and name columns of the value as the key"
+            )
+            self._found(Kind.FOLDERS, what, first.uri, then, lacking=len(lacking))
+        self.hidden += len(waiting)
+        return [file for file in keyed if file not in lacking]
+
     def _named(self, objects: Iterable[Found]) -> Iterator[NamedFile]:
-        files = (self._parse(found) for found in objects if may_hold_records(self.stream, found.entry.key))
-        return (file for file in files if file is not None)
+        for found in objects:
+            if is_of_keys(self.stream, found.entry.key):
+                self._keys[beginning(found.entry.key)] = found.entry
+            elif may_hold_records(self.stream, found.entry.key) and (file := self._parse(found)):
+                yield file
 
     def _parse(self, found: Found) -> NamedFile | None:
         stream, entry = self.stream, found.entry

@@ -66,7 +66,8 @@ def not_as_planned(streams: Iterable[PlannedStream], anew: Command, *, were_read
 def _files_not_as_planned(planned: Sequence[PlannedStream], then: Then) -> Iterator[Finding]:
     """The files of one stream that are not as batches planned them, by one listing from the first of them on."""
     # A file across the end of a batch is planned by two batches.
-    files = {file: file.path for stream in planned for partition in stream.partitions for file in partition.files}
+    pinned = (file for stream in planned for partition in stream.partitions for file in partition.files)
+    files = {each: each.path for file in pinned for each in (file, file.beside) if each}
     present = _listed(planned, set(files.values())) if files else {}
     for file, path in files.items():
         entry = present.get(path)

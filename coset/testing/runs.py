@@ -175,5 +175,6 @@ def _landed_in(stream: Stream, folder: Path) -> Stream:
         "counted": UNSET,
         "changes": UNSET,
         "key_bytes": UNSET,
+        "keys": UNSET,
     }
     return replace(stream, source=f"file://{folder}", **usual)

@@ -31,6 +31,8 @@ class Declared(TypedDict, total=False):
         json-schema if a serialiser of a schema registry writes them.
     key_schemas: that registry's schemas that the keys have: their texts by their ids, the newest last.
     key_bytes: the column of landed files that has the key's own bytes, from which the columns of the key are read.
+    keys: how the files are written that have keys beside those with values, as Confluent's sinks land them with
+        store.kafka.keys=true: "avro", "json" or "parquet".
     offset: the column that holds each record's offset, `_offset` unless given; None if a file's name says that of its
         first record, and the others follow.
     null_keys: what becomes of records without a key: "refuse" (unless given), "drop" or "own task".
@@ -57,6 +59,7 @@ class Declared(TypedDict, total=False):
     key_format: KeyFormatName
     key_schemas: KeySchemas
     key_bytes: str | None
+    keys: FormatName | None
     offset: str | None
     null_keys: NullKey
     hash: str
@@ -88,6 +91,7 @@ def stream_of(
     key_format: str = KeyFormat.STRING,
     key_schemas: KeySchemas = (),
     key_bytes: str | None = None,
+    keys: str | None = None,
     offset: str | None = OFFSET,
     null_keys: str = NullKeys.REFUSE,
     hash: str = MURMUR2,
@@ -108,7 +112,13 @@ def stream_of(
     """The declared stream. Raises Refused, with all findings."""
     key, key_format, hash = declared_key(name, key, key_format, hash, key_schemas)
     # Its own check says which words are none.
-    words: Any = {"key_format": key_format, "null_keys": null_keys, "format": format, "layout": layout}
+    words: Any = {
+        "key_format": key_format,
+        "null_keys": null_keys,
+        "format": format,
+        "layout": layout,
+        "keys": keys or UNSET,
+    }
     stream = Stream(
         name,
         address_of(fspath(source)) if source else usual_source,

@@ -226,7 +226,7 @@ def _has_files(stream: Stream) -> bool:
     """Whether DuckDB alone reads the stream's records where they have landed."""
     if not isinstance(stream.origin, LandedSource):
         return False
-    if stream.changes or stream.key_bytes or stream.lies_by is Layout.AIVEN:
+    if stream.changes or stream.key_bytes or stream.keys or stream.lies_by is Layout.AIVEN:
         return False
     # Only of Parquet files it numbers the rows.
     return stream.written_as is Format.PARQUET or (stream.written_as is Format.JSON and not stream.counted)

@@ -63,7 +63,17 @@ def _sparse(stream: Stream) -> Sparse | UnsetType:
 def stream_findings(stream: Stream) -> Iterator[Finding]:
     """All errors of the declaration itself."""
     where = f"stream {stream.name!r}"
-    for wrong in (_of_keys, _of_key_bytes, _of_columns, _of_changes, _of_private, _of_time, _of_format, _of_source):
+    for wrong in (
+        _of_keys,
+        _of_key_bytes,
+        _of_keys_beside,
+        _of_columns,
+        _of_changes,
+        _of_private,
+        _of_time,
+        _of_format,
+        _of_source,
+    ):
         yield from (Finding.of(Kind.DECLARATION, what, where, then, wrong=what) for what, then in wrong(stream))
     yield from hash_findings(hash_of_bytes(stream.hash), stream.key_format, where)
     yield from source_findings(stream.origin, where)
@@ -109,6 +119,28 @@ def _of_key_bytes(stream: Stream) -> Iterator[_Wrong]:
     if stream.key_bytes in {*key_columns(stream.key), stream.offset}:
         what = f"column {stream.key_bytes!r} has the key's bytes, and is to be a column of its own too"
         yield what, f'name the one that is read from it otherwise, as key="{stream.key_bytes}_value"'
+
+
+def columns_beside(stream: Stream) -> tuple[str, ...]:
+    """The columns that are read from files with keys; none if there are no such files."""
+    if not stream.keys:
+        return ()
+    return (stream.key_bytes,) if stream.key_bytes else key_columns(stream.key)
+
+
+def _of_keys_beside(stream: Stream) -> Iterator[_Wrong]:
+    """What is wrong with keys in files of their own."""
+    if not stream.keys:
+        return
+    if stream.keys not in (Format.PARQUET, Format.AVRO, Format.JSON):
+        then = "use avro, json or parquet, as the sink's keys.format.class says; of plain bytes set AvroFormat there"
+        yield f"keys={stream.keys!r} is no format of files of keys", then
+    elif isinstance(stream.origin, KafkaSource) or stream.changes or stream.lies_by == Layout.AIVEN:
+        yield "keys= is of files that Confluent's sinks land beside those of values", "leave keys= out"
+    elif stream.keys == Format.JSON and {*columns_beside(stream)} - {*(stream.columns or {})}:
+        missing = ", ".join(name for name in columns_beside(stream) if name not in (stream.columns or {}))
+        what = f"its keys are JSON, which does not say of which types {missing} are"
+        yield what, "declare them too, columns={name: type}"
 
 
 def _of_columns(stream: Stream) -> Iterator[_Wrong]:
@@ -169,8 +201,11 @@ def _of_format(stream: Stream) -> Iterator[_Wrong]:
 
 
 def _are_of_the_key(stream: Stream) -> bool:
-    """Whether the declared columns are those of a key that is a JSON object, which nobody else says."""
-    return bool(stream.key_bytes) and {*(stream.columns or {})} <= {*key_parts(stream.key)}
+    """Whether the declared columns are those of a key in JSON, which nobody else says."""
+    of_key = {*key_parts(stream.key)} if stream.key_bytes else set[str]()
+    if stream.keys == Format.JSON:
+        of_key |= {*columns_beside(stream)}
+    return {*(stream.columns or {})} <= of_key
 
 
 def _of_source(stream: Stream) -> Iterator[_Wrong]:
@@ -209,9 +244,9 @@ def _of_keys_by_their_bytes(stream: Stream) -> Iterator[_Wrong]:
 
 def _of_kafka(stream: Stream) -> Iterator[_Wrong]:
     yield from _of_keys_by_their_bytes(stream)
-    if stream.changes and stream.written_as not in (Format.JSON, Format.PARQUET):
-        what = f"changes by Debezium are read from a broker as JSON only, not as {stream.written_as}"
-        yield what, "let Connect write the topic by JsonConverter; or land it, and read the files"
+    if stream.changes and stream.written_as == Format.BYTES:
+        what = "changes by Debezium are read from a broker as JSON or Avro, not as bytes"
+        yield what, "let Connect write the topic by JsonConverter or AvroConverter; or land it, and read the files"
     if stream.written_as == Format.PARQUET:
         yield "a broker holds no Parquet", 'declare how its values are written: format="json", "avro" or "bytes"'
     if stream.schema and stream.written_as != Format.AVRO:
@@ -222,7 +257,7 @@ def _of_kafka(stream: Stream) -> Iterator[_Wrong]:
         yield "offset=None is said, and a broker knows each record's offset", "leave offset= out, or name the column"
     if stream.lies_by != Layout.PARTITION:
         yield "a layout is given, and a broker has no folders", "leave layout= out"
-    if stream.casts and stream.written_as != Format.AVRO:
+    if stream.casts and (stream.changes or stream.written_as != Format.AVRO):
         yield f"columns are cast, and {stream.written_as} has the types that are declared", "leave cast= out"
     if TIMESTAMP in {stream.key, stream.offset}:
         yield f"the column {TIMESTAMP!r} holds the records' timestamps", "give the key or the offset another name"

@@ -131,6 +131,7 @@ class Stream(Value, frozen=True):
     the others follow. Values of `private` columns are shown to nobody. With `bad_records`, those that cannot be used
     are set aside. `time` says when its records happened. If they are `changes` of a table by Debezium, `columns` are
     those of its rows, and DELETED. Where files have keys as bytes, the columns of `key` are read from `key_bytes`.
+    If keys lie in files beside those of values, `keys` is how these are written.
     Plans omit what has its default.
     """
 
@@ -156,6 +157,7 @@ class Stream(Value, frozen=True):
     time: EventTime | UnsetType = UNSET
     changes: ChangeForm | UnsetType = UNSET
     key_bytes: str | UnsetType = UNSET
+    keys: Format | UnsetType = UNSET
 
     @property
     def lies_by(self) -> Layout:
@@ -218,6 +220,8 @@ class InputFile(Value, frozen=True, order=True, gc=False, omit_defaults=True):
     offsets between them are not in the file, by the number of records in its footer. If an earlier file ends behind the
     offset in the name, this one counts from there on, and that is `start`.
 
+    If keys lie in a file of their own, `keys` is its path, `keys_size` and `keys_etag` pin it.
+
     In a broker, it is a range of a partition: `path` is the partition, `etag` the topic's id, `size` an estimate. The
     number of records is unknown before they are read.
     """
@@ -228,6 +232,14 @@ class InputFile(Value, frozen=True, order=True, gc=False, omit_defaults=True):
     start: int
     end: int
     missing: int = 0
+    keys: str = ""
+    keys_size: int = 0
+    keys_etag: str = ""
+
+    @property
+    def beside(self) -> InputFile | None:
+        """The file with the keys of its records, if there is one."""
+        return InputFile(self.keys, self.keys_size, self.keys_etag, self.start, self.end) if self.keys else None
 
     @property
     def records(self) -> int:

@@ -28,6 +28,7 @@ from coset.batches.tables.log_copy import LogCopy
 from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.authoring.words import UpdateWay
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -81,7 +82,7 @@ class History:
     right: dict[str, int] = field(default_factory=dict)
     newest: dict[str, int] = field(default_factory=dict)
     at: int = 0
-    updates: str = "beside"
+    updates: UpdateWay = "beside"
     has_more: bool = False
     said: list[str] = field(default_factory=list)
 
@@ -198,7 +199,7 @@ class History:
         self.table.vacuum(0, dry_run=False, enforce_retention_duration=False)
 
     def other_updates(self) -> None:
-        self.updates = {"beside": "rewrite", "rewrite": "beside"}[self.updates]
+        self.updates = "rewrite" if self.updates == "beside" else "beside"
         self.trial.go_on_with(self.pipeline())
         self.batch()
 

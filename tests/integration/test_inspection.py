@@ -542,6 +542,33 @@ def test_csv_of_aivens_sink_is_refused_by_name(store: Store) -> None:
         Pipeline("p", source=store.root).stream("orders", key="id", partitions=1, format="csv")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["flat-0-0.csv", "flat/0/0.json", "flat/flat_0_0.json.gz", "flat/k_ann"])
+def test_files_of_another_template_are_refused_by_name_also_beside_topics(name: str, store: Store) -> None:
+    store.put("orders-0-0", b'{"customer":"ann"}')
+    store.put(name, b"eA==,0")
+    refused(coset("inspect", f"{store.root}/flat"), "none of 1 file there is named as files of a topic", "landed-files")
+
+
+@pytest.mark.parametrize("line", [{"value": {"id": 1}}, {"value": {"id": 1}, "offset": 0}], ids=str)
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_an_envelope_of_aivens_sink_without_keys_names_what_to_set(form: str, line: Any, store: Store) -> None:
+    if form == "json":
+        store.put("orders-0-0", json.dumps(line).encode())
+    else:
+        pq.write_table(pa.Table.from_pylist([line]), sink := io.BytesIO())
+        store.put("orders-0-0", sink.getvalue())
+    said = "no column can be a key: there are "
+    refused(coset("inspect", f"{store.root}/orders"), said, "by format.output.fields=key,value,offset, or, if the")
+
+
+def test_of_a_file_that_is_longer_than_the_records_looked_at_nothing_else_is_told(store: Store) -> None:
+    text, lines = "x" * 1000, list[str]()
+    for number in range(6_000):
+        lines.append(json.dumps({"customer": f"c{number % 50}", "text": text, "_offset": number}))
+    store.put("orders/partition=0/orders+0+0000000000.json", "\n".join(lines).encode())
+    assert succeeded("inspect", f"{store.root}/orders").stderr == ""
+
+
 @pytest.mark.parametrize(("sink", "names"), OF_OTHERS.items(), ids=list(OF_OTHERS))
 def test_files_of_other_tools_are_refused_by_the_tools_name(sink: str, names: Sequence[str], store: Store) -> None:
     """Beside a file of its own, as what a tool leaves beside its files says nothing."""

@@ -5,8 +5,10 @@ The events of the quick tests are those that a real Debezium said (tests/vectors
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
@@ -14,12 +16,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 
 from coset.batches import steps
+from coset.batches.records import Record
+from coset.batches.records_sql import of_records
 from coset.batches.tables.first_rows import all_rows
 from coset.batches.verifying import verify
+from coset.sources.kafka.properties import PROPERTIES
 from coset.sources.landing import land as land_lines
 from coset.sources.landing import land_rows
 from demo.kafka_server import KafkaServer
@@ -35,9 +41,11 @@ from partitioning.values import replace as with_values
 from spark_jobs.tables.table_schema import RESIDUE
 from tests.commands import succeeded
 from tests.kafka import create, new_topic, produce
+from tests.registry import USER, Registry, running
 from tests.running import next_batch, run_and_publish, run_and_publish_unjudged
 from tests.small import until
 from tests.source_tables import TOPIC, VECTORS, Event, SourceTables, format_of, land, source_tables
+from tests.typed_changes import message_of
 
 PARTITIONS = 6
 CUSTOMERS = f"{TOPIC}customers"
@@ -176,6 +184,111 @@ def test_a_topic_in_its_broker_gives_the_same_table(kafka: KafkaServer, store: S
         publish(pipeline, store)
     assert published(store) == AT_LAST
     assert verified(pipeline, store) == [5]
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    with running() as registry:
+        file = tmp_path / "kafka.properties"
+        file.write_text(f"schema.registry.url={registry.url}\nschema.registry.basic.auth.user.info={USER}\n")
+        monkeypatch.setenv(PROPERTIES, str(file))
+        yield registry
+
+
+KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
+
+
+def _in_avro(event: Event, form: str, registry: Registry, topic: str) -> bytes | None:
+    if event["value"] is None:
+        return None
+    schema, data = message_of(event, form)
+    return struct.pack(">bI", 0, registry.register(f"{topic}-value", json.dumps(schema))) + data
+
+
+@pytest.mark.parametrize("framed", [False, True], ids=["json-keys", "avro-keys"])
+@pytest.mark.parametrize("form", ["envelope", "unwrapped"])
+def test_a_topic_of_avro_in_its_broker_gives_the_same_table(
+    kafka: KafkaServer, store: Store, registry: Registry, form: str, framed: bool
+) -> None:
+    """Each record by its writer's schema, of which the table had two; tombstones delete by their keys."""
+    topic, id = f"{CUSTOMERS}-{form}-{framed}", registry.register("of-keys", json.dumps(KEY))
+    create(kafka, topic, PARTITIONS)
+    pipeline = Pipeline("shop", source=kafka.source)
+    keys: dict[str, Any] = {"key_format": "avro", "key_schemas": {id: json.dumps(KEY)}} if framed else {}
+    options: dict[str, Any] = {
+        "key": "id",
+        "partitions": PARTITIONS,
+        "columns": COLUMNS,
+        "unwrapped": form == "unwrapped",
+    }
+    pipeline.cdc(topic, format="avro", **options, **keys).write("customers", mode="upsert")
+    said = events()[:-1]
+    left = [each for each in said[5:] if not (each["value"] and '"op":"d"' in each["value"])]
+    assert len(left) == len(said) - 6
+    for some in (said[:5], left):
+        for each in some:
+            key = each["key"].encode()
+            if framed:
+                made = io.BytesIO()
+                fastavro.schemaless_writer(made, fastavro.parse_schema(KEY), json.loads(key))
+                key = struct.pack(">bI", 0, id) + made.getvalue()
+            produce(kafka, topic, [(key, _in_avro(each, form, registry, topic))], partition=murmur2(key) % PARTITIONS)
+        publish(pipeline, store)
+    assert len(registry.subjects[f"{topic}-value"]) > 1
+    assert published(store) == AT_LAST
+    assert verified(pipeline, store) == [5]
+
+
+def test_changes_in_avro_that_are_not_as_declared_are_refused_by_their_offset(
+    kafka: KafkaServer, store: Store, registry: Registry
+) -> None:
+    topic = new_topic(kafka, 1)
+    for each in events()[-2:]:
+        value = _in_avro(each, "envelope", registry, topic)
+        produce(kafka, topic, [(each["key"] or '{"id":6}', value)])
+    produce(kafka, topic, [("no key", None)])
+
+    def made(**declared: Any) -> Pipeline:
+        pipeline = Pipeline(f"shop{len(declared)}", source=kafka.source)
+        given = {"columns": COLUMNS, "format": "avro", **declared}
+        pipeline.cdc(topic, key="id", partitions=1, **given).write("customers", mode="upsert")
+        return pipeline
+
+    with pytest.raises(Refused, match=f"{topic}: offset 1: .*it is a TRUNCATE of the whole table"):
+        publish(made(), store)
+    with pytest.raises(Refused, match="column 'balance' is written as DECIMAL\\(10,2\\), and not as declared"):
+        publish(made(columns={**COLUMNS, "balance": "DECIMAL(10,3)"}, null_keys="refuse"), store)
+    with pytest.raises(Refused, match="columns are cast"):
+        made(cast={"name": "BLOB"})
+    publish(made(bad_records="set aside up to 2"), store)
+    assert published(store) == AT_LAST[-1:]
+
+
+@pytest.mark.parametrize("form", ["value", "unwrapped", "avro"])
+def test_tombstones_alone_delete_also_by_keys_with_their_schema(
+    kafka: KafkaServer, store: Store, registry: Registry, form: str
+) -> None:
+    """As JsonConverter writes keys by its own settings."""
+    topic = new_topic(kafka, 1)
+    pipeline = Pipeline("shop", source=kafka.source)
+    given: dict[str, Any] = {"unwrapped": form == "unwrapped", **({"format": "avro"} if form == "avro" else {})}
+    customers = pipeline.cdc(topic, key="id", partitions=1, hash="opaque", columns=COLUMNS, **given)
+    customers.write("customers", mode="upsert")
+    made = [each for each in events() if each["value"] and '"op":"c"' in each["value"]][:3]
+    for each in made:
+        key = json.dumps({"schema": {"type": "struct", "fields": []}, "payload": json.loads(each["key"])})
+        value = _in_avro(each, "envelope", registry, topic) if form == "avro" else each[form].encode()
+        produce(kafka, topic, [(key.encode(), value)])
+    publish(pipeline, store)
+    before = published(store)
+    produce(kafka, topic, [(key.encode(), None)])
+    publish(pipeline, store)
+    gone = json.loads(made[-1]["key"])["id"]
+    assert published(store) == [row for row in before if row[0] != gone]
+    assert len(published(store)) == len(before) - 1
+    produce(kafka, topic, [(b"no json", None)])
+    with pytest.raises(Refused, match=f"{topic}: offset 4: "):
+        publish(pipeline, store)
 
 
 def test_a_long_value_that_was_not_said_is_right_once_its_row_is_written_again(store: Store) -> None:
@@ -464,3 +577,18 @@ def test_a_real_database_and_what_is_published_are_the_same_after_every_batch(st
         said = [json.loads(each["value"])["op"] for each in tables.of("customers") if each["value"]]
         assert {op: said.count(op) > 20 for op in "crud"} == dict.fromkeys("crud", True)
         assert sum(each["value"] is None for each in tables.of("customers")) > 20
+
+
+@pytest.mark.parametrize("form", ["value", "avro", "unwrapped-parquet"])
+def test_records_of_changes_are_told_as_sql_by_file_and_offset(store: Store, form: str) -> None:
+    """No SQL makes rows of them: in Parquet too the statement would give the events, or none of the columns shown."""
+    customers, said = shop(store, form), events()[:-1]
+    landed(store, said, {}, form)
+    _, plan = next_batch(customers.pipeline, store.root).load()
+    (stream,) = plan.streams
+    file = next(file for partition in stream.partitions for file in partition.files)
+    partition = next(each.partition for each in stream.partitions if file in each.files)
+    record = Record(CUSTOMERS, partition, file.start, file.path, {"id": 1})
+    assert list(of_records(plan, [record], ())) == [
+        f"-- {CUSTOMERS}-{partition} at offset {file.start}: in {file.path}."
+    ]

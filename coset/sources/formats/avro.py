@@ -48,7 +48,7 @@ class AvroRows:
             if block.num_records > 0:
                 first, last = first or block, block
             else:
-                _records(block)
+                self.records_of(block)
         if first is None or last is None or not has_offsets(columns, self._offset):
             return FileFacts(columns, rows)
         offsets = self._offsets(first) + (self._offsets(last) if last is not first else [])
@@ -62,16 +62,20 @@ class AvroRows:
         wanted = pa.schema([written.field(name) for name in columns if name in written.names])
         records, size = list[dict[str, Any]](), 0
         for block in self._blocks():
-            records.extend(_records(block))
+            records.extend(self.records_of(block))
             size += block.size
             if size >= _BATCH_BYTES:
-                yield _batch(records, wanted)
+                yield batch_of(records, wanted)
                 records, size = [], 0
         if records:
-            yield _batch(records, wanted)
+            yield batch_of(records, wanted)
 
     def _offsets(self, block: Any) -> list[int | None]:
-        return [record[self._offset] for record in _records(block)]
+        return [record[self._offset] for record in self.records_of(block)]
+
+    def records_of(self, block: Any) -> list[dict[str, Any]]:
+        """The records of a block."""
+        return _records(block)
 
     def _blocks(self) -> Iterator[Any]:
         """All blocks, decompressed. The caller decodes the records."""
@@ -119,7 +123,8 @@ def _records(block: Any) -> list[dict[str, Any]]:
     return records
 
 
-def _batch(records: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+def batch_of(records: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Decoded records with these of their columns. Raises Unreadable for a value that a column does not hold."""
     return pa.RecordBatch.from_arrays([_column(records, field) for field in schema], schema=schema)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,9 +29,19 @@ _SCHEMA, _BEFORE_PAYLOAD, _PAYLOAD = b'{"schema":{', b',"payload":', "payload"
 
 def deletes(key: bytes, form: ChangeForm) -> bytes:
     """A line that deletes the row of a record's key, which a tombstone has no line for."""
+    # Of one that is no JSON, who reads the line says so.
+    with suppress(ValueError):
+        key = without_schema(key)
     if form is ChangeForm.UNWRAPPED:
         return key.rstrip()[:-1] + b',"__deleted":"true"}'
     return b'{"op":"d","before":' + key + b"}"
+
+
+def without_schema(key: bytes) -> bytes:
+    """A key in JSON without the schema that JsonConverter writes beside it by its own settings. Raises ValueError."""
+    said = json.loads(key)
+    is_beside = isinstance(said, dict) and said.keys() == {"schema", _PAYLOAD} and isinstance(said[_PAYLOAD], dict)
+    return json.dumps(said[_PAYLOAD]).encode() if is_beside else key
 
 
 class ChangeLines:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Any, Protocol
 
 import pyarrow as pa
 from msgspec import UNSET
 
-from coset.sources.file_columns import columns_of
-from coset.sources.formats.avro import AvroRows
+from coset.sources.file_columns import FileColumns, columns_of
 from coset.sources.formats.change_rows import (
     NO_CHANGE,
     NO_CHANGE_THEN,
@@ -21,7 +21,6 @@ from coset.sources.formats.change_rows import (
 from coset.sources.formats.changes_seen import fields_of_avro
 from coset.sources.formats.json_types import declared_schema
 from coset.sources.formats.landed_file import LAND_AGAIN, FileFacts, Unreadable, UnusableRecord
-from coset.sources.formats.parquet import ParquetRows
 from coset.sources.reader import RAW, WHY
 from coset.sources.unusable import as_json
 from partitioning.model.composite_key import key_columns
@@ -30,11 +29,25 @@ from partitioning.model.streams import ChangeForm, Stream
 _DECLARE = "declare the column as it is written"
 
 
+class TypedEvents(Protocol):
+    """Events with the types that their schema has, and that of Avro if one is known."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def avro_schema(self) -> Any: ...
+
+    def facts_as(self, columns: FileColumns) -> FileFacts: ...
+
+    def batches(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.RecordBatch]: ...
+
+
 class ChangeRecords:
     """A file of change events as the rows that they leave, with the declared columns. One that the file does not have
     is null. Where records are set aside, all columns count, whichever are asked for, so that all readers agree."""
 
-    def __init__(self, events: AvroRows | ParquetRows, stream: Stream) -> None:
+    def __init__(self, events: TypedEvents, stream: Stream) -> None:
         self._events = events
         self._stream = stream
         self._rows = ChangeRows(stream)

@@ -43,8 +43,9 @@ def decompressed(source: pa.NativeFile, fetched: int) -> Iterator[Any]:
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise Unreadable(f"the file is truncated or no gzip: {error}", LAND_AGAIN) from error
     finally:
-        # It is ours only to read.
-        plain.detach()
+        # It is ours only to read, and may be closed before who reads a part of it lets go.
+        if not source.closed:
+            plain.detach()
 
 
 class _Stream(io.RawIOBase):

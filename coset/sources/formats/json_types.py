@@ -15,12 +15,13 @@ from coset.sources.formats.landed_file import OFFSET_TYPE
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_parts
+from partitioning.model.stream_rules import columns_beside
 from partitioning.model.streams import Column, Stream
 
 
 def declared_schema(stream: Stream) -> pa.Schema:
     """The declared columns and the offset, whose type is implied. All of them can be declared."""
-    of_keys = key_parts(stream.key) if stream.key_bytes else ()
+    of_keys = {*(key_parts(stream.key) if stream.key_bytes else ()), *columns_beside(stream)}
     declared = (stream.columns or {}).items()
     columns = [Column(name, type_named(kind) or kind) for name, kind in declared if name not in of_keys]
     if not stream.counted and stream.offset not in (stream.columns or {}):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import assert_never
 
 import pyarrow as pa
 
+from coset.sources.files import Files
 from coset.sources.formats.avro import AvroRows
 from coset.sources.formats.change_lines import ChangeLines, changes_have_values
 from coset.sources.formats.change_records import ChangeRecords
@@ -15,18 +17,34 @@ from coset.sources.formats.compressed import ENDINGS
 from coset.sources.formats.counted import Counted
 from coset.sources.formats.json_lines import JsonRows
 from coset.sources.formats.json_types import declared_schema, undeclarable
+from coset.sources.formats.keys_beside import KeyedRows, open_keys
 from coset.sources.formats.landed_file import LandedFile
 from coset.sources.formats.parquet import ParquetRows
 from coset.sources.formats.unusable_lines import UsableLines
 from partitioning.errors import Finding
+from partitioning.model.stream_rules import columns_beside
 from partitioning.model.streams import Format, Stream
 from partitioning.model.task_memory import USUAL, TaskMemory
 
 
-def open_landed(stream: Stream, source: pa.NativeFile, first: int, memory: TaskMemory = USUAL) -> LandedFile:
-    """A file of a stream, to be read in so much memory; `first` is the offset in its name."""
+def open_landed(
+    stream: Stream, source: pa.NativeFile, first: int, memory: TaskMemory = USUAL, keys: pa.NativeFile | None = None
+) -> LandedFile:
+    """A file of a stream, to be read in so much memory; `first` is the offset in its name. If keys lie in a file beside
+    it, that is `keys`."""
     file = _open(stream, source, first, memory)
+    if keys is not None and stream.keys:
+        names = columns_beside(stream)
+        named = {"name": names[0]} if len(names) == 1 else {}
+        file = KeyedRows(file, open_keys(stream, stream.keys, keys, memory=memory, **named), names)
     return Counted(file, stream.offset, first) if stream.counted else file
+
+
+@contextmanager
+def opened(stream: Stream, files: Files, uri: str, first: int, keys: str = "") -> Iterator[LandedFile]:
+    """A file of a stream by its address, with that of its keys."""
+    with files.open(uri) as source, files.open(keys) if keys else nullcontext() as beside:
+        yield open_landed(stream, source, first, keys=beside)
 
 
 def _open(stream: Stream, source: pa.NativeFile, first: int, memory: TaskMemory) -> LandedFile:
@@ -52,7 +70,7 @@ def endings(written_as: Format) -> str:
     """The pattern of file name endings of a format."""
     match written_as:
         case Format.PARQUET:
-            return r"(\.[a-z0-9]+)?\.parquet"  # the sink names the codec, too: .snappy.parquet
+            return r"(\.(?!keys|headers)[a-z0-9]+)?\.parquet"  # the sink names the codec, too: .snappy.parquet
         case Format.AVRO:
             return rf"\.avro{ENDINGS}"
         case Format.JSON:

@@ -11,11 +11,12 @@ import fastavro
 import pyarrow as pa
 
 from coset.sources.exact_casts import cast_exactly
+from coset.sources.formats.landed_file import Unreadable
 from coset.sources.kafka.avro_schema import AvroSchema
 from coset.sources.kafka.wrong import Wrong, first_wrong
 from partitioning.framed_keys import FRAME, framed_id
 
-_ERRORS = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, StopIteration, pa.ArrowException)
+_ERRORS = (EOFError, ValueError, LookupError, TypeError, OverflowError, StopIteration, Unreadable, pa.ArrowException)
 
 
 class AvroValues:
@@ -74,13 +75,21 @@ class AvroValues:
 
         def columns(values: Sequence[bytes | None]) -> list[pa.Array]:
             rows = [self._decoded(schema, value) for value in values if value is not None]
-            return [_column(schema, rows, name, kind) for name, kind in zip(names, kinds, strict=True)]
+            return self.columns_of(schema, rows, names, kinds)
 
         try:
             return columns(run)
         except _ERRORS:
             wrong = first_wrong(run, lambda value: columns([value]), _ERRORS)
-            raise Wrong(start + wrong.number, f"the value is not as its schema says: {wrong.what}") from None
+            raise Wrong(
+                start + wrong.number, f"the value is not as its schema says: {wrong.what}", wrong.then
+            ) from None
+
+    def columns_of(
+        self, schema: AvroSchema, rows: Sequence[dict[str, Any]], names: Sequence[str], kinds: Sequence[pa.DataType]
+    ) -> list[pa.Array]:
+        """These columns of values of one schema."""
+        return [_column(schema, rows, name, kind) for name, kind in zip(names, kinds, strict=True)]
 
     def _decoded(self, schema: AvroSchema, value: bytes) -> dict[str, Any]:
         data = io.BytesIO(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, assert_never
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from coset.sources.formats.change_lines import changes_have_values
 from coset.sources.formats.json_types import undeclarable
 from coset.sources.kafka.avro_schema import AvroSchema
 from coset.sources.kafka.avro_values import AvroValues
-from coset.sources.kafka.change_values import ChangeValues
+from coset.sources.kafka.change_values import AvroChanges, ChangeValues
 from coset.sources.kafka.json_values import JsonValues
 from coset.sources.kafka.keys import key_columns_of, read_of_key
 from coset.sources.kafka.registry import Registry
@@ -55,9 +56,13 @@ def reader_of(stream: Stream, columns: Sequence[Column]) -> Values:
         case Format.JSON:
             return ChangeValues(stream, schema) if stream.changes else JsonValues(schema)
         case Format.AVRO:
-            if stream.schema:
-                return AvroValues(schema, None, AvroSchema(stream.schema, f"stream {stream.name!r}"))
-            return AvroValues(schema, Registry(stream.name).schema)
+            given = AvroSchema(stream.schema, f"stream {stream.name!r}") if stream.schema else None
+            schema_of = None if given else Registry(stream.name).schema
+            return (
+                AvroChanges(stream, schema, schema_of, given)
+                if stream.changes
+                else AvroValues(schema, schema_of, given)
+            )
         case Format.BYTES:
             return PlainBytes()
         case Format.PARQUET:
@@ -90,6 +95,8 @@ def columns_of_records(stream: Stream, known: Sequence[Column]) -> Columns:
     match stream.written_as:
         case Format.JSON:
             columns = _declared(stream)
+        case Format.AVRO if stream.changes:
+            columns = _declared(stream)
         case Format.AVRO:
             evolution = _evolved(stream, [column for column in known if column.name not in hidden])
             columns, lacking, untyped = evolution.columns, evolution.lacking, evolution.untyped
@@ -107,7 +114,8 @@ def _declared(stream: Stream) -> tuple[Column, ...]:
     """The declared columns, with DuckDB's names of their types."""
     types = {name: type_named(kind) for name, kind in (stream.columns or {}).items()}
     _check_types(stream, stream.columns or {}, types)
-    if stream.changes and (findings := tuple(undeclarable(stream, changes_have_values))):
+    have_values = partial(changes_have_values, typed=stream.written_as != Format.JSON)
+    if stream.changes and (findings := tuple(undeclarable(stream, have_values))):
         raise Refused(*findings)
     return tuple(Column(name, kind) for name, kind in types.items() if kind)
 

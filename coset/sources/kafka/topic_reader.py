@@ -11,6 +11,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Messa
 
 from coset.sources.arrow_schema import arrow_schema
 from coset.sources.formats.change_lines import deletes
+from coset.sources.kafka.change_values import tombstones_have_keys_only, without_rows
 from coset.sources.kafka.cluster import Cluster
 from coset.sources.kafka.keys import keys_of, read_of_key
 from coset.sources.kafka.message_values import Values, beside_value, reader_of
@@ -170,6 +171,8 @@ class KafkaReader:
         if of_value := [name for name in names if name not in beside_value(self._declared)]:
             read = values.columns([self._value(*one) for one in written], of_value)
             columns |= dict(zip(of_value, read, strict=True))
+            if tombstones_have_keys_only(self._declared):
+                columns = without_rows(written, columns, self._declared)
         if any(name in names for name in read_of_key(self._declared)):
             columns |= keys_of([key for key, _ in written], self._declared, aside)
         return columns
@@ -177,7 +180,9 @@ class KafkaReader:
     def _value(self, key: bytes | None, value: bytes | None) -> bytes | None:
         """What a record says. Of changes a tombstone deletes its key: compaction leaves no other record of it."""
         form = self._declared.changes
-        return deletes(key, form) if form and key is not None and value is None else value
+        if not form or key is None or value is not None or tombstones_have_keys_only(self._declared):
+            return value
+        return deletes(key, form)
 
     def _check(self, number: int, span: Span, range_: InputFile) -> None:
         """Raises Refused if what was read may not be what was planned."""

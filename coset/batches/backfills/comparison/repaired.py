@@ -140,5 +140,5 @@ def _range(stream: PlannedStream, planned: PlannedPartition, start: int, end: in
     return OffsetRange(StreamPartition(stream.name, planned.partition), start, end)
 
 
-def _pinned(files: Sequence[InputFile]) -> dict[str, tuple[int, str]]:
-    return {file.path: (file.size, file.etag) for file in files}
+def _pinned(files: Sequence[InputFile]) -> dict[str, tuple[object, ...]]:
+    return {file.path: (file.size, file.etag, file.keys_size, file.keys_etag) for file in files}
