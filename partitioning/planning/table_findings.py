@@ -13,6 +13,7 @@ from partitioning.model.graph import Graph
 from partitioning.model.plan import Plan
 from partitioning.planning.added_tables import AddedTable
 from partitioning.planning.changed_queries import ChangedQuery
+from partitioning.planning.origins import NAMES
 from partitioning.sections import many
 
 
@@ -66,13 +67,13 @@ def _lacks(pipeline: str, added: AddedTable, published: Plan, now: Graph) -> Fin
 
 
 def _is_of_two(pipeline: str, changed: ChangedQuery, published: Plan, now: Graph) -> Finding:
-    table = changed.write.table
+    table, of_names = changed.write.table, all(noun.startswith(NAMES) for noun, _, _ in changed.changes)
     return Finding.of(
         Kind.TABLE_QUERY,
         f"{changed}: it would have rows of both queries",
         f"table {table!r}, as batch {published.batch} wrote it",
         (
-            "change it back; or ",
+            "name its columns otherwise; or " if of_names and not changed.columns else "change it back; or ",
             *_whole(pipeline, now, published),
             "; or keep its rows as they are, by its name: ",
             PlanAsking(pipeline, go_on=table),

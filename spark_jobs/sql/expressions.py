@@ -51,8 +51,9 @@ _OF_THE_MACHINE = {"current_setting", "getvariable", "pg_backend_pid", "getenv",
 _OF_THE_VERSION = {"hash"}
 # How a parse tree names the type whose offset in another zone is that of today; Arrow has no such type either.
 _ZONED_TIME = re.compile('"(TIMETZ|TIME WITH TIME ZONE)"', re.IGNORECASE)
-# DuckDB reads these names as clocks if there is no such column.
+# DuckDB reads these names as clocks, and those as who asks and where, if there is no such column.
 _CLOCKS = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
+_OF_THE_SESSION = {"user", "current_user", "session_user", "current_role", "current_catalog", "current_schema"}
 # DuckDB 2 says of two kinds of functions that they are the same within a query only: clocks, and those of a time with a
 # zone, which go by the zone that is set, UTC everywhere.
 _FUNCTIONS = """
@@ -264,6 +265,8 @@ def _made_up(name: str, columns: Collection[str], relations: Collection[str]) ->
         return
     if name.lower() in _CLOCKS:
         yield _unsteady(name)
+    if name.lower() in _OF_THE_SESSION:
+        yield f"{name} is no column, and says who asks", "use the records' own columns"
     if name.lower() in relations:
         yield f"{name} names a whole record", "name its columns"
 
