@@ -172,7 +172,7 @@ def settled(
         planned = Now(now, tuple(streams), columns or {}, _lost(settings))
         others = tuple(changed_queries(planned, shown, ends, changed, earlier))
         accepted |= {each.write.table for each in others}
-        findings.extend(unlike_queries(pipeline, now, shown, settings, (*added, *others), begun))
+        findings.extend(unlike_queries(pipeline, now, shown, settings, (*added, *others), begun, mixed | changed))
     if findings:
         raise Refused(*findings)
     named = (each for step, each in (mixed | changed).items() if step in {*anew, *on})

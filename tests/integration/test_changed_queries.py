@@ -321,6 +321,28 @@ def test_what_steps_keep_of_such_a_text_is_asked_about(at: Callable[[Pipeline], 
     assert "name its columns otherwise" in refused.value.findings[0].then
 
 
+def test_a_step_of_a_tables_name_does_not_answer_for_the_table_unless_that_is_said(
+    at: Callable[[Pipeline], Trial],
+) -> None:
+    def both(least: int) -> Build:
+        def build(s: Flow, u: Flow) -> None:
+            s.filter(f"n > {least}", name="f").latest("t", name="x").write("z", mode="upsert")
+            s.filter(f"n > {least + 1}", name="g").write("x")
+
+        return build
+
+    place = at(pipeline(both(0)))
+    place.go_on_with(pipeline(both(1)))
+    land(place, 1)
+    assert asked(place, Settings(begin_anew=("x",))) == ["x"]
+    with pytest.raises(Refused) as refused:
+        place.run()
+    step, table = refused.value.findings
+    assert step.kind == Kind.STATE_CHANGED
+    assert table.then.endswith("`coset plan p --go-on x`, which answers for step 'x' too")
+    place.run(Settings(go_on=("x",)))
+
+
 def test_of_newest_rows_a_column_of_the_stream_is_not_asked_about(at: Callable[[Pipeline], Trial]) -> None:
     place = at(pipeline(lambda s, u: s.latest("t", name="last").write("x", mode="upsert")))
     land(place, 1, more="new")
