@@ -44,7 +44,7 @@ _OF_RECORDS = {
     *("skewness", "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp", "corr"),
     *("covar_pop", "covar_samp"),
 }
-_OF_ALL = "aggregate the records themselves by that key: those of a batch, or all that ever come, kept()"
+OF_ALL = "aggregate the records themselves by that key: those of a batch, or all that ever come, kept()"
 # Functions of the machine or of how it runs a query, not of a record.
 _OF_THE_MACHINE = {"current_setting", "getvariable", "pg_backend_pid", "getenv", "vector_type", "version"}
 # DuckDB says that this one may change with its versions: state by such a key would be lost, and another run differ.
@@ -191,13 +191,13 @@ class Rules:
         for name, of_distinct in _of_records(tree["select_list"]):
             if of_distinct:
                 what = f"{name} of distinct values forgets which they were"
-                yield what, _OF_ALL
+                yield what, OF_ALL
             elif name in _COUNTS:
                 what = "a combine is applied to its own results, and would count those"
                 yield what, "count before it, 1::BIGINT AS n of each record, and add up: sum(n)::BIGINT AS n"
             else:
                 what = f"a combine is applied to its own results, and {name} of those is not that of the records"
-                yield what, f"combine sums and counts, of which it can be made, or {_OF_ALL}"
+                yield what, f"combine sums and counts, of which it can be made, or {OF_ALL}"
         items = parts["select_list"] if parts else []
         forgotten = {
             item["alias"].lower(): f"{name} of distinct values" if of_distinct else name
@@ -210,7 +210,7 @@ class Rules:
             for column in (each["expression"].get("column_names", [""])[-1] for each in given):
                 if made := forgotten.get(column.lower()):
                     what = f"{column} is {made} in one task or batch"
-                    yield f"{what}, and {_function(node)} of that is not that of all records", _OF_ALL
+                    yield f"{what}, and {_function(node)} of that is not that of all records", OF_ALL
 
     def _broken_by(self, node: Mapping[str, Any], aggregates: bool) -> Iterable[tuple[str, str]]:
         kind, name = node["class"], _function(node)
