@@ -123,7 +123,8 @@ def test_a_key_that_was_dropped_stays_so_when_its_run_is_merged(store: Store, tm
         ),
         (
             lambda clicks: summed(clicks, "sum(n)::BIGINT AS n, max(abs(last)) AS last"),
-            "its columns changed from sum(n)::BIGINT AS n, max(last) AS last to sum(n)::BIGINT AS n, max(abs(last)) AS last",
+            "its columns changed from sum(n)::BIGINT AS n, max(last) AS last "
+            "to sum(n)::BIGINT AS n, max(abs(last)) AS last",
         ),
         (
             lambda clicks: summed(clicks, last="max(id)::INTEGER").select("n, last::BIGINT AS last"),
