@@ -37,7 +37,6 @@ class ExpectRowsOfTablesToBalance(TableExpectation):
         seen = [f"{many(frame['table'].nunique(), 'result table')}: {before} rows - {gone} + {come} = {after}"]
         unheld = frame[frame["unheld"] != ""]
         seen += [f"{row.table} {row.unheld}" for row in each_row(unheld)]
-        # Great Expectations refuses more wrong rows than there are.
         return "; ".join(seen), len(frame), sum(map(bool, wrongs)), chain.from_iterable(wrongs)
 
 

@@ -219,7 +219,9 @@ def _reasons(shown: Plan, only: Pipeline, write: Write) -> Iterator[str]:
         yield f"it may differ since batch {batch}, as asked for by its name"
     steps = {each.declared.table: each.declared.step for each in shown.writes()}
     if write.table in steps:
-        was, now = Origins(graph_of(shown)).of(steps[write.table]), Origins(only.graph).of(write.step)
+        before = graph_of(shown)
+        graph = replace(only.graph, columns=before.columns)
+        was, now = Origins(before).of(steps[write.table]), Origins(graph).of(write.step)
         for noun, old, new in told_changes(was, now, "step"):
             yield f"since batch {shown.batch} its {noun} changed from {old} to {new}"
 

@@ -23,12 +23,12 @@ from partitioning.planning.added_tables import added_tables
 from partitioning.planning.changed_queries import Now, changed_queries
 from partitioning.planning.kept_before import kept_before, still_asked
 from partitioning.planning.kept_columns import columns_of, declaration, undeclared, windows_of
-from partitioning.planning.origins import Origins, graph_of, told_changes
+from partitioning.planning.origins import NAMES, Origins, columns_of_streams, graph_of, told_changes
 from partitioning.planning.returned import Earlier, goes_on, keeps
 from partitioning.planning.table_findings import rebuilt_by, unlike_queries
 from partitioning.planning.waits import waits_changed
 from partitioning.sections import many
-from partitioning.values import Value
+from partitioning.values import Value, replace
 
 # The noun of a change of DuckDB's version, and how many other answers are told with it.
 ENGINE = "engine"
@@ -142,6 +142,7 @@ def settled(
     `engine` is what tasks are going to run in, `shown` the plan whose rows the tables have, if it is not `published`.
     Raises Refused, with all findings, if a step would do either unasked otherwise, or a table would not be its query.
     """
+    now = replace(now, columns=columns_of_streams(streams))
     findings = [*_unknown(now, published, settings), *_misnamed(pipeline, now)]
     anew, on = list[str](), list[str]()
     # If a pipeline has published nothing, its table may have been another's.
@@ -171,7 +172,7 @@ def settled(
         planned = Now(now, tuple(streams), columns or {}, _lost(settings))
         others = tuple(changed_queries(planned, shown, ends, changed, earlier))
         accepted |= {each.write.table for each in others}
-        findings.extend(unlike_queries(pipeline, now, shown, settings, (*added, *others), begun))
+        findings.extend(unlike_queries(pipeline, now, shown, settings, (*added, *others), begun, mixed | changed))
     if findings:
         raise Refused(*findings)
     named = (each for step, each in (mixed | changed).items() if step in {*anew, *on})
@@ -262,6 +263,7 @@ def _findings(
             *new_beginning,
         )
         back = f"install {was} again" if noun == ENGINE else "change it back"
+        back = "name its columns otherwise" if noun.startswith(NAMES) else back
         if step.op is Op.TABLE and noun != ENGINE:
             then = ("change it back, or leave kept= out for one batch: it begins anew then",)
         elif not beginning.itself:

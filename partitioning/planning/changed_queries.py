@@ -6,6 +6,7 @@ What a step keeps is asked about by that step. Here it is about the steps behind
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 
 from partitioning.model.graph import Graph, Mode, Op, Step, Write
@@ -19,6 +20,10 @@ from partitioning.planning.kept_before import kept_before, still_asked
 from partitioning.planning.origins import Origins, StepOrigin, graph_of, items, told_changes
 from partitioning.planning.returned import Earlier, Holds, above, goes_on, with_streams
 from partitioning.values import Value
+
+# A column, or all, without another value; and a name in an item whose own name is not seen.
+_AS_IT_IS = re.compile(r'[\w."]+|([\w"]+\.)?\*(?!.*\bREPLACE\b).*', re.IGNORECASE | re.DOTALL)
+_WORD = re.compile(r"\w+")
 
 
 class ChangedQuery(Value, frozen=True):
@@ -125,7 +130,8 @@ def _new_columns(old: PlannedWrite, write: Write, now: Now, shown: Plan) -> Iter
         if step.name in names
         for text in step.expressions[:1]
         for name, item in items(text).items()
-        if item != name
+        if not _AS_IT_IS.fullmatch(item)
+        for name in (name, *_WORD.findall(name))
     }
     for column in now.columns.get(write.table, ()):
         if column.name not in had and (column.name not in come or column.name in made):

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from hashlib import sha256
 
+from partitioning.model.composite_key import key_columns
 from partitioning.model.graph import Graph, Op, Step, list_items
 from partitioning.model.mark_columns import CHANGE
 from partitioning.model.plan import Plan
+from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.streams import NullKeys, Stream
 from partitioning.values import Value
 
@@ -32,13 +34,21 @@ _CAST = re.compile(
     r"([\w.]*(?:\w|\(.*\)))::\s*(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|DECIMAL\(\s*\d+\s*,\s*(\d+)\s*\))(?:\s+AS\s+(\S+))?",
     re.IGNORECASE | re.DOTALL,
 )
+# A name that may be a column, or an alias that others in the list read. Texts are passed over.
+_NAME = re.compile(r"""'(?:[^']|'')*'|(?<![\w.])(?:"((?:[^"]|"")+)"|([^\W\d]\w*))(?!\w|\s*[(.])""")
+# It stands for all columns, whatever is made of each.
+_ALL = re.compile(r"\bCOLUMNS\s*\(", re.IGNORECASE)
 # The first expression of these steps is a list of columns; of a cogroup, each is.
 _LISTING = {Op.SELECT, Op.AGGREGATE, Op.JOIN, Op.PARTIAL, Op.COMBINE}
+
+# What changes if a text means something else now, although it is the same.
+NAMES = "names in step"
 
 
 class StepOrigin(Value, frozen=True):
     """A stream or step: `rows` says which records it gives of what it comes from, `columns` what is in them. The SQL of
-    a join names some of its sources, by their `places`.
+    a join names some of its sources, by their `places`. Some names in a text mean what there is: it `reads` them, each
+    of what.
 
     Two of one `identity` give the same records.
     """
@@ -49,6 +59,7 @@ class StepOrigin(Value, frozen=True):
     sources: tuple[StepOrigin, ...]
     identity: str
     places: tuple[str, ...] = ()
+    reads: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         listed = ", ".join(text for _, text in self.columns)
@@ -72,7 +83,13 @@ def graph_of(plan: Plan) -> Graph:
         tuple(stream.declared for stream in plan.streams),
         tuple(step for stage in stages for step in stage.steps),
         tuple(write.declared for write in plan.writes()),
+        columns_of_streams(plan.streams),
     )
+
+
+def columns_of_streams(streams: Iterable[PlannedStream]) -> dict[str, tuple[str, ...]]:
+    """The names of the columns that streams have."""
+    return {stream.name: tuple(column.name for column in stream.columns) for stream in streams}
 
 
 class Origins:
@@ -82,6 +99,9 @@ class Origins:
         self._steps = {step.name: step for step in graph.steps}
         self._streams = {stream.name: stream for stream in graph.streams}
         self._known: dict[str, StepOrigin] = {}
+        self._given = {name: frozenset(map(str.lower, columns)) for name, columns in graph.columns.items()}
+        for step in graph.steps:
+            self._given[step.name] = _given(step, self._before(step))
 
     def of(self, name: str) -> StepOrigin:
         """The origin of a stream or step."""
@@ -100,7 +120,12 @@ class Origins:
         sources = self._flattened(step)
         if _passes(step) and len(sources) == 1:
             return sources[0]
-        return self._made(name, _rows(step), tuple(_columns(step)), sources, tuple(_places(step)))
+        reads = tuple(_reads(step, self._before(step)))
+        return self._made(name, _rows(step), tuple(_columns(step)), sources, tuple(_places(step)), reads)
+
+    def _before(self, step: Step) -> frozenset[str]:
+        """The names of the columns that a step may be given."""
+        return frozenset[str]().union(*(self._given.get(name, ()) for name in step.inputs))
 
     def _flattened(self, step: Step) -> tuple[StepOrigin, ...]:
         """The inputs of a step; for a merge, the inputs of the merges inside it, in a fixed order."""
@@ -117,9 +142,10 @@ class Origins:
         columns: tuple[tuple[str, str], ...],
         sources: tuple[StepOrigin, ...],
         places: tuple[str, ...] = (),
+        reads: tuple[tuple[str, str], ...] = (),
     ) -> StepOrigin:
-        text = repr((rows, columns, [source.identity for source in sources], places))
-        return StepOrigin(name, rows, columns, sources, sha256(text.encode()).hexdigest(), places)
+        text = repr((rows, columns, [source.identity for source in sources], places, reads))
+        return StepOrigin(name, rows, columns, sources, sha256(text.encode()).hexdigest(), places, reads)
 
 
 def differences(was: StepOrigin, now: StepOrigin, but: Pairs = _none) -> Iterator[tuple[StepOrigin, StepOrigin]]:
@@ -128,11 +154,17 @@ def differences(was: StepOrigin, now: StepOrigin, but: Pairs = _none) -> Iterato
     if was.identity == now.identity or but(was, now):
         return
     alike = was.rows == now.rows and _same_columns(was, now) and len(was.sources) == len(now.sources)
-    if not alike or _change_places(was, now):
+    if not alike or _change_places(was, now) or [*_read_otherwise(was, now)]:
         yield was, now
         return
     for one, other in _paired(was, now):
         yield from differences(one, other, but)
+
+
+def _read_otherwise(was: StepOrigin, now: StepOrigin) -> Iterator[tuple[str, str, str]]:
+    """The names in the texts of both that mean something else now, with what of each they mean."""
+    were = dict(was.reads)
+    yield from ((name, were[name], of) for name, of in now.reads if were.get(name, of) != of)
 
 
 def _change_places(was: StepOrigin, now: StepOrigin) -> bool:
@@ -154,7 +186,9 @@ def told_changes(was: StepOrigin, now: StepOrigin, noun: str, but: Pairs = _none
     """The differences as texts: `noun` with the name of what changed, from what, to what."""
     # Of a key's rows and of the keys that came, both may come of the step that changed.
     for old, new in dict.fromkeys(differences(was, now, but)):
-        if str(old) == str(new):
+        if str(old) == str(new) and (read := [*_read_otherwise(old, new)]):
+            yield from ((f"{NAMES} {new.name}", f"{name} of {was}", f"{name} of {now}") for name, was, now in read)
+        elif str(old) == str(new):
             yield f"inputs of {new.name}", _listed(old.sources), _listed(new.sources)
         elif old.rows or new.rows:
             yield f"{noun} {new.name}", str(old), str(new)
@@ -254,6 +288,30 @@ def near(step: Step) -> int | None:
 def _between(step: Step, sql: re.Pattern[str]) -> int | None:
     found = sql.search(step.sql)
     return int(found[1]) if found else None
+
+
+def _lists(step: Step) -> tuple[str, ...]:
+    """The expressions that are lists of columns."""
+    return step.expressions if step.op is Op.COGROUP else step.expressions[:1] if step.op in _LISTING else ()
+
+
+def _given(step: Step, before: frozenset[str]) -> frozenset[str]:
+    """The names of the columns that a step may give, in small letters."""
+    named = {name.lower() for text in _lists(step) for name in items(text)}
+    own = {column.name.lower() for column in step.columns} | named | {part.lower() for part in key_columns(step.key)}
+    passes = not step.function and (not named or any(not name.isidentifier() for name in named))
+    return before | own if passes else frozenset(own)
+
+
+def _reads(step: Step, given: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """What the text of a step means by names for which it matters which columns it is given: one that it may give
+    itself, and that others in the list read, is the column, if there is one; COLUMNS is all of them."""
+    for text in _lists(step):
+        found = Counter((found[1] or found[2] or "").lower() for found in _NAME.finditer(text))
+        for name in sorted(name for name, often in found.items() if name and often > 1):
+            yield name, "its input" if name in given else "its own"
+    if any(_ALL.search(text) for text in step.expressions):
+        yield "COLUMNS", ", ".join(sorted(given))
 
 
 def _columns(step: Step) -> Iterator[tuple[str, str]]:

@@ -56,7 +56,7 @@ def above(step: str, graph: Graph) -> Graph:
     """The part of a graph that a step's rows come from, with the step at its end."""
     names = graph.above(step)
     streams = tuple(stream for stream in graph.streams if stream.name in names)
-    return Graph(streams, tuple(each for each in graph.steps if each.name in names), ())
+    return replace(graph, streams=streams, steps=tuple(each for each in graph.steps if each.name in names), writes=())
 
 
 def _goes_by_times(step: Step) -> bool:
@@ -81,7 +81,9 @@ def with_streams(graph: Graph, read: Collection[str]) -> Graph | None:
         if inputs:
             there.add(step.name)
             steps.append(replace(step, inputs=inputs))
-    return Graph(graph.streams, tuple(steps), ()) if steps and steps[-1].name == graph.steps[-1].name else None
+    if not steps or steps[-1].name != graph.steps[-1].name:
+        return None
+    return replace(graph, steps=tuple(steps), writes=())
 
 
 def _goes_on_there(plan: Plan, stream: str, ends: Ends) -> bool:

@@ -3,7 +3,7 @@ rows are appended to by another query."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from partitioning.authoring.settings import Settings
 from partitioning.commands import BackfillAsking, Command, PlanAsking, backfill_of
@@ -13,6 +13,7 @@ from partitioning.model.graph import Graph
 from partitioning.model.plan import Plan
 from partitioning.planning.added_tables import AddedTable
 from partitioning.planning.changed_queries import ChangedQuery
+from partitioning.planning.origins import NAMES
 from partitioning.sections import many
 
 
@@ -23,22 +24,27 @@ def unlike_queries(
     settings: Settings,
     tables: Iterable[AddedTable | ChangedQuery],
     begun: frozenset[str] = frozenset(),
+    asked: Collection[str] = (),
 ) -> Iterator[Finding]:
     """A finding on each of these tables that would not be its query and that the settings do not name. Whoever lets a
-    step begin with nothing is asked about added tables with it: those steps are `begun`."""
+    step begin with nothing is asked about added tables with it: those steps are `begun`. A table may be named as a step
+    that is `asked` about, too."""
     for each in tables:
+        table, above = each.write.table, now.above(each.write.step)
+        also = f", which answers for step {table!r} too" if table in asked and table not in above else ""
         match each:
             case AddedTable():
                 named = settings.go_on if each.rows else settings.begin_anew
-                if each.write.table not in named and not begun & now.above(each.write.step):
-                    yield _lacks(pipeline, each, published, now)
+                found = None if table in named or begun & above else _lacks(pipeline, each, published, now, also)
             case ChangedQuery():
-                # Whoever lets the step of that name begin anew has read of both.
-                if each.write.table not in {*settings.go_on, *settings.begin_anew}:
-                    yield _is_of_two(pipeline, each, published, now)
+                # Whoever lets a step before it begin anew by that name has read of both.
+                named = (*settings.go_on, *(above & {*settings.begin_anew}))
+                found = None if table in named else _is_of_two(pipeline, each, published, now, also)
+        if found is not None:
+            yield found
 
 
-def _lacks(pipeline: str, added: AddedTable, published: Plan, now: Graph) -> Finding:
+def _lacks(pipeline: str, added: AddedTable, published: Plan, now: Graph, also: str) -> Finding:
     table, step = added.write.table, added.write.step
     came = "what comes from this batch on, and nothing of the records of earlier batches"
     where = f"table {table!r}, which batch {published.batch} did not write"
@@ -58,24 +64,25 @@ def _lacks(pipeline: str, added: AddedTable, published: Plan, now: Graph) -> Fin
         Kind.TABLE_BEGINS,
         what,
         where,
-        (back, *_whole(pipeline, now, published), "; or take it as it would be, by its name: ", asked),
+        (back, *_whole(pipeline, now, published), "; or take it as it would be, by its name: ", asked, also),
         table=table,
         steps=list(added.begin),
         renamed=added.renamed,
     )
 
 
-def _is_of_two(pipeline: str, changed: ChangedQuery, published: Plan, now: Graph) -> Finding:
-    table = changed.write.table
+def _is_of_two(pipeline: str, changed: ChangedQuery, published: Plan, now: Graph, also: str) -> Finding:
+    table, of_names = changed.write.table, all(noun.startswith(NAMES) for noun, _, _ in changed.changes)
     return Finding.of(
         Kind.TABLE_QUERY,
         f"{changed}: it would have rows of both queries",
         f"table {table!r}, as batch {published.batch} wrote it",
         (
-            "change it back; or ",
+            "name its columns otherwise; or " if of_names and not changed.columns else "change it back; or ",
             *_whole(pipeline, now, published),
             "; or keep its rows as they are, by its name: ",
             PlanAsking(pipeline, go_on=table),
+            also,
         ),
         table=table,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -20,6 +20,7 @@ from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.graph import Graph, Mode, Op, Step, Write, quote, waiting
 from partitioning.model.streams import Column, Discovered, Stream
 from partitioning.model.watermarks import EventTime
+from spark_jobs.sql.combined_results import of_own_results, of_parts
 from spark_jobs.sql.database import create_state, create_views, described, null_columns
 from spark_jobs.sql.expressions import Rules, Tree, columns_named, parse
 from spark_jobs.sql.key_check import unfit_keys, unfit_state_key
@@ -195,17 +196,21 @@ class _Check:
         )
         return None if wrong else tree
 
-    def _combined_wrongly(self, step: Step, tree: Tree) -> Iterable[tuple[str, str]]:
+    def _combined_wrongly(self, step: Step, tree: Tree) -> Iterator[tuple[str, str]]:
         """What a combine makes wrongly of results of tasks, of levels or of the batches before, if it gets such."""
         before = self._pipeline.step_of(step.inputs[0])
         while before and before.op in {Op.REKEY, Op.REPARTITION}:
             before = self._pipeline.step_of(before.inputs[0])
         of_tasks = before is not None and before.op is Op.PARTIAL
         if not (of_tasks or step.state or step.fan_in):
-            return ()
+            return
         is_part = before is not None and (of_tasks or (bool(step.state) and before.op is Op.AGGREGATE))
         parts = parse(self._connection, before.expressions[0]) if before and is_part else None
-        return self._rules.combined_wrongly(tree, parts)
+        yield from self._rules.combined_wrongly(tree, parts)
+        if step.state or step.fan_in:
+            yield from of_own_results(tree)
+        if parts:
+            yield from of_parts(tree, parts)
 
     def _hiding_rows(self, step: Step) -> Iterator[str]:
         """The columns that hide the rows by which a step orders equal records: SQL calls a row as its flow."""

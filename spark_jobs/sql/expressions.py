@@ -44,15 +44,16 @@ _OF_RECORDS = {
     *("skewness", "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp", "corr"),
     *("covar_pop", "covar_samp"),
 }
-_OF_ALL = "aggregate the records themselves by that key: those of a batch, or all that ever come, kept()"
+OF_ALL = "aggregate the records themselves by that key: those of a batch, or all that ever come, kept()"
 # Functions of the machine or of how it runs a query, not of a record.
 _OF_THE_MACHINE = {"current_setting", "getvariable", "pg_backend_pid", "getenv", "vector_type", "version"}
 # DuckDB says that this one may change with its versions: state by such a key would be lost, and another run differ.
 _OF_THE_VERSION = {"hash"}
 # How a parse tree names the type whose offset in another zone is that of today; Arrow has no such type either.
 _ZONED_TIME = re.compile('"(TIMETZ|TIME WITH TIME ZONE)"', re.IGNORECASE)
-# DuckDB reads these names as clocks if there is no such column.
+# DuckDB reads these names as clocks, and those as who asks and where, if there is no such column.
 _CLOCKS = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
+_OF_THE_SESSION = {"user", "current_user", "session_user", "current_role", "current_catalog", "current_schema"}
 # DuckDB 2 says of two kinds of functions that they are the same within a query only: clocks, and those of a time with a
 # zone, which go by the zone that is set, UTC everywhere.
 _FUNCTIONS = """
@@ -190,13 +191,13 @@ class Rules:
         for name, of_distinct in _of_records(tree["select_list"]):
             if of_distinct:
                 what = f"{name} of distinct values forgets which they were"
-                yield what, _OF_ALL
+                yield what, OF_ALL
             elif name in _COUNTS:
                 what = "a combine is applied to its own results, and would count those"
                 yield what, "count before it, 1::BIGINT AS n of each record, and add up: sum(n)::BIGINT AS n"
             else:
                 what = f"a combine is applied to its own results, and {name} of those is not that of the records"
-                yield what, f"combine sums and counts, of which it can be made, or {_OF_ALL}"
+                yield what, f"combine sums and counts, of which it can be made, or {OF_ALL}"
         items = parts["select_list"] if parts else []
         forgotten = {
             item["alias"].lower(): f"{name} of distinct values" if of_distinct else name
@@ -209,7 +210,7 @@ class Rules:
             for column in (each["expression"].get("column_names", [""])[-1] for each in given):
                 if made := forgotten.get(column.lower()):
                     what = f"{column} is {made} in one task or batch"
-                    yield f"{what}, and {_function(node)} of that is not that of all records", _OF_ALL
+                    yield f"{what}, and {_function(node)} of that is not that of all records", OF_ALL
 
     def _broken_by(self, node: Mapping[str, Any], aggregates: bool) -> Iterable[tuple[str, str]]:
         kind, name = node["class"], _function(node)
@@ -264,6 +265,8 @@ def _made_up(name: str, columns: Collection[str], relations: Collection[str]) ->
         return
     if name.lower() in _CLOCKS:
         yield _unsteady(name)
+    if name.lower() in _OF_THE_SESSION:
+        yield f"{name} is no column, and says who asks", "use the records' own columns"
     if name.lower() in relations:
         yield f"{name} names a whole record", "name its columns"
 

@@ -280,6 +280,70 @@ def test_a_column_that_a_stream_gets_is_not_asked_about(at: Callable[[Pipeline],
     assert asked(place) == ["x"]
 
 
+WITH_ALIAS = "n + 1 AS more, more * 2 AS b"
+READ: dict[str, tuple[Build, Build]] = {
+    "an alias": (of(WITH_ALIAS), of(WITH_ALIAS)),
+    "an alias before it": (of("More: n + 1, b: more * 2"), of("More: n + 1, b: more * 2")),
+    "an alias without AS": (of('n + 1 "more", "more" * 2 b'), of('n + 1 "more", "more" * 2 b')),
+    "all columns": 2 * (of("to_json(struct_pack(*COLUMNS(*))) AS n"),),
+    "some columns": 2 * (of("coalesce(COLUMNS('^(n|more)$')::BIGINT, -1)"),),
+    "a filter": 2 * (lambda s, u: s.filter("columns('^(n|more)$') IS NOT NULL", name="f").write("x"),),
+    "a column more of the step before": (
+        lambda s, u: s.select("n", name="e").select(WITH_ALIAS, name="f").write("x"),
+        lambda s, u: s.select("n, -n AS more", name="e").select(WITH_ALIAS, name="f").write("x"),
+    ),
+    "a column that is made without AS": (of("n"), of("n, n + 1 more")),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_text_that_means_another_column_as_soon_as_there_is_one_is_asked_about(
+    name: str, at: Callable[[Pipeline], Trial]
+) -> None:
+    before, now = READ[name]
+    place = at(pipeline(before))
+    land(place, 1)
+    place.run()
+    place.go_on_with(pipeline(now))
+    land(place, 2, more=7)
+    assert asked(place) == ["x"]
+    place.run(Settings(go_on=("x",)))
+    assert not is_its_query(place, "x")
+    land(place, 3)
+    assert place.run().startswith("Batch 3")
+
+
+def test_what_steps_keep_of_such_a_text_is_asked_about(at: Callable[[Pipeline], Trial]) -> None:
+    place = at(pipeline(lambda s, u: s.select(f"{WITH_ALIAS}, t", name="f").latest("t").write("x", mode="upsert")))
+    land(place, 1, more=7)
+    with pytest.raises(Refused) as refused:
+        place.run()
+    assert {finding.kind for finding in refused.value.findings} == {Kind.STATE_CHANGED}
+    assert "name its columns otherwise" in refused.value.findings[0].then
+
+
+def test_a_step_of_a_tables_name_does_not_answer_for_the_table_unless_that_is_said(
+    at: Callable[[Pipeline], Trial],
+) -> None:
+    def both(least: int) -> Build:
+        def build(s: Flow, u: Flow) -> None:
+            s.filter(f"n > {least}", name="f").latest("t", name="x").write("z", mode="upsert")
+            s.filter(f"n > {least + 1}", name="g").write("x")
+
+        return build
+
+    place = at(pipeline(both(0)))
+    place.go_on_with(pipeline(both(1)))
+    land(place, 1)
+    assert asked(place, Settings(begin_anew=("x",))) == ["x"]
+    with pytest.raises(Refused) as refused:
+        place.run()
+    step, table = refused.value.findings
+    assert step.kind == Kind.STATE_CHANGED
+    assert table.then.endswith("`coset plan p --go-on x`, which answers for step 'x' too")
+    place.run(Settings(go_on=("x",)))
+
+
 def test_of_newest_rows_a_column_of_the_stream_is_not_asked_about(at: Callable[[Pipeline], Trial]) -> None:
     place = at(pipeline(lambda s, u: s.latest("t", name="last").write("x", mode="upsert")))
     land(place, 1, more="new")
@@ -510,19 +574,20 @@ def test_steps_that_keep_the_same_do_not_give_the_same(at: Callable[[Pipeline], 
     assert {finding.kind for finding in refused.value.findings} == {Kind.TABLE_QUERY}
 
 
+@pytest.mark.parametrize(("batch", "since"), [(1, 1), (0, 1)])
 def test_a_table_that_some_batches_were_backfilled_of_by_its_name_says_so(
-    at: Callable[[Pipeline], Trial], tmp_path: Path
+    batch: int, since: int, at: Callable[[Pipeline], Trial], tmp_path: Path
 ) -> None:
     place = changed_after_three(at)
-    swap(place, backfilled(place, tmp_path, first=1, last=1, go_on="x"))
+    swap(place, backfilled(place, tmp_path, first=batch, last=batch, go_on="x"))
     place.go_on_with(pipeline(of("n")))
     (table,) = verify(place.pipeline, store_at(place.root), ["x"])
-    assert str(table).endswith("; it may differ since batch 1, as asked for by its name")
+    assert str(table).endswith(f"; it may differ since batch {since}, as asked for by its name")
     land(place, 3)
     place.run()
     plan = Ledger(store_at(place.root), "p").standing().published
     assert plan is not None
-    assert plan.accepted_by_name == {"x": 1}
+    assert plan.accepted_by_name == {"x": since}
 
 
 def test_a_turn_is_allowed_that_leaves_what_was_asked_for_or_is_no_change(

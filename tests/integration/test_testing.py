@@ -60,7 +60,7 @@ def adding_one() -> Pipeline:
     """A sum to which each batch adds one: not what its query says."""
     pipeline = Pipeline("more", source="s3://nowhere/topics")
     orders = pipeline.stream("orders", key="customer", partitions=4).select("amount::DOUBLE AS spent", name="amounts")
-    orders.combine("sum(spent) + 1 AS spent", running=True, name="more").write("more", mode="upsert")
+    orders.combine("abs(sum(spent) + 1) AS spent", running=True, name="more").write("more", mode="upsert")
     return pipeline
 
 

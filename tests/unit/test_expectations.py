@@ -76,6 +76,14 @@ def test_offenders_are_counted_but_only_the_first_are_shown() -> None:
     assert len(bad["result"]["partial_unexpected_list"]) == 20
 
 
+def test_more_may_be_bad_than_there_are_tables() -> None:
+    rows = [{"table": "t", "rows": 2, "unseen": None, "key": None, "there": None, "right": None}]
+    rows += [{"table": "t", "rows": None, "unseen": None, "key": key, "there": "1", "right": "2"} for key in "ab"]
+    (found,) = validated(pd.DataFrame(rows), expectations.ExpectTablesToBeTheirQueries())
+    assert not found["success"]
+    assert found["result"]["unexpected_count"] == 2
+
+
 def test_a_missing_column_fails_and_is_named_beside_those_there_are() -> None:
     (bad,) = validated(KEPT, expectations.ExpectKeysToMeetInOneTask(key_columns=["tail"]))
     assert not bad["success"]

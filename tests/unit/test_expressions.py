@@ -71,6 +71,14 @@ def test_what_tells_of_the_machine_or_the_time_is_refused(text: str) -> None:
     assert what.endswith("gives another result in each task and each run")
 
 
+@pytest.mark.parametrize("name", ["user", "current_user", "SESSION_USER", "current_role", "current_catalog"])
+def test_who_asks_is_no_value_of_a_record_unless_there_is_such_a_column(name: str) -> None:
+    tree = _parsed(f"{name} AS c")
+    assert list(_broken(tree)) == [f"{name} is no column, and says who asks"]
+    with connect() as connection:
+        assert not Rules(connection).broken(tree, aggregates=False, columns={name.lower()}, relations=set())
+
+
 # What tells of the machine, the session or the run, though two runs on one machine may be told the same.
 _OF_THE_RUN = {
     *("current_connection_id", "current_database", "current_query", "current_query_id", "current_schema"),

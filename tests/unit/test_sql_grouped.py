@@ -144,6 +144,9 @@ def test_a_combine_that_counts_what_tasks_or_levels_counted_is_refused() -> None
     [
         ("count(DISTINCT dep_delay) AS n", "sum(n)::BIGINT AS n", "n is count of distinct values in one task or batch"),
         ("round(median(dep_delay)) AS n", "max(n) AS n", "n is median in one task or batch, and max of that is not"),
+        ("min(dep_delay) AS n", "max(n) AS n", "n is min in one task or batch, and max of that is not"),
+        ("max(dep_delay)::BIGINT AS n", "sum(n)::BIGINT AS n", "n is max in one task or batch, and sum of that is not"),
+        ("count(*) AS n", "max(n) AS n", "n is count_star in one task or batch, and max of that is not"),
     ],
 )
 def test_what_a_task_or_batch_made_of_its_records_does_not_add_up(part: str, expression: str, what: str) -> None:
@@ -153,6 +156,44 @@ def test_what_a_task_or_batch_made_of_its_records_does_not_add_up(part: str, exp
     assert [finding.what for finding in running] == [of_tasks.what]
     # Of the keys of one batch they may be added up.
     assert columns(lambda f, p: f.aggregate(part).rekey("g", sql="tailnum").select("n").combine(expression).write("t"))
+
+
+@pytest.mark.parametrize(
+    ("select", "expression", "what"),
+    [
+        ("1::BIGINT AS n, 1::BIGINT AS m", "sum(n)::BIGINT AS n, max(n) AS m", "n is not the max in those"),
+        ("1::BIGINT AS n, 1::BIGINT AS m", "max(n) AS m, max(m) AS n", "n is not the max in those"),
+        ("1::BIGINT AS n, 1::BIGINT AS d", "max(n) AS n, max(n) - min(n) AS d", "n is not the min in those"),
+        ("1::BIGINT AS n", "sum(n + 1)::BIGINT AS n", "would calculate n of those again"),
+        ("1::BIGINT AS n", "sum(CASE WHEN n > 3 THEN 1 END)::BIGINT AS n", "would calculate n of those again"),
+        ("1::BIGINT AS n", "(sum(n) FILTER (n > 2))::BIGINT AS n", "would calculate n of those again"),
+        ("1::BIGINT AS n", "max(-n) AS n", "would calculate n of those again"),
+        ("1::BIGINT AS n", "max(n) + 1 AS n", "would calculate n of those again"),
+    ],
+)
+def test_a_combine_does_not_make_something_else_of_its_own_results(select: str, expression: str, what: str) -> None:
+    def build(flights: Flow, _: Flow) -> None:
+        flights.select(select).combine(expression, running=True).write("t", mode="upsert")
+
+    assert any(what in finding.what for finding in findings(build))
+    assert columns(lambda f, p: f.select(select).combine(expression).write("t"))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "coalesce(sum(coalesce(n, 0)), 0)::BIGINT AS n, max(m) AS m",
+        "sum(n)::BIGINT AS n, (sum(m * n) / sum(n))::BIGINT AS m",
+        "max(abs(n)) AS n, min(greatest(m, 1)) AS m",
+        "arg_max(n, m) AS n, max(m) AS m",
+    ],
+)
+def test_a_combine_makes_the_same_of_its_own_results(expression: str) -> None:
+    def build(flights: Flow, _: Flow) -> None:
+        two = flights.select("1::BIGINT AS n, 1::BIGINT AS m")
+        two.combine(expression, running=True).write("t", mode="upsert")
+
+    assert columns(build) == ["tailnum", "n", "m"]
 
 
 def test_a_mean_is_combined_of_sums_and_counts() -> None:

@@ -20,6 +20,7 @@ from coset.batches.backfills.planned_again import asking_anew, planned_again
 from coset.batches.backfills.request import backfills, comparison_key, comparison_of, published_batches, put
 from coset.batches.backfills.swap import swaps
 from coset.batches.backfills.swap.behind import first_behind, keeping, unlike
+from coset.batches.backfills.swap.layers import Layers
 from coset.batches.backfills.swap.swaps import blockers, cancelled, finish, in_force, in_place, taken_back, turn
 from coset.batches.interpreter import Show, run_batch
 from coset.batches.pace import Pace
@@ -48,6 +49,7 @@ from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, SwapKind, Swapped, name_of, pipeline_of
 from partitioning.model.plan import Plan
 from partitioning.model.stage_inputs import StateInput
+from partitioning.planning.changed_queries import ChangedQuery
 from partitioning.planning.origins import graph_of
 from partitioning.planning.table_findings import unlike_queries
 from partitioning.values import replace
@@ -121,17 +123,32 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
     findings.extend(_swept(again, pairs[0][1]))
     layers = in_force(store, pipeline.name)
     last = pairs[-1][1]
-    shown = layers.top(last.batch).plan(last.batch)
-    for plan, tables in first_behind(ledger, layers, last.batch, keeping(last)):
-        # What differs now in the same way is left as it is.
-        as_now = {*unlike(shown, plan, tables)} if shown else set()
-        changed = [each for each in unlike(last, plan, tables) if each not in as_now]
+    for plan, changed in _unlike_behind(ledger, layers, last):
         found = unlike_queries(pipeline.name, graph_of(last), plan, asked.settings, changed)
         findings.extend(asking_anew(finding, request) for finding in found)
+    pairs[-1] = (pairs[-1][0], _as_accepted(ledger, layers, last))
     findings.extend(not_exchangeable([(layers.top(stored.batch), stored.batch) for stored, _ in pairs]))
     if findings:
         raise Refused(*findings)
     return tuple(pairs)
+
+
+def _unlike_behind(ledger: Ledger, layers: Layers, last: Plan) -> Iterator[tuple[Plan, tuple[ChangedQuery, ...]]]:
+    """The plans behind the last one of a backfill, and the tables of each that would have rows of both queries."""
+    shown = layers.top(last.batch).plan(last.batch)
+    for plan, tables in first_behind(ledger, layers, last.batch, keeping(last)):
+        # What differs now in the same way is left as it is.
+        as_now = {*unlike(shown, plan, tables)} if shown else set()
+        yield plan, tuple(each for each in unlike(last, plan, tables) if each not in as_now)
+
+
+def _as_accepted(ledger: Ledger, layers: Layers, last: Plan) -> Plan:
+    """The last plan of a backfill, which somebody asked for, with the tables that batches behind it have rows of too,
+    of another query."""
+    behind = {
+        each.write.table: plan.batch for plan, changed in _unlike_behind(ledger, layers, last) for each in changed
+    }
+    return replace(last, accepted=(behind | last.accepted_by_name) or UNSET)
 
 
 def _going_on(pipeline: Pipeline, settings: Settings) -> Settings:
@@ -232,7 +249,11 @@ def planned(pipeline: Pipeline, store: Store, backfill: Backfill, batch: int) ->
         return plan
     settings, batches = Settings.read(backfill.settings, str(backfill)), backfill.batches
     asked = commands.BackfillAsking(backfill.pipeline, batches[0], batches[-1], repaired=backfill.repaired is True)
-    return ledger.put_plan(planned_again(pipeline, ledger, batch, settings, asked))
+    plan = planned_again(pipeline, ledger, batch, settings, asked)
+    if batch == batches[-1]:
+        original = Ledger(store, backfill.pipeline)
+        plan = _as_accepted(original, in_force(store, backfill.pipeline), plan)
+    return ledger.put_plan(plan)
 
 
 def next_batch(pipeline: Pipeline, store: Store, backfill: Backfill) -> tuple[BatchRef, str]:
