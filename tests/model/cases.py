@@ -20,19 +20,26 @@ _FIRST = (partial(arrive, 2, 1), run)
 
 @dataclass(frozen=True)
 class Case:
-    """Programs that run at once, after those of `before` have run alone, one after the other. `last` is what somebody
-    runs when all others have stopped."""
+    """Programs that run at once, after those of `before` have run alone, one after the other.
+
+    `last` is what somebody runs when all others have stopped, and what may be told `on_the_way`. There are files `left`
+    that no document names, and the store has an id unless it is not `known`.
+    """
 
     name: str
     at_once: tuple[Program, ...]
     before: tuple[Program, ...] = (*_FIRST, partial(arrive, 3, 2))
     last: Program = run
     left: tuple[str, ...] = ()
+    known: bool = True
     on_the_way: frozenset[str] = frozenset()
 
     def world(self, crashes: int = 0, faults: int = 0, *, reads: bool = False) -> tuple[World, Judge]:
         """A world of this case in which so many actors may crash and so many answers be lost."""
-        stored = {f"{PREFIX}store-id": b"model", **{f"{PREFIX}{key}": b"{}" for key in self.left}}
+        stored = {
+            **({f"{PREFIX}store-id": b"model"} if self.known else {}),
+            **{f"{PREFIX}{key}": b"{}" for key in self.left},
+        }
         for number, program in enumerate(self.before):
             alone = World([(f"before{number}", program)], stored)
             objects, ended, _ = alone.alone(alone.actors[0], alone.server.having(stored))
@@ -50,10 +57,11 @@ _LEFT = tuple(f"tables/t0/data/plan-{batch}/attempt-0-killed/events-0.parquet" f
 _CASES = (
     Case("two run", (run, run)),
     Case("two run the first batch", (run, run), before=(partial(arrive, 2, 1),)),
+    Case("two begin a store", (run, run), before=(partial(arrive, 2, 1),), known=False),
     Case("two run, two tables", (TWO, TWO), before=(partial(arrive, 2, 1), TWO, partial(arrive, 3, 2)), last=TWO),
     Case("the checks fail once", (_FAILING, _FAILING), last=_FAILING, on_the_way=frozenset({"Refused: batch.unrun"})),
     Case("one gives up", (run, abandon)),
-    Case("records arrive", (run, partial(arrive, 4, 4))),
+    Case("records arrive", (run, run, partial(arrive, 4, 4))),
     Case("one cleans", (run, clean), left=_LEFT),
     Case("one cleans, one gives up", (run, clean, abandon), left=_LEFT),
     Case("one swaps", (TWO, partial(swap)), before=(*_BACKFILLED, partial(arrive, 3, 2)), last=TWO),

@@ -57,7 +57,10 @@ class Judge:
             found = self._steps[step] or self._ended(after.objects)
         node = after.nodes[move.actor] if move.what != "lands" else None
         if found is None and node is not None and node.ended:
-            said = (_first(each.__name__, each(node.ended)) for each in invariants.AT_AN_END)
+            asked = list(invariants.AT_AN_END)
+            if after.faults == self.world.faults:
+                asked.append(invariants.i9_what_is_unknown_was_not_answered)
+            said = (_first(each.__name__, each(node.ended)) for each in asked)
             told = invariants.i6_what_was_told_is_so(self.view(after.objects), node.ended)
             found = next(filter(None, said), None) or _first(invariants.i6_what_was_told_is_so.__name__, told)
         return found

@@ -25,6 +25,8 @@ _BACKUP = {
         Kind.DOCUMENTS_DISAGREE,
         Kind.TABLE_AHEAD,
         Kind.TABLE_BEHIND,
+        Kind.TABLE_CHANGED,
+        Kind.TABLE_OWNER,
         Kind.TASK_FILES,
         Kind.FILE_GONE,
         Kind.BACKFILL_TABLE,
@@ -136,7 +138,7 @@ def i9_refusals_have_names(told: str) -> Iterator[str]:
 
 
 def i9_nobody_is_sent_for_a_backup(told: str) -> Iterator[str]:
-    """Nothing of the model is ever damaged or lost."""
+    """Nothing of the model is ever damaged, lost, or changed by others."""
     if _BACKUP & set(re.split(r"[:,] ", told)):
         yield f"an actor ended with {told!r}"
 
@@ -153,6 +155,12 @@ def i8_all_is_published_at_last(view: View) -> Iterator[str]:
             of_batch = [key for key in view.live(table) if f"/plan-{batch}/" in key]
             if any(("-again/" in key) is not again for key in of_batch):
                 yield f"after {len(view.swaps)} swaps {table} has of batch {batch} {of_batch}"
+
+
+def i9_what_is_unknown_was_not_answered(told: str) -> Iterator[str]:
+    """Asked where no answer was lost and no request refused."""
+    if told.startswith(("OutcomeUnknown", "Unreachable")):
+        yield f"an actor ended with {told!r}, and all was answered"
 
 
 AT_AN_END = (i9_refusals_have_names, i9_nobody_is_sent_for_a_backup)

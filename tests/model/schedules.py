@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, groupby
 
 from tests.model.cases import CASES
-from tests.model.explore import Schedule, Violation
+from tests.model.explore import Judge, Schedule, Violation
 from tests.model.recorded import ENDLESS
-from tests.model.world import CRASH, LANDS, Move
+from tests.model.world import CRASH, LANDS, Move, World
 
 _TURN = re.compile(r"([a-f])(?:\*([0-9]+))?(?:!([a-z]+))?|lands-([0-9])")
 Turn = tuple[Move, int]
@@ -44,40 +44,54 @@ def moves_in(text: str) -> Iterator[Move]:
             yield from [Move("abcdef".index(actor), what or "")] * int(times or 1)
 
 
-def played(case: str, schedule: Iterable[Move] | str, *, strictly: bool = True) -> Violation | None:
-    """What a schedule of a case breaks, or all that are left when they go on after it, one after the other.
+def played(case: str, schedule: str) -> Violation | None:
+    """What a schedule of a case breaks, or all that are left when they go on after it, one after the other."""
+    moves = list(moves_in(schedule))
+    world, judge = _world(case, moves)
+    done = _done(world, judge, moves)
+    if isinstance(done, tuple):
+        assert done == tuple(moves), f"{text_of(moves[len(done) :])} is not possible after {text_of(done)}"
+        going_on = (Move(actor) for actor in range(len(world.actors)) for _ in range(ENDLESS))
+        done = _done(world, judge, chain(moves, going_on))
+    return done if isinstance(done, Violation) else None
 
-    Moves that are not possible are left out, unless it is played `strictly`.
-    """
-    moves = list(moves_in(schedule) if isinstance(schedule, str) else schedule)
+
+def shrunk(case: str, found: Violation) -> Violation:
+    """A schedule with fewer turns that breaks the same invariant."""
+    (world, judge), smaller = _world(case, found.schedule), True
+    while smaller:
+        smaller = False
+        for schedule in _smaller(found.schedule):
+            again = _done(world, judge, schedule)
+            if isinstance(again, Violation) and again.invariant == found.invariant and _less(again, found):
+                found, smaller = again, True
+                break
+    return found
+
+
+def _world(case: str, moves: Iterable[Move]) -> tuple[World, Judge]:
+    """A world in which as much may go wrong as in these moves."""
     wrong = [move.what for move in moves if move.what not in ("", LANDS)]
     crashes = wrong.count(CRASH)
-    world, judge = CASES[case].world(crashes, len(wrong) - crashes, reads=True)
+    return CASES[case].world(crashes, len(wrong) - crashes, reads=True)
+
+
+def _done(world: World, judge: Judge, moves: Iterable[Move]) -> Violation | Schedule:
+    """What breaks first, or those of the moves that were possible."""
     state, done = world.first(), list[Move]()
-    going_on = (Move(actor) for actor in range(len(world.actors)) for _ in range(ENDLESS) if strictly)
-    for move in chain(moves, going_on):
+    for move in moves:
         if move not in world.moves(state):
-            assert not strictly or len(done) >= len(moves), f"{move} is not possible after {text_of(done)}"
             continue
         then = world.after(state, move)
         done.append(move)
         if broken := judge.broken(state, move, then):
             return Violation(*broken, tuple(done))
         state = then
-    return None
+    return tuple(done)
 
 
-def shrunk(case: str, found: Violation) -> Violation:
-    """A schedule with fewer turns that breaks the same invariant."""
-    smaller: Violation | None = found
-    while smaller:
-        found, smaller = smaller, None
-        for schedule in _smaller(found.schedule):
-            again = played(case, schedule, strictly=False)
-            if again and again.invariant == found.invariant and _size(again.schedule) < _size(found.schedule):
-                smaller = again
-                break
-    return found
+def _less(one: Violation, other: Violation) -> bool:
+    return _size(one.schedule) < _size(other.schedule)
 
 
 def _size(schedule: Schedule) -> tuple[int, int, int]:
