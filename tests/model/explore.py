@@ -13,7 +13,7 @@ from tests.model import invariants
 from tests.model.recorded import Recorded
 from tests.model.server import Objects
 from tests.model.view import View
-from tests.model.world import Move, State, World, identity
+from tests.model.world import LANDS, Move, State, World, identity
 
 Schedule = tuple[Move, ...]
 # An actor alone is done after so many runs, each of which publishes a batch or finds nothing to do.
@@ -169,13 +169,15 @@ def _schedules(after: Sequence[Sequence[int]]) -> int:
 
 def by_chance(world: World, judge: Judge, random: Random) -> Schedule:
     """One schedule by chance, to its end. Raises Violation if it breaks an invariant."""
-    state, schedule = world.first(), list[Move]()
-    while moves := list(world.moves(state)):
+    state, schedule, actor = world.first(), list[Move](), 0
+    while able := world.able(state):
         # An actor mostly goes on for a while, and little goes wrong.
-        going = [move for move in moves if not move.what or move.what == "lands"]
-        same = [move for move in going if schedule and move.actor == schedule[-1].actor and not move.what]
         draw = random.random()
-        move = same[0] if same and draw < 0.8 else random.choice(moves if draw > 0.97 or not going else going)
+        if draw < 0.03 or able == [-1]:
+            move = random.choice(list(world.moves(state)))
+        else:
+            actor = actor if actor in able and draw < 0.85 else max(0, random.choice(able))
+            move = Move(actor) if actor in able else Move(0, LANDS)
         then = world.after(state, move)
         schedule.append(move)
         if broken := judge.broken(state, move, then):

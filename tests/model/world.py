@@ -70,6 +70,11 @@ class World:
         nodes = tuple(actor.begun(objects) for actor in self.actors)
         return State(objects, nodes, self.crashes, self.faults)
 
+    def able(self, state: State) -> list[int]:
+        """The actors that can go on, and -1 if a request may still arrive."""
+        able = [number for number, node in enumerate(state.nodes) if node is not None and node.request is not None]
+        return [*able, -1] if state.late else able
+
     def moves(self, state: State) -> Iterator[Move]:
         """All that may come next."""
         for number, node in enumerate(state.nodes):
