@@ -58,8 +58,13 @@ def decide(attempt: Attempt, why: Judged, measured: Sequence[Measured] = (), log
     for write in plan.writes():
         check_table(ledger.store, write, owner, logs)
     kept = tuple(artefact for artefact in attempt.artefacts if artefact.role in _KEPT)
-    # The audit has read the files of keys.
-    _check_contents(ledger, plan, [artefact for artefact in kept if artefact.role is not Role.KEYS])
+    try:
+        # The audit has read the files of keys.
+        _check_contents(ledger, plan, [artefact for artefact in kept if artefact.role is not Role.KEYS])
+    except Refused:
+        # The files of a batch that was given up meanwhile may be swept already: the decision is what there is to say.
+        if ledger.verdict(plan.batch) is None:
+            raise
     taken = occasion(began)
     times = latest_times(plan, attempt.tasks) or UNSET
     verdict = Verdict(identity, plan.batch, Decision.PUBLISH, attempt.number, why, kept, taken, tuple(measured), times)

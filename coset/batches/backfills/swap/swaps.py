@@ -145,8 +145,14 @@ def turn(
     if mine and (mine[-1].turn, mine[-1].approved) == (to, digest(comparison)):
         # Another process may have decided it just now without its receipt.
         return _finished(store, decided[: mine[-1].number + 1])
-    # A swap that cannot be carried out must not be decided, because every process would have to finish it first.
-    swap, effect = _checked(store, decided, backfill, comparison, to, who, why, at)
+    try:
+        # A swap that cannot be carried out must not be decided, because every process would have to finish it first.
+        swap, effect = _checked(store, decided, backfill, comparison, to, who, why, at)
+    except Refused:
+        if list(swaps(store, backfill.pipeline)) == decided:
+            raise
+        # What tables lack another process has just taken out of them.
+        return turn(store, backfill, comparison, to, who=who, why=why, at=at)
     _decide(store, swap)
     return _carried_out(store, swap, effect)
 
@@ -439,6 +445,9 @@ def _finished(store: Store, decided: Sequence[Swap]) -> Swapped:
         check_possible(store, swap.pipeline, effect.within(tables.keys() - done.keys()))
         return _carried_out(store, swap, effect)
     except Refused as refusal:
+        if _versions(store, swap, effect) != done:
+            # What tables lack another process has just taken out of them, by carrying out the same swap.
+            return _finished(store, decided)
         raise refusal.saying(lambda finding: _blocked(swap, finding, done)) from None
 
 

@@ -1,0 +1,138 @@
+"""The world of a model: the objects of the store, where each actor is, and what may still go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NamedTuple
+
+from tests.model.recorded import Node, Recorded
+from tests.model.server import (
+    ACTED,
+    AGAIN,
+    BUSY,
+    CONTENDED,
+    LATE,
+    LOST,
+    PUT_NEW,
+    WRITES,
+    Fault,
+    Objects,
+    Request,
+    Server,
+)
+
+GO, CRASH, LANDS = "", "crash", "lands"
+
+
+class Move(NamedTuple):
+    """One step of a schedule: whose turn it is, and what goes wrong if anything does."""
+
+    actor: int
+    what: str = GO
+
+
+class State(NamedTuple):
+    """Where all stands. An actor that crashed is nowhere. A request that is late is told by its number."""
+
+    objects: Objects
+    nodes: tuple[Node | None, ...]
+    crashes: int
+    faults: int
+    late: tuple[Request, ...] = ()
+
+
+_FAULTS: dict[str, Fault] = {fault.what: fault for fault in (LOST, AGAIN, BUSY, CONTENDED, LATE)}
+
+
+@dataclass
+class World:
+    """Actors with their programs over what is stored at first, and how much may go wrong."""
+
+    programs: Sequence[tuple[str, Callable[[], str]]]
+    stored: dict[str, bytes]
+    crashes: int = 0
+    faults: int = 0
+    # Whether the answers to what is only read may be lost too.
+    reads: bool = False
+    server: Server = field(default_factory=Server)
+
+    def __post_init__(self) -> None:
+        self.numbers = count()
+        self.actors = [self.actor(name, program) for name, program in self.programs]
+
+    def actor(self, name: str, program: Callable[[], str]) -> Recorded:
+        return Recorded(name, program, self.server, self.numbers)
+
+    def first(self) -> State:
+        objects = self.server.having(self.stored)
+        nodes = tuple(actor.begun(objects) for actor in self.actors)
+        return State(objects, nodes, self.crashes, self.faults)
+
+    def able(self, state: State) -> list[int]:
+        """The actors that can go on, and -1 if a request may still arrive."""
+        able = [number for number, node in enumerate(state.nodes) if node is not None and node.request is not None]
+        return [*able, -1] if state.late else able
+
+    def moves(self, state: State) -> Iterator[Move]:
+        """All that may come next."""
+        for number, node in enumerate(state.nodes):
+            if node is None or node.request is None:
+                continue
+            yield Move(number)
+            # What an actor only reads before it crashes makes no difference to others.
+            if state.crashes and node.request.verb in WRITES:
+                yield Move(number, CRASH)
+            yield from (Move(number, fault.what) for fault in self._possible(state, node.request))
+        yield from (Move(number, LANDS) for number in range(len(state.late)))
+
+    def after(self, state: State, move: Move) -> State:
+        """The state after a move. Raises KeyError if it is not possible."""
+        number, what = move
+        objects, nodes, crashes, faults, late = state
+        if what == LANDS:
+            objects, _ = self.server.act(objects, late[number])
+            return State(objects, nodes, crashes, faults, late[:number] + late[number + 1 :])
+        node = nodes[number]
+        assert node is not None
+        assert node.request is not None
+        if what == CRASH:
+            return state._replace(nodes=_with(nodes, number, None), crashes=crashes - 1)
+        answer: Any
+        if what == GO:
+            objects, answer = self.server.act(objects, node.request)
+        else:
+            faults, answer = faults - 1, _FAULTS[what]
+            if answer in ACTED:
+                objects, _ = self.server.act(objects, node.request)
+            if answer == LATE:
+                late = (*late, node.request)
+        after = self.actors[number].after(node, answer, objects)
+        return State(objects, _with(nodes, number, after), crashes, faults, late)
+
+    def _possible(self, state: State, request: Request) -> Iterator[Fault]:
+        if state.faults and request.verb in WRITES:
+            yield from (LOST, BUSY, LATE)
+            if request.verb == PUT_NEW:
+                yield from (AGAIN, CONTENDED)
+        elif state.faults and self.reads:
+            yield LOST
+
+    def alone(self, actor: Recorded, objects: Objects) -> tuple[Objects, str, int]:
+        """What is stored when an actor has run alone to its end, what that was, and how often it asked."""
+        node, asked = actor.begun(objects), 0
+        while node.request is not None:
+            objects, answer = self.server.act(objects, node.request)
+            node, asked = actor.after(node, answer, objects), asked + 1
+        return objects, node.ended, asked
+
+
+def identity(state: State) -> tuple[Any, ...]:
+    """What tells a state from others."""
+    nodes = tuple(-1 if node is None else (node.ended or node.number) for node in state.nodes)
+    return state.objects.number, nodes, state.crashes, state.faults, state.late
+
+
+def _with(nodes: tuple[Node | None, ...], number: int, node: Node | None) -> tuple[Node | None, ...]:
+    return (*nodes[:number], node, *nodes[number + 1 :])
