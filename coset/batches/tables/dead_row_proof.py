@@ -52,8 +52,8 @@ class DeadRows:
 
 
 def check_found(log: TableLog, dead: Sequence[DeadRows], touched: pa.Table, replaced: pa.Table) -> None:
-    """Raise Refused if a row that would be dead is not of a key that a batch has `touched`, or if one of a key whose
-    row it has `replaced` would go on living.
+    """Raise Refused unless the rows that would be dead are of keys that a batch has `touched`, and no row of a key that
+    it has `replaced` would go on living.
 
     The files are read again, by the numbers of the rows alone. Raises Coset's errors if one cannot be read.
     """
@@ -88,9 +88,11 @@ def check_noted(
     whole: Collection[int],
     new: Mapping[str, bytes],
 ) -> None:
-    """Raise Refused if the actions of a table's next version say something else than that these rows are `dead`, and
-    that files come `again`, beside files that come and those of `whole` partitions that go. `new` vectors are not
-    stored yet."""
+    """Hold the actions of a table's next version against it. Raises Refused unless they say that these rows are `dead`.
+
+    Beside those, files may come `again`, those of `whole` partitions may go, and others may come. `new` vectors are not
+    stored yet.
+    """
     come = {action["add"]["path"]: action["add"] for action in actions if "add" in action}
     wrongs = chain(
         _wrong_files(log, actions, dead, again, whole),
