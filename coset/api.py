@@ -21,11 +21,13 @@ PlannedBatch(batch=0, records=1)
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
+from shlex import quote
 from typing import Literal
 
 from partitioning.authoring.pipeline import Pipeline
@@ -69,7 +71,7 @@ def plan(pipeline: Pipeline, store: str | PathLike[str], settings: Settings = DE
     """
     from coset.batches import steps  # noqa: PLC0415
 
-    with _in_store(root := named_root(store)):
+    with _in_store(pipeline, store) as root:
         batch, _ = steps.take_up(pipeline, root, settings)
     return None if batch is None else PlannedBatch(batch.plan.batch, batch.plan.records, steps.plan_page(batch))
 
@@ -99,7 +101,7 @@ def run(
     if runner not in list(RunnerKind):
         then = f"use {', '.join(RunnerKind)}"
         raise Refused.of(Kind.ARGUMENT, f"unknown runner {runner!r}", "coset.run", then, runner=runner)
-    with _in_store(root := named_root(store)), chosen(RunnerKind(runner), master, memory) as runs:
+    with _in_store(pipeline, store) as root, chosen(RunnerKind(runner), master, memory) as runs:
         check_runs(pipeline.steps, pipeline.name, runs)
         batch, _ = steps.take_up(pipeline, root, settings)
         if batch is None:
@@ -114,11 +116,22 @@ def run(
 
 
 @contextmanager
-def _in_store(root: str) -> Iterator[None]:
+def _in_store(pipeline: Pipeline, store: str | PathLike[str]) -> Iterator[str]:
+    """The store's root. An error says what the commands that it names need, whoever types them."""
+    if not fspath(store):
+        then = "name s3://bucket/prefix, or the path of a folder"
+        raise Refused.of(Kind.STORE_ADDRESS, "no store is named", "store", then)
+    root = named_root(store)
     try:
-        yield
+        yield root
     except CosetError as error:
-        error.add_note(f"commands need --store {root}")
+        from coset.project.pipeline_files import files_of  # noqa: PLC0415
+
+        # Who loads a script that runs batches runs them.
+        script = getattr(sys.modules["__main__"], "__file__", None)
+        file = next((each for each in files_of(pipeline) if each != script), None)
+        called = f"{quote(file)} for {pipeline.name}" if file else "the pipeline in a file of its own"
+        error.add_note(f"commands need --store {quote(root)}, and {called}")
         raise
 
 

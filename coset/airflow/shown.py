@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
 from coset.project.here import last
+from coset.project.pipeline_files import files_of
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Option, Shown
 from partitioning.environment_name import environment
@@ -71,7 +71,6 @@ def say_page(page: str) -> None:
 def remember(pipeline: Pipeline) -> None:
     """Find and keep the file that defines a pipeline. Commands need its path if it is not in the folder of
     pipelines."""
-    modules = [module for module in list(sys.modules.values()) if vars(module).get("pipeline") is pipeline]
-    files = sorted(file for module in modules if (file := getattr(module, "__file__", None)))
-    named = {file.stem if file.parts[-3:-1] == _FOLDER else str(file) for file in map(Path, files)}
+    files = map(Path, files_of(pipeline))
+    named = {file.stem if file.parts[-3:-1] == _FOLDER else str(file) for file in files}
     _NAMED[pipeline.name] = min(named, key=lambda name: (len(name), name), default=pipeline.name)

@@ -165,10 +165,12 @@ def audit(batch: BatchRef) -> str:
     batch.handed.audited = attempt
     reported.done(ledger, planned, Part.AUDIT, began, attempt)
     coverage = tables.coverage
+    # Beside the planned records tasks take what steps kept, and what others gave them.
+    of_streams = coverage[coverage["input"].isin([stream.name for stream in planned.streams])]
     return (
-        f"Batch {planned.batch}, attempt {attempt}, is audited: {many(planned.records, 'record')} planned, "
-        f"{int(coverage['taken'].sum()):,} taken, {int(coverage['dropped'].sum()):,} dropped without a key, "
-        f"{int(coverage['set_aside'].sum()):,} set aside, {len(tables.violations):,} violations"
+        f"Batch {planned.batch}, attempt {attempt}, is audited: {many(int(of_streams['planned'].sum()), 'record')} "
+        f"planned, {int(of_streams['taken'].sum()):,} taken, {int(of_streams['dropped'].sum()):,} dropped without a "
+        f"key, {int(coverage['set_aside'].sum()):,} set aside, {many(len(tables.violations), 'violation')}"
     )
 
 

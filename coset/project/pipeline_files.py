@@ -69,6 +69,12 @@ def load_all(here: Here) -> Iterator[tuple[str, Pipeline | Refused]]:
             yield place, refusal
 
 
+def files_of(pipeline: Pipeline) -> list[str]:
+    """The files whose `pipeline` this is, of modules that this process has imported."""
+    modules = [module for module in list(sys.modules.values()) if vars(module).get("pipeline") is pipeline]
+    return sorted(file for module in modules if (file := getattr(module, "__file__", None)))
+
+
 def find(project: Project, named: str) -> str:
     """The place that `named` means. Raises Refused, with the names there are, if there is none; and with what is wrong
     with files that cannot be loaded, as it may be theirs."""

@@ -106,12 +106,12 @@ def look(address: str) -> SeenTopic:
         written = {_held(f"{source}/{max(files)}"): len(files)}
     if not files:
         raise _nothing(source, name, address.rstrip("/"), there)
+    if name not in (topics := sorted({file.stream for file in files.values()})):
+        raise _nothing(source, name, address.rstrip("/"), there, topics)
     if len(written) > 1:
         what = "files of several formats: " + ", ".join(f"{many(n, 'file')} of {f.noun}" for f, n in written.items())
         then = "a stream has one format: move the files of the others to a folder of another topic's name"
         raise Refused.of(Kind.FOLDERS, what, address, then, formats=list(written))
-    if name not in (topics := sorted({file.stream for file in files.values()})):
-        raise _nothing(source, name, address.rstrip("/"), there, topics)
     check_name(name, "stream")
     (form,) = written
     count = 1 + max(file.partition if file.folder is None else file.folder for file in files.values())

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 import coset
 from coset import Pipeline
+from tests.commands import coset as coset_command
 from tests.landed import land_file
 
 # No guard of `__main__`: nothing runs this file twice.
@@ -25,6 +26,13 @@ orders.aggregate("count(*) AS n").combine("sum(n)::BIGINT AS n", running=True).w
 print(coset.plan(pipeline, "store"))
 print(coset.run(pipeline, "store", docs="pages").tables)
 print(coset.run(pipeline, "store"), coset.plan(pipeline, "store"))
+"""
+
+MISPLACED = """
+from coset import Pipeline
+
+pipeline = Pipeline("misplaced", source="{topics}")
+pipeline.stream("orders", key="customer", partitions=2).write("spent")
 """
 
 
@@ -58,11 +66,36 @@ def test_an_open_batch_keeps_its_plan(tmp_path: Path) -> None:
     assert DeltaTable(tmp_path / "store" / "tables" / "spent").count() == 2
 
 
-def test_an_error_names_the_store_that_its_commands_need(tmp_path: Path) -> None:
+def test_an_error_says_what_its_commands_need_and_they_work_so(tmp_path: Path) -> None:
+    folder = tmp_path / "with blanks"
+    topics = landed(folder)
+    land_file(pa.table({"customer": ["ann"]}), "orders", topics, 1, 0)
+    (folder / "misplaced.py").write_text(MISPLACED.format(topics=topics))
+    (folder / "script.py").write_text("import coset\nfrom misplaced import pipeline\ncoset.run(pipeline, 'store')\n")
+    ran = subprocess.run([sys.executable, "script.py"], cwd=folder, capture_output=True, text=True, check=False)
+    assert "key 'ann', orders-1 at offset 0, belongs in partition 0" in ran.stderr
+    needed = f"--store 'file://{folder}/store', and '{folder}/misplaced.py' for misplaced"
+    assert ran.stderr.splitlines()[-1] == f"commands need {needed}"
+    done = coset_command("report", str(folder / "misplaced.py"), "--batch", "0", "--store", f"file://{folder}/store")
+    assert "misplaced, batch 0: ✗ failed" in done.stdout
+
+
+def test_a_pipeline_that_no_file_has_needs_one_for_commands(tmp_path: Path) -> None:
     topics = landed(tmp_path)
     land_file(pa.table({"customer": ["ann"]}), "orders", topics, 1, 0)
     made = Pipeline("spent", source=topics)
     made.stream("orders", key="customer", partitions=2).write("spent")
-    with pytest.raises(coset.Refused, match="key 'ann', orders-1 at offset 0, belongs in partition 0") as refused:
+    with pytest.raises(coset.Refused) as refused:
         coset.run(made, tmp_path / "store")
-    assert refused.value.__notes__ == [f"commands need --store file://{tmp_path}/store"]
+    needed = f"--store file://{tmp_path}/store, and the pipeline in a file of its own"
+    assert refused.value.__notes__ == [f"commands need {needed}"]
+
+
+def test_an_empty_store_is_not_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = Pipeline("spent", source=landed(tmp_path))
+    made.stream("orders", key="customer", partitions=2).write("spent")
+    for asked in (coset.plan, coset.run):
+        with pytest.raises(coset.Refused, match="no store is named"):
+            asked(made, "")
+    assert [each.name for each in tmp_path.iterdir()] == ["topics"]

@@ -436,6 +436,7 @@ def test_what_is_no_topic_is_refused_with_what_to_do(store: Store) -> None:
     store.put("b/orders/partition=1/orders+1+0000000000.json", b"{}\n")
     mixed = coset("inspect", f"{store.root}/b/orders")
     refused(mixed, "files of several formats: 1 file of Parquet, 1 file of JSON", "move the files of the others")
+    refused(coset("inspect", f"{store.root}/b"), f"next:  name that of a topic: `coset inspect {store.root}/b/orders`")
 
 
 def test_files_that_hold_nothing_to_go_by_are_refused(store: Store) -> None:

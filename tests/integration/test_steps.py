@@ -36,6 +36,20 @@ def planned(store: Store, pipeline: Pipeline, groups: int = 2) -> BatchRef:
     return next_batch(pipeline, store.root, Settings(groups=groups))
 
 
+def test_an_audit_counts_records_and_not_what_steps_kept(store: Store, tmp_path: Path) -> None:
+    pipeline = Pipeline("seen", source=f"{store.root}/topics")
+    flights = pipeline.stream("flights", key="tailnum", partitions=4)
+    flights.latest("delay", name="newest").rekey("to").aggregate("count(*) AS n").write("delays", mode="upsert")
+    for _ in range(2):
+        table = pa.table({"tailnum": KEYS, "delay": list(range(40)), "to": ["FRA", "LIS"] * 20})
+        land_table(table, "flights", f"{store.root}/topics", key="tailnum", partitions=4)
+        ref = planned(store, pipeline)
+        run_groups(ref)
+        assert "is audited: 40 records planned, 40 taken, 0 dropped" in steps.audit(ref)
+        steps.check(ref, tmp_path)
+        steps.publish(ref)
+
+
 def test_a_batch_is_published_and_every_step_may_be_run_again(store: Store, tmp_path: Path) -> None:
     pipeline = landed(store)
     ref = planned(store, pipeline)
