@@ -218,7 +218,9 @@ def _meeting(stage: Stage) -> list[tuple[str, ...]]:
         # A stream with some moved partitions is two inputs.
         reaching[read.step] = reaching.get(read.step, frozenset()) | {read.name}
     for step in stage.steps:
-        reaching[step.name] = frozenset[str]().union(*(reaching.get(name, ()) for name in step.inputs))
+        # What it kept of a key meets what comes of it.
+        kept = reaching.get(step.name, frozenset[str]())
+        reaching[step.name] = kept.union(*(reaching.get(name, ()) for name in step.inputs))
     met = {reaching[step.name] for step in stage.steps if step.keyed}
     widest = [inputs for inputs in met if inputs and not any(inputs < others for others in met)]
     return sorted(tuple(read.name for read in stage.inputs if read.name in inputs) for inputs in widest)

@@ -461,7 +461,6 @@ def test_records_that_are_no_changes_are_refused_by_name(store: Store) -> None:
         ({"columns": {}}, "change events do not say of which types columns are"),
         ({"columns": COLUMNS | {"_offset": "BIGINT"}}, "is the record's, not the row's"),
         ({"columns": COLUMNS | {"_deleted": "VARCHAR"}}, "says whether a row is deleted"),
-        ({"format": "avro", "source": "kafka://broker:9092"}, "read from a broker as JSON only, not as avro"),
         ({"cast": {"id": "VARCHAR"}}, "column 'id' cannot be cast"),
     ],
 )

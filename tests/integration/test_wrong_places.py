@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import coset
+from coset import Pipeline, Refused
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
@@ -136,3 +138,16 @@ def test_a_hash_that_is_wrong_in_the_same_way_everywhere_is_refused(
         assert f"Keys of {stream} in stage {STAGE}" in finding
         assert "and more: 40 in all" in finding
     return said
+
+
+def test_a_key_that_comes_elsewhere_than_what_was_kept_of_it_is_refused(store: Store) -> None:
+    pipeline = Pipeline("kept", source=f"{store.root}/topics")
+    clicks = pipeline.stream("clicks", key="k", partitions=2, hash="opaque")
+    clicks.latest("seen", name="newest").write("newest", mode="upsert")
+    land_file(pa.table({"k": ["a", "b"], "seen": [1, 1]}), "clicks", f"{store.root}/topics", 0, 0)
+    coset.run(pipeline, store.root)
+    land_file(pa.table({"k": ["a"], "seen": [2]}), "clicks", f"{store.root}/topics", 1, 0)
+    with pytest.raises(Refused) as refused:
+        coset.run(pipeline, store.root)
+    (finding,) = refused.value.findings
+    assert "'a' is in task 0 (input newest.state, partition 0, offset 0) and in task 1 (input clicks" in finding.what
