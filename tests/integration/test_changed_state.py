@@ -77,7 +77,7 @@ PARTS = {"n": "count(*)::INTEGER AS n", "last": "max(id) AS last", "sum": "sum(i
 
 def total(columns: str, parts: str = "", name: str = "totals") -> Build:
     """A running combine of these columns, by default of the usual parts under their names."""
-    names = [column.split()[-1] for column in columns.split(", ")]
+    names = re.findall(r" AS (\w+)", columns)
 
     def build(_: Pipeline, clicks: Flow) -> None:
         parts_ = parts or ", ".join(PARTS[name] for name in names)

@@ -52,6 +52,8 @@ def _swap(store: Store, pipeline: Pipeline) -> SwapAsking | None:
     columns = [column for stream in last.streams for column in stream.columns]
     if not written.keys() <= {write.declared.table for write in last.writes()}:
         return None
-    if any(beginnings(pipeline.graph, graph_of(last), written)) or engine(pipeline.graph, columns, last).mixing:
+    then = graph_of(last)
+    now = replace(pipeline.graph, columns=then.columns)
+    if any(beginnings(now, then, written)) or engine(now, columns, last).mixing:
         return None
     return SwapAsking(pipeline.name, newest.number, digest(found))

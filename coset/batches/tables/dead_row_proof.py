@@ -197,4 +197,4 @@ def _asked(join: str, some: pa.Table | pa.RecordBatchReader, others: pa.Table) -
 
 
 def _wrong(where: str, what: str, then: Then) -> Refused:
-    return Refused.of(Kind.PROOF, f"{what}; nothing was published", where, then)
+    return Refused.of(Kind.PROOF, f"{what}; nothing was published", where, then, file=where, wrong=what)
