@@ -71,7 +71,7 @@ def plan(pipeline: Pipeline, store: str | PathLike[str], settings: Settings = DE
     """
     from coset.batches import steps  # noqa: PLC0415
 
-    with _in_store(pipeline, store) as root:
+    with _in_store(pipeline, store, settings) as root:
         batch, _ = steps.take_up(pipeline, root, settings)
     return None if batch is None else PlannedBatch(batch.plan.batch, batch.plan.records, steps.plan_page(batch))
 
@@ -101,7 +101,7 @@ def run(
     if runner not in list(RunnerKind):
         then = f"use {', '.join(RunnerKind)}"
         raise Refused.of(Kind.ARGUMENT, f"unknown runner {runner!r}", "coset.run", then, runner=runner)
-    with _in_store(pipeline, store) as root, chosen(RunnerKind(runner), master, memory) as runs:
+    with _in_store(pipeline, store, settings) as root, chosen(RunnerKind(runner), master, memory) as runs:
         check_runs(pipeline.steps, pipeline.name, runs)
         batch, _ = steps.take_up(pipeline, root, settings)
         if batch is None:
@@ -116,8 +116,14 @@ def run(
 
 
 @contextmanager
-def _in_store(pipeline: Pipeline, store: str | PathLike[str]) -> Iterator[str]:
+def _in_store(pipeline: Pipeline, store: str | PathLike[str], settings: Settings) -> Iterator[str]:
     """The store's root. An error says what the commands that it names need, whoever types them."""
+    if not isinstance(pipeline, Pipeline):
+        then = "give the Pipeline itself, as `from spent import pipeline`"
+        raise Refused.of(Kind.ARGUMENT, f"{pipeline!r} is no pipeline", "pipeline", then, pipeline=repr(pipeline))
+    if not isinstance(settings, Settings) or isinstance(settings.scheme, str):
+        then = "make them by Settings.parse(scheme='tasks(8)'), or Settings.read(text, place) of a TOML file"
+        raise Refused.of(Kind.ARGUMENT, f"{settings!r} are no settings", "settings", then, settings=repr(settings))
     if not fspath(store):
         then = "name s3://bucket/prefix, or the path of a folder"
         raise Refused.of(Kind.STORE_ADDRESS, "no store is named", "store", then)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 import coset
-from coset import Pipeline
+from coset import Pipeline, Settings
 from tests.commands import coset as coset_command
 from tests.landed import land_file
 
 # No guard of `__main__`: nothing runs this file twice.
 SCRIPT = """
 import coset
-from coset import Pipeline
+from coset import Pipeline, Settings
 
 pipeline = Pipeline("spent", source="{topics}")
 orders = pipeline.stream("orders", key="customer", partitions=2)
@@ -29,7 +31,7 @@ print(coset.run(pipeline, "store"), coset.plan(pipeline, "store"))
 """
 
 MISPLACED = """
-from coset import Pipeline
+from coset import Pipeline, Settings
 
 pipeline = Pipeline("misplaced", source="{topics}")
 pipeline.stream("orders", key="customer", partitions=2).write("spent")
@@ -99,3 +101,20 @@ def test_an_empty_store_is_not_the_working_folder(tmp_path: Path, monkeypatch: p
         with pytest.raises(coset.Refused, match="no store is named"):
             asked(made, "")
     assert [each.name for each in tmp_path.iterdir()] == ["topics"]
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "settings", "what"),
+    [
+        ("spent.py", Settings(), "'spent.py' is no pipeline"),
+        (Pipeline("spent"), {"scheme": "tasks(8)"}, "{'scheme': 'tasks(8)'} are no settings"),
+        (Pipeline("spent"), Settings(scheme="tasks(8)"), "are no settings"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_pipeline_and_no_settings_is_refused(
+    pipeline: Any, settings: Any, what: str, tmp_path: Path
+) -> None:
+    for does in (coset.plan, coset.run):
+        with pytest.raises(coset.Refused, match=re.escape(what)):
+            does(pipeline, tmp_path / "store", settings)
+    assert not (tmp_path / "store").exists()
