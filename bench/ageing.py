@@ -21,13 +21,12 @@ from bench.asked import SOURCE, STORE, SUBJECTS, Asked, Request, by_subject, cou
 from bench.measure import cpu_of
 from bench.running_totals import PARTITIONS, pipeline
 from coset.batches import steps
-from coset.batches.interpreter import run_batch
+from coset.batches.interpreter import run_batch, silently
 from coset.batches.runners.local import Local
 from coset.cli.output import Table, show
 from coset.sources.s3 import s3_filesystem, split
 from partitioning.documents.stores import store_at
 from partitioning.hashes import placement_hash
-from tests.running import silently
 
 RECORDS = 400
 SHOWN = (1, 2, 5, 10, 20, 21, 50, 100, 200, 300, 400, 500, 1000)

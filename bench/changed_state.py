@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.measure import measured
-from coset.batches.interpreter import run_batch
+from coset.batches.interpreter import run_batch, silently
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.steps import plan
@@ -29,7 +29,7 @@ from coset.sources.landing import land_rows
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.model.artefact import Role
 from partitioning.sections import size
-from tests.running import silently, task_receipts
+from tests.running import task_receipts
 
 _PARTITIONS = 8
 _TOUCHED = 10_000

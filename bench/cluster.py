@@ -26,7 +26,7 @@ from deltalake import DeltaTable
 from bench.making import upload
 from bench.measure import Cost, cpu_of, cpu_of_all, measured
 from bench.page_figures import put
-from coset.batches.interpreter import run_batch
+from coset.batches.interpreter import run_batch, silently
 from coset.batches.runners.spark import Spark
 from coset.batches.runners.spark_settings import PYTHON, environment
 from coset.batches.steps import plan
@@ -39,7 +39,6 @@ from partitioning.sections import size
 from spark_jobs.engine.hashing import placement_hashes
 from spark_jobs.tables.table_schema import folder
 from tests.hosts import Standalone, standalone
-from tests.running import silently
 
 COMMAND = "python -m bench.cluster"
 SOURCE, STORE = "s3://landing/topics", "s3://coset"

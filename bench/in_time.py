@@ -27,13 +27,12 @@ from bench.changed_state import changes
 from bench.measure import Cost, measured
 from bench.page_figures import put
 from bench.state import session
-from coset.batches.interpreter import run_batch
+from coset.batches.interpreter import run_batch, silently
 from coset.batches.runners.local import Local
 from coset.batches.steps import plan
 from coset.sources.landing import land_rows
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.sections import size
-from tests.running import silently
 
 _PARTITIONS = 8
 # One of so many ads has no click.

@@ -22,7 +22,7 @@ from bench.measure import alone, measured
 from bench.on_spark import SETTINGS
 from bench.party import CORES, MASTER
 from coset.batches import steps
-from coset.batches.interpreter import run_batch
+from coset.batches.interpreter import run_batch, silently
 from coset.batches.runners.spark import Spark
 from coset.cli.output import console
 from coset.sources.landing import land_rows
@@ -30,7 +30,6 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS
 from partitioning.values import replace
 from tests.pipelines.nexmark import Site, pipeline
-from tests.running import silently
 
 _EVENTS = Path(__file__).parents[1] / "tests" / "vectors" / "nexmark" / "events.jsonl.gz"
 # The events span so many seconds, and no id is greater.

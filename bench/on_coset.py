@@ -19,7 +19,7 @@ from bench.pipelines import pipeline_for
 from bench.workload import Query, Workload
 from coset.batches import steps
 from coset.batches.auditing.audit import audit
-from coset.batches.interpreter import run_batch
+from coset.batches.interpreter import run_batch, silently
 from coset.batches.ref import LoadedBatch
 from coset.batches.runners.local import Local
 from coset.batches.runners.runner import Runner
@@ -46,7 +46,7 @@ from spark_jobs.engine.residues import rows_by_residue, rows_of
 from spark_jobs.engine.set_aside import SetAsideRecord
 from spark_jobs.group import Work, answer, answered, pieces, run_group
 from spark_jobs.worker_code import Wanted
-from tests.running import silently, task_receipts
+from tests.running import task_receipts
 
 _READY = ".ready"
 _SETTINGS = {"coset-groups": Settings(groups=CORES), "coset-unsplit": Settings(groups=1)}

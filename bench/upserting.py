@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench.measure import measured
-from partitioning.authoring.words import UpdateWay
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from partitioning.authoring.pipeline import Pipeline
+    from partitioning.authoring.words import UpdateWay
 
 # Of one reading more, which is not counted, all that is loaded once is there.
 READINGS = 3
@@ -48,7 +48,7 @@ def table_of(what: str, folder: Path) -> Path:
 
 def _coset(updates: UpdateWay) -> Callable[[Path, list[Path]], Iterator[dict[str, Any]]]:
     def batches(folder: Path, files: list[Path]) -> Iterator[dict[str, Any]]:
-        from coset.batches.interpreter import run_batch  # noqa: PLC0415  other systems have not got it
+        from coset.batches.interpreter import run_batch, silently  # noqa: PLC0415  other systems have not got it
         from coset.batches.runners.local import Local  # noqa: PLC0415
         from coset.batches.steps import plan  # noqa: PLC0415
         from coset.sources.landing import land_rows  # noqa: PLC0415
@@ -60,7 +60,7 @@ def _coset(updates: UpdateWay) -> Callable[[Path, list[Path]], Iterator[dict[str
                 with _told(folder / "store", table_of("coset", folder)) as told:
                     ref, said = plan(pipeline, f"file://{folder}/store")
                     assert ref is not None, said
-                    run_batch(ref, runner, None, _silently)
+                    run_batch(ref, runner, None, silently)
                 yield told
 
     return batches
@@ -83,11 +83,6 @@ def _pipeline(folder: Path, updates: UpdateWay) -> Pipeline:
     users = pipeline.stream("users", key="user", partitions=_PARTITIONS)
     users.latest("seen", name="newest").write("users", mode="upsert", updates=updates)
     return pipeline
-
-
-@contextmanager
-def _silently(_: str) -> Iterator[list[str]]:
-    yield []
 
 
 def _merged(folder: Path, files: list[Path]) -> Iterator[dict[str, Any]]:

@@ -94,7 +94,7 @@ def run(
     open then, and the next call goes on with it.
     """
     from coset.batches import steps  # noqa: PLC0415
-    from coset.batches.interpreter import run_batch  # noqa: PLC0415
+    from coset.batches.interpreter import run_batch, silently  # noqa: PLC0415
     from coset.batches.runners.choice import RunnerKind, check_runs  # noqa: PLC0415
     from coset.batches.runners.choice import runner as chosen  # noqa: PLC0415
 
@@ -106,7 +106,7 @@ def run(
         batch, _ = steps.take_up(pipeline, root, settings)
         if batch is None:
             return None
-        run_batch(batch, runs, None if docs is None else Path(docs), _silently)
+        run_batch(batch, runs, None if docs is None else Path(docs), silently)
     ledger, planned = batch.load()
     verdict, commit = ledger.verdict(planned.batch), ledger.commit(planned.batch)
     assert verdict is not None, "a batch that ran without an error is judged"
@@ -139,8 +139,3 @@ def _in_store(pipeline: Pipeline, store: str | PathLike[str], settings: Settings
         called = f"{quote(file)} for {pipeline.name}" if file else "the pipeline in a file of its own"
         error.add_note(f"commands need --store {quote(root)}, and {called}")
         raise
-
-
-@contextmanager
-def _silently(_: str) -> Iterator[list[str]]:
-    yield []

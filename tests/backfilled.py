@@ -10,6 +10,7 @@ from typing import Any
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
+from coset.batches.interpreter import silently
 from coset.batches.runners.local import Local
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
@@ -20,7 +21,6 @@ from partitioning.model.backfill import Backfill
 from partitioning.values import replace
 from tests.histories import Click, History
 from tests.logs import log_of
-from tests.running import silently
 
 Rows = list[tuple[object, ...]]
 # How many minutes a window is long, and a key lives on.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +9,7 @@ import pandas as pd
 from coset.batches import publication, steps
 from coset.batches.attempt import Attempt
 from coset.batches.auditing.audit import audit
-from coset.batches.interpreter import run_batch
+from coset.batches.interpreter import run_batch, silently
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.runners.runner import Runner
@@ -88,8 +86,3 @@ def task_receipts(ref: BatchRef, attempt: int = 0) -> list[TaskReceipt]:
     ledger, plan = ref.load()
     receipts = [ledger.receipt(plan.batch, attempt, group.group) for group in plan.groups]
     return sorted((task for receipt in receipts if receipt for task in receipt.tasks), key=lambda task: task.task)
-
-
-@contextmanager
-def silently(_: str) -> Iterator[list[str]]:
-    yield []

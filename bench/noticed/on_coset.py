@@ -16,7 +16,7 @@ from bench.noticed.outcome import Outcome, Verdict
 from bench.noticed.systems import Run
 from bench.noticed.topics import KEY, PARTITIONS, Fault, Rows, Topics
 from coset.batches import steps
-from coset.batches.interpreter import run_batch
+from coset.batches.interpreter import run_batch, silently
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.runners.runner import Runner
@@ -85,7 +85,7 @@ def published(ref: BatchRef | None, folder: Path, runner: Runner | None = None) 
     """The rows of the result table, after the batch was run."""
     assert ref is not None
     with runner or Local(processes=1) as used:
-        run_batch(ref, used, folder / "docs", _silently)
+        run_batch(ref, used, folder / "docs", silently)
     table = DeltaTable(table_folder(store_at(str(folder / "store")), _TABLE)).to_pyarrow_dataset()
     with duckdb.connect() as connection:
         connection.register("published", table)
@@ -104,8 +104,3 @@ def _sentence(found: Finding) -> str:
     what = " ".join(line.strip(" -") for line in found.what.splitlines()[:2])
     steps = (step for step in found.then.split("; ") if _DECLARE in step or _LAND in step)
     return "; ".join((f"{found.kind}: {what}", *steps))
-
-
-@contextmanager
-def _silently(_: str) -> Iterator[list[str]]:
-    yield []

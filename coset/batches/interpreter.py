@@ -25,6 +25,12 @@ from partitioning.model.plan import Plan
 Show = Callable[[str], AbstractContextManager[list[str]]]
 
 
+@contextmanager
+def silently(_: str) -> Iterator[list[str]]:
+    """Shows nothing."""
+    yield []
+
+
 def run_batch(
     batch: BatchRef,
     runner: Runner,

@@ -5,13 +5,12 @@ A file of tests imports `coset.testing` at once, and this with the first run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import pyarrow as pa
 
 from coset.batches import steps
-from coset.batches.interpreter import run_batch
+from coset.batches.interpreter import run_batch, silently
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.tables.first_rows import first_rows
@@ -56,7 +55,7 @@ def run(pipeline: Pipeline, root: str, settings: Settings, *, twice: bool) -> st
         if twice:
             _run_in_vain(batch, runner)
         # Nobody would see pages, which a quarter of the time would go into.
-        run_batch(batch, runner, None, _silently)
+        run_batch(batch, runner, None, silently)
     ledger, plan = batch.load()
     verdict = ledger.verdict(plan.batch)
     return f"Batch {plan.batch}: {verdict.why if verdict else 'no verdict'}"
@@ -78,11 +77,6 @@ def rows(root: str, table: str) -> list[dict[str, object]]:
         return []
     lineage = [name for name in _LINEAGE if name in found.rows.column_names]
     return in_order(found.rows.drop_columns(lineage).to_pylist())
-
-
-@contextmanager
-def _silently(_: str) -> Iterator[list[str]]:
-    yield []
 
 
 def _run_in_vain(ref: BatchRef, runner: Local) -> None:

@@ -21,6 +21,7 @@ from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.backfills.request import comparison_of
 from coset.batches.backfills.swap import swaps
+from coset.batches.interpreter import silently
 from coset.batches.kept import kept_states
 from coset.batches.restoring import restore
 from coset.batches.runners.local import Local
@@ -38,7 +39,6 @@ from partitioning.values import Value
 from tests.backfilled import CORRECTED, EVERY, GAP, LIFE, LONG, Batches, goes_on, timed
 from tests.examples import examples, few
 from tests.histories import Click
-from tests.running import silently
 
 # Many more take minutes each ten of them.
 HISTORIES = int(os.environ.get("COSET_HISTORIES", "3"))

@@ -11,6 +11,7 @@ from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.backfills.comparison.pages import comparison_sections, preview_page
 from coset.batches.backfills.gaps import gaps
+from coset.batches.interpreter import silently
 from coset.batches.runners.local import Local
 from coset.batches.steps import plan
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -26,7 +27,7 @@ from tests.begun import Begun
 from tests.goldens import expect_golden
 from tests.landed import land_file
 from tests.logs import log_of
-from tests.running import next_batch, run_and_publish, silently
+from tests.running import next_batch, run_and_publish
 from tests.sparse import counted, land, published
 
 LOST = Settings.parse(accept_loss=["views-0@[4,12)"])

@@ -22,6 +22,7 @@ from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.backfills.gaps import gaps
 from coset.batches.backfills.swap import swaps
+from coset.batches.interpreter import silently
 from coset.batches.planning import preview
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
@@ -43,7 +44,6 @@ from tests.backfilled import Batches, appended, counted, goes_on, stored, timed
 from tests.counts import Counts
 from tests.histories import Click, History
 from tests.logs import log_of
-from tests.running import silently
 
 
 def test_batches_are_run_again_under_another_scheme_swapped_and_taken_back(store: Store, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.backfills.swap import swaps
+from coset.batches.interpreter import silently
 from coset.batches.planning import take_up
 from coset.batches.runners.local import Local
 from coset.batches.verifying import verify
@@ -27,7 +28,6 @@ from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill
 from tests.asked_of_duckdb import is_its_query
-from tests.running import silently
 from tests.swapped import killed
 
 BEGIN = datetime.fromisoformat("2026-11-01")

@@ -14,6 +14,7 @@ from coset.batches import steps
 from coset.batches.backfills import actions as backfills
 from coset.batches.backfills.actions import Asked
 from coset.batches.ends import forget, forgettings
+from coset.batches.interpreter import silently
 from coset.batches.planning import preview
 from coset.batches.runners.local import Local
 from coset.cli.main import app
@@ -35,7 +36,7 @@ from tests.changing import World
 from tests.landed import land_file
 from tests.real_batches import stored
 from tests.refused import findings_of
-from tests.running import run_and_publish, run_and_publish_unjudged, run_groups, silently
+from tests.running import run_and_publish, run_and_publish_unjudged, run_groups
 from tests.there import there
 
 

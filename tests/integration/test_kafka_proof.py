@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from coset.batches import steps
 from coset.batches.backfills import actions as backfills
 from coset.batches.backfills.actions import Asked
+from coset.batches.interpreter import silently
 from coset.batches.planning import preview
 from coset.batches.progress import progress
 from coset.batches.runners.local import Local
@@ -40,7 +41,7 @@ from tests.judged import COVERED, EMPTY, IN_PLACE, Refusal, caught_by, refusal, 
 from tests.kafka import COLUMNS, TAILS, counted, deny, new_topic, produce, remove_before, transactions, views
 from tests.real_batches import ran, spoil_kernel
 from tests.refused import finding_of
-from tests.running import next_batch, run_and_publish, run_groups, silently, task_receipts
+from tests.running import next_batch, run_and_publish, run_groups, task_receipts
 from tests.sparse import published
 
 FOUR = Settings(scheme=Scheme.parse("tasks(4)"))

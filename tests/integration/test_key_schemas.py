@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
+from coset.batches.interpreter import silently
 from coset.batches.publication import abandon
 from coset.batches.runners.local import Local
 from coset.batches.tables.first_rows import first_rows
@@ -31,7 +32,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.stage_inputs import StateInput
 from tests.examples import examples
 from tests.landed import land_file
-from tests.running import next_batch, run_and_publish, silently
+from tests.running import next_batch, run_and_publish
 
 IDS = (7, 8, 900)
 # Returns have keys of another subject.

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from coset.batches import steps
 from coset.batches.backfills import actions as again
 from coset.batches.backfills.actions import Asked
+from coset.batches.interpreter import silently
 from coset.batches.publication import abandon
 from coset.batches.runners.local import Local
 from coset.cli.main import app
@@ -26,7 +27,7 @@ from partitioning.model.plan import Plan
 from tests.batches import rows
 from tests.examples import few
 from tests.released import STATES, clicks, first, land, members, place, restore, shop
-from tests.running import run_and_publish, silently
+from tests.running import run_and_publish
 
 Rows = list[tuple[object, ...]]
 PIPELINES: dict[str, Callable[[str], Pipeline]] = {"0.1.0": first, "0.2.0": shop}

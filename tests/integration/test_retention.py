@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 from coset.batches import steps
 from coset.batches.backfills import actions as again
 from coset.batches.backfills.gaps import gaps
+from coset.batches.interpreter import silently
 from coset.batches.planning import preview
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
@@ -27,7 +28,7 @@ from tests.begun import Begun
 from tests.judged import EXPLAINED, refusal
 from tests.real_batches import ran
 from tests.refused import finding_of
-from tests.running import next_batch, run_and_publish, silently
+from tests.running import next_batch, run_and_publish
 from tests.sparse import counted, land, planned, published
 from tests.there import there
 

@@ -13,6 +13,7 @@ from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.backfills.request import backfills
 from coset.batches.backfills.swap.swaps import cancelled
+from coset.batches.interpreter import silently
 from coset.batches.kept import kept_states
 from coset.batches.ref import BatchRef
 from coset.batches.restoring import restore
@@ -31,7 +32,7 @@ from tests.begun import Begun
 from tests.commands import coset, refused, succeeded
 from tests.histories import Click, History, Oracle, pipeline_of
 from tests.refused import finding_of
-from tests.running import run_groups, silently
+from tests.running import run_groups
 from tests.three_batches import NEWEST, three_batches
 
 __all__ = ["three_batches"]

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from coset.batches.auditing.audit import audit
 from coset.batches.backfills.request import backfills
+from coset.batches.interpreter import silently
 from coset.batches.ref import BatchRef
 from coset.batches.restoring import restore
 from coset.batches.runners.local import Local
@@ -37,7 +38,7 @@ from spark_jobs.row_routing import ORDER, RowRouting, routing
 from tests import frames
 from tests.hot import HOT, Skewed, skewed
 from tests.landed import land_table
-from tests.running import check_production, next_batch, publish_unjudged, silently, task_receipts
+from tests.running import check_production, next_batch, publish_unjudged, task_receipts
 
 VIEWS = pa.table(
     {
