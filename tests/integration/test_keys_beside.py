@@ -17,6 +17,7 @@ import pytest
 
 from coset.batches.publication import abandon
 from coset.batches.verifying import verify
+from coset.sources.formats.keys_beside import open_keys
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
@@ -24,6 +25,7 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Refused
 from partitioning.hashes import murmur2
+from partitioning.model.streams import Format
 from tests.batches import rows
 from tests.commands import succeeded
 from tests.running import next_batch, run_and_publish, run_groups
@@ -346,3 +348,11 @@ def test_inspect_says_when_they_are_not_needed_or_not_read(store: Store) -> None
     says = succeeded("inspect", f"{store.root}/topics/orders").stdout
     assert "1 file of keys are of no format that is read" in says
     assert "set keys.format.class to AvroFormat" in says
+
+
+@pytest.mark.parametrize("name", ['cus"tomer', "cus\\tomer"])
+def test_a_key_of_json_has_any_name(name: str) -> None:
+    pipeline = Pipeline("named", source="s3://landing/topics")
+    pipeline.stream("orders", key=name, partitions=1, keys="json", columns={name: "VARCHAR"})
+    keys = open_keys(pipeline.streams[0], Format.JSON, pa.BufferReader(b'"ann"\n"bob"\n'), name)
+    assert [row[name] for batch in keys.batches([name], 0, 9) for row in batch.to_pylist()] == ["ann", "bob"]

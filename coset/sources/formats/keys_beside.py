@@ -3,6 +3,7 @@ with as many records in the same order."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, assert_never
@@ -154,7 +155,7 @@ class JsonKeys(JsonRows):
 
     def __init__(self, source: pa.NativeFile, name: str, schema: pa.Schema) -> None:
         super().__init__(source, "", schema)
-        self._begin = b'{"%b":' % name.encode()
+        self._begin = b"{%b:" % json.dumps(name).encode()
 
     def blocks(self) -> Iterator[bytes]:
         for block in self._lines():
