@@ -20,6 +20,7 @@ from pytest_timeout import Settings
 from typer.main import get_command
 
 from coset.batches.runners.spark_server import SparkServer, start_spark
+from coset.sources.kafka.properties import PROPERTIES
 from demo.kafka_server import KafkaServer, start_kafka
 from demo.s3_server import S3Server, start_server
 from partitioning.documents.store import Store
@@ -30,6 +31,7 @@ from tests import forked
 from tests.begun import Begun
 from tests.examples import ALL, FIFTH
 from tests.faults import FaultProxy
+from tests.registry import USER, Registry, running
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -101,6 +103,18 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
     server = start_kafka(tmp_path_factory.mktemp("kafka"))
     yield server
     server.stop()
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    """A registry that answers, which the file of client properties names."""
+    with running() as registry:
+        named = tmp_path / "kafka.properties"
+        named.write_text(
+            f"# of this test\nschema.registry.url={registry.url}\nschema.registry.basic.auth.user.info={USER}\n"
+        )
+        monkeypatch.setenv(PROPERTIES, str(named))
+        yield registry
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from tests.commands import coset
 from tests.kafka import new_topic, produce
 from tests.landed import land_table
 from tests.refused import finding_of
-from tests.registry import USER, Registry, running
+from tests.registry import USER, Registry
 from tests.sparse import published
 
 FIRST = {
@@ -52,17 +51,6 @@ SECOND = {
     ],
 }
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
-    with running() as registry:
-        named = tmp_path / "kafka.properties"
-        named.write_text(
-            f"# of this test\nschema.registry.url={registry.url}\nschema.registry.basic.auth.user.info={USER}\n"
-        )
-        monkeypatch.setenv(PROPERTIES, str(named))
-        yield registry
 
 
 def copied(source: str, topic: str, selected: str, **declared: Any) -> Pipeline:

@@ -25,7 +25,6 @@ from coset.batches.records import Record
 from coset.batches.records_sql import of_records
 from coset.batches.tables.first_rows import all_rows
 from coset.batches.verifying import verify
-from coset.sources.kafka.properties import PROPERTIES
 from coset.sources.landing import land as land_lines
 from coset.sources.landing import land_rows
 from demo.kafka_server import KafkaServer
@@ -41,7 +40,7 @@ from partitioning.values import replace as with_values
 from spark_jobs.tables.table_schema import RESIDUE
 from tests.commands import succeeded
 from tests.kafka import create, new_topic, produce
-from tests.registry import USER, Registry, running
+from tests.registry import Registry
 from tests.running import next_batch, run_and_publish, run_and_publish_unjudged
 from tests.small import until
 from tests.source_tables import TOPIC, VECTORS, Event, SourceTables, format_of, land, source_tables
@@ -184,15 +183,6 @@ def test_a_topic_in_its_broker_gives_the_same_table(kafka: KafkaServer, store: S
         publish(pipeline, store)
     assert published(store) == AT_LAST
     assert verified(pipeline, store) == [5]
-
-
-@pytest.fixture
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
-    with running() as registry:
-        file = tmp_path / "kafka.properties"
-        file.write_text(f"schema.registry.url={registry.url}\nschema.registry.basic.auth.user.info={USER}\n")
-        monkeypatch.setenv(PROPERTIES, str(file))
-        yield registry
 
 
 KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from confluent_kafka import Producer
 
 from coset.batches import steps
-from coset.sources.kafka.properties import PROPERTIES
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -23,22 +21,13 @@ from spark_jobs.tables.table_schema import RESIDUE
 from tests.examples import few
 from tests.judged import IN_PLACE, refusal
 from tests.logs import log_of
-from tests.registry import USER, Registry, running
+from tests.registry import Registry
 from tests.running import next_batch, run_and_publish, run_and_publish_unjudged, run_groups
 from tests.year import FOREIGN, IDLE, Year, customers
 
 BATCHES = 24
 # In which records lie where their keys do not belong, and in which records expired unread.
 MISPLACED, LOST = 16, 18
-
-
-@pytest.fixture
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
-    with running() as registry:
-        named = tmp_path / "kafka.properties"
-        named.write_text(f"schema.registry.url={registry.url}\nschema.registry.basic.auth.user.info={USER}\n")
-        monkeypatch.setenv(PROPERTIES, str(named))
-        yield registry
 
 
 class Reading:
