@@ -9,14 +9,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from tests.seeded.__main__ import ROOT, Fault
+from tests.seeded.__main__ import ROOT, Fault, faults
 
 if TYPE_CHECKING:
     from tests.model.explore import Violation
@@ -26,19 +25,13 @@ SECONDS = 60
 _WITH = "--with"
 
 
-def faults() -> list[Fault]:
-    return [Fault(**each) for each in tomllib.loads(FAULTS.read_text())["fault"]]
-
-
 class Spoiled(SourceFileLoader):
     """Loads the file of a fault with the fault in it."""
 
     fault: Fault
 
     def get_data(self, path: str) -> bytes:
-        text = Path(path).read_text()
-        assert text.count(self.fault.before) == 1, f"{self.fault.name}: what it changes is not in {path} once"
-        return text.replace(self.fault.before, self.fault.after).encode()
+        return self.fault.changed(Path(path).read_text()).encode()
 
     def path_stats(self, path: str) -> dict[str, float]:
         # What is compiled is not kept, and nothing that was kept is taken.
@@ -99,7 +92,7 @@ def one(fault: Fault) -> int:
 
 
 def main(names: Sequence[str]) -> int:
-    known = {fault.name: fault for fault in faults()}
+    known = {fault.name: fault for fault in faults(FAULTS)}
     if names[:1] == [_WITH]:
         return one(known[names[1]])
     print("| fault | case | found by | turns | CPU s |\n| --- | --- | --- | ---: | ---: |")

@@ -14,15 +14,14 @@ from random import Random
 import pytest
 
 from tests.examples import few
-from tests.model.__main__ import faults
+from tests.model.__main__ import FAULTS
 from tests.model.cases import CASES
 from tests.model.explore import Violation, by_chance, every_order
 from tests.model.schedules import as_test, moves_in, played, shrunk, text_of
 from tests.model.seams import seams
 from tests.model.world import Move
-from tests.seeded.__main__ import ROOT, Fault
+from tests.seeded.__main__ import ROOT, Fault, faults
 
-FAULTS = faults()
 _LARGE = {"two run the first batch", "two begin a store", "two run, two tables", "one swaps"}
 
 
@@ -104,7 +103,7 @@ def test_who_checks_a_batch_that_was_given_up_and_swept_is_told_so() -> None:
 # ---- guards that are taken out
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", faults(FAULTS), ids=lambda fault: fault.name)
 def test_a_guard_stands_in_its_file_once(fault: Fault) -> None:
     text = (ROOT / fault.file).read_text()
     assert text.count(fault.before) == 1

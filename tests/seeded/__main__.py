@@ -45,17 +45,20 @@ class Fault:
     after: str
     found_by: str = ""
 
-    def put_into(self, clone: Path) -> None:
-        text = (clone / self.file).read_text()
+    def changed(self, text: str) -> str:
+        """The text of its file with the fault in it."""
         assert text.count(self.before) == 1, f"{self.name}: what it changes is not in {self.file} once"
-        (clone / self.file).write_text(text.replace(self.before, self.after))
+        return text.replace(self.before, self.after)
+
+    def put_into(self, clone: Path) -> None:
+        (clone / self.file).write_text(self.changed((clone / self.file).read_text()))
 
     def take_out_of(self, clone: Path) -> None:
         (clone / self.file).write_text((ROOT / self.file).read_text())
 
 
-def faults() -> list[Fault]:
-    return [Fault(**each) for each in tomllib.loads(FAULTS.read_text())["fault"]]
+def faults(file: Path = FAULTS) -> list[Fault]:
+    return [Fault(**each) for each in tomllib.loads(file.read_text())["fault"]]
 
 
 def steps(fault: Fault, took: Mapping[str, float], importing: Mapping[str, Collection[str]]) -> Iterator[list[str]]:
