@@ -198,11 +198,10 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
     def _distinct(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Each key once in each partition."""
         rows = frame[frame[self.key_column].notna()]
-        # Not by pandas, which compares texts only up to a NUL.
-        places = dict.fromkeys(zip(rows[self.key_column], rows[self.partition_column], strict=True))
-        if len(places) < len(rows):
-            found = zip(rows[self.key_column], rows[self.partition_column], strict=True)
-            rows = rows[[places.pop(each, True) is None for each in found]]
+        # As tuples, because pandas compares texts only up to a NUL.
+        rows = rows[
+            ~pd.Series(zip(rows[self.key_column], rows[self.partition_column], strict=True)).duplicated().values
+        ]
         if self.key_format in {"long", "int"}:
             # pandas turns integers beside nulls into floats.
             rows = rows.assign(**{self.key_column: rows[self.key_column].convert_dtypes()})
