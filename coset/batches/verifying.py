@@ -56,7 +56,7 @@ from partitioning.model.streams import Discovered, DiscoveredPartition, Stream
 from partitioning.model.watermarks import TimePassed
 from partitioning.packed_rows import PackedRows
 from partitioning.planning.arrivals import planned_range
-from partitioning.planning.origins import Origins, graph_of, told_changes
+from partitioning.planning.origins import Origins, graph_of, over, told_changes
 from partitioning.planning.planner import plan_arrived
 from partitioning.sections import many
 from partitioning.values import replace
@@ -219,9 +219,8 @@ def _reasons(shown: Plan, only: Pipeline, write: Write) -> Iterator[str]:
         yield f"it may differ since batch {batch}, as asked for by its name"
     steps = {each.declared.table: each.declared.step for each in shown.writes()}
     if write.table in steps:
-        before = graph_of(shown)
-        graph = replace(only.graph, columns=before.columns)
-        was, now = Origins(before).of(steps[write.table]), Origins(graph).of(write.step)
+        was = Origins(graph_of(shown)).of(steps[write.table])
+        now = Origins(over(only.graph, shown.streams)).of(write.step)
         for noun, old, new in told_changes(was, now, "step"):
             yield f"since batch {shown.batch} its {noun} changed from {old} to {new}"
 

@@ -23,12 +23,12 @@ from partitioning.planning.added_tables import added_tables
 from partitioning.planning.changed_queries import Now, changed_queries
 from partitioning.planning.kept_before import kept_before, still_asked
 from partitioning.planning.kept_columns import columns_of, declaration, undeclared, windows_of
-from partitioning.planning.origins import NAMES, Origins, columns_of_streams, graph_of, told_changes
+from partitioning.planning.origins import NAMES, Origins, graph_of, over, told_changes
 from partitioning.planning.returned import Earlier, goes_on, keeps
 from partitioning.planning.table_findings import rebuilt_by, unlike_queries
 from partitioning.planning.waits import waits_changed
 from partitioning.sections import many
-from partitioning.values import Value, replace
+from partitioning.values import Value
 
 # The noun of a change of DuckDB's version, and how many other answers are told with it.
 ENGINE = "engine"
@@ -142,7 +142,7 @@ def settled(
     `engine` is what tasks are going to run in, `shown` the plan whose rows the tables have, if it is not `published`.
     Raises Refused, with all findings, if a step would do either unasked otherwise, or a table would not be its query.
     """
-    now = replace(now, columns=columns_of_streams(streams))
+    now = over(now, streams)
     findings = [*_unknown(now, published, settings), *_misnamed(pipeline, now)]
     anew, on = list[str](), list[str]()
     # If a pipeline has published nothing, its table may have been another's.

@@ -17,7 +17,7 @@ from partitioning.model.mark_columns import CHANGE
 from partitioning.model.plan import Plan
 from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.streams import NullKeys, Stream
-from partitioning.values import Value
+from partitioning.values import Value, replace
 
 _JOIN = re.compile(r" (ASOF LEFT|LEFT|FULL) JOIN ")
 # How close in time records must be stands only in the compiled SQL. Only Coset's own SQL has the column @time.
@@ -83,12 +83,16 @@ def graph_of(plan: Plan) -> Graph:
         tuple(stream.declared for stream in plan.streams),
         tuple(step for stage in stages for step in stage.steps),
         tuple(write.declared for write in plan.writes()),
-        columns_of_streams(plan.streams),
+        _columns_of(plan.streams),
     )
 
 
-def columns_of_streams(streams: Iterable[PlannedStream]) -> dict[str, tuple[str, ...]]:
-    """The names of the columns that streams have."""
+def over(graph: Graph, streams: Iterable[PlannedStream]) -> Graph:
+    """The graph of a pipeline, where its streams have the columns of these: to be held against that of a plan."""
+    return replace(graph, columns=_columns_of(streams))
+
+
+def _columns_of(streams: Iterable[PlannedStream]) -> dict[str, tuple[str, ...]]:
     return {stream.name: tuple(column.name for column in stream.columns) for stream in streams}
 
 

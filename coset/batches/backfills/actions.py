@@ -6,7 +6,7 @@ The command line and Airflow call them with the documents loaded. Any process ma
 from __future__ import annotations
 
 import getpass
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,10 +123,11 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
     findings.extend(_swept(again, pairs[0][1]))
     layers = in_force(store, pipeline.name)
     last = pairs[-1][1]
-    for plan, changed in _unlike_behind(ledger, layers, last):
+    behind = tuple(_unlike_behind(ledger, layers, last))
+    for plan, changed in behind:
         found = unlike_queries(pipeline.name, graph_of(last), plan, asked.settings, changed)
         findings.extend(asking_anew(finding, request) for finding in found)
-    pairs[-1] = (pairs[-1][0], _as_accepted(ledger, layers, last))
+    pairs[-1] = (pairs[-1][0], _as_accepted(last, behind))
     findings.extend(not_exchangeable([(layers.top(stored.batch), stored.batch) for stored, _ in pairs]))
     if findings:
         raise Refused(*findings)
@@ -142,13 +143,11 @@ def _unlike_behind(ledger: Ledger, layers: Layers, last: Plan) -> Iterator[tuple
         yield plan, tuple(each for each in unlike(last, plan, tables) if each not in as_now)
 
 
-def _as_accepted(ledger: Ledger, layers: Layers, last: Plan) -> Plan:
+def _as_accepted(last: Plan, behind: Iterable[tuple[Plan, tuple[ChangedQuery, ...]]]) -> Plan:
     """The last plan of a backfill, which somebody asked for, with the tables that batches behind it have rows of too,
     of another query."""
-    behind = {
-        each.write.table: plan.batch for plan, changed in _unlike_behind(ledger, layers, last) for each in changed
-    }
-    return replace(last, accepted=(behind | last.accepted_by_name) or UNSET)
+    since = {each.write.table: plan.batch for plan, changed in behind for each in changed}
+    return replace(last, accepted=(since | last.accepted_by_name) or UNSET)
 
 
 def _going_on(pipeline: Pipeline, settings: Settings) -> Settings:
@@ -251,8 +250,8 @@ def planned(pipeline: Pipeline, store: Store, backfill: Backfill, batch: int) ->
     asked = commands.BackfillAsking(backfill.pipeline, batches[0], batches[-1], repaired=backfill.repaired is True)
     plan = planned_again(pipeline, ledger, batch, settings, asked)
     if batch == batches[-1]:
-        original = Ledger(store, backfill.pipeline)
-        plan = _as_accepted(original, in_force(store, backfill.pipeline), plan)
+        original, layers = Ledger(store, backfill.pipeline), in_force(store, backfill.pipeline)
+        plan = _as_accepted(plan, _unlike_behind(original, layers, plan))
     return ledger.put_plan(plan)
 
 

@@ -13,7 +13,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.planning.beginnings import beginnings
-from partitioning.planning.origins import graph_of
+from partitioning.planning.origins import graph_of, over
 from partitioning.values import replace
 from spark_jobs.sql.engines import engine
 
@@ -52,8 +52,7 @@ def _swap(store: Store, pipeline: Pipeline) -> SwapAsking | None:
     columns = [column for stream in last.streams for column in stream.columns]
     if not written.keys() <= {write.declared.table for write in last.writes()}:
         return None
-    then = graph_of(last)
-    now = replace(pipeline.graph, columns=then.columns)
-    if any(beginnings(now, then, written)) or engine(now, columns, last).mixing:
+    now = over(pipeline.graph, last.streams)
+    if any(beginnings(now, graph_of(last), written)) or engine(now, columns, last).mixing:
         return None
     return SwapAsking(pipeline.name, newest.number, digest(found))
