@@ -271,6 +271,29 @@ chosen.write("columns", mode="replace", comments={{"a": "of batch {number}"}})
     ]
 
 
+def test_a_table_may_be_empty_and_have_times_that_python_does_not_know(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered(store, tmp_path, monkeypatch)
+    land(store, 0)
+    pipeline = tmp_path / "times.py"
+    pipeline.write_text(
+        """
+import os
+from coset import Pipeline
+pipeline = Pipeline("times", source=os.environ["DELAYS_SOURCE"])
+clicks = pipeline.stream("clicks", key="k", partitions=4)
+clicks.select("TIMESTAMP 'infinity' AS t, DATE '0044-03-15 (BC)' AS d").write("times")
+clicks.filter("id < 0", name="none").write("nothing")
+"""
+    )
+    succeeded("run", str(pipeline), "--runner", "local")
+    assert in_catalogue(lake, "nothing").scan().count() == 0
+    read = in_catalogue(lake, "times").scan().to_arrow()
+    assert read.select(["t", "d"]).equals(log_of(store, "times").to_pyarrow_table().select(["t", "d"]))
+    assert read.num_rows == 10
+
+
 Fault = Callable[[SqlCatalog, tuple[Any, ...], Callable[..., Any]], Any]
 
 
@@ -320,7 +343,8 @@ def history(lake: Catalog, store: Store, faulty: list[Fault], batches: int) -> N
         follow(store, "newest")
         return commit(*given)
 
-    chance, ways = random.Random(batches), [_lost, _killed_before, _killed_after]
+    chance = random.Random(batches)
+    ways: list[Fault] = [_lost, _killed_before, _killed_after]
     succeeded("iceberg", NEWEST)
     for number in range(2, 2 + batches):
         # The first commit appends: made again upon the other's, it would add the same files.

@@ -33,7 +33,10 @@ from spark_jobs.tables.table_schema import RESIDUE, folder
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.io import FileIO
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table, Transaction
+    from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.types import NestedField
 
 # The variable with the catalogue, by its name in PyIceberg's configuration, and the namespace: `prod.analytics`.
@@ -191,8 +194,6 @@ class _Follower:
         raise Refused.of(Kind.ICEBERG_TABLE, what, self._where, (then, Iceberg(self._pipeline)), table=self._name)
 
     def _commit(self, log: TableLog, table: Table) -> bool:
-        from pyiceberg.io.pyarrow import parquet_files_to_data_files  # noqa: PLC0415  an extra
-
         if any(file.dead for file in live_files(log)):
             what = "files of the table have dead rows, which its Iceberg table would not know"
             self._refuse(what, 'write it with updates="rewrite", `coset compact` it, then ')
@@ -208,8 +209,8 @@ class _Follower:
             with snapshot.overwrite() if gone else snapshot.merge_append() as change:
                 for path in sorted(gone):
                     change.delete_data_file(held[path])
-                for file in parquet_files_to_data_files(table.io, transaction.table_metadata, iter(come)):
-                    change.append_data_file(file)
+                for path in come:
+                    change.append_data_file(_data_file(table.io, transaction.table_metadata, path))
         return True
 
     def _said(self, log: TableLog) -> dict[str, str]:
@@ -225,6 +226,18 @@ class _Follower:
             "coset.digest": digest(plan),
             "coset.offsets": canonical(ends).decode(),
         }
+
+
+def _data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:
+    """A file, with the least and greatest value of each column where PyIceberg can tell them."""
+    from pyiceberg.io.pyarrow import parquet_file_to_data_file  # noqa: PLC0415  an extra
+
+    try:
+        return parquet_file_to_data_file(io, metadata, path)
+    except OverflowError:
+        # Of a time that Python does not know, such as infinity.
+        counted = metadata.properties | {"write.metadata.metrics.default": "counts"}
+        return parquet_file_to_data_file(io, metadata.model_copy(update={"properties": counted}), path)
 
 
 def _columns(log: TableLog) -> pa.Schema:
