@@ -136,7 +136,7 @@ def test_the_page_of_findings_has_each_kind_with_its_cause_and_cure() -> None:
 def test_the_page_for_who_is_called_has_each_actor_and_each_error_has_an_exit_code_that_is_explained() -> None:
     on_call = (DOCS / "guide" / "operating.md").read_text()
     assert re.findall(r"^\| \*(\w+)\* \|", on_call, re.M) == list(Actor)
-    exits = (DOCS / "guide" / "command-line.md").read_text().partition("## Exit codes")[2]
+    exits = (DOCS / "guide" / "environments.md").read_text().partition("## Exit codes")[2]
     errors = dict(re.findall(r"^\| (\d+) \| `(\w+)` \|", exits, re.M))
     public = [error for error in _below(CosetError) if not error.__name__.startswith("_")]
     assert errors == {str(error.exit_code): error.__name__ for error in public}
