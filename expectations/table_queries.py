@@ -1,4 +1,4 @@
-"""The expectation that tables behind changing rows are their queries, as far as kept rows show it."""
+"""The expectation that tables behind rows that change are their queries, as far as what steps keep shows it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from partitioning.sections import many
 
 
 class ExpectTablesToBeTheirQueries(TableExpectation):
-    """Expect each table behind changing rows to have, once the batch is published, the rows of its query over kept
-    rows.
+    """Expect each table behind rows that change to have, once the batch is published, the rows that its query gives of
+    what steps keep then.
 
     Judges a table with a row for each such table: table, how many rows its query gives (rows), or why nobody looked
     (unseen). And a row for each key whose rows are others: key, the rows that would be published (there), and those
