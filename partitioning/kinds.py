@@ -172,6 +172,17 @@ class Kind(StrEnum):
         "A store's tables are to lie elsewhere than they do, or where they cannot.",
         "Name the address again, or copy the tables and `coset move-tables`.",
     )
+    ICEBERG_TABLE = (
+        "iceberg.table",
+        "An Iceberg table cannot follow the table of its name, or others wrote to it.",
+        "Undo what they did; or drop it in the catalogue, which leaves its files, and let it be made again.",
+    )
+    ICEBERG_DENIED = "iceberg.denied", "The catalogue of Iceberg tables denies access.", "Have it granted."
+    ICEBERG_UNREACHABLE = (
+        "iceberg.unreachable",
+        "The catalogue of Iceberg tables does not answer. What was published stays so.",
+        "Run `coset iceberg` once it does; or the next batch does it.",
+    )
     TABLE_BEHIND = "table.behind", "A table lacks what was published to it.", "Restore both from one backup."
     TABLE_DIFFERS = (
         "table.differs",

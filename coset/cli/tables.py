@@ -6,8 +6,12 @@ import getpass
 import os
 
 from coset.batches.tables import handing_over, others, table_base
+from coset.batches.tables import iceberg as following
+from coset.cli import pipelines
 from coset.cli.output import Answer, check_reason
 from partitioning.documents.stores import store_at
+from partitioning.errors import Refused
+from partitioning.kinds import Kind
 from partitioning.model.sources import address_of
 
 
@@ -27,6 +31,17 @@ def accept_changes(table: str, root: str, version: int, why: str) -> Answer:
     others.accept(store_at(root), table, version, who=getpass.getuser(), why=why)
     said = f"What was done to table {table} up to version {version} is accepted"
     return Answer({"table": table, "version": version}, [said])
+
+
+def iceberg(named: str, root: str) -> Answer:
+    """Take the Iceberg tables of a pipeline to what its tables are, and say which were not."""
+    pipeline, place = pipelines.load(named), following.asked()
+    if place is None:
+        what, then = "this environment names no catalogue", 'write iceberg = "CATALOGUE.NAMESPACE" into it'
+        raise Refused.of(Kind.SETTING, what, f"environment, or {following.ASKED}", then, variable=following.ASKED)
+    taken = following.follow(store_at(root), pipeline.name)
+    said = [f"{name} has what its table has now" for name in taken]
+    return Answer({"tables": taken}, said or [f"All Iceberg tables of {pipeline.name} have what its tables have"])
 
 
 def move(to: str, root: str, why: str) -> Answer:

@@ -96,6 +96,14 @@ def accept_changes(
     return tables.accept_changes(table, root_of(store), up_to, why)
 
 
+@command(Panel.UPKEEP)
+def iceberg(pipeline: Named, store: StoreRoot = None) -> Answer:
+    """Take the Iceberg tables of a pipeline to what its tables are, as each batch does where the catalogue answers."""
+    from coset.cli import tables
+
+    return tables.iceberg(pipeline, root_of(store))
+
+
 @command(Panel.UPKEEP, "move-tables", final=always)
 def move_tables(
     to: Annotated[str, typer.Argument(metavar="ADDRESS", help="Where the tables were copied to.")],
