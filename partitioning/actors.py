@@ -1,4 +1,4 @@
-"""Actors: who has to do something about a finding. docs/guide/on-call.md says what, and whether at night."""
+"""Actors: who has to do something about a finding. docs/guide/operating.md says what, and whether at night."""
 
 from __future__ import annotations
 
