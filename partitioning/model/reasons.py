@@ -107,8 +107,8 @@ class OwnTasks(Value, frozen=True, tag="own tasks", tag_field="reason", omit_def
 
 
 class BeforeMoving(Value, frozen=True, tag="before moving", tag_field="reason"):
-    """Each partition that holds records of both partition counts, or of several hashes, has a task, which only reads
-    what must move."""
+    """Each partition with records of both partition counts, or of several hashes, has a task, which only reads what
+    must move."""
 
 
 class Unifying(Value, frozen=True, tag="unifying", tag_field="reason"):

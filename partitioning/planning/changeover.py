@@ -97,8 +97,7 @@ class Changeover(Value, frozen=True):
 
 
 def changeovers(streams: Sequence[Stream], ends: Ends) -> Mapping[str, Changeover]:
-    """The streams whose partition count is another than in the batch that read them last, or that lie by several
-    hashes."""
+    """The streams with another partition count than in the batch that read them last, or with several hashes."""
     before = {read.name: read.declared.partitions for read in ends.streams}
     all_streams = (
         Changeover(CountChange(stream.name, before.get(stream.name, stream.partitions), stream.partitions), stream.hash)
@@ -108,8 +107,8 @@ def changeovers(streams: Sequence[Stream], ends: Ends) -> Mapping[str, Changeove
 
 
 def moved(over: Changeover, stream: Stream, placement: Placement, wanted_by: tuple[str, ...]) -> tuple[Stage, Exchange]:
-    """The exchange that brings the mixed partitions of a stream to a placement of its key, or the records that do not
-    lie by it, and the stage before it, which only reads them."""
+    """The exchange that brings the mixed partitions of a stream to a placement of its key, or its records by older
+    hashes, and the stage before it, which only reads them."""
     only = over.change.mixed if over.new else None
     lies = replace(placement, hash=earlier_of(over.hash) if over.stays else over.hash, partitions=over.shared)
     read = StreamInput(stream.name, lies, stream.partitions, stream.null_keys, only)

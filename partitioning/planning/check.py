@@ -148,8 +148,8 @@ class _Handed:
                 yield unsound(what, f"stage {stage.name}", stream=stream)
 
     def _parts(self, stage: Stage) -> dict[str, list[tuple[int, HashName]]]:
-        """The partitions of each stream that a stage reads, where they lie and from exchanges, each with the hashes by
-        any of which the records lie that it takes."""
+        """The partitions of each stream that a stage reads, where they lie and from exchanges, with the hashes of the
+        records that it takes."""
         read: dict[str, list[tuple[int, HashName]]] = {}
         for source in stage.inputs:
             if isinstance(source, StreamInput):
@@ -161,7 +161,7 @@ class _Handed:
         return read
 
     def _lying(self, stage: Stage, stream: str) -> Sequence[HashName]:
-        """The hashes by any of which the records of a stream lie that a stage takes where they lie."""
+        """The hashes of the records that a stage takes of a stream."""
         only = (read.placement.hash for read in stage.streams if read.name == stream)
         return each_of(next(only)) if isinstance(stage.why, BeforeMoving) else self._hashes[stream]
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from partitioning.model.graph import Graph
 from partitioning.model.plan import Exchange, Plan, Stage, TaskRef
 from partitioning.model.planned_streams import PlannedStream
-from partitioning.model.reasons import Unplaced
 from partitioning.model.stage_inputs import Input, StateInput, StreamInput
 from partitioning.model.statistics import Statistics
 from partitioning.model.takes import Task
@@ -106,7 +105,7 @@ def counted(exchanges: Sequence[Exchange], streams: Sequence[PlannedStream]) -> 
     read = {stream.name: stream for stream in streams}
     with_counts = []
     for exchange in exchanges:
-        if exchange.source in read and not (isinstance(exchange.why, Unplaced) and exchange.why.of_part):
+        if exchange.source in read and not exchange.of_part:
             stream = read[exchange.source]
             moves = stream.records_of(exchange.only)
             rest = exchange.spares if exchange.only is None else stream.records - moves

@@ -22,11 +22,11 @@ def traffic(plan: Plan, exchange: Exchange) -> Traffic:
     For a stream, that is what the plan reads of it. For a step, it is the last batch's count; each record has the mean
     size of the streams that the step's records come from.
     """
-    if exchange.moves is None:
-        return Traffic(None, None)
-    if any(exchange.source == stream.name for stream in plan.streams):
+    if not exchange.of_part and any(exchange.source == stream.name for stream in plan.streams):
         parts = plan.stream(exchange.source).partitions
         return _total(parts if exchange.only is None else [parts[number] for number in exchange.only])
+    if exchange.moves is None:
+        return Traffic(None, None)
     origin = _total([part for name in sorted(_streams(plan, exchange.source)) for part in plan.stream(name).partitions])
     assert origin.records is not None
     assert origin.bytes is not None

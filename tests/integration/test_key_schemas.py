@@ -218,6 +218,37 @@ def test_records_without_a_key_and_those_set_aside_stay_where_they_lie(
     assert {row[0]: [*row[1:]] for row in table_rows(store.root, "seen")} == right
 
 
+def test_a_record_that_moves_is_set_aside_once_when_a_step_of_another_stage_fails_on_it(store: Store) -> None:
+    pipeline = Pipeline("seen", source=f"{store.root}/topics")
+    keys: dict[str, Any] = {"key": "id", "key_format": "avro", "key_schemas": {7: '"long"', 8: '"long"'}}
+    views = pipeline.stream("views", partitions=3, bad_records="set aside up to 5", **keys)
+    checked = views.select("CASE WHEN n = 7 THEN error('seven') ELSE n END AS n, id + 1 AS other", name="checked")
+    moved_on = checked.rekey("other", key_format="long", name="by_other").aggregate(
+        "sum(n)::BIGINT AS other_n", name="others"
+    )
+    views.select("n", name="plain").aggregate("sum(n)::BIGINT AS n", name="own").join(
+        moved_on, "n, other_n", name="both"
+    ).write("seen")
+    old, new = (hash_of(name, "here") for name in each_of(pipeline.streams[0].hash))
+    moves = [id for id in range(50) if old(id, "long") % 3 != new(id, "long") % 3]
+    ids = [*moves[:8], *range(30)]
+    lies = [old(id, "long") % 3 if n < 8 else new(id, "long") % 3 for n, id in enumerate(ids)]
+    for partition in range(3):
+        mine = [n for n, place in enumerate(lies) if place == partition]
+        table = pa.table({"id": pa.array([ids[n] for n in mine], pa.int64()), "n": pa.array(mine, pa.int64())})
+        land_file(table, "views", f"{store.root}/topics", partition, 0)
+    ref = next_batch(pipeline, store.root)
+    assert [stage.wave for stage in ref.load()[1].stages if stage.streams] == [0, 1, 3]
+    with pytest.raises(CosetError, match="set aside by all stages that read it"):
+        run_and_publish(ref)
+    run_and_publish(ref)
+    own, others = Counter[int](), Counter[int]()
+    for n, id in enumerate(ids):
+        own[id] += n * (n != 7)
+        others[id + 1] += n * (n != 7)
+    assert {row[:3] for row in table_rows(store.root, "seen")} == {(id, own[id], others[id]) for id in own & others}
+
+
 @pytest.mark.parametrize("scheme", ["cogroup", "tasks(9)"])
 def test_the_partition_count_may_change_with_the_id(scheme: str, store: Store) -> None:
     topics = Topics(store.root, apart=True)
