@@ -198,6 +198,20 @@ def search(
     return _found(single, tried, partitions)
 
 
+def search_of_objects(sample: pa.Table, partition: str, columns: Sequence[Column], partitions: int) -> KeySearch:
+    """By which hash records lie in their partitions whose keys are JSON objects of these columns."""
+    keys = _of_json(sample, sample[partition].combine_chunks().to_numpy(), columns)
+    tried = [*keys.tried([partitions])]
+    if partitions == 1:
+        return KeySearch(HowSure.ONE_PARTITION, _unplaced(keys, MURMUR2, partitions))
+    if best := _sure(tried, partitions):
+        return KeySearch(HowSure.SURELY, best)
+    if full := [each for each in tried if each.explains_all]:
+        return KeySearch(HowSure.PERHAPS, full[0], alike=tuple(each.placing for each in full[1:]))
+    told = HowSure.BY_TURNS if _spread(keys) else HowSure.TOGETHER
+    return KeySearch(told, _unplaced(keys, OPAQUE, partitions), spread=(", ".join(keys.columns), _spread(keys)))
+
+
 def _found(keys: Sequence[_Keys], tried: Sequence[Tried], partitions: int) -> KeySearch:
     now = [each for each in tried if each.partitions == partitions]
     if best := _sure(tried, partitions):

@@ -13,7 +13,7 @@ from typing import Any, assert_never
 import pyarrow.compute as pc
 from msgspec import UNSET
 
-from coset.batches.key_search import HowSure, KeySearch, Tried, search
+from coset.batches.key_search import HowSure, KeySearch, Tried, search, search_of_objects
 from coset.cli.inspected_keys import InspectedKey, key_of, notes_of
 from coset.cli.output import Answer, Block, Table
 from coset.sources import landed
@@ -71,7 +71,10 @@ def inspect(address: str) -> Answer:
     given, offset = topic.stream.key, topic.stream.offset
     keys = [column for column in topic.columns if column.name != offset and given in ("", column.name)]
     declares = Format.JSON in (topic.stream.written_as, topic.keys.written_as) or bool(topic.stream.changes)
-    found = search(topic.sample, PARTITION, keys, topic.stream.partitions, declares=declares)
+    if isinstance(topic.stream.origin, KafkaSource) and not given:
+        found = search_of_objects(topic.sample, PARTITION, keys, topic.stream.partitions)
+    else:
+        found = search(topic.sample, PARTITION, keys, topic.stream.partitions, declares=declares)
     if found.best is None:
         raise _without_keys(address) if given else _keyless(topic.columns, topic.stream, address)
     key = key_of(topic, found)
