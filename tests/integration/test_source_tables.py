@@ -229,6 +229,37 @@ def test_a_topic_of_avro_in_its_broker_gives_the_same_table(
     assert verified(pipeline, store) == [5]
 
 
+# What PostGIS' ST_AsEWKB says of what is in places, at last, and ST_SRID; an SRID of 0 is none.
+POINT, LINE, POLYGON, SPOT = (
+    "0101000020e6100000000000000000f03f0000000000000040",
+    "01020000a0e96400000200000000000000000000000000000000000000000000000000f03f000000000000f03f000000000000f03f"
+    "0000000000000040",
+    "0103000000010000000400000000000000000000000000000000000000000000000000104000000000000000000000000000001040"
+    "000000000000084000000000000000000000000000000000",
+    "0101000020e6100000cdcccccccccc0240ae47e17a146e4840",
+)
+PLACES = [
+    (1, ("0101000020e6100000cdcccccccccc2a400000000000404a40", 4326), (POLYGON, None), (SPOT, 4326)),
+    (2, (POINT, 4326), (LINE, 25833), None),
+]
+
+
+@pytest.mark.parametrize("form", LINES_FORMS)
+def test_geometries_are_those_of_postgis(store: Store, form: str) -> None:
+    said = [json.loads(line) for line in (VECTORS / "places.jsonl").read_text().splitlines()]
+    land(said, form, PARTITIONS, f"{store.root}/topics", {})
+    pipeline = Pipeline("shop", source=f"{store.root}/topics")
+    columns = {"id": "BIGINT", **dict.fromkeys(("at", "area", "spot"), "STRUCT(wkb BLOB, srid INTEGER)")}
+    places = pipeline.cdc(f"{TOPIC}places", key="id", partitions=PARTITIONS, columns=columns, **said_of(form))
+    places.write("places", mode="upsert")
+    publish(pipeline, store)
+    found = [
+        (row[0], *((each and (each["wkb"].hex(), each["srid"])) for each in row[1:]))
+        for row in published(store, "places")
+    ]
+    assert found == PLACES
+
+
 FIELD = '{"type":"int64","optional":false,"field":"id"}'
 KEY_SCHEMA = f'{{"type":"struct","fields":[{FIELD}],"optional":false,"name":"{CUSTOMERS}.Key"}}'
 
