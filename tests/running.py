@@ -16,6 +16,8 @@ from coset.batches.runners.runner import Runner
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
+from partitioning.model.artefact import Role
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import TaskReceipt
 from partitioning.model.verdict import Judged
@@ -43,6 +45,13 @@ def run_and_publish(ref: BatchRef, docs: Path | None = None, runner: Runner | No
     """
     with runner or Local(processes=1) as used:
         run_batch(ref, used, docs, silently)
+
+
+def moved(store: Store, plan: Plan) -> int:
+    """How many records of a published batch went through its exchanges."""
+    attempt = Attempt.published(Ledger(store, plan.pipeline), plan)
+    assert attempt
+    return sum(file.records for task in attempt.tasks for file in task.left(Role.EXCHANGE))
 
 
 def run_and_publish_unjudged(ref: BatchRef) -> None:

@@ -161,6 +161,20 @@ def _vectors(log: Path) -> Iterator[tuple[str, Sequence[Event]]]:
             yield "others", [_only(each, "value") for each in others]
 
 
+def _places(log: Path) -> Sequence[Event]:
+    """Of a database with PostGIS (postgresql-15-postgis-3 of Debian)."""
+    with source_tables(log, (VECTORS / "places.sql").read_text()) as tables:
+        tables.ask("UPDATE places SET at = ST_SetSRID(ST_MakePoint(1, 2), 4326) WHERE id = 2")
+        tables.ask("DELETE FROM places WHERE id = 3")
+        tables.settle()
+        print(
+            tables.ask(
+                "SELECT id, ST_AsEWKB(at)::text, ST_AsEWKB(area)::text, ST_AsEWKB(spot::geometry)::text FROM places"
+            )
+        )
+        return [_only(each, "value", "with_schema", "unwrapped") for each in tables.of("places")]
+
+
 def _write_avro() -> None:
     """What AvroData makes of the record with its schema, in Avro and in Parquet."""
     jars = jars_of(VECTORS / "avro.pom.xml")
@@ -176,7 +190,8 @@ def _only(event: Event, *forms: str) -> Event:
 
 
 if __name__ == "__main__":
-    for name, events in _vectors(Path("debezium.log")):
+    log = Path("debezium.log")
+    for name, events in (*_vectors(log), ("places", _places(log))):
         lines = [json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in events]
         (VECTORS / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
     _write_avro()

@@ -177,15 +177,22 @@ class _Keys:
 
 
 def search(
-    sample: pa.Table, partition: str, columns: Sequence[Column], partitions: int, *, declares: bool
+    sample: pa.Table,
+    partition: str,
+    columns: Sequence[Column],
+    partitions: int,
+    *,
+    declares: bool,
+    of_rows: bool = False,
 ) -> KeySearch:
     """By what the records of a sample lie in their partitions, of which there are as many or more; `partition` is the
     column that says in which. Where a stream `declares` its columns, whole numbers may be of 32 or 64 bits, and text
-    may be bytes in base64.
+    may be bytes in base64. Keys `of_rows` that a table's changes have are objects, also of one column.
     """
     places = sample[partition].combine_chunks().to_numpy()
     single = [keys for column in columns for keys in _of_column(sample, places, column, declares=declares)]
-    tried = [each for keys in single for each in keys.tried(range(partitions, 2 * partitions + 9))]
+    counts = range(partitions, 2 * partitions + 9)
+    tried = [] if of_rows else [each for keys in single for each in keys.tried(counts)]
     if not _sure(tried, partitions):
         tried += [each for column in columns for each in _behind_ids(sample, places, column, partitions)]
     if not _sure(tried, partitions):
@@ -196,6 +203,20 @@ def search(
         tried += [each for keys in objects for each in keys.tried([partitions])]
         single += objects
     return _found(single, tried, partitions)
+
+
+def search_of_objects(sample: pa.Table, partition: str, columns: Sequence[Column], partitions: int) -> KeySearch:
+    """By which hash records lie in their partitions whose keys are JSON objects of these columns."""
+    keys = _of_json(sample, sample[partition].combine_chunks().to_numpy(), columns)
+    tried = [*keys.tried([partitions])]
+    if partitions == 1:
+        return KeySearch(HowSure.ONE_PARTITION, _unplaced(keys, MURMUR2, partitions))
+    if best := _sure(tried, partitions):
+        return KeySearch(HowSure.SURELY, best)
+    if full := [each for each in tried if each.explains_all]:
+        return KeySearch(HowSure.PERHAPS, full[0], alike=tuple(each.placing for each in full[1:]))
+    told = HowSure.BY_TURNS if _spread(keys) else HowSure.TOGETHER
+    return KeySearch(told, _unplaced(keys, OPAQUE, partitions), spread=(", ".join(keys.columns), _spread(keys)))
 
 
 def _found(keys: Sequence[_Keys], tried: Sequence[Tried], partitions: int) -> KeySearch:

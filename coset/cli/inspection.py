@@ -13,7 +13,7 @@ from typing import Any, assert_never
 import pyarrow.compute as pc
 from msgspec import UNSET
 
-from coset.batches.key_search import HowSure, KeySearch, Tried, search
+from coset.batches.key_search import HowSure, KeySearch, Tried, search, search_of_objects
 from coset.cli.inspected_keys import InspectedKey, key_of, notes_of
 from coset.cli.output import Answer, Block, Table
 from coset.sources import landed
@@ -25,6 +25,7 @@ from partitioning.commands import Repeat, Then
 from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
 from partitioning.model.gaps import Gap, gaps
+from partitioning.model.key_schemas import Framing
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import JAVA, MURMUR2, OPAQUE
 from partitioning.model.sources import FOLDER, KafkaSource, source_findings, source_of
@@ -71,7 +72,11 @@ def inspect(address: str) -> Answer:
     given, offset = topic.stream.key, topic.stream.offset
     keys = [column for column in topic.columns if column.name != offset and given in ("", column.name)]
     declares = Format.JSON in (topic.stream.written_as, topic.keys.written_as) or bool(topic.stream.changes)
-    found = search(topic.sample, PARTITION, keys, topic.stream.partitions, declares=declares)
+    if isinstance(topic.stream.origin, KafkaSource) and not given:
+        found = search_of_objects(topic.sample, PARTITION, keys, topic.stream.partitions)
+    else:
+        of_rows = bool(topic.stream.changes) and not given
+        found = search(topic.sample, PARTITION, keys, topic.stream.partitions, declares=declares, of_rows=of_rows)
     if found.best is None:
         raise _without_keys(address) if given else _keyless(topic.columns, topic.stream, address)
     key = key_of(topic, found)
@@ -188,6 +193,9 @@ def _of_changes(given: Options, form: ChangeForm) -> Options:
     """What `cdc` is given of what a stream would be."""
     usual = {"key_format": "json", "format": "json", "offsets": "sparse"}
     given = {**given, "format": given.get("format", "parquet")}
+    if given.get("key_format") not in tuple(Framing):
+        # A key of one column that stands for what nothing tells is an object too.
+        given["key_format"] = "json"
     left = {name: value for name, value in given.items() if usual.get(name) != value}
     if isinstance(left["key"], tuple) and len(left["key"]) == 1:
         left["key"] = left["key"][0]

@@ -10,7 +10,6 @@ from typing import Any
 
 from coset.cli.inspection import inspect, variable_of
 from coset.cli.output import Answer
-from partitioning.commands import Inspect
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.offsets import check_name
@@ -21,6 +20,8 @@ _STARTER = Path(__file__).with_name("starter")
 # What is there instead, where the pipeline reads a topic that has landed; of the rest, what is of the pipeline there.
 _OF_TOPIC = Path(__file__).with_name("starter_of_topic")
 _OF_ORDERS = ("README.md.txt", "orders.csv.txt", "spent.py.txt", "test_spent.py.txt")
+_COUNTED = """each = {}.aggregate("count(*) AS records", name="each")
+each.combine("sum(records)::BIGINT AS records", running=True, name="counts").write("counted", mode="upsert")"""
 # A value of each type that a key may have, as Python writes it.
 _EXAMPLES = {
     **dict.fromkeys(("BIGINT", "INTEGER"), "1"),
@@ -35,10 +36,10 @@ _DOTTED = ("airflowignore", "gitignore", "github")
 
 def init(folder: Path, address: str | None) -> Answer:
     """Write the files of a new repository into a folder that is empty or not there. Its pipeline counts the records of
-    the topic at `address`, if one is given, declared as `coset inspect` declares it.
+    the topic at `address`, if one is given, declared as `coset inspect` declares it, or has the table of its changes.
 
-    Raises Refused if the folder holds something, if its name is none for a project, if it cannot be written, if what
-    has landed of the topic cannot be read, or if that is the changes of a table.
+    Raises Refused if the folder holds something, if its name is none for a project, if it cannot be written, or if what
+    has landed of the topic cannot be read.
     """
     name = check_name(folder.resolve().name, "project")
     said = {"name": name, "version": VERSION, "dev_source": '"landing"', "source": '"s3://landing/topics"'}
@@ -69,16 +70,19 @@ def _of_topic(address: str) -> Mapping[str, str]:
     if answer.wrong is not None:
         raise answer.wrong
     found: Any = answer.value
-    if found["changes"]:
-        what = "the topic has the changes of a database's table, and the pipeline that is written counts records"
-        then = ("leave --from out, and paste into the pipeline what this prints: ", Inspect(address))
-        raise Refused.of(Kind.ARGUMENT, what, address, then, stream=found["stream"])
     source = json.dumps(found["source"].removeprefix(FOLDER))
     types = {column.name: column.type for column in found["columns"]}
     kinds = {name: "UUID" if found["key"]["key_format"] == "uuid" else types[name] for name in found["key"]["columns"]}
     row = ", ".join(f"{json.dumps(name)}: {_EXAMPLES.get(kind)}" for name, kind in kinds.items())
+    variable, table = variable_of(found["stream"]), json.dumps(found["stream"].rpartition(".")[2])
     said = {name: found[name] for name in ("address", "stream", "declaration")}
-    said |= {"variable": variable_of(found["stream"]), "row": f"{{{row}}}", "dev_source": source}
+    said |= {"variable": variable, "row": f"{{{row}}}", "dev_source": source}
+    if found["changes"]:
+        said["about"] = f"The table that {found['stream']} has the changes of."
+        said |= {"steps": f'{variable}.write({table}, mode="upsert")', "right": f"len(published[{table}]) == 1"}
+    else:
+        said["about"] = f"How many records each key of {found['stream']} has, over all batches."
+        said |= {"steps": _COUNTED.format(variable), "right": '[row["records"] for row in published["counted"]] == [3]'}
     # A folder of this machine is nowhere else.
     return said if found["source"].startswith(FOLDER) else said | {"source": source}
 

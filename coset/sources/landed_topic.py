@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -227,10 +228,7 @@ def _looked_into(stream: Stream, files: Mapping[str, FileName], others: int, key
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         if stream.written_as is Format.JSON:
             lines = list(pool.map(lambda file: _lines(store, file), wanted))
-            form = form_of(lines)
-            columns, left_out = json_columns(rows_of(lines, form) if form else lines)
-            if form and (typed := types_of(lines, form)):
-                columns, left_out = columns | typed, {name: why for name, why in left_out.items() if name not in typed}
+            form, columns, left_out = seen_in(lines)
             # What is read names no offset yet, and has no column that is not declared.
             stream = replace(stream, columns=columns or UNSET, offset=next(iter(columns), ""))
         else:
@@ -359,7 +357,17 @@ def _lines(store: Files, file: _Sampled) -> list[dict[str, object]]:
     return []
 
 
-def json_columns(files: Iterable[list[dict[str, object]]]) -> tuple[dict[str, str], dict[str, str]]:
+def seen_in(files: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[ChangeForm | None, dict[str, str], dict[str, str]]:
+    """The form of change events in JSON objects, if they are some, the columns of their rows or of themselves, and why
+    others have none."""
+    form = form_of(files)
+    columns, left_out = json_columns(rows_of(files, form) if form else files)
+    if form and (typed := types_of(files, form)):
+        columns, left_out = columns | typed, {name: why for name, why in left_out.items() if name not in typed}
+    return form, columns, left_out
+
+
+def json_columns(files: Iterable[Sequence[Mapping[str, object]]]) -> tuple[dict[str, str], dict[str, str]]:
     """The columns of JSON objects with the types that hold all of their values, and why others have none."""
     values = defaultdict[str, list[object]](list)
     for lines in files:

@@ -63,7 +63,9 @@ def exchange_because(why: ExchangeReason, wanted_by: Sequence[str], target: Plac
             parts = [_cause(why, wanted_by, target)]
             if why.along:
                 parts.append(_along(why.along))
-            if why.staying:
+            if why.of_part:
+                parts.append("the others stay where they are")
+            elif why.staying:
                 verb = _verb(why.staying, "stays where it is", "stay where they are")
                 parts.append(f"{listed(why.staying)} {verb}")
             return "; ".join(parts)
@@ -148,14 +150,16 @@ def _cause(why: Unplaced, wanted_by: Sequence[str], target: Placement) -> str:
     if not target.key:
         return f"gathered into one task for {listed(wanted_by)}"
     causes = [f"dirty since {listed(why.dirty)}"] if why.dirty else []
-    causes += [_otherwise(placed, KeyHash(target.key_format, target.hash)) for placed in why.otherwise]
+    by = KeyHash(target.key_format, target.hash)
+    causes += [_otherwise(placed, by, some=why.of_part) for placed in why.otherwise]
     return f"{' and '.join(causes)}, wanted by {listed(wanted_by)}"
 
 
-def _otherwise(placed: PlacedOtherwise, target: KeyHash) -> str:
+def _otherwise(placed: PlacedOtherwise, target: KeyHash, *, some: bool) -> str:
     if placed.key_hash.hash == OPAQUE:
         return f"{placed.stream} is {OPAQUE} and others cannot be moved to it"
-    return f"{placed.stream} lies by {placed.key_hash}, not by {target}"
+    which = f"some records of {placed.stream} lie" if some else f"{placed.stream} lies"
+    return f"{which} by {placed.key_hash}, not by {target}"
 
 
 def _along(along: MovesAlong) -> str:

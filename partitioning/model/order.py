@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from partitioning.model.graph import Step
 from partitioning.model.leaving import Leaving, Left, LeftPartition, leavings, partitions_of
-from partitioning.model.placement import OPAQUE, Placement
+from partitioning.model.placement import OPAQUE, HashName, Placement
 from partitioning.model.plan import Plan, PlannedWrite, Stage, TaskRef
 from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
@@ -67,6 +67,11 @@ class OrderedStream(_Ordered, frozen=True, tag="stream", tag_field="kind"):
         return replace(self, partitions=tuple(partitions[number] for number in sorted(partitions)))
 
     @property
+    def hash(self) -> HashName:
+        """The hash by which its records lie; any of several."""
+        return self.declared.hash
+
+    @property
     def offset(self) -> str:
         """The column with a record's position in its partition."""
         return self.declared.offset
@@ -106,6 +111,11 @@ class OrderedParts(_Ordered, frozen=True, tag="parts", tag_field="kind"):
     def offset(self) -> str:
         """The column with a record's position in its partition."""
         return POSITION
+
+    @property
+    def hash(self) -> HashName:
+        """The hash by which its records lie; any of several."""
+        return self.placement.hash
 
     @property
     def null_keys(self) -> NullKeys:

@@ -117,6 +117,15 @@ def newest_of(name: str) -> HashName:
     return each_of(name)[-1]
 
 
+def earlier_of(name: str) -> HashName:
+    """The hashes by which records lie that do not lie by the newest of several.
+
+    >>> earlier_of("murmur2 or fnv1a or crc32")
+    'murmur2 or fnv1a'
+    """
+    return any_of(each_of(name)[:-1])
+
+
 def hash_of_bytes(name: HashName) -> HashName:
     """The hash of the bytes that a hash makes of keys: its own name, if they are its format's.
 

@@ -30,6 +30,7 @@ from partitioning.model.reasons import (
     OwnTasks,
     TaskCountReason,
     Unifying,
+    Unplaced,
 )
 from partitioning.model.schemes import Scheme
 from partitioning.model.stage_inputs import Input, StreamInput
@@ -84,6 +85,11 @@ class Exchange(Value, frozen=True):
     unifiers: tuple[int, ...] = ()
     moves: int | None = None
     spares: int | None = None
+
+    @property
+    def of_part(self) -> bool:
+        """Whether some records of a stream move and the others stay, of all partitions."""
+        return isinstance(self.why, Unplaced) and self.why.of_part
 
     @property
     def readers(self) -> int:

@@ -107,7 +107,8 @@ class OwnTasks(Value, frozen=True, tag="own tasks", tag_field="reason", omit_def
 
 
 class BeforeMoving(Value, frozen=True, tag="before moving", tag_field="reason"):
-    """Each partition that holds records of both partition counts has a task, which only reads what must move."""
+    """Each partition with records of both partition counts, or of several hashes, has a task, which only reads what
+    must move."""
 
 
 class Unifying(Value, frozen=True, tag="unifying", tag_field="reason"):
@@ -194,15 +195,18 @@ class MovesAlong(Value, frozen=True):
 
 class Unplaced(Value, frozen=True, tag="unplaced", tag_field="reason"):
     """Records do not lie where steps need them: the steps `dirty` changed their keys, or they are placed `otherwise`.
-    Inputs in `staying` need not move.
-
-    Inputs in `staying` lie where they must.
+    Inputs in `staying` need not move, or not those of their records that lie by the newest of their hashes.
     """
 
     dirty: tuple[str, ...]
     otherwise: tuple[PlacedOtherwise, ...]
     along: MovesAlong | None
     staying: tuple[str, ...]
+
+    @property
+    def of_part(self) -> bool:
+        """Whether some records of a stream move, and others stay."""
+        return any(placed.stream in self.staying for placed in self.otherwise)
 
 
 class AskedFor(Value, frozen=True, tag="asked for", tag_field="reason"):

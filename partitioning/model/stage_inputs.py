@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from partitioning.model.kept_change import ColumnChange, KeptChange, KeptVersion
-from partitioning.model.placement import Placement
-from partitioning.model.streams import Column, NullKeys
+from partitioning.model.placement import Placement, newest_of
+from partitioning.model.streams import Column, NullKeys, Stream
 from partitioning.values import Value
 
 
 class StreamInput(Value, frozen=True, tag="stream", tag_field="kind"):
     """A stream, or `only` some of its `partitions` if the others move first.
 
-    `placement` is where its records lie. If the partition count changed, that is modulo the gcd of both counts.
+    `placement` is where its records lie. If the partition count changed, that is modulo the gcd of both counts. Of a
+    stream that lies by any of several hashes it may have the newest alone: only the records that lie by that are taken,
+    and stay. With those before, only the others are, and move.
     """
 
     name: str
@@ -26,6 +28,10 @@ class StreamInput(Value, frozen=True, tag="stream", tag_field="kind"):
     def step(self) -> str:
         """The stream whose records it holds."""
         return self.name
+
+    def stays(self, declared: Stream) -> bool | None:
+        """Whether it takes only the records that stay, or only those that move (False); None if it takes all."""
+        return None if self.placement.hash == declared.hash else self.placement.hash == newest_of(declared.hash)
 
     @property
     def numbers(self) -> Sequence[int]:

@@ -37,7 +37,7 @@ def arrivals(
     Raises Refused, with all findings, if what was discovered does not continue what was published.
     """
     by_stream = {discovery.stream: discovery for discovery in discovered}
-    mixed = {name: len(over.change.mixed) for name, over in changeovers(streams, ends).items()}
+    mixed = {name: len(over.change.mixed) for name, over in changeovers(streams, ends).items() if over.counts}
     findings = [*_no_such_partitions(streams, starts), *_no_such_losses(streams, accepted)]
     planned = []
     for stream in streams:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import assert_never
 
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.leaving import parts_of, step_left
+from partitioning.model.placement import HashName, each_of, earlier_of, newest_of
 from partitioning.model.plan import Exchange, Plan, Stage, TaskRef
-from partitioning.model.reasons import HotRanges, Unifying
+from partitioning.model.reasons import BeforeMoving, HotRanges, Unifying
 from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
 from partitioning.model.streams import Stream
 from partitioning.planning.file_coverage import file_findings
@@ -36,7 +37,7 @@ def check_plan(plan: Plan) -> Plan:
     handed = _Handed(plan)
     findings.extend(_streams(plan))
     for stage in plan.stages:
-        findings.extend(coverage_findings(stage, handed.left))
+        findings.extend(coverage_findings(stage, handed.left, moving(plan, stage)))
         findings.extend(range_findings(plan, stage))
         findings.extend(hot_findings(plan, stage))
         findings.extend(own_task_findings(stage))
@@ -86,11 +87,14 @@ def _declarations(plan: Plan) -> Iterator[Finding]:
 
 
 def _as_declared(read: StreamInput, declared: Stream) -> bool:
-    """Whether it says what the declaration does; records may be said to lie by a divisor of the partition count."""
+    """Whether it says what the declaration does; records may be said to lie by a divisor of the partition count, and by
+    the newest of several hashes or those before."""
     placement = read.placement
-    said = (read.partitions, read.null_keys, placement.key, placement.key_format, placement.hash)
-    is_so = (declared.partitions, declared.null_keys, declared.key, declared.key_format, declared.hash)
-    return said == is_so and placement.partitions > 0 and declared.partitions % placement.partitions == 0
+    said = (read.partitions, read.null_keys, placement.key, placement.key_format)
+    is_so = (declared.partitions, declared.null_keys, declared.key, declared.key_format)
+    whole = placement.partitions > 0 and declared.partitions % placement.partitions == 0
+    hashes = declared.hash, newest_of(declared.hash), earlier_of(declared.hash)
+    return said == is_so and whole and placement.hash in hashes
 
 
 def _streams(plan: Plan) -> Iterator[Finding]:
@@ -124,6 +128,7 @@ class _Handed:
             source.name for stage in plan.stages for source in stage.inputs if isinstance(source, ExchangeInput)
         }
         self._streams = {stream.name: range(stream.declared.partitions) for stream in plan.streams}
+        self._hashes = {stream.name: each_of(stream.declared.hash) for stream in plan.streams}
         results = [source for stage in plan.stages for source in stage.inputs if isinstance(source, ResultInput)]
         self.left = {result.step for result in results if result.placement.key}
 
@@ -132,24 +137,33 @@ class _Handed:
         works = stage.steps or stage.writes
         written = (exchange for exchange in self._plan.exchanges if exchange.stage == stage.name)
         moves = {} if works else {exchange.source: exchange for exchange in written}
-        for stream, partitions in self._parts(stage).items():
+        for stream, parts in self._parts(stage).items():
             wanted = self._streams[stream] if works or stream not in moves else self._moved(moves[stream])
             if isinstance(stage.why, HotRanges):
                 wanted = [split.partition for split in stage.why.partitions]
-            partitions = [*partitions, *left_to_ranges(self._plan, stage, stream)]
-            if sorted(partitions) != list(wanted):
+            hashes = self._hashes[stream] if works or stream not in moves else self._lying(stage, stream)
+            ranges = product(left_to_ranges(self._plan, stage, stream), hashes)
+            if Counter([*parts, *ranges]) != Counter(product(wanted, hashes)):
                 what = f"it does not read every partition of {stream} once"
                 yield unsound(what, f"stage {stage.name}", stream=stream)
 
-    def _parts(self, stage: Stage) -> dict[str, list[int]]:
-        """The partitions of each stream that a stage reads, where they lie and from exchanges."""
-        read: dict[str, list[int]] = {}
+    def _parts(self, stage: Stage) -> dict[str, list[tuple[int, HashName]]]:
+        """The partitions of each stream that a stage reads, where they lie and from exchanges, with the hashes of the
+        records that it takes."""
+        read: dict[str, list[tuple[int, HashName]]] = {}
         for source in stage.inputs:
             if isinstance(source, StreamInput):
-                read.setdefault(source.step, []).extend(source.numbers)
+                read.setdefault(source.step, []).extend(product(source.numbers, each_of(source.placement.hash)))
             elif isinstance(source, ExchangeInput) and source.step in self._streams and source.name in self._exchanges:
-                read.setdefault(source.step, []).extend(self._moved(self._exchanges[source.name]))
+                exchange = self._exchanges[source.name]
+                lying = self._lying(self._stages[exchange.stage], source.step)
+                read.setdefault(source.step, []).extend(product(self._moved(exchange), lying))
         return read
+
+    def _lying(self, stage: Stage, stream: str) -> Sequence[HashName]:
+        """The hashes of the records that a stage takes of a stream."""
+        only = (read.placement.hash for read in stage.streams if read.name == stream)
+        return each_of(next(only)) if isinstance(stage.why, BeforeMoving) else self._hashes[stream]
 
     def missing(self, stage: Stage, read: Input) -> Iterator[Finding]:
         """Findings for an input that was not left where the input says, or not before the stage runs."""
@@ -200,7 +214,8 @@ class _Handed:
         if exchange.name not in self._read:
             yield unsound("no stage reads it", where, readers=0)
         if exchange.source in self._streams:
-            if not set(self._moved(exchange)) <= set(self._parts(stage).get(exchange.source, ())):
+            read = {number for number, _ in self._parts(stage).get(exchange.source, ())}
+            if not set(self._moved(exchange)) <= read:
                 what = f"stage {stage.name} does not read all that moves of {exchange.source}"
                 yield unsound(what, where, stage=stage.name, source=exchange.source)
         elif not _has_rows(stage, exchange):
@@ -273,6 +288,11 @@ def _groups(plan: Plan) -> Iterator[Finding]:
         if strange := [task for task in group.tasks if waves.get(task, group.wave) != group.wave]:
             what = f"group {group.group} of wave {group.wave} has tasks of other waves: {listed(strange)}"
             yield unsound(what, where, group=group.group, wave=group.wave, strange=strange)
+
+
+def moving(plan: Plan, stage: Stage) -> set[str]:
+    """The streams of which a stage takes only the records that move."""
+    return {read.name for read in stage.streams if read.stays(plan.stream(read.name).declared) is False}
 
 
 def _twice(names: Iterable[str]) -> list[str]:

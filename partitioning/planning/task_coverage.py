@@ -18,9 +18,9 @@ from partitioning.values import replace
 _SHOWN = 8
 
 
-def coverage_findings(stage: Stage, left: Collection[str]) -> Iterator[Finding]:
+def coverage_findings(stage: Stage, left: Collection[str], moving: Collection[str] = ()) -> Iterator[Finding]:
     """Findings for the tasks of a stage, those that share a hot key as one. `left` are the steps whose rows other
-    stages read by key."""
+    stages read by key. Of streams that are `moving`, records without a key are those of others."""
     where = f"stage {stage.name}"
     if (numbers := [task.task for task in stage.tasks]) != list(range(len(numbers))):
         yield unsound("tasks are not numbered 0, 1, 2 …", where, numbers=numbers)
@@ -28,11 +28,11 @@ def coverage_findings(stage: Stage, left: Collection[str]) -> Iterator[Finding]:
     keyed = [task for task in stage.tasks if not task.null_keys]
     together = [step.name for step in stage.steps if step.keyed]
     yield from _owned(keyed, stage, together, where)
-    yield from _own_task(stage, where)
+    yield from _own_task(stage, moving, where)
     keeps = bool(together) or any(step.name in left for step in stage.steps)
     for read in stage.inputs:
         yield from _Reach(stage, read).findings(keyed, keeps=keeps)
-        yield from _keyless(stage, read, where)
+        yield from _keyless(stage, read, where, times=int(read.name not in moving))
     if keeps:
         yield from _keyless_apart(stage, where)
 
@@ -68,9 +68,9 @@ def _owned(tasks: Sequence[Task], stage: Stage, together: Sequence[str], where: 
             yield unsound(what, where, cosets=stage.cosets)
 
 
-def _own_task(stage: Stage, where: str) -> Iterator[Finding]:
+def _own_task(stage: Stage, moving: Collection[str], where: str) -> Iterator[Finding]:
     """Records without a key have one task of their own if a stream wants it and not all records are in one task."""
-    own = {read.name for read in stage.streams if read.null_keys == NullKeys.OWN_TASK}
+    own = {read.name for read in stage.streams if read.null_keys == NullKeys.OWN_TASK}.difference(moving)
     planned = {
         read.name: tuple(read.numbers) if isinstance(read, StreamInput) else (0,)
         for read in stage.inputs
@@ -83,8 +83,9 @@ def _own_task(stage: Stage, where: str) -> Iterator[Finding]:
         yield unsound("records without a key do not have one task of their own, as declared", where, own=sorted(own))
 
 
-def _keyless(stage: Stage, read: Input, where: str) -> Iterator[Finding]:
-    """One of the tasks that read a partition, or a range of it, accounts for its records without a key."""
+def _keyless(stage: Stage, read: Input, where: str, *, times: int) -> Iterator[Finding]:
+    """So many of the tasks that read a partition, or a range of it, account for its records without a key: one or
+    none."""
     accounts = Counter(
         (partition, span)
         for task in stage.tasks
@@ -99,7 +100,9 @@ def _keyless(stage: Stage, read: Input, where: str) -> Iterator[Finding]:
                 spans.setdefault(partition, []).append(task.span)
     # Where records lie by key, those without one lie in partition 0, for each of its unifiers.
     holding = read.numbers[:: max(1, read.placement.partitions)] if _is_by_key(read) else read.numbers
-    wrong = [number for number in holding if any(accounts[number, span] != 1 for span in spans.get(number, (None,)))]
+    wrong = [
+        number for number in holding if any(accounts[number, span] != times for span in spans.get(number, (None,)))
+    ]
     if wrong:
         what = f"records without a key in {read.name} {listed(wrong)} are not exactly one task's"
         yield unsound(what, where, keyless=read.name)

@@ -99,12 +99,13 @@ class _FromSteps:
 def counted(exchanges: Sequence[Exchange], streams: Sequence[PlannedStream]) -> tuple[Exchange, ...]:
     """The exchanges, those of streams with the records that this batch moves through them.
 
-    Where a changed partition count moves a part of a stream, the rest of it is spared.
+    Where a changed partition count moves a part of a stream, the rest of it is spared. Where those move that lie by an
+    older hash, nobody knows how many these are.
     """
     read = {stream.name: stream for stream in streams}
     with_counts = []
     for exchange in exchanges:
-        if exchange.source in read:
+        if exchange.source in read and not exchange.of_part:
             stream = read[exchange.source]
             moves = stream.records_of(exchange.only)
             rest = exchange.spares if exchange.only is None else stream.records - moves

@@ -22,7 +22,7 @@ def traffic(plan: Plan, exchange: Exchange) -> Traffic:
     For a stream, that is what the plan reads of it. For a step, it is the last batch's count; each record has the mean
     size of the streams that the step's records come from.
     """
-    if any(exchange.source == stream.name for stream in plan.streams):
+    if not exchange.of_part and any(exchange.source == stream.name for stream in plan.streams):
         parts = plan.stream(exchange.source).partitions
         return _total(parts if exchange.only is None else [parts[number] for number in exchange.only])
     if exchange.moves is None:

@@ -79,7 +79,7 @@ class Proof:
             return False
         home = residues(claims.partitions, claims.partition, 1, kind)
         # Tasks that read together share it.
-        place = self.ordered.placement.hash, claims.partitions, claims.partition
+        place = self.ordered.hash, claims.partitions, claims.partition
         if claims.placed and not batch.once(place, lambda: all_among(self._lying(seen), home)):
             return False
         taken = seen.hashes if seen.rows is None else seen.hashes.take(seen.rows)
@@ -185,7 +185,7 @@ class Proof:
     def _lying(self, seen: Taken | Unbroken) -> np.ndarray:
         """The hash of each key; of one that lies by an earlier hash of its placement, that one."""
         placement, claims = self.ordered.placement, self.claims
-        *earlier, _ = each_of(placement.hash)
+        *earlier, _ = each_of(self.ordered.hash)
         if not earlier:
             return seen.hashes
         lying: np.ndarray = seen.hashes.copy()

@@ -97,7 +97,9 @@ class Take:
         self._key_format = placement.key_format
         self._offset = ordered.offset
         # An opaque stream's own hash is unknown. This one serves only the sample and the heavy keys.
-        self._hash = MURMUR2 if placement.hash == OPAQUE else placement.hash
+        self._hash = MURMUR2 if placement.hash == OPAQUE else ordered.hash
+        self._stays = ordered.read.stays(ordered.declared) if isinstance(ordered, OrderedStream) else None
+        self._home = np.uint64(placement.partitions), np.uint64(planned.partition % placement.partitions)
         self._range = planned.start, planned.end
         kept = order.task.filters.get(name)
         self._modulus = kept.modulus if kept else 0
@@ -117,6 +119,8 @@ class Take:
         """
         keys, hashes, has_key, offsets, unread = self._known(batch)
         if len(has_key) or unread or self._failed or not self._takes_keys or not len(offsets):
+            return None
+        if self._stays is not None:
             return None
         start, end = self._bounds(batch)
         if offsets[0] < start or offsets[-1] >= end or not batch.once("consecutive", lambda: _consecutive(offsets)):
@@ -148,14 +152,26 @@ class Take:
             self._keyless,
             dispositions,
         )
-        if not self._sets_aside:
-            return Taken(keys, hashes, has_key, numbers, dispositions)
-        unusable = {row: why for row, why in unread.items() if dispositions[row] != OUTSIDE}
-        dispositions[list(unusable)] = self._unread
-        for row, offset in enumerate(numbers.tolist()) if self._failed else ():
-            if offset in self._failed and dispositions[row] == TAKEN:
-                unusable[row], dispositions[row] = self._failed[offset], SET_ASIDE
+        unusable = {}
+        if self._sets_aside:
+            unusable = {row: why for row, why in unread.items() if dispositions[row] != OUTSIDE}
+            dispositions[list(unusable)] = self._unread
+            for row, offset in enumerate(numbers.tolist()) if self._failed else ():
+                if offset in self._failed and dispositions[row] == TAKEN:
+                    unusable[row], dispositions[row] = self._failed[offset], SET_ASIDE
+        if self._stays is not None:
+            self._leave_others(hashes, has_key, dispositions)
         return Taken(keys, hashes, has_key, numbers, dispositions, unusable)
+
+    def _leave_others(self, hashes: np.ndarray, has_key: np.ndarray, dispositions: np.ndarray) -> None:
+        """Leave the records that move to those that move them; or all others, with those that are set aside."""
+        count, home = self._home
+        others = (hashes % count == home) != self._stays
+        if len(has_key):
+            others &= has_key
+        dispositions[others & (dispositions == TAKEN)] = LEFT
+        if not self._stays:
+            dispositions[dispositions == SET_ASIDE] = LEFT
 
     def _bounds(self, batch: Batch) -> tuple[int, int]:
         """The offsets that the task may read of a batch."""

@@ -25,7 +25,7 @@ from tests.batches import rows
 from tests.commands import coset, refused, succeeded
 from tests.kafka import new_topic, produce
 from tests.registry import USER, running
-from tests.running import next_batch, run_and_publish
+from tests.running import moved, next_batch, run_and_publish
 
 FIELDS = [{"name": "id", "type": "long"}, {"name": "land", "type": ["null", "string"]}]
 SCHEMAS = {
@@ -58,11 +58,11 @@ class Orders:
         return pipeline
 
     def batch(self, **keys: Any) -> int:
-        """A batch, after which the table is right; how many exchanges it has."""
+        """A batch, after which the table is right; how many records moved in it."""
         ref = next_batch(self.pipeline(**keys), self.store.root)
         run_and_publish(ref)
         assert {row[:2]: row[2] for row in rows(self.store.root, "sums")} == dict(self.sums)
-        return len(ref.load()[1].exchanges)
+        return moved(self.store, ref.load()[1])
 
 
 def test_keys_of_a_real_serialiser_are_read_and_meet_under_whichever_id(kafka: KafkaServer, store: Store) -> None:
@@ -79,7 +79,8 @@ def test_keys_of_a_real_serialiser_are_read_and_meet_under_whichever_id(kafka: K
         with pytest.raises(Refused, match=said):
             orders.batch(**avro, key_schemas={1: SCHEMAS[1]})
         abandon(Ledger(store, "summed"), said)
-        assert orders.batch(**avro, key_schemas=SCHEMAS) == 1
+        # Half of the records are by the first, and some of them lie where they do by the second.
+        assert 0 < orders.batch(**avro, key_schemas=SCHEMAS) < 40
         orders.send(lambda key: second(key, where), 300)
         assert orders.batch(**avro, key_schemas={2: SCHEMAS[2]}) == 0
 

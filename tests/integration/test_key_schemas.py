@@ -28,11 +28,17 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError
 from partitioning.hashes import hash_of
+from partitioning.model.placement import each_of
 from partitioning.model.plan import Plan
 from partitioning.model.stage_inputs import StateInput
+from partitioning.model.streams import NullKeys
+from spark_jobs.engine.take import LEFT, TAKEN
+from tests.batches import rows as table_rows
 from tests.examples import examples
+from tests.judged import COVERED, HASH, IN_PLACE, MEET
 from tests.landed import land_file
-from tests.running import next_batch, run_and_publish
+from tests.running import moved, next_batch, run_and_publish
+from tests.wrong_tasks import Wrong, first, refused, spoil_takes_of, ways
 
 IDS = (7, 8, 900)
 # Returns have keys of another subject.
@@ -112,7 +118,7 @@ def test_keys_under_a_new_id_meet_those_before_and_all_goes_on_where_they_lie(st
     topics.send(7, rows(220, 10))
     topics.send(8, rows(30, 20), "returns")
     both = topics.batch(7, 8)
-    assert sorted(exchange.source for exchange in both.exchanges) == ["back", "orders"]
+    assert sorted(exchange.source for exchange in both.exchanges) == ["orders", "returns"]
     assert kept(both) == {f"{OF_7} or {OF_8}"}
 
     # What is kept lies by the new one; while records by the old one come, they move.
@@ -139,6 +145,108 @@ def test_keys_under_a_new_id_meet_those_before_and_all_goes_on_where_they_lie(st
     topics.send(7, rows(600, 30))
     back = topics.batch(7)
     assert (back.exchanges, kept(back)) == ((), {OF_7})
+
+
+def test_of_records_by_two_ids_those_move_that_lie_elsewhere_than_by_the_newest(store: Store) -> None:
+    topics = Topics(store.root)
+    topics.send(7, rows(0, 10))
+    topics.send(7, rows(0, 10), "returns")
+    topics.batch(7)
+    topics.send(8, rows(10, 1000))
+    topics.send(7, rows(1010, 40))
+    topics.send(8, rows(10, 30), "returns")
+    old, new = (hash_of(name, "here") for name in (OF_7, OF_8))
+    elsewhere = sum(old(f"[{id}]", "string") % 6 != new(f"[{id}]", "string") % 6 for id, _ in rows(1010, 40))
+    plan = topics.batch(7, 8)
+    assert plan.exchanges
+    assert moved(store, plan) == elsewhere
+    assert 20 < elsewhere <= 40
+
+
+@ways
+def test_records_by_two_ids_that_are_not_taken_or_moved_once_are_refused(some: str, store: Store) -> None:
+    topics = Topics(store.root)
+    topics.send(7, rows(0, 20), "returns")
+    topics.send(7, rows(0, 60))
+    topics.send(8, rows(60, 60))
+    ref = next_batch(topics.pipeline(7, 8), store.root, Settings.parse(scheme="tasks(6)"))
+
+    def of(stage: str, found: int, said: int) -> Wrong:
+        return lambda patch: spoil_takes_of(
+            patch, lambda order, ordered: (order.stage, ordered.name) == (stage, "orders"), first(found, said)
+        )
+
+    (taking,) = (stage.name for stage in ref.load()[1].stages if stage.steps and "orders" in stage.name)
+    refused(ref, some, {
+        "one that stays is lost": ({COVERED}, of(taking, TAKEN, LEFT)),
+        "one that moves is lost": ({COVERED}, of("orders.changed", TAKEN, LEFT)),
+        "one that stays moves too": ({COVERED}, of("orders.changed", LEFT, TAKEN)),
+        "one that moves is taken where it lies": ({COVERED, IN_PLACE, MEET, HASH}, of(taking, LEFT, TAKEN)),
+    })  # fmt: skip
+    run_and_publish(ref)
+    assert check(topics.pipeline(7, 8), store.root) == {}
+
+
+@pytest.mark.parametrize(("null_keys", "without"), [(NullKeys.OWN_TASK, 3), (NullKeys.DROP, 0)])
+def test_records_without_a_key_and_those_set_aside_stay_where_they_lie(
+    null_keys: NullKeys, without: int, store: Store
+) -> None:
+    pipeline = Pipeline("seen", source=f"{store.root}/topics")
+    keys: dict[str, Any] = {"key": "id", "key_format": "avro", "key_schemas": {7: '"long"', 8: '"long"'}}
+    more: dict[str, Any] = {
+        "format": "json",
+        "offset": None,
+        "columns": {"id": "BIGINT", "n": "BIGINT"},
+        "bad_records": "set aside up to 5",
+    }
+    views = pipeline.stream("views", partitions=3, null_keys=null_keys, **keys, **more)
+    views.select("n", name="numbers").aggregate("count(*) AS c, sum(n) AS n").write("seen")
+    hashes = [hash_of(name, "here") for name in each_of(pipeline.streams[0].hash)]
+    right = dict[int | None, list[int]]()
+    for partition in range(3):
+        lines = [f'{{"n": {partition}}}', f'{{"id": {partition}, "n": "no number"}}']
+        if without:
+            right[None] = [without, sum(range(3))]
+        for n in range(60):
+            if hashes[n % 2](n % 20, "long") % 3 == partition:
+                lines.append(f'{{"id": {n % 20}, "n": {n}}}')
+                of_key = right.setdefault(n % 20, [0, 0])
+                of_key[0], of_key[1] = of_key[0] + 1, of_key[1] + n
+        store.put(f"topics/views/partition={partition}/views+{partition}+0000000000.json", "\n".join(lines).encode())
+    ref = next_batch(pipeline, store.root)
+    run_and_publish(ref)
+    assert {row[0]: [*row[1:]] for row in table_rows(store.root, "seen")} == right
+
+
+def test_a_record_that_moves_is_set_aside_once_when_a_step_of_another_stage_fails_on_it(store: Store) -> None:
+    pipeline = Pipeline("seen", source=f"{store.root}/topics")
+    keys: dict[str, Any] = {"key": "id", "key_format": "avro", "key_schemas": {7: '"long"', 8: '"long"'}}
+    views = pipeline.stream("views", partitions=3, bad_records="set aside up to 5", **keys)
+    checked = views.select("CASE WHEN n = 7 THEN error('seven') ELSE n END AS n, id + 1 AS other", name="checked")
+    moved_on = checked.rekey("other", key_format="long", name="by_other").aggregate(
+        "sum(n)::BIGINT AS other_n", name="others"
+    )
+    views.select("n", name="plain").aggregate("sum(n)::BIGINT AS n", name="own").join(
+        moved_on, "n, other_n", name="both"
+    ).write("seen")
+    old, new = (hash_of(name, "here") for name in each_of(pipeline.streams[0].hash))
+    moves = [id for id in range(50) if old(id, "long") % 3 != new(id, "long") % 3]
+    ids = [*moves[:8], *range(30)]
+    lies = [old(id, "long") % 3 if n < 8 else new(id, "long") % 3 for n, id in enumerate(ids)]
+    for partition in range(3):
+        mine = [n for n, place in enumerate(lies) if place == partition]
+        table = pa.table({"id": pa.array([ids[n] for n in mine], pa.int64()), "n": pa.array(mine, pa.int64())})
+        land_file(table, "views", f"{store.root}/topics", partition, 0)
+    ref = next_batch(pipeline, store.root)
+    assert [stage.wave for stage in ref.load()[1].stages if stage.streams] == [0, 1, 3]
+    with pytest.raises(CosetError, match="set aside by all stages that read it"):
+        run_and_publish(ref)
+    run_and_publish(ref)
+    own, others = Counter[int](), Counter[int]()
+    for n, id in enumerate(ids):
+        own[id] += n * (n != 7)
+        others[id + 1] += n * (n != 7)
+    assert {row[:3] for row in table_rows(store.root, "seen")} == {(id, own[id], others[id]) for id in own & others}
 
 
 @pytest.mark.parametrize("scheme", ["cogroup", "tasks(9)"])
@@ -215,10 +323,10 @@ def test_a_record_that_lies_by_none_of_the_ids_is_refused_with_where_it_would(st
 
 def test_batches_are_run_again_by_the_ids_that_their_records_had(store: Store, tmp_path: Path) -> None:
     topics = Topics(store.root)
-    for first, ids in enumerate(((7,), (7, 8), (8,))):
+    for number, ids in enumerate(((7,), (7, 8), (8,))):
         for id in ids:
-            topics.send(id, rows(100 * first, 40))
-            topics.send(id, rows(100 * first, 5), "returns")
+            topics.send(id, rows(100 * number, 40))
+            topics.send(id, rows(100 * number, 5), "returns")
         topics.batch(*ids)
     # What is declared now is how the last of them lie.
     asked = Asked(0, 2, Settings.parse(scheme="tasks(4)"))

@@ -38,7 +38,7 @@ from partitioning.explain.table_query import table_query
 from partitioning.hashes import murmur2
 from partitioning.values import replace as with_values
 from spark_jobs.tables.table_schema import RESIDUE
-from tests.commands import succeeded
+from tests.commands import coset, refused, succeeded
 from tests.kafka import create, new_topic, produce
 from tests.registry import Registry
 from tests.running import next_batch, run_and_publish, run_and_publish_unjudged
@@ -229,6 +229,95 @@ def test_a_topic_of_avro_in_its_broker_gives_the_same_table(
     assert verified(pipeline, store) == [5]
 
 
+# What PostGIS' ST_AsEWKB says of what is in places, at last, and ST_SRID; an SRID of 0 is none.
+POINT, LINE, POLYGON, SPOT = (
+    "0101000020e6100000000000000000f03f0000000000000040",
+    "01020000a0e96400000200000000000000000000000000000000000000000000000000f03f000000000000f03f000000000000f03f"
+    "0000000000000040",
+    "0103000000010000000400000000000000000000000000000000000000000000000000104000000000000000000000000000001040"
+    "000000000000084000000000000000000000000000000000",
+    "0101000020e6100000cdcccccccccc0240ae47e17a146e4840",
+)
+PLACES = [
+    (1, ("0101000020e6100000cdcccccccccc2a400000000000404a40", 4326), (POLYGON, None), (SPOT, 4326)),
+    (2, (POINT, 4326), (LINE, 25833), None),
+]
+
+
+@pytest.mark.parametrize("form", LINES_FORMS)
+def test_geometries_are_those_of_postgis(store: Store, form: str) -> None:
+    said = [json.loads(line) for line in (VECTORS / "places.jsonl").read_text().splitlines()]
+    land(said, form, PARTITIONS, f"{store.root}/topics", {})
+    pipeline = Pipeline("shop", source=f"{store.root}/topics")
+    columns = {"id": "BIGINT", **dict.fromkeys(("at", "area", "spot"), "STRUCT(wkb BLOB, srid INTEGER)")}
+    places = pipeline.cdc(f"{TOPIC}places", key="id", partitions=PARTITIONS, columns=columns, **said_of(form))
+    places.write("places", mode="upsert")
+    publish(pipeline, store)
+    found = [
+        (row[0], *((each and (each["wkb"].hex(), each["srid"])) for each in row[1:]))
+        for row in published(store, "places")
+    ]
+    assert found == PLACES
+
+
+FIELD = '{"type":"int64","optional":false,"field":"id"}'
+KEY_SCHEMA = f'{{"type":"struct","fields":[{FIELD}],"optional":false,"name":"{CUSTOMERS}.Key"}}'
+
+
+@pytest.mark.parametrize(
+    ("form", "keys"),
+    [
+        *(("value", "json"), ("unwrapped", "json"), ("with_schema", "with_schema")),
+        *(("envelope", "avro"), ("unwrapped-avro", "json")),
+    ],
+)
+def test_what_inspect_prints_of_a_topic_in_its_broker_is_the_table(
+    kafka: KafkaServer, store: Store, registry: Registry, form: str, keys: str
+) -> None:
+    topic, id = f"{CUSTOMERS}-seen-{form}-{keys}", registry.register("of-keys", json.dumps(KEY))
+    create(kafka, topic, PARTITIONS)
+    in_avro = form in {"envelope", "unwrapped-avro"}
+    for each in events()[:-1]:
+        key = each["key"].encode()
+        if keys == "avro":
+            key = struct.pack(">bI", 0, id) + bytes([2 * json.loads(key)["id"]])
+        if keys == "with_schema":
+            key = f'{{"schema":{KEY_SCHEMA},"payload":{each["key"]}}}'.encode()
+        value = each["value" if in_avro else form]
+        value = value and value.encode()
+        if in_avro:
+            value = _in_avro(each, form.partition("-")[0], registry, topic)
+        produce(kafka, topic, [(key, value)], partition=(murmur2(key) & 0x7FFFFFFF) % PARTITIONS)
+    said = succeeded("inspect", f"{kafka.source}/{topic}").stdout
+    made: dict[str, Any] = {}
+    exec(said[said.index("from coset import Pipeline") :], made)
+    (stream,) = made["pipeline"].streams
+    assert (stream.changes, stream.key) == ("unwrapped" if form.startswith("unwrapped") else "envelope", "(id,)")
+    hash = {"json": "murmur2 of json(id)", "with_schema": "opaque", "avro": f"murmur2 of avro {id}(id long)"}[keys]
+    assert stream.hash == hash
+    made[said.partition(" = pipeline.cdc(")[0].split()[-1]].write("customers", mode="upsert")
+    publish(made["pipeline"], store)
+    if in_avro or form == "with_schema":
+        assert published(store) == AT_LAST
+    else:
+        assert published(store, columns=["id", "name"]) == [row[:2] for row in AT_LAST]
+
+
+@pytest.mark.parametrize(
+    ("key", "what"),
+    [
+        (None, "they have no key"),
+        (b"Struct{id=1}", "their keys are neither JSON objects nor behind a schema registry's ids"),
+        (b"\0\0\0\0\7\2", "a schema registry knows what their keys are"),
+    ],
+)
+def test_changes_whose_keys_nobody_can_tell_are_refused(kafka: KafkaServer, key: bytes | None, what: str) -> None:
+    topic = new_topic(kafka, 1)
+    produce(kafka, topic, [(key, {"op": "c", "before": None, "after": {"id": 1}})])
+    said = coset("inspect", f"{kafka.source}/{topic}")
+    refused(said, f"the records are a table's changes, and {what}", topic)
+
+
 def test_changes_in_avro_that_are_not_as_declared_are_refused_by_their_offset(
     kafka: KafkaServer, store: Store, registry: Registry
 ) -> None:
@@ -384,8 +473,7 @@ def test_keys_with_their_schema_beside_them_are_refused_and_read_as_the_refusal_
     store: Store, tmp_path: Path
 ) -> None:
     """By Connect's own settings all of it is hashed."""
-    field = '{"type":"int64","optional":false,"field":"id"}'
-    key = f'{{"schema":{{"type":"struct","fields":[{field}],"optional":false,"name":"{CUSTOMERS}.Key"}},"payload":'
+    key = f'{{"schema":{KEY_SCHEMA},"payload":'
     landed(store, by_key(lambda number: f'{key}{{"id":{number}}}}}'.encode()), {})
     with pytest.raises(Refused, match='with their schema beside them, all of it is hashed: declare hash="opaque"'):
         run_and_publish(next_batch(shop(store).pipeline, store.root), tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec import UNSET
@@ -514,6 +515,44 @@ def test_partitions_of_a_changed_stream_that_neither_move_nor_are_read_are_found
     assert "stage a.changed: it does not read every partition of a once" in said(with_exchange(changed, only=(0, 1)))
     assert "stage a.changed does not read all that moves of a" in said(with_exchange(changed, only=(0, 1, 2, 3, 4)))
     assert "stage a: it does not read every partition of a once" in said(with_input(changed, 0, only=(5,)))
+
+
+@pytest.fixture
+def by_two() -> Plan:
+    """Of a stream whose keys have two ids, the second stage takes what lies by the newer, and the first moves the
+    others."""
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    schemas = {7: '"string"', 8: '"string"'}
+    keys: dict[str, Any] = {"key": "id", "key_format": "avro", "key_schemas": schemas, "null_keys": "own task"}
+    pipeline.stream("a", partitions=6, **keys).aggregate("count(*) AS n", name="counted").write("t")
+    return plan_of(pipeline, [arrived("a", [10] * 6)])
+
+
+def test_what_lies_by_either_of_two_hashes_must_be_taken_where_it_lies_or_move_and_not_both(by_two: Plan) -> None:
+    first, second = (stage.streams[0] for stage in by_two.stages)
+    older, newer, both = first.placement.hash, second.placement.hash, by_two.streams[0].declared.hash
+    assert (older, newer, both) == ("murmur2 of avro 7(string)", "murmur2 of avro 8(string)", f"{older} or {newer}")
+
+    def lying(stage: int, hash: str) -> Plan:
+        read = by_two.stages[stage].streams[0]
+        others = by_two.stages[stage].inputs[1:]
+        return with_stage(by_two, stage, inputs=(replace(read, placement=replace(read.placement, hash=hash)), *others))
+
+    not_once = "stage a: it does not read every partition of a once"
+    for stage, hash in ((0, newer), (0, both), (1, older), (1, both)):
+        assert not_once in said(lying(stage, hash))
+    assert "it reads a differently from its declaration" in said(lying(0, MURMUR2))
+    without = tuple(replace(task, reads={"a.changed.exchange": (task.task,)}) for task in by_two.stages[1].tasks)
+    assert not_once in said(with_stage(by_two, 1, inputs=by_two.stages[1].inputs[1:], tasks=without))
+
+
+def test_records_without_a_key_do_not_move_with_those_of_an_older_id(by_two: Plan) -> None:
+    moving, stage = by_two.stages
+    assert [dict(task.keyless) for task in moving.tasks] == [{}] * 6
+    assert [task.task for task in stage.tasks if task.keyless] == [6]
+    tasks = (replace(moving.tasks[0], keyless={"a": (0,)}), *moving.tasks[1:])
+    what = "records without a key in a 0 are not exactly one task's"
+    assert said(with_stage(by_two, 0, tasks=tasks)) == f"stage a.changed: {what}"
 
 
 def test_names_that_are_there_twice_are_found_before_anything_else(moved: Plan) -> None:

@@ -44,12 +44,23 @@ def coverage(ledger: Ledger, plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterat
     for task in once.tasks:
         for seen in task.partitions:
             accounts[task.task.stage, seen.input, seen.partition].append(seen)
+    moved = {read.name: stage.name for stage in plan.stages for read in stage.streams if _stays(plan, read) is False}
     for stage in plan.stages:
         for read in stage.inputs:
+            if (stays := _stays(plan, read)) is False:
+                continue
             for expected in _expected(plan, left, read):
                 place = stage.name, read.name, expected.partition
-                row = _coverage_row(stage.name, expected, accounts[place], *kept.get(place, (0, 0)))
+                accounted = accounts[place]
+                # Those that take what stays and those that move the rest account for it together.
+                if stays:
+                    accounted = [*accounted, *accounts[moved[read.name], read.name, expected.partition]]
+                row = _coverage_row(stage.name, expected, accounted, *kept.get(place, (0, 0)))
                 yield row | {"copies_differ": once.differing.get(place, 0)}
+
+
+def _stays(plan: Plan, read: Input) -> bool | None:
+    return read.stays(plan.stream(read.name).declared) if isinstance(read, StreamInput) else None
 
 
 # By stage, input and partition: how many records that were set aside the files have, and the digest of their offsets.

@@ -12,6 +12,7 @@ from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.private import MASK
 from partitioning.model.receipt import Offender, TaskReceipt, Violation
 from partitioning.model.stage_inputs import Input, StreamInput
+from partitioning.values import replace
 
 
 def violations(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, object]]:
@@ -49,7 +50,10 @@ def _sentence(plan: Plan, task: TaskRef, name: str, offender: Offender) -> str:
             return f"{says}, belongs to another task than {task.task}, which took it"
         case Violation.FOREIGN:
             count = read.placement.partitions
-            homes = " or ".join(map(str, homes_of(_key(read, offender), read.placement, read.name)))
+            lies = read.placement
+            if isinstance(read, StreamInput):
+                lies = replace(lies, hash=plan.stream(read.name).declared.hash)
+            homes = " or ".join(map(str, homes_of(_key(read, offender), lies, read.name)))
             belongs = f"belongs in partition {homes} of {count}"
             if count != (read.partitions if isinstance(read, StreamInput) else len(read.numbers)):
                 belongs = f"belongs in a partition ≡ {homes} modulo {count}"

@@ -59,7 +59,8 @@ def derive_placements(graph: Graph, statistics: Statistics | None = None) -> Map
     records = estimates(graph, statistics)
     placed: dict[str, DerivedPlacement] = {}
     for stream in graph.streams:
-        origin = PlacementOrigin(stream.name, KeyHash(stream.key_format, stream.hash))
+        # What lies by an earlier one of several hashes moves before (see `changeover`).
+        origin = PlacementOrigin(stream.name, KeyHash(stream.key_format, stream.hash).settled)
         placed[stream.name] = DerivedPlacement(stream.key, stream.key_format, (origin,))
     sides, fixed, unknown = _sides(graph), _before_state(graph), estimates(graph)
     for step in graph.steps:
@@ -129,8 +130,8 @@ def _origins(
 def _way(step: Step, inputs: Sequence[DerivedPlacement], records: Mapping[str, Estimate]) -> KeyHash:
     """How the records of a step that `places` lie.
 
-    Where the inputs lie by different hashes, the hash with the most records wins and the other inputs move, as does one
-    that lies by any of several. Where all of them move, they move to the first known hash of their streams.
+    Where the inputs lie by different hashes, the hash with the most records wins and the other inputs move. Where all
+    of them move, they move to the first known hash of their streams.
     """
     if step.op is Op.REPARTITION:
         return KeyHash(step.key_format, step.hash, gathered=step.partitions == 1)
@@ -139,11 +140,11 @@ def _way(step: Step, inputs: Sequence[DerivedPlacement], records: Mapping[str, E
     origins = [origin for source in inputs for origin in source.origins]
     key_hashes = {origin.key_hash for origin in origins}
     if len(key_hashes) == 1 and all(origin.since is None for origin in origins):
-        return origins[0].key_hash.settled
+        return origins[0].key_hash
     held: dict[KeyHash, int] = {}
     for origin in dict.fromkeys(origins):
         if origin.since is None and origin.key_hash.hash != OPAQUE:
-            key_hash = replace(origin.key_hash.settled, gathered=False)
+            key_hash = replace(origin.key_hash, gathered=False)
             held[key_hash] = held.get(key_hash, 0) + records[origin.name].records
     if held:
         return max(held, key=lambda key_hash: held[key_hash])

@@ -136,8 +136,8 @@ def _read_whole(read: StreamInput, graph: Graph) -> Unsplit | None:
         return Unsplit(read.name, "gives records without a key a task of their own")
     if read.only is not None or read.placement.partitions != read.partitions:
         return Unsplit(read.name, "has another number of partitions than in its last batch")
-    if read.placement.hash == OPAQUE or len(each_of(read.placement.hash)) > 1:
-        return Unsplit(read.name, f"has the placement {read.placement.hash}")
+    if stream.hash == OPAQUE or len(each_of(stream.hash)) > 1:
+        return Unsplit(read.name, f"has the placement {stream.hash}")
     return None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Step
-from partitioning.model.placement import OPAQUE, Placement
+from partitioning.model.placement import OPAQUE, Placement, newest_of
 from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
 from partitioning.planning.changeover import Changeover
 from partitioning.planning.exchanges.cuts import Cut
@@ -59,8 +59,8 @@ class Inputs:
         return Placement(cut.key, cut.key_format, cut.hash, cut.partitions or self._counts[exchange])
 
     def moved(self, over: Changeover) -> Placement:
-        """The new placement of records that a changed partition count moves."""
-        return replace(self._stream(over.stream), partitions=self._counts[over.exchange])
+        """The new placement of records that a changeover moves."""
+        return replace(_settled(self._stream(over.stream)), partitions=self._counts[over.exchange])
 
     def read_by(self, draft: StageDraft) -> StageDraft:
         """The draft with its inputs, and its steps with where their state is left."""
@@ -70,7 +70,7 @@ class Inputs:
             draft,
             inputs=(*self._of(draft), *(read for read, _ in states if read is not None)),
             steps=tuple(step for _, step in states),
-            changes=tuple(over.change for over in changeovers if over is not None),
+            changes=tuple(change for over in changeovers if over is not None for change in over.counts),
         )
 
     def _of(self, draft: StageDraft) -> Iterator[Input]:
@@ -144,6 +144,8 @@ class Inputs:
         elif self.moving(read, draft) is None:
             yield replace(whole, placement=replace(whole.placement, partitions=over.shared))
         else:
+            if over.stays:
+                yield replace(whole, placement=_settled(whole.placement))
             if over.new:
                 yield replace(whole, only=over.new)
             yield ExchangeInput(over.exchange, read.name, self.moved(over))
@@ -158,6 +160,11 @@ class Inputs:
         if isinstance(read, StateInput) and not _has(self._steps[read.step], read.placement.key):
             return f"{read.name} does not hold the key {read.placement.key} of what {read.step} reads"
         return None
+
+
+def _settled(placement: Placement) -> Placement:
+    """Where records lie by the newest hash of the placement."""
+    return replace(placement, hash=newest_of(placement.hash))
 
 
 def _has(step: Step, key: str) -> bool:
