@@ -14,11 +14,10 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.noticed.outcome import Outcome
+from bench.figures import put
+from bench.noticed.outcome import RETRIED, SYSTEMS, Outcome, Run
 from bench.noticed.page import PAGE, Part, of_tasks, of_topics
-from bench.noticed.systems import RETRIED, SYSTEMS, Run
 from bench.noticed.topics import Fault, Topics
-from bench.page_figures import put
 
 
 def main() -> int:

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 
-from bench.noticed.outcome import Outcome
-from bench.noticed.systems import RETRIED, SYSTEMS
+from bench.noticed.outcome import RETRIED, SYSTEMS, Outcome
 from bench.noticed.topics import Fault
 from partitioning.sections import Section, markdown
 from partitioning.texts import in_markdown
