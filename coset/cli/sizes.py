@@ -17,7 +17,7 @@ from coset.batches.ends import known_after
 from coset.batches.history import history
 from coset.cli import pipelines
 from coset.cli.candidates import Basis, Compared, Row, basis, compare
-from coset.cli.local_files import writing
+from coset.cli.machine import writing
 from coset.cli.output import Answer, Block, Table
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.toml_writer import to_toml

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _TOLERANCE = 1e-9
+_LINEAGE = ("_batch", "_task")
+MOST_ROWS = 1_000_000
 
 Rows = list[dict[str, object]]
 
@@ -24,6 +30,12 @@ def alike(one: object, other: object) -> bool:
 def in_order(rows: Rows) -> Rows:
     """Rows in an order that does not depend on the last digits of floating-point numbers."""
     return sorted(rows, key=lambda row: [(name, _rough(value)) for name, value in row.items()])
+
+
+def plain_rows(table: pa.Table) -> Rows:
+    """The rows of a table in that order, without lineage."""
+    lineage = [name for name in _LINEAGE if name in table.column_names]
+    return in_order(table.drop_columns(lineage).to_pylist())
 
 
 def without(rows: Rows, others: Rows) -> Rows:

@@ -21,7 +21,6 @@ FILES = {
     "__init__.py": "a package",
     **dict.fromkeys(("continuity.py", "ends.py", "gaps.py", "table_rows.py", "watermarks.py"), _ABOUT_BATCHES),
     **dict.fromkeys(("backfills.py", "batches.py", "trial.py"), _COMMANDS),
-    "streams.py": "streams of records, and those of a process",
 }
 
 
