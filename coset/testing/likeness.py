@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+T = TypeVar("T")
 _TOLERANCE = 1e-9
 _LINEAGE = ("_batch", "_task")
 MOST_ROWS = 1_000_000
@@ -38,11 +39,11 @@ def plain_rows(table: pa.Table) -> Rows:
     return in_order(table.drop_columns(lineage).to_pylist())
 
 
-def without(rows: Rows, others: Rows) -> Rows:
+def without(rows: Sequence[T], others: Sequence[T]) -> list[T]:
     """The rows that others, in the same order, do not have."""
     if len(rows) == len(others) and all(map(alike, rows, others)):
         return []
-    left, only = list(others), Rows()
+    left, only = list(others), list[T]()
     for row in rows:
         place = next((number for number, other in enumerate(left) if alike(row, other)), None)
         if place is None:
