@@ -133,7 +133,7 @@ def _spark() -> Iterator[SparkSession]:
 
 def _iceberg(folder: Path, files: list[Path]) -> Iterator[dict[str, Any]]:
     """PyIceberg's `upsert`, which writes files anew."""
-    from pyiceberg.catalog.sql import SqlCatalog  # type: ignore[import-not-found]  # noqa: PLC0415
+    from pyiceberg.catalog.sql import SqlCatalog  # noqa: PLC0415
 
     catalog = SqlCatalog("bench", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/lake")
     catalog.create_namespace("bench")

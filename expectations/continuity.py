@@ -14,8 +14,8 @@ from partitioning.sections import many
 
 
 class ExpectBatchToContinueThePrevious(TableExpectation):
-    """Expect each stream partition to start where the last published batch that read it ended, and tables that are not
-    kept to be read whole.
+    """Expect each stream partition to start at its last published end, and tables to be read whole unless they are
+    kept.
 
     Judges a table with a row for each stream partition: stream, partition, whether it is read whole, beginning, start.
     Three offsets may be missing: the end of published batches (published), the start that a first batch was asked for

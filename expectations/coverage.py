@@ -46,8 +46,8 @@ class ExpectOffsetsToBeCoveredExactlyOnce(CoverageExpectation):
     """Expect each planned offset to be read, and taken, dropped or set aside, by exactly one task.
 
     Judges a coverage table. Each task that reads a partition read all of its range in order. The records taken,
-    dropped and set aside are as many as planned. The digest of their offsets is that of the range. Where offsets are
-    missing, the planned number is that of the files, and the digest is that of all records read. Records refused for
+    dropped and set aside are as many as planned. The digest of their offsets is that of the range. With missing offsets
+    the planned number is that of the files, and the digest that of all read records. Records refused for
     want of a key count as lost. Tasks that share a hot key count as one, if they copied the same records.
     """
 

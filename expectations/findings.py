@@ -117,7 +117,7 @@ def _kind(result: ExpectationValidationResult) -> Kind:
 
 
 def _about(question: Question, result: ExpectationValidationResult, violations: pd.DataFrame) -> About:
-    """What was expected of which table, and what differs, apart from its wording."""
+    """The expectation, its table, and the difference, apart from its wording."""
     assert result.expectation_config is not None
     kind, seen = _class(result), result.result
     values = {name: seen[name] for name in ("unexpected_count", "observed_value") if seen.get(name) is not None}
@@ -161,7 +161,7 @@ def _remedy(plan: Plan, question: Question, result: ExpectationValidationResult)
 def _misplaced(
     plan: Plan, question: Question, result: ExpectationValidationResult, violations: pd.DataFrame
 ) -> Iterator[Stream]:
-    """The streams of which it finds records that do not lie where their keys hash. What lies so elsewhere, tasks left
+    """The streams with records that do not lie where their keys hash. What lies so elsewhere, tasks left
     there."""
     kind, found = _class(result), set[str]()
     if issubclass(kind, ExpectKeysToHashToTheirPartition):

@@ -1,4 +1,4 @@
-"""Misplaced records: those that their producer put where their key does not belong, and what to do about them."""
+"""Misplaced records, in partitions of other keys by their producer, and the remedies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Fits = Mapping[str, Mapping[str, Any]]
 
 
 def fitting(judged: Iterable[tuple[str, ExpectationSuiteValidationResult]]) -> Fits:
-    """What explains where the keys compared of inputs lie, of those where something does; `judged` has the answers
+    """The rule by which the compared keys of an input lie, for each input with such a rule; `judged` has the answers
     about each input."""
     found = ((name, each.result.get("details") or {}) for name, answer in judged for each in answer.results)
     return {name: details for name, details in found if any(map(details.get, (FITS, GREW, UNDER, SECOND, SPREAD)))}
@@ -47,7 +47,7 @@ def with_ids(plan: Plan, fits: Fits, violations: pd.DataFrame) -> Fits:
 
 
 def remedy(streams: Iterable[Stream], fits: Fits) -> str:
-    """What to do about records of these streams that do not lie where their keys hash: declare the hash that fits; if
+    """The remedy for records of these streams that do not lie where their keys hash: declare the hash that fits; if
     none is known to, or the topic has grown, let the records move.
 
     >>> paid, sent = (Stream(name, "s3://landing/topics", "k", 4) for name in ("paid", "sent"))

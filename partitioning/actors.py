@@ -1,4 +1,4 @@
-"""Actors: who has to do something about a finding. docs/guide/on-call.md says what, and whether at night."""
+"""Actors: who has to do something about a finding. docs/guide/operating.md says what, and whether at night."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def actor(kind: Kind) -> Actor:
             | Kind.REGISTRY_UNREACHABLE
             | Kind.STORE_UNREACHABLE
             | Kind.STORE_UNKNOWN
+            | Kind.ICEBERG_UNREACHABLE
             | Kind.RUN_ENDED
         ):
             return Actor.NOBODY
@@ -51,6 +52,8 @@ def actor(kind: Kind) -> Actor:
             | Kind.TASK_FILES
             | Kind.TABLE_CHANGED
             | Kind.TABLE_PLACE
+            | Kind.ICEBERG_TABLE
+            | Kind.ICEBERG_DENIED
             | Kind.TABLE_BEHIND
             | Kind.TABLE_AHEAD
             | Kind.STATE_GONE

@@ -191,10 +191,18 @@ class VerifyAsking(Value, frozen=True, tag="verify", tag_field="command"):
 
 # A backfill computes lost state again.
 _OfBackfills = Backfills | BackfillAsking | Resume | Cancel | SwapAsking | Undo | Restore
+
+
+class Iceberg(Value, frozen=True, tag="iceberg", tag_field="command"):
+    """Take the Iceberg tables of a pipeline to what its tables are."""
+
+    pipeline: str
+
+
 _OfTables = HandOver | AcceptChanges | MoveTables
 _OfStreams = Forget | Land | Inspect
 _Looking = Status | Report | Records | VerifyAsking
-Command = Repeat | Run | Replan | PlanAsking | _Looking | _OfStreams | _OfTables | _OfBackfills
+Command = Repeat | Run | Replan | Iceberg | PlanAsking | _Looking | _OfStreams | _OfTables | _OfBackfills
 
 # Advice in words, a command, or several of these one after the other.
 Then = str | Command | tuple[str | Command, ...]
@@ -278,6 +286,8 @@ class Shown(Value, frozen=True):
             case PlanAsking(name, begin_anew, go_on, take_away):
                 asked_for = {"--begin-anew": begin_anew, "--go-on": go_on, "--take-away": take_away}
                 return self._line("plan", name, *(f"{option} {step}" for option, step in asked_for.items() if step))
+            case Iceberg(pipeline):
+                return self._line("iceberg", pipeline)
             case HandOver() | AcceptChanges() | MoveTables():
                 return _about_table(asked)
             case Status() | Report() | Records() | VerifyAsking():
@@ -416,7 +426,7 @@ def _in_airflow(command: Command) -> str | None:
         case VerifyAsking(pipeline, _, as_of, sample):
             return _started(f"{pipeline}_verify", {"Sample": sample or None}) if as_of is None else None
         case (Replan() | Restore() | Forget() | Land() | Status() | Report() | Records() | Backfills() | Cancel()) | (
-            HandOver() | AcceptChanges() | MoveTables() | Inspect()
+            HandOver() | AcceptChanges() | MoveTables() | Inspect() | Iceberg()
         ):
             return None
         case _ as never:

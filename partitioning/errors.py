@@ -34,7 +34,7 @@ _SHOWN, _TOLD = 3, 1_000
 
 
 class Finding(Value, frozen=True, eq=False, omit_defaults=True):
-    """One error: its kind, what is wrong, where, what to do next, and the values it is about. If one cause has it in
+    """One error: its kind, sentence, place, next step and values. If one cause has it in
     many places, it is that of the first, and `each` has them all.
 
     >>> print(Finding(Kind.NAME, "no such stream 'flihgts'", "s3://landing/topics", "correct the name"))

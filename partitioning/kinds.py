@@ -31,7 +31,7 @@ class Kind(StrEnum):
     SETTING = "setting", "A setting has a value that it cannot have.", "Correct it in the file, form or option."
     SECRET = (
         "secret",
-        "A secret stands in a file that is kept with the code.",
+        "A secret stands in a file of the code.",
         "Take it out, have it changed, and let the environment give it.",
     )
     LOCATION = "location", "A location, its folder or its size is not what one can be.", "Correct the variable."
@@ -43,7 +43,7 @@ class Kind(StrEnum):
     NAME = "name", "A name is taken, unknown, or cannot be one.", "Choose another one, or correct it."
     KEYS_DO_NOT_MEET = (
         "keys.do-not-meet",
-        "Equal keys would not come to one task: they are placed otherwise, are typed otherwise, or there is no key.",
+        "Equal keys would not come to one task: their placement or type differs, or there is no key.",
         "Rekey or repartition the flow, or declare what its producers use.",
     )
     SQL = "sql", "DuckDB does not accept an expression, or it fails on the records.", "Correct it."
@@ -66,13 +66,13 @@ class Kind(StrEnum):
     PARTITIONS = "stream.partitions", "A stream has other partitions than declared, or than read.", "Declare them."
     STREAM_RESET = (
         "stream.reset",
-        "A stream ends before what was read of it: the topic was re-created, or files were removed.",
+        "A stream ends before the read offsets: the topic was re-created, or files were removed.",
         "Restore what was removed, or give the new topic another stream name.",
     )
     STREAM_REPLACED = (
         "stream.replaced",
-        "Offsets that were read are those of other records now: the topic or its files were made anew.",
-        "Put the files back, give the new topic another stream name, or let the pipeline forget: `coset forget`.",
+        "Read offsets have other records now: the topic or its files were made anew.",
+        "Put the files back, give the new topic another stream name, or `coset forget`.",
     )
     STREAM_LOST = (
         "stream.lost",
@@ -109,7 +109,7 @@ class Kind(StrEnum):
     )
     STORE_NEW = (
         "store.new",
-        "A store has no batch of a pipeline, and another one that may have been meant has.",
+        "This store has no batch of a pipeline, and another store has.",
         "Name the other store; or say `--new-store`.",
     )
     STORE_UNREACHABLE = "store.unreachable", "The store does not answer for now.", "Run the same command again."
@@ -134,7 +134,7 @@ class Kind(StrEnum):
     BATCH_UNRUN = "batch.unrun", "Tasks of a batch have not run to their end.", "Run it."
     BATCH_WAITS = (
         "batch.waits",
-        "The checks of a batch's last two attempts found the same, so it is not run by itself.",
+        "A batch's last two attempts failed in the same way.",
         "Correct what they found, then plan anew, or ask for the same plan again.",
     )
     TASK_FILES = "task.files", "What tasks left is not what their receipts say.", "Restore the files, or plan anew."
@@ -147,18 +147,18 @@ class Kind(StrEnum):
     TABLE_OWNER = "table.owner", "A table belongs to another pipeline, or to none.", "Name another table; hand it over."
     TABLE_AGAIN = (
         "table.again",
-        "A pipeline would append rows of records of which an earlier owner of the table has appended rows.",
-        "Give the table back, name another one, begin behind them, or accept it by name with `coset accept-changes`.",
+        "A pipeline would append rows of the same records as an earlier owner of the table.",
+        "Give the table back, name another one, begin behind them, or `coset accept-changes`.",
     )
     TABLE_RULE = (
         "table.rule",
-        "A table has a rule of its own, such as a constraint, that Coset does not keep or that a batch would break.",
+        "A table has a rule of its own, such as a constraint, that a batch could break.",
         "Drop the rule, and say it with `expect=`; or name another table.",
     )
     ROWS_TAKEN = (
         "rows.taken",
         "A batch would leave a table, or what a step kept, with far fewer rows.",
-        "Keep the step as it was; or, if they may go, ask for it by name with `--take-away`.",
+        "Keep the step as it was, or ask for it by name: `--take-away`.",
     )
     TABLE_CHANGED = (
         "table.changed",
@@ -169,24 +169,35 @@ class Kind(StrEnum):
     TABLE_MODE = "table.mode", "A table was written in another mode before.", "Keep it, or name another table."
     TABLE_PLACE = (
         "table.place",
-        "The tables of a store are to lie elsewhere than they do, or where they cannot.",
-        "Name the address again; or copy the tables, and accept it with `coset move-tables`.",
+        "A store's tables are to lie elsewhere than they do, or where they cannot.",
+        "Name the address again, or copy the tables and `coset move-tables`.",
+    )
+    ICEBERG_TABLE = (
+        "iceberg.table",
+        "An Iceberg table cannot follow the table of its name, or others wrote to it.",
+        "Undo what they did; or drop it in the catalogue, which leaves its files, and let it be made again.",
+    )
+    ICEBERG_DENIED = "iceberg.denied", "The catalogue of Iceberg tables denies access.", "Have it granted."
+    ICEBERG_UNREACHABLE = (
+        "iceberg.unreachable",
+        "The catalogue of Iceberg tables does not answer. What was published stays so.",
+        "Run `coset iceberg` once it does; or the next batch does it.",
     )
     TABLE_BEHIND = "table.behind", "A table lacks what was published to it.", "Restore both from one backup."
     TABLE_DIFFERS = (
         "table.differs",
-        "Published rows are not those of the table's query over all records that batches took.",
-        "See the first keys that differ, and what `coset explain` says of the table.",
+        "Published rows are not those of the table's query.",
+        "See the first keys that differ, and `coset explain`.",
     )
     TABLE_BEGINS = (
         "table.begins",
-        "A table is new in a pipeline that has published batches, or was left out, and would lack their records.",
-        "Make it whole by `coset backfill --from 0 --cascade`, or take it as it would be: `--begin-anew`, `--go-on`.",
+        "A table is new, or was left out, and would lack the records of published batches.",
+        "Make it whole by `coset backfill --from 0 --cascade`, or take it so: `--begin-anew`, `--go-on`.",
     )
     TABLE_QUERY = (
         "table.query",
-        "The query of a table that rows are appended to is another than in the last published batch.",
-        "Change it back, make its rows anew by `coset backfill --from 0 --cascade`, or let it keep them: `--go-on`.",
+        "The query of an appended table has changed since the last published batch.",
+        "Change it back, rebuild the table by `coset backfill --from 0 --cascade`, or keep its rows: `--go-on`.",
     )
     VERIFY_INPUT = "verify.input", "Records that published batches took are gone.", "Restore their files."
     VERIFY_VERSION = (
@@ -198,15 +209,14 @@ class Kind(StrEnum):
     STATE_GONE = "state.gone", "State that a batch goes on from is gone.", "Make it anew: `coset restore`."
     STATE_CHANGED = (
         "state.changed",
-        "A step that keeps something, or what is before it, is another than in the last published batch.",
-        "Change it back, make what it kept anew by `coset backfill --from 0 --cascade`, or ask for what it is to do by "
-        "its name: `--go-on`, `--begin-anew`.",
+        "A step that keeps state, or a step above it, has changed since the last published batch.",
+        "Change it back, rebuild it by `coset backfill --from 0 --cascade`, or name it: `--go-on`, `--begin-anew`.",
     )
     STATE_BEGINS = (
         "state.begins",
-        "A step would begin with nothing below a table that has rows, because it is new, renamed, or not kept.",
-        "Name it as it was; make what it keeps by `coset backfill --from 0 --cascade` or, if its stream was left out, "
-        "by `coset forget`; name another table; or ask for it: `--begin-anew`.",
+        "A step of a table with rows would begin without state: it is new, renamed, or not kept.",
+        "Name it as it was, name another table, `--begin-anew`, or rebuild it by `coset backfill --from 0 --cascade`; "
+        "if its stream was left out, `coset forget`.",
     )
     STATE_EXCHANGED = "state.exchanged", "A backfill exchanged what a batch goes on from.", "Plan it anew."
     STATE_NONE = "state.none", "No step of the batch keeps that.", "Name one that does."
@@ -228,13 +238,13 @@ class Kind(StrEnum):
     SPARK = "spark", "Spark does not start, does not answer, or a job of it fails.", "Read its log, then run again."
     NO_WORKER = (
         "spark.no-worker",
-        "No worker of Spark has accepted a job for too long, or its master does not answer.",
-        "Start workers that have the cores and the memory that are asked for, then run again.",
+        "No worker of Spark has accepted a job, or its master does not answer.",
+        "Start workers with the cores and memory asked for, then run again.",
     )
     WORKER = (
         "spark.worker",
-        "The Python of a worker, or what is installed in it, is not what the job needs.",
-        "Install it there, and name that Python by `spark.pyspark.python`; or send what `coset pack` packs.",
+        "A worker has another Python, or other packages, than the job needs.",
+        "Install them there, and name that Python by `spark.pyspark.python`; or send an environment of `coset pack`.",
     )
     ENGINE = (
         "engine",

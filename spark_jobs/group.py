@@ -235,8 +235,7 @@ def pieces(work: Work, workers: int) -> list[bytes]:
 
 
 def _put_together(work: Work, workers: int) -> list[list[bytes]]:
-    """The orders of each piece. Each worker gets two pieces, so that one that is slower gets less, or one that is
-    small."""
+    """The orders of each piece. Each worker gets two pieces, so that a slower one may get less."""
     share = sum(sent.records for sent in work) / workers
     most = min(share, max(share / 2, _WORTH_A_TASK), _ENOUGH)
     parts, held = list[list[bytes]](), 0

@@ -139,7 +139,7 @@ class _Watch:
 
 
 def _workers_of(master: Any, app: str) -> str:
-    """What a standalone master says of its workers, and what the executors of an application said that ended."""
+    """A standalone master's words on its workers, and the last output of an application's ended executors."""
     workers = [worker for worker in master["workers"] if worker["state"] == "ALIVE"]
     cores = sum(worker["coresfree"] for worker in workers)
     memory = max((worker["memoryfree"] for worker in workers), default=0)

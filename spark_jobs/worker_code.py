@@ -72,7 +72,7 @@ def wanted_for(functions: Iterable[str]) -> Wanted:
 
 
 def check(wanted: Wanted) -> None:
-    """Raise Refused, with what there is and what is wanted, if this process has not what the driver has. A function
+    """Raise Refused, with the found and the wanted code, if this process has other code than the driver. A function
     that is not here is the finding of who calls it."""
     if findings := tuple(_differences(wanted)):
         raise Refused(*findings)

@@ -1,5 +1,5 @@
-"""Readers of Delta tables that have a process, and packages, of their own: Spark with delta-spark, and DuckDB with its
-extension `delta`. Each answers SQL about one table, of now or of a version."""
+"""Readers of tables that have a process, and packages, of their own: Spark and DuckDB, each of Delta tables by their
+folder, and of Iceberg tables by their metadata. Each answers SQL about one table, of now or of a version."""
 
 from __future__ import annotations
 
@@ -81,6 +81,42 @@ def _duckdb() -> Ask:
     return ask
 
 
+def _iceberg_spark() -> Ask:
+    from pyspark.sql import SparkSession
+
+    settings: dict[str, Any] = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraClassPath": f"{os.environ[JARS]}/*",
+        "spark.ui.enabled": "false",
+    }
+    session = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+
+    def ask(metadata: str, version: int | None, sql: str) -> Rows:
+        read = session.read.format("iceberg")
+        (read if version is None else read.option("versionAsOf", version)).load(metadata).createOrReplaceTempView("it")
+        return [list(row) for row in session.sql(sql.replace("TABLE", "it")).collect()]
+
+    return ask
+
+
+def _iceberg_duckdb() -> Ask:
+    import duckdb
+    from duckdb_extensions import import_extension
+
+    connection = duckdb.connect()
+    for name in ("avro", "iceberg"):
+        import_extension(name)
+        connection.execute(f"LOAD {name}")
+
+    def ask(metadata: str, version: int | None, sql: str) -> Rows:
+        options = f", snapshot_from_id={version}" if version is not None else ""
+        table = f"iceberg_scan('{metadata.removeprefix('file://')}'{options})"
+        return [list(row) for row in connection.execute(sql.replace("TABLE", table)).fetchall()]
+
+    return ask
+
+
 def _serve(ask: Ask) -> None:
     for line in sys.stdin:
         try:
@@ -91,4 +127,5 @@ def _serve(ask: Ask) -> None:
 
 
 if __name__ == "__main__":
-    _serve({"spark": _spark, "duckdb": _duckdb}[sys.argv[1]]())
+    readers = {"spark": _spark, "duckdb": _duckdb, "iceberg-spark": _iceberg_spark, "iceberg-duckdb": _iceberg_duckdb}
+    _serve(readers[sys.argv[1]]())

@@ -24,6 +24,10 @@ FOLLOWED: dict[str, dict[str, set[Kind]]] = {
     "tests/integration/test_folder_store.py": {
         "test_tasks_on_other_machines_cannot_use_a_folder": {Kind.STORE_ELSEWHERE}
     },
+    "tests/integration/test_iceberg.py": {
+        "test_a_catalogue_that_does_not_answer_stops_no_batch": {Kind.ICEBERG_UNREACHABLE},
+        "test_what_others_wrote_there_is_taken_back_or_the_table_made_again": {Kind.ICEBERG_TABLE},
+    },
     "tests/integration/test_next_steps.py": {
         "test_what_there_is_not_is_looked_up_by_the_command_that_is_named": {
             Kind.BATCH_UNPUBLISHED,
@@ -122,6 +126,7 @@ IN_WORDS: dict[str, dict[str, set[Kind]]] = {
         "test_only_a_run_of_airflows_own_backfill_is_refused": {Kind.AIRFLOW_DATES},
         "test_a_worker_without_a_store_is_told_which_variable_names_it": {Kind.STORE_UNNAMED},
     },
+    "tests/integration/test_iceberg.py": {"test_a_catalogue_that_denies_access_says_so": {Kind.ICEBERG_DENIED}},
     "tests/integration/test_backfills.py": {
         "test_a_batch_that_went_on_from_what_is_exchanged_is_refused": {Kind.STATE_EXCHANGED},
         "test_another_result_of_the_same_pipeline_is_a_defect": {Kind.BACKFILL_UNEQUAL},

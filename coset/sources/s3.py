@@ -139,5 +139,11 @@ def storage_options() -> dict[str, str]:
     return options
 
 
+def iceberg_options() -> dict[str, str]:
+    """The options by which PyIceberg reaches the store, where its configuration says nothing else."""
+    names = zip(("s3.endpoint", "s3.access-key-id", "s3.secret-access-key", "s3.session-token"), _STORE, strict=True)
+    return {option: os.environ[name] for option, name in names if os.environ.get(name)} | {"s3.region": _region()}
+
+
 def _region() -> str:
     return next(filter(None, map(os.environ.get, _REGIONS)), "us-east-1")

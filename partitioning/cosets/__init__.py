@@ -1,1 +1,1 @@
-"""The one idea: tasks and partitions that share keys, and who reads what."""
+"""The one idea: the partitions that share keys with each task."""

@@ -1,4 +1,4 @@
-"""Assignment: which task of a stage reads which partitions of its inputs, and what it leaves out."""
+"""Assignment: the input partitions of each task of a stage, and its filters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kept states: the steps that do not simply continue from their state between two plans, and what that costs."""
+"""Kept states: the steps whose state does not simply continue between two plans, and the cost."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class Ledger:
         return self._put(failure, self.key("failures", batch, name))
 
     def put_plan(self, plan: Plan) -> Plan:
-        """Store a plan; the answer is the plan of that batch, which may be another's if that came first."""
+        """Store a plan; the answer is the plan of that batch: another's, if that came first."""
         return self._put(plan, self.key("plans", plan.batch))
 
     def put_receipt(self, receipt: Receipt, batch: int) -> Receipt:

@@ -214,7 +214,7 @@ def _records(plan: Plan, stage: Stage) -> int:
 
 
 def _input(source: Input) -> str:
-    """Where the records that a stage reads lie, if that differs from the stream's declaration."""
+    """The place of a stage's records, if it differs from the stream's declaration."""
     match source:
         case StreamInput():
             usual = source.only is None and source.placement.partitions == source.partitions

@@ -180,7 +180,7 @@ def joined_by_batch(step: Step, steps: Mapping[str, Step], tables: set[str]) -> 
 
 
 def _order_matters(plan: Plan, steps: Mapping[str, Step]) -> Iterator[OrderMatters]:
-    """The steps that aggregate what was moved by functions of its order, which depends on the tasks."""
+    """The steps that aggregate moved records by functions of their order. That order depends on the tasks."""
     moved = (stage for stage in plan.stages if any(isinstance(read, ExchangeInput) for read in stage.inputs))
     for step in (step for stage in moved if not stage.repeats for step in stage.steps):
         if step.op in _AGGREGATES and (called := tuple(dict.fromkeys(_unordered(step.expressions)))):
@@ -204,7 +204,7 @@ def _unordered(expressions: Iterable[str]) -> Iterator[str]:
 
 
 def _never_late(plan: Plan, steps: Mapping[str, Step]) -> Iterator[NeverLate]:
-    """The steps that wait for what is over, of streams for which no record is late."""
+    """The waiting steps of streams without `late=`."""
     times = {stream.name: stream.declared.time for stream in plan.streams}
     for step in steps.values():
         if waiting(step, steps):

@@ -1,4 +1,4 @@
-"""Tasks: what each reads of its stage's inputs, which of these records it takes, and which it leaves to others."""
+"""Tasks: the input records that each reads, takes, and leaves to others."""
 
 from __future__ import annotations
 

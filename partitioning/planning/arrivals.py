@@ -267,7 +267,7 @@ def planned_range(discovered: DiscoveredPartition, committed: int, start: int, e
 
 
 def _is_read(file: InputFile, start: int, end: int) -> bool:
-    """Whether it holds what is read; one that holds nothing at all shows that what lay before it is gone."""
+    """Whether it holds what is read; an empty one shows that earlier records are gone."""
     return max(file.start, start) < min(file.end, end) or start < file.start == file.end
 
 

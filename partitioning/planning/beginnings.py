@@ -82,8 +82,8 @@ def beginnings(now: Graph, before: Graph, written: Mapping[str, int | None]) -> 
 
 
 def mixing(now: Graph, before: Graph, engine: Engine | None) -> Iterator[Beginning]:
-    """The steps that would continue from rows made by another version of DuckDB, in which something that they or steps
-    before them use gives other values."""
+    """The steps that would continue from rows of another version of DuckDB, with other values of a function of theirs
+    or of a step above."""
     if engine is None or not engine.mixing:
         return
     kept = {step.name: step for step in before.steps if step.state}

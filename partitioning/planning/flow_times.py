@@ -1,5 +1,5 @@
-"""Flow times: up to which event time all rows of a flow have come, as far as that follows from its streams' watermarks,
-and what holds it back.
+"""Flow times: the event time before which all rows of a flow have come, by its streams' watermarks, and the partition
+that holds it back.
 
 A step that gives its rows once their time is over, or again, has rows to come that are older than what it goes by. What
 follows it goes by the earliest time that such a row may have.
@@ -117,7 +117,7 @@ class FlowTimes:
         return self._known(name, "")
 
     def given(self) -> Iterator[GivenTimes]:
-        """What the steps give that wait, if the graph says by which watermarks they go."""
+        """The times of the rows of waiting steps, if the graph has their watermarks."""
         for step in self._steps.values():
             # Both sides of a join that wait do so alike.
             side = next((self._steps[name] for name in waiting(step, self._steps)), None)
@@ -131,7 +131,8 @@ class FlowTimes:
                 yield GivenTimes(self._shown(step), shortest, longer, before, now, there, side.state.of_lives)
 
     def before(self, step: Step) -> FlowTime | None:
-        """That by which a step goes that keeps rows for a time. A record waits for versions only, and for both flows of
+        """The flow time that decides how long a step keeps its rows. A record waits for versions only, and for both
+        flows of
         other joins."""
         sides = self._sides.get(step.name, (step,))
         if not self._says([side.name for side in sides]):
@@ -257,7 +258,7 @@ def _time_of(step: Step) -> str:
 
 
 def _handed_on(step: Step, column: str) -> str:
-    """The column of what a step is given that it hands on as this one, if that is known."""
+    """The input column that a step hands on as this one, if it is known."""
     if not column or (step.op in _HANDS_ON and column != step.key.lower()):
         return column
     if step.op is Op.SELECT:

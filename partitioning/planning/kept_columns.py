@@ -1,4 +1,5 @@
-"""Kept columns: what of a step's columns is another now, by the text of the pipeline, and what it does not say of that.
+"""Kept columns: a step's columns with another meaning now, by the text of the pipeline, and those that it does not
+decide about.
 
 What is dropped is dropped; types are compared once they are known (`spark_jobs.sql.kept_versions`).
 """
@@ -86,7 +87,7 @@ def _differing(before: Step, now: Step) -> tuple[list[str], list[str]]:
 
 
 def _made(step: Step) -> Mapping[str, str]:
-    """The columns that a step keeps, by name, each with the text that says what is in it."""
+    """The kept columns of a step, by name, each with its expression."""
     texts = step.expressions
     match step.op:
         case Op.COMBINE:

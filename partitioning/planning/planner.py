@@ -227,7 +227,7 @@ def _starts(settings: Settings, ends: Ends) -> dict[str, int]:
 
 
 def _losses(streams: Sequence[PlannedStream], settings: Settings) -> tuple[OffsetRange, ...]:
-    """The offsets that are missing in what the batch reads, and that were accepted as lost."""
+    """The missing offsets of the batch that were accepted as lost."""
     accepted = settings.accept_loss
     found = (gap for stream in streams for gap in stream.gaps(accepted)) if accepted else ()
     return tuple(gap.offsets for gap in found if gap.explained is Explained.ACCEPTED)

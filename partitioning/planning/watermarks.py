@@ -65,7 +65,7 @@ def _watermark(
 
 
 def with_watermarks(graph: Graph, marks: Sequence[Watermark], published: Plan | None) -> Graph:
-    """The graph whose steps that keep rows for a time know the watermark of what they come from.
+    """The graph with the watermarks of all steps that keep rows for a time.
 
     Steps of which a stream does not say its times go by the latest time that they keep.
     """

@@ -32,7 +32,7 @@ class Targets(Value, frozen=True):
     """How much work a task should have, and how readily the number of tasks may change.
 
     A task should have `bytes` of work on average, and at most `skew` times that. If `seconds` are given and the pace of
-    the last batches is known, it should have what takes that long, if that is less. A stage has `min_tasks` to
+    the last batches is known, it should take no longer than that. A stage has `min_tasks` to
     `max_tasks` tasks. A task group has up to `group_tasks` tasks, and a wave `min_groups` to `max_groups` groups. A
     change must make tasks lighter, or fewer, by the factor `gain`, and comes at least `cooldown` batches after the last
     change.

@@ -19,7 +19,7 @@ from spark_jobs.engine.states import found_of
 
 
 def closed(relations: Relations, giving: Step, sides: Sequence[Step]) -> Iterator[Closed]:
-    """What closed of each input of a step that gives what is over."""
+    """The closed records of each input of a step that waits."""
     if giving.state:
         yield _of_lives(relations, giving)
     elif giving.op is Op.AGGREGATE:

@@ -150,7 +150,7 @@ class Steps(Relations):
         return tuple(found)
 
     def closed(self) -> tuple[Closed, ...]:
-        """What closed of the sides of joins whose records are given alone, of windows, and of keys that expire."""
+        """The closed records of joins that give records alone, of windows, and of expiring keys."""
         giving = (step for step in self._order.steps if waiting(step, self._by_name))
         # Of a key that expires, the step's own input may be a stream, or come from another stage.
         sides = ((step, [self._by_name[name] for name in step.inputs if name in self._by_name]) for step in giving)

@@ -1,4 +1,4 @@
-"""State of a step in one task: the SQL that reads what this batch needs of it, and that writes the new state."""
+"""State of a step in one task: the SQL that reads this batch's part of it, and writes the new state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Footers of result files: what a file says of itself, read back by who wrote it and by who decides on it."""
+"""Footers of result files: a file's own rows and columns, read back by its writer and by the decision."""
 
 from __future__ import annotations
 

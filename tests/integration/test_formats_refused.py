@@ -205,7 +205,6 @@ def test_what_is_refused_is_taken_after_the_next_step(case: Case, store: Store) 
     (finding,) = caught.value.findings
     assert case.said in finding.what
     assert case.then in finding.then
-    assert case.said in PAGE
     land(store, case.landed_again)
     assert preview(views(store, case.declared | case.corrected), store).plan is not None
 

@@ -1,4 +1,4 @@
-"""docs/internals/landed-files.md: its example runs, and what it says is refused is refused in these words."""
+"""The example of docs/internals/landed-files.md runs, and what must not be landed is refused."""
 
 from __future__ import annotations
 
@@ -144,13 +144,12 @@ WRONG: list[tuple[str, Callable[[Store], object], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("said", "spoil", "declared"), WRONG, ids=[said for said, _, _ in WRONG])
-def test_what_the_page_says_is_refused_is_refused(
+def test_what_is_wrong_is_refused(
     store: Store, said: str, spoil: Callable[[Store], object], declared: dict[str, Any]
 ) -> None:
     spoil(store)
     with pytest.raises(Refused, match=re.escape(said)):
         preview(views(store, **declared), store)
-    assert said in PAGE
 
 
 def test_what_does_not_continue_what_is_committed_is_refused(store: Store, tmp_path: Path) -> None:
@@ -170,8 +169,6 @@ def test_what_does_not_continue_what_is_committed_is_refused(store: Store, tmp_p
     land(store, first=9)
     with pytest.raises(Refused, match=re.escape("offsets start at 9, but only those before 5 are committed: [5,9) is")):
         preview(pipeline, store)
-    assert "offsets end at 900, but 1200 is committed: the topic was reset" in PAGE
-    assert "offsets start at 1200, but only those before 900 are committed: [900,1200) is lost" in PAGE
     erase(store.root, f"topics/views/partition=0/views+0+{9:010}.parquet")
     land(store, first=5)
     taken = preview(pipeline, store)

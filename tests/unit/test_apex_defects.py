@@ -1,4 +1,4 @@
-"""What is wrong with partitioning in Apex, and what Coset does instead: the list of docs/internals/cosets.md."""
+"""Faults of partitioning in Apex, and what Coset does instead."""
 
 from __future__ import annotations
 

@@ -69,6 +69,7 @@ CASES: dict[str, list[Command]] = {
     ],
     "Land": [commands.Land("views")],
     "Inspect": [commands.Inspect("s3://landing/topics/views"), commands.Inspect("/data/my topics/views")],
+    "Iceberg": [commands.Iceberg("late")],
     "AcceptChanges": [commands.AcceptChanges("counts", 17)],
     "MoveTables": [commands.MoveTables("s3://lake/prod"), commands.MoveTables("/data/my tables")],
     "HandOver": [commands.HandOver("counts", before, "late") for before in (None, "early")],
@@ -209,6 +210,7 @@ FEW = """
     STORE_UNNAMED STORE_ADDRESS STORE_ELSEWHERE STORE_NEW BATCH_UNKNOWN BATCH_UNPUBLISHED BATCH_NONE_OPEN BATCH_OPEN
     BATCH_DECIDED BATCH_UNDECIDED BATCH_WAITS PROOF EXPECTATION EXPECTATION_FAILS TABLE_COLUMNS TABLE_OWNER TABLE_AGAIN
     TABLE_RULE ROWS_TAKEN TABLE_UNKNOWN TABLE_MODE TABLE_PLACE TABLE_BEHIND TABLE_AHEAD TABLE_DIFFERS TABLE_BEGINS
+    ICEBERG_TABLE ICEBERG_DENIED ICEBERG_UNREACHABLE
     TABLE_QUERY VERIFY_VERSION STATE_CHANGED STATE_EXCHANGED STATE_NONE BACKFILL_UNKNOWN BACKFILL_HELD BACKFILL_UNEQUAL
     BACKFILL_UNREADY BACKFILL_APPROVAL BACKFILL_TURN BACKFILL_LATER OPEN_FILES EXTRA SHIPPING AIRFLOW_DATES SAMZA DEMO
 """

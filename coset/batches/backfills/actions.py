@@ -28,6 +28,7 @@ from coset.batches.ref import BatchRef
 from coset.batches.runners.runner import Runner
 from coset.batches.sweeping import STATES_KEPT, LeftOver, sweep
 from coset.batches.tables.held import not_exchangeable
+from coset.batches.tables.iceberg import follow
 from coset.reports import batch_index
 from coset.reports.backfill_page import put_comparison, put_page
 from coset.reports.overview import note_backfill
@@ -358,11 +359,12 @@ def cancel(pipeline: Pipeline, store: Store, backfill: Backfill, why: str, docs:
 
 
 def _turned(store: Store, backfill: Backfill, found: Comparison, swapped: Swapped, docs: Path | None) -> Swapped:
-    """Update the Data Docs, which say whose rows readers see."""
+    """Update the Data Docs, which say whose rows readers see, and the Iceberg tables."""
     exchanged, site = in_force(store, backfill.pipeline).exchanged(), Site.shown(docs, store, backfill.pipeline)
     put_page(site, found, decided=list(swaps.swaps(store, backfill.pipeline))[swapped.number])
     batch_index.exchange(site, backfill.pipeline, backfill.batches, exchanged)
     note_backfill(site, backfill.pipeline, backfill.number, None)
+    follow(store, backfill.pipeline)
     return swapped
 
 

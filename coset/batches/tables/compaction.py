@@ -27,6 +27,7 @@ from coset.batches.tables.deletion_vectors import PREFIX, version_of
 from coset.batches.tables.delta import path_in
 from coset.batches.tables.exchanged import taken
 from coset.batches.tables.held import compacted_in, held_in
+from coset.batches.tables.iceberg import follow
 from coset.batches.tables.live_files import LiveFile, has_vectors, live_files, vector_files
 from coset.batches.tables.log_copy import actions_in
 from coset.batches.tables.logs import opened, opened_whole
@@ -101,6 +102,8 @@ def _compacted(
             partial(_within_batches, table, name, write.table, store, counting) if within else partial(_together, table)
         )
         files, made = _AGAIN(merging)
+        # An Iceberg table has the files from before until it follows.
+        follow(store, name)
         # Without `full` only files that the log once named are removed, so no file of an unpublished batch.
         old = table.vacuum(keep // timedelta(hours=1), dry_run=False, enforce_retention_duration=False, full=False)
     vectors = _unneeded_vectors(where, keep)

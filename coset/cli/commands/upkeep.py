@@ -15,6 +15,8 @@ from coset.cli.command import Panel, always, command
 from coset.cli.output import Answer, check_reason
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
+from partitioning.errors import Refused
+from partitioning.kinds import Kind
 from partitioning.model.read_ends import What
 from partitioning.model.sources import address_of
 from partitioning.numbers import DAYS
@@ -109,6 +111,22 @@ def accept_changes(
     others.accept(store_at(root), table, up_to, who=getpass.getuser(), why=why)
     said = f"What was done to table {table} up to version {up_to} is accepted"
     return Answer({"table": table, "version": up_to}, [said])
+
+
+@command(Panel.UPKEEP)
+def iceberg(pipeline: Named, store: StoreRoot = None) -> Answer:
+    """Take the Iceberg tables of a pipeline to what its tables are, as each batch does where the catalogue answers."""
+    from coset.batches.tables import iceberg as following
+    from coset.cli import pipelines
+
+    root = root_of(store)
+    named, place = pipelines.load(pipeline).name, following.asked()
+    if place is None:
+        what, then = "this environment names no catalogue", 'write iceberg = "CATALOGUE.NAMESPACE" into it'
+        raise Refused.of(Kind.SETTING, what, f"environment, or {following.ASKED}", then, variable=following.ASKED)
+    taken = following.follow(store_at(root), named)
+    said = [f"{name} has what its table has now" for name in taken]
+    return Answer({"tables": taken}, said or [f"All Iceberg tables of {named} have what its tables have"])
 
 
 @command(Panel.UPKEEP, "move-tables", final=always)

@@ -51,7 +51,7 @@ def versions(
 
 
 class _Reading:
-    """Which versions of what each version of a step reads, and so which there are."""
+    """The versions that each version of a step reads, and so all versions."""
 
     def __init__(
         self, graph: Graph, placed: Mapping[str, DerivedPlacement], chosen: Mapping[KeyHash, Sequence[Node]]

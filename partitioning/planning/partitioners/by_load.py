@@ -134,7 +134,7 @@ class ByThroughput(Value, frozen=True):
     h(key) mod 2 = 1 0
     h(key) mod 4 = 2 9
 
-    Raises Refused with all findings: bounds that are no numbers, or so close that what is merged is split again.
+    Raises Refused with all findings: bounds that are no numbers, or so close that merged shares are split again.
     """
 
     minimum: float

@@ -1,4 +1,4 @@
-"""Inputs: what each stage reads and where that lies. The cosets of all stages must be known."""
+"""Inputs: the reads of each stage, and their places. The cosets of all stages must be known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Levels: the stages that combine in between, where what tasks write of a partition is too much to combine at once.
+"""Levels: the stages that combine in between, if a partition has too many parts to combine at once.
 
 Each level of unifiers is a stage of ordinary tasks, one for each unifier. Its tasks read the parts that neighbouring
 writers left for them, combine these, and leave the results for the next level, the last one for the step itself. That

@@ -1,0 +1,290 @@
+"""Iceberg tables: result tables in a catalogue, for the engines that look there.
+
+The Delta log decides what a table is. Its Iceberg table has the same files, and follows it: one snapshot takes it from
+the version that it followed last to that of now, whatever was done between. A snapshot is the difference between two
+lists of files, and counts only upon the snapshot that was read. A process that loses a race, or an answer, looks again:
+nothing is added twice.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn, cast
+
+import pyarrow as pa
+
+from coset.batches.tables.delta import newest_in
+from coset.batches.tables.live_files import live_files
+from coset.batches.tables.log_copy import TableLog
+from coset.batches.tables.logs import Logs, opened
+from coset.sources.s3 import iceberg_options
+from partitioning.commands import Iceberg
+from partitioning.documents.document import canonical, digest
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
+from partitioning.errors import Finding, OutcomeUnknown, Refused, Unreachable
+from partitioning.kinds import Kind
+from partitioning.model.graph import Updates, Write
+from spark_jobs.tables.table_schema import RESIDUE, folder
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.io import FileIO
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import Table, Transaction
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.types import NestedField
+
+# The variable with the catalogue, by its name in PyIceberg's configuration, and the namespace: `prod.analytics`.
+ASKED = "COSET_ICEBERG"
+_ASKED = re.compile(r"(\w[\w-]*)\.(\w[\w.-]*)")
+_TRIES = 5
+# What an Iceberg table says of the Delta table that it follows: its folder and id, and of a snapshot the version.
+_FOLDER, _ID, _VERSION = "coset.folder", "coset.id", "coset.version"
+_PROPERTIES = {
+    # `coset compact` removes files, and keeps those that time travel and backfills need.
+    "gc.enabled": "false",
+    # PyIceberg would commit a difference again, upon another snapshot than it is the difference to.
+    "commit.retry.num-retries": "0",
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+}
+# PyIceberg has no base of its errors, and each catalogue raises those of its client.
+_CLIENTS = {"botocore", "pyiceberg", "requests", "sqlalchemy", "thrift"}
+_DENIED = {"ForbiddenError", "UnauthorizedError", "OAuthError"}
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace of a catalogue, by its name in PyIceberg's configuration."""
+
+    catalogue: str
+    name: str
+
+    def named(self, table: str) -> str:
+        return f"{self.catalogue}.{self.name}.{table}"
+
+
+def asked() -> Namespace | None:
+    """The place that the environment names. None if it names none. Raises Refused if it cannot be one."""
+    said = os.environ.get(ASKED, "")
+    if not said:
+        return None
+    if found := _ASKED.fullmatch(said):
+        return Namespace(*found.groups())
+    then = "write CATALOGUE.NAMESPACE, such as prod.analytics, with a catalogue of PyIceberg's configuration"
+    raise Refused.of(Kind.SETTING, f"iceberg, or {ASKED}, cannot be {said!r}", "environment", then, said=said)
+
+
+def check_followable(writes: Iterable[Write]) -> Iterator[Finding]:
+    """Findings on tables that no Iceberg table could follow, if the environment asks for them.
+
+    Raises Refused as `asked`, and ModuleNotFoundError without the extra.
+    """
+    if asked() is None:
+        return
+    import pyiceberg  # noqa: F401, PLC0415  an extra
+
+    for write in (write for write in writes if write.updates is Updates.BESIDE):
+        what = "its Iceberg table has the same files, and would not know which of their rows are dead"
+        then = 'write it with updates="rewrite", or leave `iceberg` out of this environment'
+        yield Finding.of(Kind.TABLE_RULE, what, f"table {write.table!r}", then, table=write.table)
+
+
+def follow(store: Store, pipeline: str) -> tuple[str, ...]:
+    """Take the Iceberg tables of a pipeline to the versions of its tables. Returns the names of those that it took
+    there; none if the environment asks for none.
+
+    This may be repeated and raced. Raises Refused, with all findings, if an Iceberg table is not one that follows this
+    table, Unreachable if the catalogue does not answer, and OutcomeUnknown if it did not say whether it has a snapshot.
+    """
+    if (place := asked()) is None or (published := Ledger(store, pipeline).standing().published) is None:
+        return ()
+    findings, taken = list[Finding](), list[str]()
+    with _errors(place.catalogue, pipeline):
+        catalogue = _catalogue(place.catalogue)
+    for name in sorted(write.declared.table for write in published.writes()):
+        try:
+            if _Follower(store, pipeline, catalogue, place, name).follow():
+                taken.append(place.named(name))
+        except Refused as refusal:
+            findings += refusal.findings
+    if findings:
+        raise Refused(*findings)
+    return tuple(taken)
+
+
+def _catalogue(name: str) -> Catalog:
+    from pyiceberg.catalog import load_catalog  # noqa: PLC0415  an extra
+    from pyiceberg.utils.config import Config  # noqa: PLC0415
+
+    said = Config().get_catalog_config(name) or {}
+    try:
+        return load_catalog(name, **iceberg_options() | cast(dict[str, str], said))
+    except ValueError as error:
+        then = f"configure it in .pyiceberg.yaml, or with PYICEBERG_CATALOG__{name.upper()}__URI"
+        what = f"PyIceberg cannot load the catalogue {name}: {error}"
+        raise Refused.of(Kind.SETTING, what, "environment", then, catalogue=name) from error
+
+
+class _Follower:
+    """Takes one Iceberg table to the version of its Delta table."""
+
+    def __init__(self, store: Store, pipeline: str, catalogue: Catalog, place: Namespace, name: str) -> None:
+        self._store = store
+        self._pipeline = pipeline
+        self._catalogue = catalogue
+        self._place = place
+        self._name = name
+        self._identifier = f"{place.name}.{name}"
+        self._where = place.named(name)
+
+    def follow(self) -> bool:
+        """Make one snapshot of what is new. Returns whether there was anything."""
+        from pyiceberg.exceptions import (  # noqa: PLC0415  an extra
+            CommitFailedException,
+            CommitStateUnknownException,
+            TableAlreadyExistsError,
+        )
+
+        error: Exception | None = None
+        for _ in range(_TRIES):
+            # After a lost race the log may be newer too.
+            with opened(folder(self._store, self._name), Logs()) as log, _errors(self._where, self._pipeline):
+                if log is None:
+                    return False
+                try:
+                    return self._commit(log, self._table(log))
+                except (CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError) as lost:
+                    error = lost
+        what = f"after {_TRIES} tries it is not known whether the table follows: {error}"
+        raise OutcomeUnknown.of(Kind.ICEBERG_UNREACHABLE, what, self._where, Iceberg(self._pipeline), table=self._name)
+
+    def _table(self, log: TableLog) -> Table:
+        """The Iceberg table, which is made if there is none. Raises Refused if it does not follow this table."""
+        from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415  an extra
+
+        mine = {_FOLDER: folder(self._store, self._name), _ID: str(log.metadata().id)}
+        try:
+            table = self._catalogue.load_table(self._identifier)
+        except NoSuchTableError:
+            self._catalogue.create_namespace_if_not_exists(self._place.name)
+            said = {"comment": text} if (text := log.metadata().description) else {}
+            table = self._catalogue.create_table(self._identifier, _columns(log), properties=_PROPERTIES | mine | said)
+            with table.transaction() as making:
+                making.set_properties({"schema.name-mapping.default": table.schema().name_mapping.model_dump_json()})
+            return table
+        if (theirs := {key: table.properties.get(key) for key in mine}) != mine:
+            follows = f"follows {theirs[_FOLDER]}" if theirs[_FOLDER] else "is not one that Coset made"
+            if theirs[_FOLDER] == mine[_FOLDER]:
+                follows = "follows a table that was there before"
+            what = f"the table in the catalogue {follows}, and not {mine[_FOLDER]}"
+            self._refuse(what, "name another namespace; or drop the table there, without its files, then ")
+        newest = table.current_snapshot()
+        if newest and (newest.summary is None or _VERSION not in newest.summary.additional_properties):
+            what = f"snapshot {newest.snapshot_id} of the Iceberg table is not Coset's: somebody else wrote to it"
+            self._refuse(what, "roll it back to the snapshot before; or drop the table there, without its files, then ")
+        return table
+
+    def _refuse(self, what: str, then: str) -> NoReturn:
+        raise Refused.of(Kind.ICEBERG_TABLE, what, self._where, (then, Iceberg(self._pipeline)), table=self._name)
+
+    def _commit(self, log: TableLog, table: Table) -> bool:
+        if any(file.dead for file in live_files(log)):
+            what = "files of the table have dead rows, which its Iceberg table would not know"
+            self._refuse(what, 'write it with updates="rewrite", `coset compact` it, then ')
+        there = {f"{folder(self._store, self._name)}/{file.path}" for file in live_files(log)}
+        held = {task.file.file_path: task.file for task in table.scan().plan_files()}
+        gone, come = held.keys() - there, sorted(there - held.keys())
+        newest = table.current_snapshot()
+        if newest and not gone and not come:
+            return False
+        with table.transaction() as transaction:
+            _evolve(transaction, _columns(log))
+            snapshot = transaction.update_snapshot(snapshot_properties=self._said(log))
+            with snapshot.overwrite() if gone else snapshot.merge_append() as change:
+                for path in sorted(gone):
+                    change.delete_data_file(held[path])
+                for path in come:
+                    change.append_data_file(_data_file(table.io, transaction.table_metadata, path))
+        return True
+
+    def _said(self, log: TableLog) -> dict[str, str]:
+        """What a snapshot says of itself: the version, its newest batch, and the offsets up to which it counts."""
+        batch = newest_in(log, self._pipeline, self._name)
+        plan = None if batch is None else Ledger(self._store, self._pipeline).plan(batch)
+        said = {_VERSION: str(log.version()), "coset.pipeline": self._pipeline}
+        if plan is None:
+            return said
+        ends = {f"{read.name}-{end.partition}": end.end for read in plan.ends.streams for end in read.ends}
+        return said | {
+            "coset.batch": str(plan.batch),
+            "coset.digest": digest(plan),
+            "coset.offsets": canonical(ends).decode(),
+        }
+
+
+def _data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:
+    """A file, with the least and greatest value of each column where PyIceberg can tell them."""
+    from pyiceberg.io.pyarrow import parquet_file_to_data_file  # noqa: PLC0415  an extra
+
+    try:
+        return parquet_file_to_data_file(io, metadata, path)
+    except OverflowError:
+        # Of a time that Python does not know, such as infinity.
+        counted = metadata.properties | {"write.metadata.metrics.default": "counts"}
+        return parquet_file_to_data_file(io, metadata.model_copy(update={"properties": counted}), path)
+
+
+def _columns(log: TableLog) -> pa.Schema:
+    """The columns of a table, with what is said of them."""
+    fields = pa.schema(log.schema().to_arrow())
+    said = {field.name: field.metadata.get("comment") for field in log.schema().fields}
+    return pa.schema(
+        field.with_metadata({"doc": said[field.name]} if said[field.name] else None)
+        for field in fields
+        if field.name != RESIDUE
+    )
+
+
+def _evolve(transaction: Transaction, columns: pa.Schema) -> None:
+    """Give an Iceberg table the columns of its table. One that has another type there is another column."""
+    from pyiceberg.catalog import Catalog  # noqa: PLC0415  an extra
+
+    wanted = {field.name: field for field in Catalog._convert_schema_if_needed(columns).fields}
+    held = {field.name: field for field in transaction.table_metadata.schema().fields}
+    other = [name for name in held if name in wanted and _type(held[name]) != _type(wanted[name])]
+    with transaction.update_schema(allow_incompatible_changes=True) as update:
+        for name in (*other, *(held.keys() - wanted.keys())):
+            update.delete_column((name,))
+        for name, field in wanted.items():
+            if name in other or name not in held:
+                update.add_column((name,), field.field_type, field.doc)
+            elif field.doc != held[name].doc:
+                update.update_column((name,), doc=field.doc)
+
+
+def _type(field: NestedField) -> str:
+    """The type of a column, without the numbers that its table gave to the parts of it."""
+    return re.sub(r"-?[0-9]+: ", "", str(field.field_type))
+
+
+@contextmanager
+def _errors(where: str, pipeline: str) -> Iterator[None]:
+    """Turns errors of the catalogue and its client into Coset's, but for those that `follow` knows."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, OSError) and type(error).__module__.partition(".")[0] not in _CLIENTS:
+            raise
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+        if type(error).__name__ in _DENIED:
+            then = ("check what PyIceberg's configuration says of the catalogue, then ", Iceberg(pipeline))
+            what = f"the catalogue denies access: {said}"
+            raise Refused.of(Kind.ICEBERG_DENIED, what, where, then, asked=where) from error
+        what = f"the catalogue does not answer: {said}"
+        raise Unreachable.of(Kind.ICEBERG_UNREACHABLE, what, where, Iceberg(pipeline), asked=where) from error

@@ -1,0 +1,370 @@
+"""Iceberg tables in a catalogue have the rows of the tables that they follow, whatever is done to these."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import polars
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.table import Table
+
+from bench.elsewhere import environment_of, python_of, variables_of
+from bench.party import JARS, PARTIES
+from coset.batches.tables.iceberg import follow
+from coset.sources.s3 import iceberg_options
+from demo.s3_server import S3Server
+from partitioning.documents.store import Store
+from partitioning.kinds import Kind
+from tests.commands import coset, refused, succeeded
+from tests.delta_reader import reader
+from tests.followed import told
+from tests.histories import Click, table_of
+from tests.landed import land_table
+from tests.logs import log_of
+from tests.swapped import NEWEST, backfilled, entered, land, two_batches
+from tests.there import there
+
+__all__ = ["backfilled", "two_batches"]
+TABLES = ("counts", "newest")
+ICEBERG_OF_DUCKDB = [
+    f"{name}==1.5.5" for name in ("duckdb", "duckdb-extensions", "duckdb-extension-avro", "duckdb-extension-iceberg")
+]
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
+    """A catalogue in SQLite, which the environment asks for."""
+    (tmp_path / "lake").mkdir()
+    monkeypatch.setenv("COSET_ICEBERG", "lake.shop")
+    uri, warehouse = f"sqlite:///{tmp_path}/lake/lake.db", f"file://{tmp_path}/lake"
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", uri)
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", warehouse)
+    return load_catalog("lake", uri=uri, warehouse=warehouse)
+
+
+def in_catalogue(lake: Catalog, name: str) -> Table:
+    return lake.load_table(f"shop.{name}")
+
+
+def snapshots(lake: Catalog, name: str = "newest") -> list[dict[str, str]]:
+    return [there(each.summary).additional_properties for each in in_catalogue(lake, name).snapshots()]
+
+
+def rows(read: pa.Table) -> list[tuple[object, ...]]:
+    return sorted((tuple(row.values()) for row in read.to_pylist()), key=repr)
+
+
+def follows(store: Store, lake: Catalog) -> None:
+    """Both tables have the same rows and columns in the catalogue."""
+    for name in TABLES:
+        table = in_catalogue(lake, name).scan().to_arrow()
+        delta = log_of(store, name).to_pyarrow_table(columns=table.column_names)
+        assert rows(table) == rows(delta)
+        assert set(delta.column_names) >= {each.name for each in log_of(store, name).schema().fields} - {"_residue"}
+
+
+def run(*more: str) -> str:
+    return succeeded("run", NEWEST, "--runner", "local", *more).output
+
+
+def test_each_batch_is_a_snapshot_that_says_its_offsets(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered(store, tmp_path, monkeypatch)
+    for number in range(2):
+        land(store, number)
+        assert "lake.shop.counts follows; lake.shop.newest follows" in run()
+        follows(store, lake)
+    first, second = snapshots(lake)
+    assert (first["coset.batch"], second["coset.batch"]) == ("0", "1")
+    assert sum(json.loads(first["coset.offsets"]).values()) == 10
+    assert sum(json.loads(second["coset.offsets"]).values()) == 17
+    assert second["coset.digest"].startswith("sha256:")
+    assert snapshots(lake, "counts")[1]["added-records"] == "7"
+
+
+def test_store_and_catalogue_may_be_in_s3(
+    s3: S3Server, lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered(store, tmp_path, monkeypatch)
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"s3://test/{tmp_path.name}")
+    land(store, 0)
+    assert "lake.shop.counts follows; lake.shop.newest follows" in run()
+    table = load_catalog("lake", uri=lake.properties["uri"], **iceberg_options()).load_table("shop.newest")
+    assert table.metadata_location.startswith(f"s3://test/{tmp_path.name}/")
+    assert table.scan().count() == 10
+
+
+@pytest.mark.long
+def test_spark_duckdb_and_polars_read_each_snapshot(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/guide/iceberg.md, by Iceberg for Spark and DuckDB's extension in processes of their own."""
+    entered(store, tmp_path, monkeypatch)
+    for number in range(2):
+        land(store, number)
+        run()
+    table = in_catalogue(lake, "newest")
+    asked, now = "SELECT k, id FROM TABLE ORDER BY k", rows(table.scan(selected_fields=("k", "id")).to_arrow())
+    first = table.snapshots()[0].snapshot_id
+    before = rows(table.scan(snapshot_id=first, selected_fields=("k", "id")).to_arrow())
+    assert now != before
+    spark, duckdb = variables_of(PARTIES["iceberg"]), environment_of("duckdb-1.5.5-iceberg", *ICEBERG_OF_DUCKDB)
+    for name, python, jars in (
+        ("iceberg-spark", str(python_of(PARTIES["iceberg"])), spark[JARS]),
+        ("iceberg-duckdb", str(duckdb), ""),
+    ):
+        with reader(name, python, jars) as ask:
+            assert [tuple(row) for row in ask(table.metadata_location, None, asked)] == now
+            assert [tuple(row) for row in ask(table.metadata_location, first, asked)] == before
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+    found = polars.scan_iceberg(table.metadata_location).select("k", "id").collect().sort("k")
+    assert found.rows() == now
+
+
+def test_tables_that_were_there_come_by_a_command(lake: Catalog, two_batches: Store) -> None:
+    said = succeeded("iceberg", NEWEST).stdout
+    assert "lake.shop.counts has what its table has now" in said
+    follows(two_batches, lake)
+    assert "All Iceberg tables of newest have what its tables have" in succeeded("iceberg", NEWEST).stdout
+    assert len(snapshots(lake)) == 1
+
+
+def test_a_swap_an_undo_and_a_compaction_are_a_snapshot_each(lake: Catalog, backfilled: Store) -> None:
+    succeeded("iceberg", NEWEST)
+    approved = json.loads(succeeded("backfills", NEWEST, "0", "--json").stdout)["comparison"]["digest"]
+    for words in (
+        ("swap", NEWEST, "0", "--approve", approved, "--why", "as it is to be"),
+        ("undo", NEWEST, "0", "--why", "too early"),
+        ("compact", NEWEST, "--yes", "--keep-days", "1"),
+    ):
+        before = {name: len(snapshots(lake, name)) for name in TABLES}
+        succeeded(*words)
+        follows(backfilled, lake)
+        assert {name: len(snapshots(lake, name)) - before[name] for name in TABLES} in (
+            dict.fromkeys(TABLES, 1),
+            {"counts": 1, "newest": 0},
+        )
+
+
+def test_without_a_catalogue_there_is_nothing_to_follow(two_batches: Store) -> None:
+    refused(coset("iceberg", NEWEST), "this environment names no catalogue")
+
+
+@pytest.mark.parametrize("said", ["lake", "lake.", "la ke.shop", "lake.shop;"])
+def test_what_is_no_place_is_refused(said: str, two_batches: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COSET_ICEBERG", said)
+    refused(coset("plan", NEWEST), f"cannot be '{said}'", "prod.analytics")
+
+
+def test_a_catalogue_that_is_not_configured_is_refused(two_batches: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COSET_ICEBERG", "nowhere.shop")
+    refused(coset("iceberg", NEWEST), "PyIceberg cannot load the catalogue nowhere", "PYICEBERG_CATALOG__NOWHERE__URI")
+
+
+def test_dead_rows_beside_files_cannot_be_followed(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered(store, tmp_path, monkeypatch)
+    land(store, 0)
+    pipeline = tmp_path / "beside.py"
+    pipeline.write_text(Path(NEWEST).read_text().replace('mode="upsert"', 'mode="upsert", updates="beside"'))
+    refused(coset("run", str(pipeline), "--runner", "local"), "which of their rows are dead", 'updates="rewrite"')
+
+
+def test_a_catalogue_that_does_not_answer_stops_no_batch(
+    lake: Catalog, two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land(two_batches, 2)
+    (tmp_path / "lake").rename(tmp_path / "away")
+    found = told(Kind.ICEBERG_UNREACHABLE, "run", NEWEST, "--runner", "local", code=6)
+    assert "Batch 2 is published" in succeeded("status", NEWEST).stdout
+    (tmp_path / "away").rename(tmp_path / "lake")
+    assert "lake.shop.newest has what its table has now" in found.follow()
+    follows(two_batches, lake)
+
+
+def test_what_others_wrote_there_is_taken_back_or_the_table_made_again(lake: Catalog, two_batches: Store) -> None:
+    succeeded("iceberg", NEWEST)
+    table = in_catalogue(lake, "newest")
+    mine, row = there(table.current_snapshot()), table.scan(limit=1).to_arrow()
+    table.append(row)
+    land(two_batches, 2)
+    found = told(Kind.ICEBERG_TABLE, "run", NEWEST, "--runner", "local")
+    assert "somebody else wrote to it" in found.findings[0]["what"]
+    in_catalogue(lake, "newest").manage_snapshots().rollback_to_snapshot(mine.snapshot_id).commit()
+    found.follow()
+    follows(two_batches, lake)
+
+    in_catalogue(lake, "newest").append(row)
+    assert "somebody else wrote to it" in coset("iceberg", NEWEST).stderr
+    lake.drop_table("shop.newest")
+    succeeded("iceberg", NEWEST)
+    follows(two_batches, lake)
+    assert len(snapshots(lake)) == 1
+
+
+def test_a_table_that_is_not_cosets_stays_as_it_is(lake: Catalog, two_batches: Store) -> None:
+    lake.create_namespace("shop")
+    lake.create_table("shop.newest", pa.schema([("mine", pa.int64())]))
+    refused(coset("iceberg", NEWEST), "lake.shop.newest", "is not one that Coset made")
+    assert in_catalogue(lake, "newest").snapshots() == []
+    # The other one follows all the same.
+    assert len(snapshots(lake, "counts")) == 1
+
+
+class Denies(BaseHTTPRequestHandler):
+    """A catalogue to which nobody has access."""
+
+    def do_GET(self) -> None:
+        self.send_response(403)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_a_catalogue_that_denies_access_says_so(two_batches: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COSET_ICEBERG", "lake.shop")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Denies) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"http://127.0.0.1:{server.server_port}")
+        refused(coset("iceberg", NEWEST), "the catalogue denies access", "coset iceberg")
+        server.shutdown()
+
+
+def test_columns_come_and_change_and_go_with_those_of_the_table(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered(store, tmp_path, monkeypatch)
+    pipeline, seen = tmp_path / "columns.py", list[list[str]]()
+    for number, columns in enumerate(("id AS a, 'x' AS b", "id::VARCHAR AS a, [id] AS c", "id AS a, {d: id} AS c")):
+        land(store, number)
+        pipeline.write_text(
+            f"""
+import os
+from coset import Pipeline
+pipeline = Pipeline("columns", source=os.environ["DELAYS_SOURCE"])
+chosen = pipeline.stream("clicks", key="k", partitions=4).select("{columns}")
+chosen.write("columns", mode="replace", comments={{"a": "of batch {number}"}})
+"""
+        )
+        assert "follows" in succeeded("run", str(pipeline), "--runner", "local", "--go-on", "columns").output
+        table = in_catalogue(lake, "columns")
+        seen.append([f"{field.name} {field.field_type} {field.doc or ''}".strip() for field in table.schema().fields])
+        assert rows(table.scan().to_arrow()) == rows(log_of(store, "columns").to_pyarrow_table())
+    assert [re.sub("[0-9]+: ", "", "; ".join(columns)) for columns in seen] == [
+        "k string; a long of batch 0; b string",
+        "k string; a string of batch 1; c list<long>",
+        "k string; a long of batch 2; c struct<d: optional long>",
+    ]
+
+
+def test_a_table_may_be_empty_and_have_times_that_python_does_not_know(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered(store, tmp_path, monkeypatch)
+    land(store, 0)
+    pipeline = tmp_path / "times.py"
+    pipeline.write_text(
+        """
+import os
+from coset import Pipeline
+pipeline = Pipeline("times", source=os.environ["DELAYS_SOURCE"])
+clicks = pipeline.stream("clicks", key="k", partitions=4)
+clicks.select("TIMESTAMP 'infinity' AS t, DATE '0044-03-15 (BC)' AS d").write("times")
+clicks.filter("id < 0", name="none").write("nothing")
+"""
+    )
+    succeeded("run", str(pipeline), "--runner", "local")
+    assert in_catalogue(lake, "nothing").scan().count() == 0
+    read = in_catalogue(lake, "times").scan().to_arrow()
+    assert read.select(["t", "d"]).equals(log_of(store, "times").to_pyarrow_table().select(["t", "d"]))
+    assert read.num_rows == 10
+
+
+Fault = Callable[[SqlCatalog, tuple[Any, ...], Callable[..., Any]], Any]
+
+
+def _lost(_: SqlCatalog, given: tuple[Any, ...], commit: Callable[..., Any]) -> Any:
+    commit(*given)
+    raise CommitStateUnknownException("the answer was lost")
+
+
+def _killed_before(*_: object) -> Any:
+    raise KeyboardInterrupt
+
+
+def _killed_after(_: SqlCatalog, given: tuple[Any, ...], commit: Callable[..., Any]) -> Any:
+    commit(*given)
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> list[Fault]:
+    """Faults of the next commits to a catalogue, each of which happens once."""
+    faults, commit = list[Fault](), SqlCatalog.commit_table
+
+    def committed(catalogue: SqlCatalog, *given: Any) -> Any:
+        if faults:
+            return faults.pop(0)(catalogue, given, lambda *again: commit(catalogue, *again))
+        return commit(catalogue, *given)
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", committed)
+    return faults
+
+
+def test_whoever_loses_a_race_an_answer_or_its_life_adds_nothing_twice(
+    lake: Catalog, two_batches: Store, faulty: list[Fault]
+) -> None:
+    history(lake, two_batches, faulty, batches=1)
+
+
+@pytest.mark.long
+def test_nothing_comes_twice_in_a_longer_history(lake: Catalog, two_batches: Store, faulty: list[Fault]) -> None:
+    history(lake, two_batches, faulty, batches=8)
+
+
+def history(lake: Catalog, store: Store, faulty: list[Fault], batches: int) -> None:
+    """A history by chance: batches, others who follow meanwhile, and commits that end in every way."""
+
+    def raced(catalogue: SqlCatalog, given: tuple[Any, ...], commit: Callable[..., Any]) -> Any:
+        follow(store, "newest")
+        return commit(*given)
+
+    chance = random.Random(batches)
+    ways: list[Fault] = [_lost, _killed_before, _killed_after]
+    succeeded("iceberg", NEWEST)
+    for number in range(2, 2 + batches):
+        # The first commit appends: made again upon the other's, it would add the same files.
+        faulty += [raced, *chance.sample([*ways, raced], k=chance.randrange(1, 4))]
+        for part in range(9):
+            arrive(store, 10 * number + part)
+            with suppress(KeyboardInterrupt):
+                coset("run", NEWEST, "--runner", "local")
+            with suppress(KeyboardInterrupt):
+                coset("iceberg", NEWEST)
+            if not faulty:
+                break
+        succeeded("iceberg", NEWEST)
+        follows(store, lake)
+        told_of = [each["coset.version"] for each in snapshots(lake)]
+        assert len(set(told_of)) == len(told_of)
+        assert not faulty
+
+
+def arrive(store: Store, number: int) -> None:
+    """Land one click of each key."""
+    clicks = [Click(f"key-{key}", 100 * number + key, number) for key in range(10)]
+    land_table(table_of(clicks), "clicks", f"{store.root}/topics", key="k", partitions=4)
