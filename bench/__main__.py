@@ -32,16 +32,15 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.elsewhere import python_of, variables_of
-from bench.figures import Answers, compared, tables
+from bench.figures import Answers, compared, put, table, tables
 from bench.making import make
-from bench.page_figures import put, table
 from bench.party import PARTIES, emptied
 from bench.plots import plots
 from bench.targets import verdicts
 from bench.workload import Query, Workload
 from coset.cli.output import console
 from coset.sources.s3 import s3_filesystem, split
-from demo.s3_server import start_server
+from demo.s3_server import served
 
 _FOLDER = Path(".coset/bench")
 COMMAND = "python -m bench"
@@ -89,31 +88,26 @@ def _of_all(to: Console, asked: argparse.Namespace) -> dict[Query, Answers]:
     folder, found = _FOLDER.resolve(), {query: Answers(query, asked.size) for query in asked.query}
     # Only a process that answers one query can be cold.
     together = [asked.query] if asked.size == "small" else [[query] for query in asked.query]
-    with to.status("") as status:
-        # Batches of an earlier benchmark would go on.
-        stored = emptied(folder / asked.size / "s3")
-        server = start_server(stored, ("landing", "coset"))
-        try:
-            os.environ.update(server.environment)
-            for queries in together:
-                began = time.monotonic()
-                for query in queries:
-                    status.update(f"making records of {query}")
-                    for workload in Workload.of(asked.size, folder, query).all:
-                        make(workload)
-                for party in asked.only:
-                    some = [query for query in queries if query in PARTIES[party].answers]
-                    if some:
-                        status.update(f"{', '.join(queries)}: {PARTIES[party].title}")
-                        for query, points in _measured(party, some, asked, server.process.pid).items():
-                            found[query].parties[party] = points
-                for query in queries:
-                    if query is Query.BY_RECORDS:
-                        _forget(Workload.of(asked.size, folder, query))
-                    found[query].seconds = (time.monotonic() - began) / len(queries)
-        finally:
-            server.stop()
-            shutil.rmtree(stored)
+    # Batches of an earlier benchmark would go on.
+    stored = emptied(folder / asked.size / "s3")
+    with to.status("") as status, served(stored, ("landing", "coset")) as server:
+        for queries in together:
+            began = time.monotonic()
+            for query in queries:
+                status.update(f"making records of {query}")
+                for workload in Workload.of(asked.size, folder, query).all:
+                    make(workload)
+            for party in asked.only:
+                some = [query for query in queries if query in PARTIES[party].answers]
+                if some:
+                    status.update(f"{', '.join(queries)}: {PARTIES[party].title}")
+                    for query, points in _measured(party, some, asked, server.process.pid).items():
+                        found[query].parties[party] = points
+            for query in queries:
+                if query is Query.BY_RECORDS:
+                    _forget(Workload.of(asked.size, folder, query))
+                found[query].seconds = (time.monotonic() - began) / len(queries)
+    shutil.rmtree(stored)
     return found
 
 

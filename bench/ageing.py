@@ -14,17 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from bench.asked import SOURCE, STORE, SUBJECTS, Asked, Request, by_subject, counted, in_words
+from bench.asked import STORE, SUBJECTS, Asked, Request, by_subject, counted, in_words, land_views
 from bench.measure import cpu_of
 from bench.running_totals import PARTITIONS, pipeline
 from coset.batches import steps
 from coset.batches.interpreter import run_batch, silently
 from coset.batches.runners.local import Local
 from coset.cli.output import Table, show
-from coset.sources.s3 import s3_filesystem, split
 from partitioning.documents.stores import store_at
 from partitioning.hashes import placement_hash
 
@@ -86,14 +82,9 @@ def _compare(batches: int, s3: Asked, docs: Path) -> None:
 def land(number: int, records: int = RECORDS) -> None:
     """Land the files of a batch, each member's record in the partition of its key."""
     members = [f"m-{member}" for member in range(records)]
-    store, (bucket, prefix) = s3_filesystem(), split(SOURCE)
     for partition in range(PARTITIONS):
         mine = [member for member in members if placement_hash(member, "string") % PARTITIONS == partition]
-        first = number * len(mine)
-        offsets = pa.array(range(first, first + len(mine)), pa.int64())
-        name = f"views/partition={partition}/views+{partition}+{first:010}.parquet"
-        with store.open_output_stream(f"{bucket}/{prefix}/{name}") as sink:
-            pq.write_table(pa.table({"member": mine, "_offset": offsets}), sink)
+        land_views(partition, number * len(mine), mine)
 
 
 if __name__ == "__main__":

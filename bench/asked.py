@@ -1,11 +1,14 @@
-"""What is asked of an S3 server, counted by a proxy in front of it, by what it costs and what it is for."""
+"""What is asked of an S3 server, counted by a proxy in front of it, by what it costs and what it is for.
+
+Files of one stream are landed in it.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,7 +16,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from demo.s3_server import S3Server, start_server
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coset.sources.s3 import s3_filesystem
+from demo.s3_server import S3Server, served
 from tests.faults import FaultProxy
 
 LANDED, BUCKET = "topics", "landing"
@@ -87,15 +94,25 @@ class Asked:
 @contextmanager
 def counted() -> Iterator[Asked]:
     """An S3 server, whose requests are counted, as that of this process's environment."""
-    with TemporaryDirectory() as folder:
-        server = start_server(Path(folder) / "s3", (BUCKET,))
+    with TemporaryDirectory() as folder, served(Path(folder) / "s3", (BUCKET,)) as server:
         proxy = FaultProxy(server.environment["AWS_ENDPOINT_URL"])
-        os.environ.update({**server.environment, "AWS_ENDPOINT_URL": proxy.url})
+        os.environ["AWS_ENDPOINT_URL"] = proxy.url
         try:
             yield Asked(server, proxy)
         finally:
             proxy.stop()
-            server.stop()
+
+
+def file_of(partition: int, first: int) -> str:
+    """The name, below SOURCE, of a file of the stream `views` whose first offset this is."""
+    return f"views/partition={partition}/views+{partition}+{first:010}.parquet"
+
+
+def land_views(partition: int, first: int, members: Sequence[str]) -> None:
+    """Land a file of the stream `views`: a record of each of these members, at the offsets from `first` on."""
+    offsets = pa.array(range(first, first + len(members)), pa.int64())
+    with s3_filesystem().open_output_stream(f"{BUCKET}/{LANDED}/{file_of(partition, first)}") as sink:
+        pq.write_table(pa.table({"member": members, "_offset": offsets}), sink)
 
 
 def by_price(requests: Counter[Request]) -> dict[Priced, int]:

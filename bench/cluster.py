@@ -23,15 +23,15 @@ import psutil
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from bench.figures import put
 from bench.making import upload
 from bench.measure import Cost, cpu_of, cpu_of_all, measured
-from bench.page_figures import put
 from coset.batches.interpreter import run_batch, silently
 from coset.batches.runners.spark import Spark
 from coset.batches.runners.spark_settings import PYTHON, environment
 from coset.batches.steps import plan
 from coset.sources.s3 import storage_options
-from demo.s3_server import S3Server, start_server
+from demo.s3_server import S3Server, served
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.stores import store_at
@@ -95,15 +95,12 @@ def main() -> int:
         path = Path(temp)
         files = list(_made(path / "topics", asked.records))
         landed = sum(file.stat().st_size for file in files)
-        server = start_server(path / "s3", ("landing", "coset"))
-        try:
-            os.environ.update({**server.environment, **environment(sys.executable)})
+        with served(path / "s3", ("landing", "coset")) as server:
+            os.environ.update(environment(sys.executable))
             upload(SOURCE, path / "topics", files)
             with standalone(path) as cluster:
                 seen = _coset(cluster, server, path / "docs")
             ours = _digest(DeltaTable(folder(store_at(STORE), "activity"), storage_options=storage_options()))
-        finally:
-            server.stop()
         read = f"read_parquet({[*map(str, files)]})"
         with duckdb.connect() as database, measured() as alone:
             result = database.sql(f"SELECT key, {_AGGREGATE} FROM {read} GROUP BY key").to_arrow_table()

@@ -7,21 +7,17 @@ published, with all but the newest files published, and with all of them.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from bench.asked import BUCKET, SOURCE, file_of, land_views
 from bench.measure import alone, measured
 from coset.cli.output import Table, show
 from coset.sources.landed import discover
-from coset.sources.s3 import s3_filesystem, split
-from demo.s3_server import start_server
+from demo.s3_server import served
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import decode, encode
 from partitioning.documents.stores import store_at
@@ -33,7 +29,6 @@ from partitioning.sections import size
 
 PARTITIONS = 8
 RECORDS = 10
-SOURCE = "s3://landing/topics"
 COLUMNS = (Column("member", "VARCHAR"), Column("_offset", "BIGINT"))
 # Reading all of more takes too long.
 MOST_UNREAD = 50_000
@@ -72,13 +67,8 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=20_000, help="so many files are landed")
     parser.add_argument("--new", type=int, default=100, help="so many of them after the last batch")
     asked = parser.parse_args()
-    with TemporaryDirectory() as folder:
-        server = start_server(Path(folder) / "s3", ("landing",))
-        os.environ.update(server.environment)
-        try:
-            _compare(asked.files, asked.new, Path(folder))
-        finally:
-            server.stop()
+    with TemporaryDirectory() as folder, served(Path(folder) / "s3", (BUCKET,)):
+        _compare(asked.files, asked.new, Path(folder))
     return 0
 
 
@@ -107,7 +97,7 @@ def _after(files: int) -> Plan:
     store, partitions = store_at(SOURCE), []
     for number in range(files - PARTITIONS, files):
         partition, start = _place(number)
-        entry = store.head(_key(number))
+        entry = store.head(file_of(partition, start))
         assert entry is not None
         last = InputFile(f"{SOURCE}/{entry.key}", entry.size, entry.etag, start, start + RECORDS)
         partitions.append(DiscoveredPartition(partition, (last,)))
@@ -118,13 +108,9 @@ def _after(files: int) -> Plan:
 
 
 def _land(first: int, end: int) -> None:
-    store, (bucket, prefix) = s3_filesystem(), split(SOURCE)
-
     def land(number: int) -> None:
-        offsets = range(_place(number)[1], _place(number)[1] + RECORDS)
-        members = [f"member-{offset % 7}" for offset in offsets]
-        with store.open_output_stream(f"{bucket}/{prefix}/{_key(number)}") as sink:
-            pq.write_table(pa.table({"member": members, "_offset": pa.array(offsets, pa.int64())}), sink)
+        partition, start = _place(number)
+        land_views(partition, start, [f"member-{offset % 7}" for offset in range(start, start + RECORDS)])
 
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(land, range(first, end)))
@@ -133,11 +119,6 @@ def _land(first: int, end: int) -> None:
 def _place(number: int) -> tuple[int, int]:
     """The partition and the first offset of a file."""
     return number % PARTITIONS, number // PARTITIONS * RECORDS
-
-
-def _key(number: int) -> str:
-    partition, start = _place(number)
-    return f"views/partition={partition}/views+{partition}+{start:010}.parquet"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""What all parties' answers to a query cost, as tables."""
+"""What all parties' answers to a query cost, as tables; and figures on a page, between the marks that it knows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -11,6 +13,7 @@ from bench.party import PARTIES
 from bench.workload import Point, Query
 
 FAILED = "failed"
+_END = "<!-- end -->"
 Rows = Sequence[Sequence[str]]
 
 
@@ -134,3 +137,19 @@ def _memory(runs: Sequence[Mapping[str, Any]]) -> str:
 
 def _longest(longest: float | None) -> str:
     return f"{longest:.2f}" if longest else ""
+
+
+def put(page: Path, command: str, lines: Iterable[str]) -> None:
+    """Put these lines in place of the figures of that command. Raises ValueError if the page has no place for them."""
+    begin = f"<!-- figures of {command} -->"
+    text = "\n".join((begin, "", *lines, "", _END))
+    whole, count = re.subn(f"{re.escape(begin)}.*?{re.escape(_END)}", lambda _: text, page.read_text(), flags=re.S)
+    if not count:
+        raise ValueError(f"{page} has no line {begin}")
+    page.write_text(whole)
+
+
+def table(columns: Sequence[str], *rows: Sequence[str]) -> Iterator[str]:
+    """A table of Markdown."""
+    yield from (f"| {' | '.join(columns)} |", f"| --- |{' --: |' * (len(columns) - 1)}")
+    yield from (f"| {' | '.join(row)} |" for row in rows)

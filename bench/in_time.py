@@ -1,10 +1,12 @@
 """`python -m bench.in_time`: what it costs to change what is kept of many keys, and to join two streams in time.
 
-Of Coset: running totals of all keys, which is also what a rebuild runs, and a batch that migrates all of them by an
-expression; a left join of ads with clicks, of which one in a hundred never comes, in two batches: one that brings both,
-and one without a record that gives what found no partner. Structured Streaming counts and joins the same, its state in
-RocksDB; it cannot migrate or rebuild a state, but by a query that begins again. Both run in one process and from and
-to the disk, Coset with its proof and the checks of Great Expectations. With `--page` the figures go into that page.
+Of Coset: running totals of all keys, which is also what a rebuild runs; batches of some keys, after which nothing
+changed, with a new column that begins as 0, and with all totals migrated by an expression; two batches each without
+`keep=`, with it while none expires, and with it when one key in a hundred does; a left join of ads with clicks, of
+which one in a hundred never comes, in two batches: one that brings both, and one without a record that gives what found
+no partner. Structured Streaming counts and joins the same, its state in RocksDB; it cannot migrate or rebuild a state,
+but by a query that begins again. Both run in one process and from and to the disk, Coset with its proof and the checks
+of Great Expectations. With `--page` the figures go into that page.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,9 +26,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from bench.changed_state import changes
+from bench.figures import put
 from bench.measure import Cost, measured
-from bench.page_figures import put
 from bench.state import session
 from coset.batches.interpreter import run_batch, silently
 from coset.batches.runners.local import Local
@@ -37,10 +39,14 @@ from partitioning.sections import size
 _PARTITIONS = 8
 # One of so many ads has no click.
 _ALONE = 100
-_MINUTE = timedelta(minutes=1)
+_MINUTE, _HOUR = timedelta(minutes=1), timedelta(hours=1)
 _NOON = datetime.fromisoformat("2026-01-05 12:00")
 _LAST = 10_000
+_TOUCHED = 10_000
+_AMOUNT, _ORDERS = "sum(amount)::BIGINT AS amount", "sum(orders)::BIGINT AS orders"
+_COUNTED = f"{_AMOUNT}, count(*) AS orders"
 Row = tuple[str, float, float, int]
+Change = tuple[str, Pipeline, pa.Table]
 
 
 def main() -> int:
@@ -72,13 +78,62 @@ def _row(name: str, cost: Cost, written: int) -> Row:
 
 
 def _totals(folder: Path, keys: int) -> Iterator[Row]:
-    """The first batch of totals, and one that migrates all rows."""
-    named = {0: "Coset: running totals of all keys, as in a rebuild", 3: "Coset: all totals are migrated"}
-    for batch, (_, pipeline, rows) in enumerate(changes(folder / "totals", keys)):
+    for name, pipeline, rows in chain(changes(folder / "totals", keys), _expiring(folder / "totals", keys)):
         land_rows(pipeline.streams[0], rows, "rows")
-        row = _batch(named.get(batch, ""), pipeline, folder / "totals")
-        if batch in named:
-            yield row
+        yield _batch(f"Coset: {name}", pipeline, folder / "totals")
+
+
+def changes(folder: Path, keys: int) -> Iterator[Change]:
+    """What each batch is called, its pipeline, and what arrives before it."""
+    for batch, (name, pipeline) in enumerate(_changes(folder)):
+        users, random = _users(batch, keys)
+        amount = pa.array(random.integers(0, 1000, len(users)))
+        yield name, pipeline, pa.table({"user": _named("user-", users), "amount": amount})
+
+
+def _changes(folder: Path) -> Iterator[tuple[str, Pipeline]]:
+    yield "running totals of all keys, as in a rebuild", _pipeline(folder, _AMOUNT, _AMOUNT)
+    yield f"totals of {_TOUCHED:,} keys", _pipeline(folder, _AMOUNT, _AMOUNT)
+    begins = _pipeline(folder, _COUNTED, f"{_AMOUNT}, {_ORDERS}")
+    begins.changed("totals", begins={"orders": 0})
+    yield f"totals of {_TOUCHED:,} keys, a column begins", begins
+    migrates = _pipeline(folder, _COUNTED, f"{_AMOUNT}, {_ORDERS}")
+    migrates.changed("totals", migrate={"amount": "amount * 100"})
+    yield f"totals of {_TOUCHED:,} keys, all totals are migrated", migrates
+
+
+def _pipeline(folder: Path, parts: str, columns: str) -> Pipeline:
+    pipeline = Pipeline("totals", source=folder / "topics")
+    orders = pipeline.stream("a", key="user", partitions=_PARTITIONS)
+    orders.aggregate(parts).combine(columns, running=True, name="totals").to_stream().write("totals")
+    return pipeline
+
+
+def _expiring(folder: Path, keys: int) -> Iterator[Change]:
+    """Of the first batch, one key in a hundred is two hours older than the others."""
+    for number, (keep, what) in enumerate(((None, "no keep="), (3 * _HOUR, "none expires"), (_HOUR, "1 % expires"))):
+        more: dict[str, Any] = {} if keep is None else {"time": "seen", "keep": keep}
+        pipeline = Pipeline(f"kept-{number}", source=folder / f"topics-{number}")
+        records = pipeline.stream("a", key="user", partitions=_PARTITIONS, time="seen").select("1::BIGINT AS n, seen")
+        totals = records.combine("sum(n)::BIGINT AS n, max(seen) AS seen", running=True, name="totals", **more)
+        totals.to_stream().write(f"kept-{number}")
+        if more:
+            totals.expired(name="ended").write(f"ended-{number}")
+        for batch in range(2):
+            users, _ = _users(batch, keys)
+            seconds = np.where((users % 100 == 0) & (batch == 0), 0, 7_200)
+            seen = {"seen": pa.array(seconds * 10**6, pa.timestamp("us"))}
+            name = f"{what}: {f'{_TOUCHED:,}' if batch else 'all'} keys"
+            yield name, pipeline, pa.table({"user": _named("user-", users)} | seen)
+
+
+def _users(batch: int, keys: int) -> tuple[np.ndarray, np.random.Generator]:
+    random = np.random.default_rng(batch)
+    return (random.integers(0, keys, _TOUCHED) if batch else np.arange(keys)), random
+
+
+def _named(prefix: str, numbers: np.ndarray) -> pa.Array:
+    return pa.array(np.char.add(prefix, numbers.astype("U8")).tolist())
 
 
 def _joins(folder: Path, keys: int) -> Iterator[Row]:
@@ -121,9 +176,8 @@ def _last() -> tuple[pa.Table, pa.Table]:
 
 
 def _of(numbers: np.ndarray, minutes: np.ndarray) -> pa.Table:
-    keys = pa.array(np.char.add("ad-", numbers.astype("U8")).tolist())
     seen = np.datetime64(_NOON, "us") + minutes.astype("timedelta64[m]")
-    return pa.table({"ad": keys, "seen": pa.array(seen, pa.timestamp("us"))})
+    return pa.table({"ad": _named("ad-", numbers), "seen": pa.array(seen, pa.timestamp("us"))})
 
 
 def _spark(folder: Path, keys: int) -> Iterator[Row]:

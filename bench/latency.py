@@ -25,7 +25,7 @@ import psutil
 from bench import running_totals
 from bench.ageing import land
 from bench.asked import STORE, SUBJECTS, Asked, Request, by_subject, counted
-from bench.page_figures import put, table
+from bench.figures import put, table
 from coset.batches import steps
 from coset.batches.interpreter import run_batch
 from coset.batches.runners.local import Local

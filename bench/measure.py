@@ -66,6 +66,11 @@ def cpu_of_all(root: int) -> float:
         cpu_of(root)
 
 
+def memory_of_all(root: int) -> int:
+    """What a process and all that it started have now, in bytes: of a page that several share each has its part."""
+    return sum(map(_part, _tree(root)))
+
+
 def alone(function: Callable[..., T], *arguments: object) -> T:
     """Call a function in a process of its own, which has imported nothing else before."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
@@ -120,15 +125,10 @@ def _sample(root: int, asked: int, answer: int) -> None:
     most = 0
     while Path(f"/proc/{root}").exists():
         is_asked, _, _ = select.select([asked], [], [], _EVERY_SECONDS)
-        most = max(most, _memory(root))
+        most = max(most, memory_of_all(root))
         if is_asked:
             os.write(answer, str(most).encode())
             return
-
-
-def _memory(root: int) -> int:
-    """What a process and its descendants have now, in bytes: of a page that several share each has its part."""
-    return sum(map(_part, _tree(root)))
 
 
 def _part(pid: int) -> int:

@@ -1,11 +1,13 @@
-"""Coset in Spark, on its S3 store."""
+"""Coset in Spark, on its S3 store, and the pipelines that answer the queries."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
+from typing import assert_never
 
 import msgspec
 import numpy as np
@@ -15,8 +17,7 @@ from pyspark import SparkConf, SparkContext
 
 from bench.making import upload
 from bench.party import CORES, MASTER, Left, Run
-from bench.pipelines import pipeline_for
-from bench.workload import Query, Workload
+from bench.workload import WITHIN_SECONDS, Query, Workload
 from coset.batches import steps
 from coset.batches.auditing.audit import audit
 from coset.batches.interpreter import run_batch, silently
@@ -27,6 +28,8 @@ from coset.batches.runners.spark import Spark
 from coset.batches.runners.spark_settings import configuration
 from coset.batches.tables.logs import opened_whole
 from coset.sources.reader import Batch
+from partitioning.authoring.flow import Flow
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import decode
 from partitioning.documents.stores import store_at
@@ -203,3 +206,56 @@ def _answer(inspect: Inspect, piece: bytes) -> bytes:
         return Done(receipts, 0, 0, ENVIRONMENT.location(), {})
 
     return answered(run)
+
+
+_COUNTED = "count(*) AS {}, sum(amount)::BIGINT AS {}"
+_RECORDS = _COUNTED.format("records", "amount")
+_SUMMED = "sum(records)::BIGINT AS records, sum(amount)::BIGINT AS amount"
+
+
+def pipeline_for(workload: Workload, source: str) -> Pipeline:
+    """The pipeline that answers the query."""
+    bench = Pipeline("bench", source=source)
+    # Each stream has to lead to a table.
+    topics = workload.topics[:1] if workload.query is Query.HOT else workload.topics
+    flows = [bench.stream(topic.name, key=topic.key, partitions=topic.partitions) for topic in topics]
+    answers = _asked(workload.query, flows[0], flows[-1], workload.party == "coset-moving")
+    if workload.query.changes:
+        answers.write("answers", mode="upsert")
+    else:
+        answers.to_stream().write("answers")
+    return bench
+
+
+def _asked(query: Query, left: Flow, right: Flow, moving_all: bool) -> Flow:
+    match query:
+        case Query.COUNTED | Query.ELASTIC | Query.BY_RECORDS:
+            viewed = left.aggregate(_COUNTED.format("views", "viewed"))
+            clicked = right.aggregate(_COUNTED.format("clicks", "clicked"))
+            return viewed.join(clicked, "views.views, views.viewed, clicks.clicks, clicks.clicked", how="full")
+        case Query.IN_TIME:
+            columns, within = "views.amount + clicks.amount AS amount", timedelta(seconds=WITHIN_SECONDS)
+            pairs = left.join_within(right, columns, times=("time", "time"), within=within, name="met")
+            return pairs.aggregate("count(*) AS pairs, sum(amount)::BIGINT AS paired")
+        case Query.MERGED:
+            moved = right.rekey("key", name="by_key").select("amount", name="right")
+            both = left.select("amount", name="left").merge(moved, name="both")
+            return (both.repartition(8, name="moved") if moving_all else both).aggregate(_RECORDS)
+        case Query.HOT | Query.BY_SHARE:
+            return left.partial(_RECORDS, by="key", name="parts").combine(_SUMMED, name="totals")
+        case Query.HOT_JOINED:
+            return left.join(right, "events.event, events.amount * profiles.rate AS worth")
+        case Query.BATCHES | Query.RESCALED:
+            return left.aggregate(_RECORDS, name="in_batch").combine(_SUMMED, running=True, name="totals")
+        case Query.CHANGING:
+            teams = left.latest("seen", name="newest").rekey("team", name="by_team")
+            return teams.aggregate("count(*) AS members, sum(amount::BIGINT)::BIGINT AS amount", name="teams")
+        case Query.CHANGING_JOINED:
+            totals = right.aggregate(_RECORDS, name="in_batch").combine(_SUMMED, running=True, name="totals")
+            newest = left.latest("seen", name="newest")
+            joined = newest.join(totals, "newest.team, newest.amount * totals.amount AS worth", name="joined")
+            return joined.rekey("team", name="by_team").aggregate(
+                "count(*) AS members, sum(worth::BIGINT)::BIGINT AS worth", name="teams"
+            )
+        case _:
+            assert_never(query)

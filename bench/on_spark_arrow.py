@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from bench.on_spark import asked_of_spark
@@ -25,7 +25,8 @@ def cogrouped(workload: Workload) -> Iterator[Run]:
 
 
 def _answer(query: Query, views: DataFrame, clicks: DataFrame) -> DataFrame:
-    left, right = (each.withColumn("bucket", _bucket()).groupBy("bucket") for each in (views, clicks))
+    bucket = f.pmod(f.hash("key"), f.lit(_BUCKETS))
+    left, right = (each.withColumn("bucket", bucket).groupBy("bucket") for each in (views, clicks))
     columns = ", ".join(f"{name} long" for name in query.columns[1:])
     match query:
         case Query.COUNTED:
@@ -35,10 +36,6 @@ def _answer(query: Query, views: DataFrame, clicks: DataFrame) -> DataFrame:
         case _:
             raise ValueError(query)
     return left.cogroup(right).applyInArrow(function, f"key string, {columns}")
-
-
-def _bucket() -> Column:
-    return f.pmod(f.hash("key"), f.lit(_BUCKETS))
 
 
 def _counted(views: pa.Table, clicks: pa.Table) -> pa.Table:

@@ -15,16 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from bench.asked import SOURCE, STORE, SUBJECTS, Asked, Request, by_subject, counted, in_words
+from bench.asked import SOURCE, STORE, SUBJECTS, Asked, Request, by_subject, counted, in_words, land_views
 from bench.measure import measured
 from coset.batches import steps
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.cli.output import Table, show
-from coset.sources.s3 import s3_filesystem, split
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import encode
@@ -45,17 +41,12 @@ def pipeline(partitions: int) -> Pipeline:
 
 def land(partitions: int, batch: int) -> None:
     """A file with some records of one member in each partition."""
-    member, left, store = 0, set(range(partitions)), s3_filesystem()
-    bucket, prefix = split(SOURCE)
+    member, left = 0, set(range(partitions))
     while left:
         partition = placement_hash(f"m-{member}", "string") % partitions
         if partition in left:
             left.remove(partition)
-            offsets = pa.array(range(batch * RECORDS, (batch + 1) * RECORDS), pa.int64())
-            table = pa.table({"member": [f"m-{member}"] * RECORDS, "_offset": offsets})
-            name = f"views/partition={partition}/views+{partition}+{batch * RECORDS:010}.parquet"
-            with store.open_output_stream(f"{bucket}/{prefix}/{name}") as sink:
-                pq.write_table(table, sink)
+            land_views(partition, batch * RECORDS, [f"m-{member}"] * RECORDS)
         member += 1
 
 

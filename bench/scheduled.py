@@ -16,16 +16,14 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-import psutil
 from sqlalchemy import create_engine, text
 
-from bench.asked import SOURCE, STORE
-from bench.measure import cpu_of_all
+from bench.asked import BUCKET, STORE
+from bench.measure import cpu_of_all, memory_of_all
 from bench.scale import land
 from coset.batches.runners.spark_server import start_spark
 from coset.cli.output import Table, show
-from coset.sources.s3 import split
-from demo.s3_server import start_server
+from demo.s3_server import served
 from tests.airflow_parts import ROOT, Parts, airflow_parts
 from tests.postgres import postgres
 
@@ -55,19 +53,13 @@ def main() -> int:
         "--slots", type=int, default=4, help="how many copies run at once, half of it in each scheduler"
     )
     asked = parser.parse_args()
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        server = start_server(folder / "s3", (split(SOURCE)[0],))
-        os.environ.update(server.environment)
+    with TemporaryDirectory() as name, served(Path(name) / "s3", (BUCKET,)):
+        land(asked.groups, 0)
+        spark = start_spark("local[2]", Path(name) / "spark.log")
         try:
-            land(asked.groups, 0)
-            spark = start_spark("local[2]", folder / "spark.log")
-            try:
-                _run(folder, {"host": spark.address, "password": spark.token}, asked.groups, asked.slots)
-            finally:
-                spark.stop()
+            _run(Path(name), {"host": spark.address, "password": spark.token}, asked.groups, asked.slots)
         finally:
-            server.stop()
+            spark.stop()
     return 0
 
 
@@ -88,7 +80,7 @@ def _run(folder: Path, spark: dict[str, str], groups: int, slots: int) -> None:
         run, state = parts.api.start(DAG), "queued"
         while state in {"queued", "running"}:
             time.sleep(_LOOK_EVERY_SECONDS)
-            peaks = {name: max(peak, _memory(parts.running[name].pid)) for name, peak in peaks.items()}
+            peaks = {name: max(peak, memory_of_all(parts.running[name].pid)) for name, peak in peaks.items()}
             state = next(each["state"] for each in parts.api.runs(DAG) if each["dag_run_id"] == run)
         took, spent = time.monotonic() - began, _cpu(parts)
         with create_engine(database).connect() as connection:
@@ -113,18 +105,6 @@ def _run(folder: Path, spark: dict[str, str], groups: int, slots: int) -> None:
 
 def _cpu(parts: Parts) -> dict[str, float]:
     return {name: cpu_of_all(process.pid) for name, process in parts.running.items()}
-
-
-def _memory(pid: int) -> int:
-    """What a process and all that it started have now; what they share is counted once."""
-    together, root = 0, psutil.Process(pid)
-    for process in (root, *root.children(recursive=True)):
-        # What ends meanwhile has none.
-        try:
-            together += process.memory_full_info().pss
-        except psutil.NoSuchProcess:
-            continue
-    return together
 
 
 if __name__ == "__main__":

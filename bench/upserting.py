@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 # Of one reading more, which is not counted, all that is loaded once is there.
 READINGS = 3
-COMPACTED = "compacted"
 _PARTITIONS = 8
 
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.elsewhere import environment_of
-from bench.page_figures import put, table
+from bench.figures import put, table
 from bench.party import JARS
 from bench.upserting import table_of
 from coset.cli.output import Table, show

@@ -21,7 +21,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
-from partitioning.errors import CosetError, Finding
+from partitioning.errors import CosetError
 from partitioning.kinds import Kind
 from spark_jobs.tables.table_schema import folder
 
@@ -53,16 +53,8 @@ def show_results(store: Store) -> None:
     for table, version in swapped.tables.items():
         rows = _seen(table, version)
         if rows != _seen(table, version - 1):
-            raise CosetError(
-                Finding.of(
-                    Kind.DEMO,
-                    "a backfill changed the rows",
-                    f"{table}, version {version}",
-                    "report this",
-                    table=table,
-                    version=version,
-                )
-            )
+            what, where = "a backfill changed the rows", f"{table}, version {version}"
+            raise CosetError.of(Kind.DEMO, what, where, "report this", table=table, version=version)
         said = (
             f"Batch 0 was run again under {_SCHEME}, with {now} tasks instead of {before}, found identical, and swapped"
         )

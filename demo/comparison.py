@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import duckdb
@@ -83,7 +84,9 @@ def compare(ledger: Ledger, table: str) -> Comparison:
     shown.append((f"… and {len(names) - _SHOWN} more", *map(_sum, rest)))
     shown.append(("no tail number: dropped", (0, dropped(ledger), 0), (0, without_key, 0)))
     shown.append(("all", _sum([row[1] for row in shown]), _sum([row[2] for row in shown])))
-    rows = tuple((name, *_beside(mine, other), mine == other) for name, mine, other in shown)
+    rows = tuple(
+        (name, *chain.from_iterable(zip(mine, other, strict=True)), mine == other) for name, mine, other in shown
+    )
     columns = ("manufacturer", *(f"{what}, {who}" for what in _FIGURES for who in ("Coset", "DuckDB")), "equal")
     return Comparison(columns, rows, aircraft, different, not different and all(row[-1] for row in rows))
 
@@ -107,7 +110,3 @@ def _dropped_in(ledger: Ledger, plan: Plan) -> int:
 
 def _sum(rows: list[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(sum(column) for column in zip(*rows, strict=True)) if rows else (0, 0, 0)
-
-
-def _beside(mine: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(value for pair in zip(mine, other, strict=True) for value in pair)

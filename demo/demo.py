@@ -25,7 +25,7 @@ from demo.landing import PARTS, land
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
-from partitioning.errors import CosetError, Finding, about
+from partitioning.errors import CosetError
 from partitioning.explain.explain import explain
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
@@ -124,15 +124,10 @@ def _run_batch(home: Home, ledger: Ledger, number: int) -> None:
             children.stop(process, _AIRFLOW_ENDS_WITHIN_SECONDS)
         said.append(f"Airflow's log: {log}")
         if ledger.commit(number) is None:
-            raise CosetError(
-                Finding(
-                    Kind.DEMO,
-                    f"batch {number} is not published; Airflow ended with exit code {process.returncode}",
-                    str(log),
-                    "read the end of the log; the same command goes on where this one stopped",
-                    about(number=number, returncode=process.returncode),
-                )
-            )
+            code = process.returncode
+            what = f"batch {number} is not published; Airflow ended with exit code {code}"
+            then = "read the end of the log; the same command goes on where this one stopped"
+            raise CosetError.of(Kind.DEMO, what, str(log), then, number=number, returncode=code)
 
 
 def _watched(process: subprocess.Popen[bytes], ledger: Ledger, number: int) -> Iterator[tuple[str, str]]:
@@ -176,19 +171,11 @@ def _prepare_airflow(home: Home) -> None:
     home.logs.mkdir(parents=True, exist_ok=True)
     with step("set up Airflow") as said, log.open("wb") as to:
         said.append(f"log: {log}")
-        done = subprocess.run(
-            [_AIRFLOW, "db", "migrate"], env=_environment(home), stdout=to, stderr=subprocess.STDOUT, check=False
-        )
+        command = [_AIRFLOW, "db", "migrate"]
+        done = subprocess.run(command, env=_environment(home), stdout=to, stderr=subprocess.STDOUT, check=False)
         if done.returncode:
-            raise CosetError(
-                Finding(
-                    Kind.DEMO,
-                    f"airflow db migrate ended with exit code {done.returncode}",
-                    str(log),
-                    "read the log",
-                    about(returncode=done.returncode),
-                )
-            )
+            what = f"airflow db migrate ended with exit code {done.returncode}"
+            raise CosetError.of(Kind.DEMO, what, str(log), "read the log", returncode=done.returncode)
     ready.touch()
 
 
@@ -214,15 +201,8 @@ def _show_results(home: Home, store: Store, ledger: Ledger) -> None:
     ]
     show(Table("Results", results.columns, results.rows, notes))
     if not results.equal:
-        raise CosetError(
-            Finding(
-                Kind.DEMO,
-                "the results differ from the raw data",
-                STORE,
-                "report this with the logs",
-                about(different=results.different),
-            )
-        )
+        what, then = "the results differ from the raw data", "report this with the logs"
+        raise CosetError.of(Kind.DEMO, what, STORE, then, different=results.different)
     traffic.show_results()
     show(f"Look around: `make serve`, then `coset status {_NAME}` in another terminal.")
 

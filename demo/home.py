@@ -16,8 +16,7 @@ import psutil
 
 from coset.batches.runners.spark_server import TOKEN, start_spark
 from coset.cli.output import step
-from demo.environment import set_for_a_while
-from demo.s3_server import start_server
+from demo.s3_server import set_for_a_while, start_server
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 
@@ -58,13 +57,8 @@ class Home:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise Refused.of(
-                    Kind.DEMO,
-                    "another process serves this folder",
-                    str(self.folder),
-                    "end it first, then run again",
-                    folder=self.folder,
-                ) from error
+                what, then = "another process serves this folder", "end it first, then run again"
+                raise Refused.of(Kind.DEMO, what, str(self.folder), then, folder=self.folder) from error
             running = self.folder / "server.pid"
             _stop_orphan(running, self.folder)
             with step("start S3") as said:

@@ -75,26 +75,16 @@ def jars_of(pom: Path) -> Path:
 def _copy(pom: Path, folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise Refused.of(
-            Kind.DEMO,
-            f"Maven is not installed, and what {pom.name} names comes by it",
-            "mvn",
-            "install Maven 3.8 or later",
-            pom=pom.name,
-        )
+        what = f"Maven is not installed, and what {pom.name} names comes by it"
+        raise Refused.of(Kind.DEMO, what, "mvn", "install Maven 3.8 or later", pom=pom.name)
     command = [maven, "-B", "-q", "-ntp", "-f", str(pom), _COPY, "-DincludeScope=runtime"]
     done = subprocess.run(
         [*command, f"-DoutputDirectory={folder}"], env=_with_java(), capture_output=True, text=True, check=False
     )
     if done.returncode:
         said = (done.stdout or done.stderr).strip().partition("\n")[0]
-        raise Refused.of(
-            Kind.DEMO,
-            f"Maven could not copy the jars of {pom.name}: {said}",
-            str(pom),
-            "see what Maven says, try again",
-            code=done.returncode,
-        )
+        what, then = f"Maven could not copy the jars of {pom.name}: {said}", "see what Maven says, try again"
+        raise Refused.of(Kind.DEMO, what, str(pom), then, code=done.returncode)
 
 
 def _with_java() -> Mapping[str, str]:

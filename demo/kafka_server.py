@@ -20,7 +20,7 @@ from signal import Signals
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from coset.batches.runners import children
-from coset.batches.runners.ports import free_ports
+from coset.batches.runners.children import free_ports
 from demo.kafka_jars import archive, archived, java, kafka_jars
 from partitioning.errors import CosetError, Refused
 from partitioning.kinds import Kind
@@ -90,13 +90,8 @@ class KafkaServer:
             if self._process.poll() is not None or time.monotonic() > until:
                 self.stop()
                 log_file = str(self.folder / "server.log")
-                raise Refused.of(
-                    Kind.DEMO,
-                    "the Kafka broker does not answer",
-                    log_file,
-                    "read the log, then try again",
-                    log=log_file,
-                )
+                what, then = "the Kafka broker does not answer", "read the log, then try again"
+                raise Refused.of(Kind.DEMO, what, log_file, then, log=log_file)
 
     def stop(self, asked: Signals = signal.SIGTERM, within: float = _STOPPED_WITHIN_SECONDS) -> None:
         """Stop it; what it holds stays in its folder."""
@@ -166,14 +161,8 @@ def _prepared(folder: Path, cluster: str, settings: str, controller: int, node: 
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stderr or done.stdout).strip()
-        raise Refused.of(
-            Kind.DEMO,
-            f"Kafka's folder cannot be made: {said[-500:]}",
-            str(folder),
-            "read what it says",
-            folder=folder,
-            code=done.returncode,
-        )
+        what = f"Kafka's folder cannot be made: {said[-500:]}"
+        raise Refused.of(Kind.DEMO, what, str(folder), "read what it says", folder=folder, code=done.returncode)
     return server
 
 

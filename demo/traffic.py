@@ -18,7 +18,7 @@ from demo.home import STORE, Home
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
-from partitioning.errors import CosetError, Finding, about
+from partitioning.errors import CosetError
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from partitioning.sections import size
@@ -82,15 +82,8 @@ def show_results() -> None:
     names = ("airport", "departures, Coset", "departures, DuckDB", "arrivals, Coset", "arrivals, DuckDB")
     show(Table("Airports: results", names, compared.rows, notes))
     if compared.different:
-        raise CosetError(
-            Finding(
-                Kind.DEMO,
-                "the airports differ from the raw data",
-                STORE,
-                "report this with the logs",
-                about(different=compared.different),
-            )
-        )
+        what, then = "the airports differ from the raw data", "report this with the logs"
+        raise CosetError.of(Kind.DEMO, what, STORE, then, different=compared.different)
 
 
 def _moved(ledger: Ledger, newest: Plan) -> Iterator[tuple[object, ...]]:

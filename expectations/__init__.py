@@ -35,8 +35,11 @@ try:
         ExpectNeverFalls,
         ExpectRowsAsUsual,
     )
-    from expectations.table_queries import ExpectTablesToBeTheirQueries
-    from expectations.table_rows import ExpectRowsOfTablesToBalance, ExpectTablesToKeepTheirRows
+    from expectations.table_rows import (
+        ExpectRowsOfTablesToBalance,
+        ExpectTablesToBeTheirQueries,
+        ExpectTablesToKeepTheirRows,
+    )
     from expectations.watermarks import ExpectWatermarksToFollow, ExpectWhatIsOverToBeGivenOnce
 finally:
     if _collecting:

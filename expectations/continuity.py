@@ -23,9 +23,7 @@ class ExpectBatchToContinueThePrevious(TableExpectation):
     """
 
     sentence = "Every stream partition starts where the last published batch that read it ended; tables are read whole."
-
-    def needs(self) -> list[str]:
-        return ["stream", "partition", "whole", "beginning", "start", "published", "asked", "found"]
+    needed = ("stream", "partition", "whole", "beginning", "start", "published", "asked", "found")
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         wrongs = [(row, _wrong(row)) for row in each_row(frame)]
@@ -68,9 +66,7 @@ class ExpectEndsToBeRemembered(TableExpectation):
     """
 
     sentence = "What was read before and is not read now is remembered."
-
-    def needs(self) -> list[str]:
-        return ["stream", "partition", "plan_end", "plan_batch", "ledger_end", "ledger_batch", "differs"]
+    needed = ("stream", "partition", "plan_end", "plan_batch", "ledger_end", "ledger_batch", "differs")
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         rows = list(each_row(frame))
@@ -103,9 +99,7 @@ class ExpectGapsToBeExplained(TableExpectation):
     """
 
     sentence = "Every offset that no file holds is missing for a reason."
-
-    def needs(self) -> list[str]:
-        return ["stream", "partition", "missing", "lack", "declared", "unexplained", "gap"]
+    needed = ("stream", "partition", "missing", "lack", "declared", "unexplained", "gap")
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         wrongs = [(row, _unexplained(row)) for row in each_row(frame)]
@@ -134,9 +128,7 @@ class ExpectGapsToBeEmpty(TableExpectation):
     """
 
     sentence = "Where offsets are missing, nothing is there when it is looked for again."
-
-    def needs(self) -> list[str]:
-        return ["stream", "partition", "gaps", "looked", "found", "first"]
+    needed = ("stream", "partition", "gaps", "looked", "found", "first")
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         bad = frame[frame["found"] > 0]
@@ -162,9 +154,7 @@ class ExpectTablesToHoldThePreviousBatch(TableExpectation):
     """
 
     sentence = "Every result table holds what the ledger published last, by the table's own log."
-
-    def needs(self) -> list[str]:
-        return ["table", "log_batch", "log_plan", "ledger_batch", "ledger_plan"]
+    needed = ("table", "log_batch", "log_plan", "ledger_batch", "ledger_plan")
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         wrongs = [(row, _differs(row)) for row in each_row(frame)]

@@ -23,9 +23,8 @@ from markupsafe import Markup
 from msgspec import to_builtins
 
 from coset.reports import batch_index
-from coset.reports.expected_time import beside_expected, pace_of
 from coset.reports.next_steps import shown
-from coset.reports.parts import of_parts
+from coset.reports.parts import beside_expected, of_parts, pace_of
 from coset.reports.site import Row, Site, listed
 from coset.reports.templates import GLOBALS, PAGES, seen
 from partitioning.diff.kept_states import kept_sentences
@@ -82,9 +81,9 @@ class Page:
 
 def publish(site: Site, plan: Plan, page: Page) -> str:
     """Write the page and the index to the store and the folder. Returns the page's path in the folder."""
-    file, effort = page_name(plan.batch, page.attempt), effort_of(plan, page.receipts)
+    file, effort = f"batch-{plan.batch}-attempt-{page.attempt}.html", effort_of(plan, page.receipts)
     rows = listed(site.store, plan.pipeline, "index")
-    before = [each for each in rows if _is_before(each, plan.batch, page.attempt)]
+    before = [each for each in rows if (each["batch"], each["attempt"]) < (plan.batch, page.attempt)]
     pace = pace_of(before)
     row = {
         "batch": plan.batch,
@@ -106,11 +105,6 @@ def publish(site: Site, plan: Plan, page: Page) -> str:
     is_published_next = page.success and pipeline_of(plan.pipeline) is None
     batch_index.add(site, plan.pipeline, row, rows, pages=not is_published_next)
     return str(written)
-
-
-def page_name(batch: int, attempt: int) -> str:
-    """The name of an attempt's page, in the folder and in the store."""
-    return f"batch-{batch}-attempt-{attempt}.html"
 
 
 def _figures(plan: Plan, page: Page, effort: Effort | None) -> dict[str, Any]:
@@ -140,10 +134,6 @@ def _measured(figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if value is not None:
             known.setdefault(each["table"], {})[each["figure"]] = value
     return {"measured": known} if known else {}
-
-
-def _is_before(row: Row, batch: int, attempt: int) -> bool:
-    return (row["batch"], row["attempt"]) < (batch, attempt)
 
 
 def _worked(receipts: Sequence[Receipt]) -> float:

@@ -43,10 +43,12 @@ class TableRecords(TableMetricProvider):
 class TableExpectation(BatchExpectation, ABC):
     """An expectation on a whole table.
 
-    Data Docs show `sentence`, in which `$name` stands for an argument.
+    Data Docs show `sentence`, in which `$name` stands for an argument. The table must have the columns that are
+    `needed`.
     """
 
     sentence: ClassVar[str]
+    needed: ClassVar[tuple[str, ...]]
     metric_dependencies: ClassVar[tuple[str, ...]] = (TableRecords.metric_name,)
 
     def answer(self, title: str, frame: pd.DataFrame) -> ExpectationValidationResult:
@@ -62,9 +64,9 @@ class TableExpectation(BatchExpectation, ABC):
             judged = {"success": False, "exception_info": ExceptionInfo(format_exc(), str(error))}
         return ExpectationValidationResult(**judged, expectation_config=configuration)
 
-    @abstractmethod
     def needs(self) -> list[str]:
         """The columns that the table must have."""
+        return [*self.needed]
 
     @abstractmethod
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:

@@ -22,9 +22,7 @@ class ExpectRowsToBeWrittenAsTheyWereMade(TableExpectation):
     """
 
     sentence = "What a task left has as many rows as its steps made; what only moves, as many as were taken."
-
-    def needs(self) -> list[str]:
-        return ["stage", "task", "kind", "name", "partition", "counted", "taken", "made", "left"]
+    needed = ("stage", "task", "kind", "name", "partition", "counted", "taken", "made", "left")
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         made, left, taken = (pd.array(frame[name], "Int64") for name in ("made", "left", "taken"))
@@ -49,9 +47,7 @@ class ExpectKeysToBeMigratedOnce(TableExpectation):
     """
 
     sentence = "A migration made one row of each row that was kept, under the same key."
-
-    def needs(self) -> list[str]:
-        return ["stage", "task", "step", "rows_before", "rows_after", "keys_before", "keys_after"]
+    needed = ("stage", "task", "step", "rows_before", "rows_after", "keys_before", "keys_after")
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         rows = [pd.array(frame[name], "Int64") for name in ("rows_before", "rows_after")]

@@ -31,8 +31,11 @@ from expectations.coverage import (
 )
 from expectations.production import ExpectKeysToBeMigratedOnce, ExpectRowsToBeWrittenAsTheyWereMade
 from expectations.ready_made import FigureExpectation
-from expectations.table_queries import ExpectTablesToBeTheirQueries
-from expectations.table_rows import ExpectRowsOfTablesToBalance, ExpectTablesToKeepTheirRows
+from expectations.table_rows import (
+    ExpectRowsOfTablesToBalance,
+    ExpectTablesToBeTheirQueries,
+    ExpectTablesToKeepTheirRows,
+)
 from expectations.watermarks import ExpectWatermarksToFollow, ExpectWhatIsOverToBeGivenOnce
 from partitioning.commands import Command, Replan
 from partitioning.errors import Finding, Refused

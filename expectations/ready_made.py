@@ -32,9 +32,7 @@ class FigureExpectation(TableExpectation):
     """An expectation on the figure of its kind of a `column`, if it is of one."""
 
     column: str = ""
-
-    def needs(self) -> list[str]:
-        return ["table", "figure", "value", "before", "appended", "backfilled", "failed", "as_of"]
+    needed = ("table", "figure", "value", "before", "appended", "backfilled", "failed", "as_of")
 
     def _validate(self, metrics: dict[str, Any], *args: Any, **more: Any) -> dict[str, Any]:
         judged = super()._validate(metrics, *args, **more)

@@ -1,4 +1,4 @@
-"""Expectations on the numbers of rows of result tables: that they add up, and that most rows stay."""
+"""Expectations on rows of result tables: that their numbers add up, that most stay, and that they are their queries."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ class ExpectRowsOfTablesToBalance(TableExpectation):
     sentence = (
         "Rows before, less those that went, with those that came, are the rows after, and nobody else changed any."
     )
-
-    def needs(self) -> list[str]:
-        return ["table", "partition", "before", "gone", "come", "after", "others", "wrong", "unheld"]
+    needed = ("table", "partition", "before", "gone", "come", "after", "others", "wrong", "unheld")
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         wrongs = [list(_unbalanced(row)) for row in each_row(frame)]
@@ -66,9 +64,7 @@ class ExpectTablesToKeepTheirRows(TableExpectation):
 
     rows: int = Allowance().rows
     percent: int = Allowance().percent
-
-    def needs(self) -> list[str]:
-        return ["table", "before", "after", "asked"]
+    needed = ("table", "before", "after", "asked")
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         bad = [
@@ -81,3 +77,27 @@ class ExpectTablesToKeepTheirRows(TableExpectation):
 
     def _is_bad(self, row: Any) -> bool:
         return not row.asked and Allowance(self.rows, self.percent).is_too_much(row.before, row.after)
+
+
+class ExpectTablesToBeTheirQueries(TableExpectation):
+    """Expect each table behind rows that change to have, once the batch is published, the rows that its query gives of
+    what steps keep then.
+
+    Judges a table with a row for each such table: table, how many rows its query gives (rows), or why nobody looked
+    (unseen). And a row for each key whose rows are others: key, the rows that would be published (there), and those
+    that are right.
+    """
+
+    sentence = "Each table behind rows that change has the rows that its query gives of what steps keep."
+    needed = ("table", "rows", "unseen", "key", "there", "right")
+
+    def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
+        bad, tables = frame[~frame["key"].isna()], frame[frame["key"].isna()]
+        seen, unseen = tables[tables["unseen"].isna()], tables[~tables["unseen"].isna()]
+        said = [f"{many(int(seen['rows'].sum()), 'row')} of {many(len(seen), 'table')}"]
+        said += [f"not looked at: {row.table}, as {row.unseen}" for row in each_row(unseen)]
+        wrongs = (
+            f"{row.table}, key {row.key}: {row.there or 'no row'} would be published, {row.right or 'no row'} is right"
+            for row in each_row(bad)
+        )
+        return "; ".join(said), len(tables), len(bad), wrongs

@@ -22,9 +22,7 @@ class ExpectWatermarksToFollow(TableExpectation):
     """
 
     sentence = "Watermarks follow from the times that the batches before counted, and what is over for a step goes on."
-
-    def needs(self) -> list[str]:
-        return ["of", "which", "by_plan", "by_ledger"]
+    needed = ("of", "which", "by_plan", "by_ledger")
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         same = (frame["by_plan"] == frame["by_ledger"]).fillna(False)

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from coset.batches.runners import children
-from coset.batches.runners.ports import free_ports
+from coset.batches.runners.children import free_ports
 from tests.compose.airflow_api import AirflowApi
 from tests.started import kill_with_all_it_started
 

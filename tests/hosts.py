@@ -26,8 +26,8 @@ import pyspark
 import pytest
 
 from coset.batches.runners import children
+from coset.batches.runners.children import free_ports
 from coset.batches.runners.class_archive import archive_option
-from coset.batches.runners.ports import free_ports
 from coset.batches.runners.spark_settings import environment
 from tests.small import until
 from tests.started import kill_with_all_it_started

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import psycopg2  # type: ignore[import-untyped]
 
-from coset.batches.runners.ports import free_ports
+from coset.batches.runners.children import free_ports
 from demo.kafka_jars import jars_of, java
 from partitioning.documents.stores import store_at
 from tests.postgres import postgres

@@ -15,7 +15,7 @@ from urllib.request import urlopen
 from xml.sax.saxutils import escape
 
 from coset.batches.runners import children
-from coset.batches.runners.ports import free_ports
+from coset.batches.runners.children import free_ports
 from coset.batches.runners.spark_settings import PYTHON, SPARK_HOME
 from demo.kafka_jars import jars_of, java
 from tests.small import until

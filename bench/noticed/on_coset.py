@@ -12,8 +12,7 @@ from typing import assert_never
 import duckdb
 from deltalake import DeltaTable
 
-from bench.noticed.outcome import Outcome, Verdict
-from bench.noticed.systems import Run
+from bench.noticed.outcome import Outcome, Run, Verdict
 from bench.noticed.topics import KEY, PARTITIONS, Fault, Rows, Topics
 from coset.batches import steps
 from coset.batches.interpreter import run_batch, silently

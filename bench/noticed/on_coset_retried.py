@@ -14,12 +14,11 @@ import pyarrow as pa
 
 from bench.noticed.on_coset import published
 from bench.noticed.on_spark_retried import KILLED, MASTER, SALTS, brief, kill_an_executor, wait_for
-from bench.noticed.outcome import Outcome
-from bench.noticed.systems import Run
+from bench.noticed.outcome import Outcome, Run
 from bench.noticed.topics import KEY, PARTITIONS, Topics
 from coset.batches import steps
 from coset.batches.runners.spark import Spark
-from demo.environment import set_for_a_while
+from demo.s3_server import set_for_a_while
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.imports import ALLOWED

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import duckdb
 
-from bench.noticed.systems import Run, landed
+from bench.noticed.outcome import Run, landed
 from bench.noticed.topics import KEY, PARTITIONS, Rows
 from bench.party import CORES
 

@@ -15,8 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.noticed.outcome import Outcome
-from bench.noticed.systems import Run
+from bench.noticed.outcome import Outcome, Run
 from bench.noticed.topics import KEY, PARTITIONS, TOPICS, Rows, Topics
 from demo.kafka_jars import jars_of, java
 from demo.kafka_server import KafkaServer, start_kafka

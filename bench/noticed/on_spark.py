@@ -12,7 +12,7 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from bench.noticed.systems import Run, landed
+from bench.noticed.outcome import Run, landed
 from bench.noticed.topics import KEY, PARTITIONS, TOPICS, Rows
 from bench.party import MASTER
 from coset.batches.runners.spark import end_java

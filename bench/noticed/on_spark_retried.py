@@ -24,11 +24,10 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 
 from bench.noticed.on_spark import COLUMNS, rows_of, session
-from bench.noticed.outcome import Outcome, Verdict
-from bench.noticed.systems import Run
+from bench.noticed.outcome import Outcome, Run, Verdict
 from bench.noticed.topics import KEY, TOPICS, Topics
 from coset.batches.runners.spark_settings import configuration, environment
-from demo.environment import set_for_a_while
+from demo.s3_server import set_for_a_while
 
 EXECUTORS, TASKS, EARLY = 2, 8, 4
 MASTER = f"local-cluster[{EXECUTORS},1,1024]"

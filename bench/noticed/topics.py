@@ -62,7 +62,7 @@ class Topics:
         """Write them below a folder as Kafka Connect's sink would, some files for each partition."""
         for topic, records in self.records.items():
             for partition in range(PARTITIONS):
-                mine = _of(records, partition)
+                mine = records.filter(pa.array(records["_partition"].to_numpy() == partition))
                 for rows in np.array_split(np.arange(mine.num_rows), _FILES):
                     file = mine.take(pa.array(rows))
                     first = file["_offset"][0].as_py()
@@ -105,7 +105,3 @@ def _spoilt(records: pa.Table) -> pa.Table:
 
 def _hashes(keys: list[str], named: HashName) -> np.ndarray:
     return placement_hashes(pa.array(keys), "string", named)
-
-
-def _of(records: pa.Table, partition: int) -> pa.Table:
-    return records.filter(pa.array(records["_partition"].to_numpy() == partition))

@@ -9,12 +9,12 @@ last batch compares, asks for approval if anything differs, and swaps.
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
-from airflow.sdk import DAG, Param, TriggerRule, chain, get_current_context, task
+from airflow.sdk import DAG, BaseSensorOperator, Param, TriggerRule, chain, get_current_context, task
 
 from coset.airflow.batch_dag import (
     ANYWHERE,
@@ -26,12 +26,10 @@ from coset.airflow.batch_dag import (
     plan_params,
     planned_as,
 )
-from coset.airflow.dag_names import BACKFILL, BACKFILL_TAG, TAG, UNDO
-from coset.airflow.deployment import docs_folder, store_root
-from coset.airflow.hours_sensor import HoursSensor
+from coset.airflow.deployment import BACKFILL, BACKFILL_TAG, TAG, UNDO, docs_folder, store_root
 from coset.airflow.notifier import CosetNotifier, Watched, with_callbacks
-from coset.airflow.page_link import linked
 from coset.airflow.places import Places
+from coset.airflow.plugin import linked
 from coset.airflow.shown import remember, say, say_page
 from coset.batches import steps
 from coset.batches.backfills.pacing.hours import Hours
@@ -44,12 +42,15 @@ from partitioning.model.incident import WatchedRuns
 from partitioning.planning.stages.bounds import most_waves
 
 if TYPE_CHECKING:
+    from airflow.sdk import Context
+
     from coset.batches.backfills.actions import Asked
     from partitioning.documents.store import Store
     from partitioning.model.backfill import Backfill
 
 _DEFAULTS = {"retries": 2, "retry_delay": timedelta(seconds=30), "priority_weight": 1, "weight_rule": "absolute"}
 _WHY: dict[str, Any] = {"type": "string", "minLength": 1, "title": "Why"}
+_A_DAY_AND_A_BIT = timedelta(hours=25)
 
 
 def coset_backfill_dag(
@@ -280,3 +281,17 @@ def _asked(params: dict[str, Any], settings: Settings) -> Asked:
     return Asked(
         params["from"], params["to"], planned_as(params, settings), params["why"], params.get("repaired", False)
     )
+
+
+class HoursSensor(BaseSensorOperator):
+    """Waits until the window opens. It takes no slot meanwhile."""
+
+    def __init__(self, *, hours: Hours, **kwargs: Any) -> None:
+        super().__init__(mode="reschedule", poke_interval=60, timeout=_A_DAY_AND_A_BIT.total_seconds(), **kwargs)
+        self.hours = hours
+
+    def poke(self, context: Context) -> bool:
+        opens = self.hours.opens(datetime.now(UTC))
+        if opens:
+            say(f"Outside of {self.hours}: it continues at {opens:%Y-%m-%d %H:%M} {opens.tzname()}")
+        return opens is None

@@ -11,6 +11,7 @@ import re
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, TypeVar
+from urllib.parse import quote, urlencode
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
@@ -20,19 +21,71 @@ from airflow.utils.session import create_session
 from fastapi import Depends, FastAPI, HTTPException, Request, Response, status
 from fastapi.exception_handlers import http_exception_handler
 from fastapi.responses import HTMLResponse, RedirectResponse
+from markupsafe import Markup
 from sqlalchemy import select
 from starlette.exceptions import HTTPException as AnyHTTPException
 
-from coset.airflow.dag_names import TAG, pipeline_of_dag
-from coset.airflow.deployment import store_root
-from coset.airflow.page_answers import HEADERS, Unshown, shown, to_log_in
+from coset.airflow.deployment import TAG, pipeline_of_dag, store_root
 from coset.airflow.page_of_run import RunBatch, batch_of_run, page_of_run
 from coset.reports.overview import overview_of
+from coset.reports.templates import template
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError
 from partitioning.model.backfill import name_of
 from partitioning.model.sources import address_of
+
+# Browsers run and load nothing from a page, and only Airflow's own pages may frame it.
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'; "
+        "sandbox allow-same-origin"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+_BACK = Markup('<nav><a href="{}">DAG {} in Airflow</a></nav>')
+
+
+class Unshown(Exception):
+    """Raised to answer with a sentence in the place of a page."""
+
+    def __init__(self, status: int, title: str, what: str) -> None:
+        super().__init__(title)
+        self.status, self.title, self.what = status, title, what
+
+    def answer(self) -> HTMLResponse:
+        return HTMLResponse(template("sentence.html").render(title=self.title, what=self.what), self.status)
+
+
+def shown(request: Request, page: bytes, dag_id: str, depth: int) -> HTMLResponse:
+    """A page of the store, `depth` folders below Airflow's base path. Outside of Airflow's frame it gets a link
+    back."""
+    if request.headers.get("Sec-Fetch-Dest") == "document":
+        back = _BACK.format(f"{'../' * depth}dags/{quote(dag_id, safe='')}", dag_id)
+        # Pages of earlier versions have no <main>.
+        begin = b"<main>" if b"<main>" in page else b"<body>"
+        page = page.replace(begin, begin + back.encode(), 1)
+    return HTMLResponse(page)
+
+
+def to_log_in(request: Request, refused: AnyHTTPException) -> Response | None:
+    """For a person whom Airflow does not know, its login, which leads back; in a frame, where it cannot be, a sentence.
+    None for a program, and for who is known."""
+    # What Airflow's own pages take for that.
+    unknown = refused.status_code == status.HTTP_401_UNAUTHORIZED or refused.detail == "Invalid JWT token"
+    match request.headers.get("Sec-Fetch-Dest") if unknown else None:
+        case "document":
+            asked = f"{request.url.path}?{request.url.query}".rstrip("?")
+            airflow = request.scope["root_path"].rpartition("/")[0]
+            return RedirectResponse(f"{airflow}/api/v2/auth/login?{urlencode({'next': asked})}")
+        case "iframe":
+            return Unshown(refused.status_code, "You are not logged in", "Reload Airflow's page to log in.").answer()
+        case _:
+            return None
+
 
 T = TypeVar("T")
 

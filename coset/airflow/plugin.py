@@ -1,15 +1,38 @@
-"""Coset's Airflow plugin. Admin > Plugins shows whether a deployment has it."""
+"""Coset's Airflow plugin, and the links to its tabs. Admin > Plugins shows whether a deployment has it."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from airflow.plugins_manager import AirflowPlugin
+from airflow.sdk import BaseOperatorLink
 
-from coset.airflow.page_link import DAG_TAB, MENU, NAME, RUN_TAB
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+    from airflow.sdk.types import TaskInstanceKey
 
+NAME = "Data Docs"
+# The addresses of the tabs in Airflow's pages.
+MENU, DAG_TAB, RUN_TAB = "coset", "coset_dag", "coset_run"
 # Relative to Airflow's base path.
 _PAGES = "coset"
+
+
+class PageLink(BaseOperatorLink):
+    """A link to the page of a run's batch. It is relative to Airflow's base path."""
+
+    name = NAME
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        # This is Airflow's own spelling of addresses. With another one the open tab would not be marked.
+        return f"dags/{quote(ti_key.dag_id, safe='')}/runs/{quote(ti_key.run_id, safe=':+')}/plugin/{RUN_TAB}"
+
+
+def linked(made: Any) -> Any:
+    """Add the link to the task of a function."""
+    made.operator.operator_extra_links = (PageLink(),)
+    return made
 
 
 class CosetPlugin(AirflowPlugin):

@@ -114,8 +114,12 @@ class TaskGroupOperator(SparkSubmitOperator):
         say(f"{self.name}: {sentence}")
 
     def _submit(self, context: Context, group: int, master: str, settings: Mapping[str, str]) -> None:
-        from coset.batches.runners.reach import check_reach  # noqa: PLC0415
-        from coset.batches.runners.spark_settings import SPARK_SUBMIT, configuration, environment  # noqa: PLC0415
+        from coset.batches.runners.spark_settings import (  # noqa: PLC0415
+            SPARK_SUBMIT,
+            check_reach,
+            configuration,
+            environment,
+        )
         from coset.batches.runners.spark_submit import APPLICATION, arguments, failure_name  # noqa: PLC0415
         from spark_jobs.engine.location import LOCATION  # noqa: PLC0415
 

@@ -9,8 +9,7 @@ from typing import Any
 from airflow.sdk import DAG, Param, task
 
 from coset.airflow.batch_dag import TOLD, failures
-from coset.airflow.dag_names import TAG, VERIFY, VERIFY_TAG
-from coset.airflow.deployment import docs_folder, store_root
+from coset.airflow.deployment import TAG, VERIFY, VERIFY_TAG, docs_folder, store_root
 from coset.airflow.notifier import CosetNotifier, Watched, with_callbacks
 from coset.airflow.shown import remember, say
 from coset.batches.verified import NextPart, differs, sample_of, verify_and_remember

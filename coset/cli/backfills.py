@@ -91,7 +91,7 @@ def listed(named: str, root: str) -> Answer:
     stopped = half(store, pipeline.name)
     columns = ("backfill", "batches", "asked by", "at", "why", "state")
     rows = (
-        (one.number, _batches(one), one.who, one.at, one.why, _state(store, one, _turns(turns, one), stopped))
+        (one.number, str(one).rpartition(": ")[2], one.who, one.at, one.why, _state(store, one, turns, stopped))
         for one in known
     )
     table = Table(f"Backfills of {pipeline.name}", columns, rows, empty=f"{pipeline.name} has no backfills")
@@ -169,27 +169,20 @@ def _shape(plan: Plan) -> dict[str, int]:
     return {"tasks": sum(len(stage.tasks) for stage in plan.stages), "groups": len(plan.groups)}
 
 
-def _turns(turns: Sequence[Swap], one: Backfill) -> Counter[SwapKind]:
-    return Counter(turn.turn for turn in turns if turn.backfill == one.number)
-
-
-def _state(store: Store, one: Backfill, turns: Counter[SwapKind], stopped: Half | None) -> str:
+def _state(store: Store, one: Backfill, turns: Sequence[Swap], stopped: Half | None) -> str:
     if stopped and stopped.swap.backfill == one.number:
         return str(stopped)
-    if turns[SwapKind.SWAP] > turns[SwapKind.UNDO]:
+    mine = Counter(turn.turn for turn in turns if turn.backfill == one.number)
+    if mine[SwapKind.SWAP] > mine[SwapKind.UNDO]:
         return "in place"
-    if turns[SwapKind.UNDO]:
+    if mine[SwapKind.UNDO]:
         return "taken back"
-    if turns[SwapKind.CANCEL]:
+    if mine[SwapKind.CANCEL]:
         return "cancelled"
     if paused(store, one):
         return "paused"
     found = comparison_of(store, one)
     return "not compared yet" if found is None else f"compared: {found}"
-
-
-def _batches(one: Backfill) -> str:
-    return str(one).rpartition(": ")[2]
 
 
 def _said(swapped: Swapped, to: SwapKind) -> str:

@@ -24,9 +24,9 @@ from coset.batches.waiting import warned
 from coset.batches.watch import Watch
 from coset.cli import pipelines, plans
 from coset.cli.other_stores import check_meant
-from coset.cli.output import Answer, check_reason, console, counted, doing, say, show, show_page, step
+from coset.cli.output import Answer, check_reason, console, counted, doing, say, show, step
 from coset.cli.reports import save_page
-from coset.project.schedules import scheduled_run
+from coset.project.project import scheduled_run
 from coset.reports.timeliness import ScheduledBy, ScheduledRun
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -36,7 +36,7 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.model.occasion import as_iso
 from partitioning.model.plan import Plan
-from partitioning.model.verdict import Commit, Verdict
+from partitioning.model.verdict import Verdict
 from partitioning.values import replace
 
 
@@ -160,7 +160,7 @@ def _run(
             watch.passed(published=False)
             break
         with counted(len(batch.plan.groups), "task groups", "run group", "wait for group"):
-            run_batch(batch, runner, options.docs, step, show_page=_show_report, counting=counted)
+            run_batch(batch, runner, options.docs, step, show_page=_show_page, counting=counted)
         watch.passed(published=True)
         done.append(_outcome(*batch.load()))
     return {"sentence": sentence, "batches": done}
@@ -170,8 +170,9 @@ def _told(sentence: str) -> None:
     say(console(stderr=True), sentence)
 
 
-def _show_report(page: str) -> None:
-    show_page(f"{page}\n")
+def _show_page(page: str) -> None:
+    """Show a page that has been made for people, and a blank line."""
+    show(*page.split("\n"), "")
 
 
 def _plan(pipeline: Pipeline, root: str, options: RunOptions) -> tuple[LoadedBatch | None, str]:
@@ -209,7 +210,8 @@ def _outcome(ledger: Ledger, plan: Plan) -> dict[str, Any]:
         "ran": _ran(attempt),
         "warnings": [found.what for found in warned(ledger, plan.batch, attempt.number)],
         "verdict": _verdict(verdict),
-        "tables": _tables(commit),
+        # None as long as the publication is not finished.
+        "tables": [{"table": each.table, "version": each.version} for each in commit.tables] if commit else None,
     }
 
 
@@ -231,8 +233,3 @@ def _verdict(verdict: Verdict | None) -> dict[str, Any] | None:
         return None
     taken = None if verdict.taken is None else {"at": as_iso(verdict.taken.ended), "by": verdict.taken.user}
     return {"decision": verdict.decision, "attempt": verdict.attempt, "why": str(verdict.why), "taken": taken}
-
-
-def _tables(commit: Commit | None) -> list[dict[str, Any]] | None:
-    """The published tables and their Delta versions; None as long as the publication is not finished."""
-    return None if commit is None else [{"table": table.table, "version": table.version} for table in commit.tables]

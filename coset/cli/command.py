@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
-from coset.cli import open_files, pipelines
+from coset.cli import pipelines
 from coset.cli.app import app
 from coset.cli.asked import ONCE, Asked, declare
-from coset.cli.extras import not_installed
+from coset.cli.machine import check_open_files, not_installed
 from coset.cli.output import Answer, OutputForm, answer, console, printed, say, show_error
 from coset.project.coset_toml import project_of
 from coset.project.here import NOWHERE, Here, entered
@@ -167,7 +167,7 @@ def _answered(does: Callable[[], Answer | None]) -> int:
     """Print what is answered, or why it is refused; the exit code."""
     try:
         try:
-            open_files.check_limit()
+            check_open_files()
             given = does()
             return 0 if given is None else answer(given)
         finally:

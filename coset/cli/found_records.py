@@ -29,9 +29,7 @@ _NUMBERS = ("partition", "offset")
 def offending(named: str, root: str, batch: int | None, asked: Asked, *, sql: bool) -> Answer:
     """The records and rows that do not meet an expectation of a batch's newest checked attempt, and the error of what
     could not be read; or the SQL that selects them."""
-    ledger, plan, private = _planned(named, root, batch)
-    if asked.stream is not None:
-        _check_stream(plan, asked.stream)
+    ledger, plan, private = _planned(named, root, batch, asked.stream)
     attempt = judged(ledger, plan)
     found = list(offenders(attempt, asked))
     for each in found:
@@ -80,9 +78,7 @@ def _offenders_sql(plan: Plan, found: Sequence[Offenders], private: Collection[s
 
 def read(named: str, root: str, batch: int | None, asked: Asked, *, sql: bool) -> Answer:
     """The records that a batch read: of a stream or all, of a key or the first; or the SQL that selects them."""
-    ledger, plan, private = _planned(named, root, batch)
-    if asked.stream is not None:
-        _check_stream(plan, asked.stream)
+    ledger, plan, private = _planned(named, root, batch, asked.stream)
     verdict = ledger.published(plan.batch)
     attempt = Attempt(ledger, plan, verdict.attempt if verdict else ledger.attempt(plan.batch))
     found, errors = list[Search](), list[CosetError]()
@@ -105,9 +101,7 @@ def read(named: str, root: str, batch: int | None, asked: Asked, *, sql: bool) -
 
 def set_aside(named: str, root: str, batch: int | None, asked: Asked) -> Answer:
     """The records that a batch set aside, of a stream or all: of the attempt that is published, or the newest."""
-    ledger, plan, _ = _planned(named, root, batch)
-    if asked.stream is not None:
-        _check_stream(plan, asked.stream)
+    ledger, plan, _ = _planned(named, root, batch, asked.stream)
     found = [each for each in set_aside_in(ledger, plan) if asked.stream in (None, each["stream"])]
     shown = [dict(each, raw=each["raw"].decode(errors="backslashreplace")) for each in found[: asked.most]]
     more = ", and there are more: --limit shows them" if len(found) > asked.most else ""
@@ -118,11 +112,15 @@ def set_aside(named: str, root: str, batch: int | None, asked: Asked) -> Answer:
     return Answer(value, [Table(title, columns, rows)])
 
 
-def _planned(named: str, root: str, batch: int | None) -> tuple[Ledger, Plan, frozenset[str]]:
-    """The plan of a batch, of the newest if none is given, and the columns that were private then or are now."""
+def _planned(named: str, root: str, batch: int | None, stream: str | None) -> tuple[Ledger, Plan, frozenset[str]]:
+    """The plan of a batch, of the newest if none is given, and the columns that were private then or are now. Raises
+    Refused if it does not read the stream."""
     pipeline = pipelines.load(named)
     ledger = Ledger(store_at(root), pipeline.name)
     plan = plans.of_batch(ledger, batch)
+    if stream is not None and stream not in (names := [each.name for each in plan.streams]):
+        what, then = f"batch {plan.batch} reads no stream {stream!r}", f"name one of {', '.join(names)}"
+        raise Refused.of(Kind.ARGUMENT, what, "--stream", then, stream=stream)
     return ledger, plan, plan.private | pipeline.private
 
 
@@ -134,12 +132,6 @@ def _hide(found: Iterable[Record | ResultRow], private: Collection[str]) -> None
             told = bool(private) and name in (WHY.name, RAW.name)
             if value is not None and (told or is_private(name, private)):
                 each.columns[name] = MASK
-
-
-def _check_stream(plan: Plan, stream: str) -> None:
-    if stream not in (names := [each.name for each in plan.streams]):
-        what, then = f"batch {plan.batch} reads no stream {stream!r}", f"name one of {', '.join(names)}"
-        raise Refused.of(Kind.ARGUMENT, what, "--stream", then, stream=stream)
 
 
 def _files(found: Iterable[Search]) -> list[str]:

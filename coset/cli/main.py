@@ -12,7 +12,7 @@ from pathlib import Path
 from coset.cli import interrupts
 
 with interrupts.put_off():
-    from coset.cli import open_files, streams
+    from coset.cli import machine
     from coset.cli.app import app
 
     # In the order in which they are listed.
@@ -30,11 +30,11 @@ def main() -> None:
     gc.set_threshold(50_000, 20, 100)
     # At its end Python would look through all of them twice more.
     atexit.register(gc.freeze)
-    streams.take_over()
+    machine.take_over()
     # A crash in C code says in which line of Python it was.
     faulthandler.enable(2)
     interrupts.hold_while_importing()
-    open_files.raise_limit()
+    machine.raise_open_files()
     # So that a terminated command, too, ends what it started.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with interrupts.told_by_the_exit_code():

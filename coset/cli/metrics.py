@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from coset.batches.attempt import Attempt
-from coset.batches.backfills.unfinished import Unfinished, unfinished
+from coset.batches.backfills.pacing.control import Unfinished, unfinished
 from coset.batches.ends import known_after
 from coset.batches.history import set_apart
 from coset.batches.incident_log import IncidentLog
@@ -19,8 +19,8 @@ from coset.batches.verified import verified_samples
 from coset.batches.waiting import OpenBecause, open_because
 from coset.batches.watermarks import reached
 from coset.cli import pipelines
-from coset.cli.ends import not_read
 from coset.cli.output import Answer
+from coset.cli.status import not_read
 from coset.reports.overview import rows_of
 from coset.reports.timeliness import timeliness
 from partitioning.authoring.pipeline import Pipeline
@@ -277,9 +277,6 @@ def _metric(name: str, says: str, samples: Sequence[_Sample], unit: str = "") ->
         yield f"# UNIT coset_{name} {unit}"
     yield f"# HELP coset_{name} {says}"
     for labels, value in samples:
-        listed = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+        escaped = {label: visible(text).replace("\\", "\\\\").replace('"', '\\"') for label, text in labels.items()}
+        listed = ",".join(f'{label}="{text}"' for label, text in escaped.items())
         yield f"coset_{name}{{{listed}}} {value}"
-
-
-def _escaped(text: str) -> str:
-    return visible(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -155,11 +155,6 @@ def show(*blocks: Block) -> None:
                 _show_table(Table(block.title, block.columns, block.rows, block.notes))
 
 
-def show_page(page: str) -> None:
-    """A page that has been made for people, such as one of Markdown, on stdout."""
-    show(*page.split("\n"))
-
-
 def say(to: Console, line: str, style: str | None = None) -> None:
     """A sentence: its control characters are shown, and obeyed by no terminal."""
     to.print(visible(line), style=style, markup=False, soft_wrap=not to.is_terminal)

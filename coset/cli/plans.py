@@ -13,7 +13,7 @@ from coset.batches.balances import balance
 from coset.batches.history import statistics
 from coset.batches.planning import ignored, preview
 from coset.cli import pipelines
-from coset.cli.local_files import writing
+from coset.cli.machine import writing
 from coset.cli.other_stores import NEW, check_meant, elsewhere
 from coset.cli.output import Answer, Block
 from partitioning.authoring.settings import DEFAULTS, Settings

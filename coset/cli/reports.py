@@ -9,7 +9,7 @@ from typing import Any
 
 from coset.batches.attempt import Attempt
 from coset.cli import pipelines
-from coset.cli.local_files import writing
+from coset.cli.machine import writing
 from coset.cli.output import Answer, Table
 from coset.reports.batch_index import page_of, rows_since
 from coset.reports.figure_list import FIGURES

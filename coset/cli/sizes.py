@@ -6,7 +6,6 @@ What is proposed may be written to a settings file, for the next batch to be pla
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import chain
@@ -17,7 +16,7 @@ from coset.batches.ends import known_after
 from coset.batches.history import history
 from coset.cli import pipelines
 from coset.cli.candidates import Basis, Compared, Row, basis, compare
-from coset.cli.local_files import writing
+from coset.cli.machine import writing
 from coset.cli.output import Answer, Block, Table
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.toml_writer import to_toml
@@ -42,18 +41,11 @@ _BATCHES = 10
 _MOST_HOT = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Schemes to compare beside those that always are, what tasks should have to do, and where to write a proposal."""
-
-    schemes: Sequence[str]
-    targets: Targets
-    write: Path | None = None
-
-
-def schemes(named: str, root: str, settings: Settings, asked: Asked) -> Answer:
-    """Compare schemes on what the next batch would read; else on what the open or last batch reads."""
-    targets = asked.targets
+def schemes(
+    named: str, root: str, settings: Settings, asked: Sequence[str], targets: Targets, write: Path | None
+) -> Answer:
+    """Compare schemes on what the next batch would read; else on what the open or last batch reads. Those that are
+    `asked` for come beside those that always are. The proposal is written to a file if one is named."""
     pipeline = pipelines.load(named)
     store = store_at(root)
     ledger = Ledger(store, pipeline.name)
@@ -71,13 +63,13 @@ def schemes(named: str, root: str, settings: Settings, asked: Asked) -> Answer:
             "hot_own": [],
         }
         return Answer({"sentence": sentence, **nothing}, [sentence])
-    compared = compare(compared_on, settings, asked.schemes, targets)
+    compared = compare(compared_on, settings, asked, targets)
     hot = _hot(standing.published, past, targets)
     written = []
-    if asked.write:
-        _write(asked.write, pipeline.name, compared.proposal, settings)
-        line = pipelines.shown().line(Run(pipeline.name), Option("--settings", (str(asked.write),)))
-        written = ["", f"Written to {asked.write}: `{line}` plans by what is proposed"]
+    if write:
+        _write(write, pipeline.name, compared.proposal, settings)
+        line = pipelines.shown().line(Run(pipeline.name), Option("--settings", (str(write),)))
+        written = ["", f"Written to {write}: `{line}` plans by what is proposed"]
     return Answer(partial(_document, compared_on, compared, hot), chain(told(compared_on, compared, hot), written))
 
 

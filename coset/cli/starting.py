@@ -52,16 +52,12 @@ def init(folder: Path, address: str | None) -> Answer:
             said |= _of_topic(address)
             files = {file: there for file, there in files.items() if file.name not in _OF_ORDERS}
             files |= {file: file.relative_to(_OF_TOPIC) for file in _OF_TOPIC.rglob("*.txt")}
-        written = [_write(folder, file, there, said) for file, there in sorted(files.items(), key=_place)]
+        written = [_write(folder, file, there, said) for file, there in sorted(files.items(), key=lambda file: file[1])]
     except OSError as error:
         what, then = f"the files cannot be written: {error}", "name a folder that you may write to"
         raise Refused.of(Kind.LOCAL_FILE, what, str(folder), then, file=folder) from error
     text = (*(f"Written: {path}" for path in written), f"Next: cd {folder} && python -m pytest")
     return Answer({"folder": str(folder), "written": map(str, written)}, text)
-
-
-def _place(file: tuple[Path, Path]) -> Path:
-    return file[1]
 
 
 def _of_topic(address: str) -> Mapping[str, str]:

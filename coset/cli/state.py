@@ -11,7 +11,7 @@ from coset.batches import restoring
 from coset.batches.kept import KeptState, kept_state, kept_states, rows_kept
 from coset.batches.runners.runner import Runner
 from coset.cli import pipelines
-from coset.cli.local_files import writing
+from coset.cli.machine import writing
 from coset.cli.output import Answer, Table
 from coset.cli.output import step as step_shown
 from coset.sources.utf8 import legible

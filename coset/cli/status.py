@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import chain
@@ -11,7 +11,7 @@ from msgspec import to_builtins
 
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.swap.swaps import Half, finish, half, in_force, newest_shown
-from coset.batches.ends import known_after
+from coset.batches.ends import Known, known_after
 from coset.batches.history import expired
 from coset.batches.kept_aside import count_aside
 from coset.batches.progress import progress
@@ -20,7 +20,6 @@ from coset.batches.verified import verified_samples
 from coset.batches.waiting import waits_for, warned
 from coset.batches.watermarks import reached
 from coset.cli import pipelines
-from coset.cli.ends import not_read, told
 from coset.cli.other_stores import to_begin
 from coset.cli.output import Answer, Block, Table
 from partitioning.authoring.pipeline import Pipeline
@@ -38,14 +37,16 @@ from partitioning.explain.watermarks import (
     when_section,
 )
 from partitioning.model.graph import Graph
+from partitioning.model.offsets import StreamPartition
 from partitioning.model.outcome import Outcome
 from partitioning.model.plan import Plan
+from partitioning.model.read_ends import End, Ends
 from partitioning.model.table_parts import Upkeep
 from partitioning.model.verdict import Verdict
 from partitioning.planning.flow_times import FlowTimes
 from partitioning.planning.origins import graph_of
 from partitioning.planning.watermarks import with_watermarks
-from partitioning.sections import duration, many
+from partitioning.sections import MOST_ROWS, duration, many
 
 
 def standing(named: str, root: str, when: Period | None = None) -> Answer:
@@ -129,7 +130,15 @@ def _standing(pipeline: Pipeline, root: str, when: Period | None = None) -> Answ
         again += [f"Table {write.table}: {verified.get(write.table, 'never verified')}." for write in pipeline.writes]
     again += [said for table, said in (visible.as_asked if visible else {}).items() if table in accepted]
     again += [str(Upkeep.of(table, parts)) for table, parts in held.items()]
-    notes = [batch, *needs, *([then] if then else []), *again, *gone, *told(unread, known), f"{total}{waited}."]
+    notes = [
+        batch,
+        *needs,
+        *([then] if then else []),
+        *again,
+        *gone,
+        *_told_of_ends(unread, known),
+        f"{total}{waited}.",
+    ]
     columns = ("stream partition", "committed", "latest", "lag", "for")
     shown: list[Block] = [Table(f"Pipeline {pipeline.name}", columns, rows, notes)]
     sections = [*watermarks_section(upcoming.marks, graph), *waiting_section(graph, upcoming)]
@@ -208,3 +217,21 @@ def _needs(ledger: Ledger, standing: Standing, plan: Plan) -> Iterator[str]:
 
 def _known(value: int | None, otherwise: str) -> str:
     return otherwise if value is None else f"{value:,}"
+
+
+def not_read(pipeline: Pipeline, ends: Ends) -> Iterator[tuple[StreamPartition, End]]:
+    """The stream partitions that batches have read, and that the pipeline does not have any more."""
+    counts = {stream.name: stream.partitions for stream in pipeline.streams}
+    for read in ends.streams:
+        for end in read.ends:
+            if end.partition >= counts.get(read.name, 0):
+                yield StreamPartition(read.name, end.partition), end
+
+
+def _told_of_ends(unread: Sequence[tuple[StreamPartition, End]], known: Known) -> Iterator[str]:
+    """What is not read any more, and what is forgotten, in sentences."""
+    for partition, end in unread[:MOST_ROWS]:
+        yield f"Not read any more: {partition}, committed up to offset {end.end:,} by batch {end.batch}."
+    if len(unread) > MOST_ROWS:
+        yield f"Not read any more: {many(len(unread) - MOST_ROWS, 'stream partition')} more."
+    yield from (f"{one}." for one in known.forgotten)

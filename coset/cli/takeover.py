@@ -65,7 +65,8 @@ def take_over(file: Path, streams: Sequence[str], pipeline: str | None, system: 
         what = "it is not said which streams there are" if pipeline is None else "the streams are given twice"
         then = "give --stream views=8 for each, or --pipeline PIPELINE"
         raise Refused.of(Kind.ARGUMENT, what, "--stream, --pipeline", then, pipeline=pipeline, streams=streams)
-    held = _landed(pipeline) if pipeline is not None else _counted(streams)
+    counted = {name: (Offsets(),) * count for name, count in parse_streams(streams)}
+    held = _landed(pipeline) if pipeline is not None else counted
     over = _taken_over(checkpoints, held, system, str(file), all_needed=pipeline is None)
     return Answer(_document(over), _lines(over, file))
 
@@ -87,10 +88,6 @@ def _landed(named: str) -> dict[str, tuple[Offsets, ...]]:
         stream.stream: tuple(Offsets(partition.beginning, partition.end) for partition in stream.partitions)
         for stream in discover(declared)
     }
-
-
-def _counted(streams: Sequence[str]) -> dict[str, tuple[Offsets, ...]]:
-    return {name: (Offsets(),) * count for name, count in parse_streams(streams)}
 
 
 def _taken_over(

@@ -15,6 +15,7 @@ import duckdb
 
 from partitioning.model.graph import Step, Write, state_of
 from partitioning.model.streams import Column, Stream
+from spark_jobs.sql.expressions import nodes
 
 
 class Origin(NamedTuple):
@@ -145,10 +146,10 @@ def _named(item: Mapping[str, Any], scope: _Scope, before: Mapping[str, Origins]
 
 def _of(expression: Any, scope: _Scope, before: Mapping[str, Origins]) -> Origins:
     """What an expression is made of; `before` are the columns of the same query that stand before it."""
-    found = list(_nodes(expression))
+    found = list(nodes(expression))
     if any(node["class"] == "SUBQUERY" for node in found):
         return None
-    arguments = {parts[0] for node in found if node["class"] == "LAMBDA" for parts in _names(_nodes(node["lhs"]))}
+    arguments = {parts[0] for node in found if node["class"] == "LAMBDA" for parts in _names(nodes(node["lhs"]))}
     return _all(_referred(parts, scope, before) for parts in _names(found) if parts[0] not in arguments)
 
 
@@ -176,14 +177,3 @@ def _all(origins: Iterable[Origins]) -> Origins:
             return None
         together |= each
     return together
-
-
-def _nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
-    """All expressions in a parse tree."""
-    if isinstance(tree, dict):
-        if "class" in tree:
-            yield tree
-        tree = list(tree.values())
-    if isinstance(tree, list):
-        for child in tree:
-            yield from _nodes(child)

@@ -92,7 +92,8 @@ def is_configured() -> bool:
     if os.environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
         return False
     named = any(name in os.environ for name in ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG"))
-    return named or any(name.startswith("OPENLINEAGE__") for name in os.environ) or any(map(_is_file, _FILES))
+    named |= any(name.startswith("OPENLINEAGE__") for name in os.environ)
+    return named or any(Path(name).expanduser().is_file() for name in _FILES)
 
 
 def _now() -> int:
@@ -102,10 +103,6 @@ def _now() -> int:
 def _decided(verdict: Verdict) -> int:
     """When a verdict was taken. Verdicts of earlier versions have no time: then now."""
     return verdict.taken.ended if verdict.taken else _now()
-
-
-def _is_file(name: str) -> bool:
-    return Path(name).expanduser().is_file()
 
 
 def _is_told(plan: Plan) -> bool:

@@ -21,8 +21,7 @@ from openlineage.client.generated.schema_dataset import SchemaDatasetFacet, Sche
 from openlineage.client.generated.tags_run import TagsRunFacet, TagsRunFacetFields
 
 from coset.lineage import facets
-from coset.lineage.datasets import of_stream, of_table
-from coset.lineage.facets import PRODUCER
+from coset.lineage.facets import PRODUCER, of_stream, of_table
 from partitioning.documents.document import digest
 from partitioning.model.occasion import as_iso
 from partitioning.model.outcome import Outcome

@@ -1,10 +1,10 @@
-"""Facets: the plan and the judgement of a batch in OpenLineage's terms."""
+"""Facets: the plan and the judgement of a batch in OpenLineage's terms, and datasets by its naming conventions."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple, assert_never
 
 import attr
 from openlineage.client.generated.base import RunFacet
@@ -13,10 +13,11 @@ from openlineage.client.generated.data_quality_assertions_dataset import Asserti
 from openlineage.client.generated.test_run import TestExecution, TestRunFacet
 
 from coset.lineage.columns import Origins, column_origins
-from coset.lineage.datasets import of_stream
 from partitioning.kinds import Kind
 from partitioning.model.measures import NOT_JUDGED
 from partitioning.model.plan import Plan, PlannedWrite
+from partitioning.model.sources import FOLDER, KafkaSource, LandedSource
+from partitioning.model.streams import Stream
 from partitioning.version import VERSION
 
 PRODUCER = f"urn:coset:{VERSION}"
@@ -28,6 +29,47 @@ _UNKNOWN = "not known: the SQL of the pipeline does not say what it is made of"
 _SCHEMA = "urn:coset:lineage:1-0-0:offsets_run_facet.json#/$defs/CosetOffsetsRunFacet"
 # What OpenLineage calls otherwise. Judgements of earlier versions name none: each unmet one kept its batch.
 _SEVERITIES = {"error": "error", "warning": "warn"}
+
+
+class DatasetName(NamedTuple):
+    """A dataset, by its namespace and its name."""
+
+    namespace: str
+    name: str
+
+
+def of_stream(stream: Stream) -> DatasetName:
+    """A stream's topic in the first broker of its source, or the folder with its files.
+
+    >>> tuple(of_stream(Stream("flights", "kafka://a:9092,b:9092", "tail", 4)))
+    ('kafka://a:9092', 'flights')
+    """
+    match stream.origin:
+        case LandedSource(uri):
+            return _below(uri, stream.name)
+        case KafkaSource(brokers):
+            return DatasetName(f"kafka://{brokers[0].rpartition('@')[2]}", stream.name)
+        case _:
+            assert_never(stream.origin)
+
+
+def of_table(tables: str, table: str) -> DatasetName:
+    """A result table, by its folder at the address of its store's tables.
+
+    >>> tuple(of_table("s3://lake/coset/tables", "totals")), tuple(of_table("file:///lake/tables", "totals"))
+    (('s3://lake', 'coset/tables/totals'), ('file', '/lake/tables/totals'))
+    """
+    return _below(tables, table)
+
+
+def _below(root: str, path: str) -> DatasetName:
+    """A folder below an address."""
+    address = root.rstrip("/")
+    if address.startswith(FOLDER):
+        return DatasetName("file", f"{address.removeprefix(FOLDER)}/{path}")
+    scheme, _, rest = address.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    return DatasetName(f"{scheme}://{bucket}", "/".join(part for part in (prefix, path) if part))
 
 
 @attr.define

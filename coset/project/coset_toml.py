@@ -12,9 +12,7 @@ from typing import Any
 import msgspec
 
 from coset.batches.runners.given_settings import CREDENTIAL, checked
-from coset.project.environment import Environment
-from coset.project.project import FILE, Project
-from coset.project.schedules import is_schedule
+from coset.project.project import FILE, Environment, Project, is_schedule
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.values import Value

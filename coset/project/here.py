@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coset.project.coset_toml import project_of
-from coset.project.environment import Environment
-from coset.project.project import FILE, Project
+from coset.project.project import FILE, Environment, Project
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.environment_name import ENVIRONMENT, environment
 

@@ -157,7 +157,8 @@ def _module_at(place: str, project: Project) -> ModuleType:
         raise
     except BaseException as error:
         where = _line(error, path) if is_file else place
-        what, then = f"the pipeline's file fails: {_brief(error)}", "correct it, then run again"
+        said = traceback.format_exception_only(error)[-1].strip()
+        what, then = f"the pipeline's file fails: {said}", "correct it, then run again"
         raise Refused.of(Kind.PIPELINE_FAILS, what, where, then, file=place, error=type(error).__name__) from error
 
 
@@ -197,10 +198,6 @@ def _refuse_if_hidden(name: str, folder: Path) -> None:
         else "rename it, or take the other folder off the Python path"
     )
     raise Refused.of(Kind.PIPELINE_FAILS, what, str(own), then, file=own, module=name)
-
-
-def _brief(error: BaseException) -> str:
-    return traceback.format_exception_only(error)[-1].strip()
 
 
 def _line(error: BaseException, path: Path) -> str:

@@ -49,7 +49,7 @@ def put_overview(site: Site, pipeline: str, news: Row) -> None:
     mine = note(site.store, pipeline, news)
     others = [name for name in reported(site.store) if name != pipeline]
     rows = _sorted([mine, *_known(site.store, others)])
-    site.store.put(f"{DOCS}{INDEX}", _page(site.store, rows, _in_store).encode())
+    site.store.put(f"{DOCS}{INDEX}", _page(site.store, rows, "../{}/docs/index.html".format).encode())
     here = {row["pipeline"]: "index.html" for row in rows if site.has(row["pipeline"], "index.html")}
     in_folder = {name: f"{name}/{page}" for name, page in here.items()}
     site.write(".", INDEX, _page(site.store, rows, in_folder.get))
@@ -136,10 +136,6 @@ def _published(row: Row, now: int) -> dict[str, Any]:
     age = max(0, now - row["published"]) / 1000
     every = duration(row["every"]) if row.get("every") is not None else ""
     return {"at": as_time(row["published"]), "age": duration(age), "usually": every, **due}
-
-
-def _in_store(pipeline: str) -> str:
-    return f"../{pipeline}/docs/index.html"
 
 
 def _worst_first(row: Row) -> tuple[bool, str, str]:

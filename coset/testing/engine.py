@@ -16,7 +16,7 @@ from coset.batches.runners.local import Local
 from coset.batches.tables.first_rows import first_rows
 from coset.batches.waiting import warned
 from coset.sources.landing import land_rows
-from coset.testing.likeness import in_order
+from coset.testing.likeness import MOST_ROWS, plain_rows
 from coset.testing.runs import Rows
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -31,9 +31,6 @@ from spark_jobs.engine.task_database import connect
 
 # Of the columns that no stream declares, by stream and name.
 Types = dict[tuple[str, str], pa.DataType]
-
-_LINEAGE = ("_batch", "_task")
-_MOST_ROWS = 1_000_000
 
 
 def land(stream: Stream, rows: Rows, declared: Mapping[str, str], types: Types) -> None:
@@ -72,11 +69,8 @@ def warnings(pipeline: str, root: str) -> tuple[str, ...]:
 
 def rows(root: str, table: str) -> list[dict[str, object]]:
     """The rows of a result table, sorted and without lineage."""
-    found = first_rows(store_at(root), table, _MOST_ROWS)
-    if found is None:
-        return []
-    lineage = [name for name in _LINEAGE if name in found.rows.column_names]
-    return in_order(found.rows.drop_columns(lineage).to_pylist())
+    found = first_rows(store_at(root), table, MOST_ROWS)
+    return [] if found is None else plain_rows(found.rows)
 
 
 def _run_in_vain(ref: BatchRef, runner: Local) -> None:
@@ -102,12 +96,9 @@ def _table(stream: str, rows: Rows, declared: Mapping[str, str], types: Types) -
 def _as_declared(rows: pa.Table, declared: Mapping[str, str]) -> pa.Table:
     """The rows with the columns and types that a stream declares, and those that it does not declare as they are."""
     there = set(rows.column_names)
-    cast = [f"CAST({_value(name, there)} AS {kind}) AS {quote(name)}" for name, kind in declared.items()]
+    values = {name: quote(name) if name in there else "NULL" for name in declared}
+    cast = [f"CAST({values[name]} AS {kind}) AS {quote(name)}" for name, kind in declared.items()]
     others = [quote(name) for name in rows.column_names if name not in declared]
     with connect() as connection:
         connection.register("given", rows)
         return connection.sql(f"SELECT {', '.join([*others, *cast])} FROM given").to_arrow_table()
-
-
-def _value(name: str, there: set[str]) -> str:
-    return quote(name) if name in there else "NULL"

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
 _TOLERANCE = 1e-9
+_LINEAGE = ("_batch", "_task")
+MOST_ROWS = 1_000_000
 
 Rows = list[dict[str, object]]
 
@@ -26,11 +33,17 @@ def in_order(rows: Rows) -> Rows:
     return sorted(rows, key=lambda row: [(name, _rough(value)) for name, value in row.items()])
 
 
-def without(rows: Rows, others: Rows) -> Rows:
+def plain_rows(table: pa.Table) -> Rows:
+    """The rows of a table in that order, without lineage."""
+    lineage = [name for name in _LINEAGE if name in table.column_names]
+    return in_order(table.drop_columns(lineage).to_pylist())
+
+
+def without(rows: Sequence[T], others: Sequence[T]) -> list[T]:
     """The rows that others, in the same order, do not have."""
     if len(rows) == len(others) and all(map(alike, rows, others)):
         return []
-    left, only = list(others), Rows()
+    left, only = list(others), list[T]()
     for row in rows:
         place = next((number for number, other in enumerate(left) if alike(row, other)), None)
         if place is None:

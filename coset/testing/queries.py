@@ -16,7 +16,7 @@ from coset.batches.auditing.audit_tables import load_some
 from coset.batches.balances import balance
 from coset.batches.tables import first_rows
 from coset.batches.verifying import verify
-from coset.testing.likeness import Rows, in_order, without
+from coset.testing.likeness import MOST_ROWS, Rows, plain_rows, without
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
@@ -28,8 +28,6 @@ from partitioning.model.meaning import meanings
 from partitioning.model.plan import Plan
 from partitioning.sections import many
 
-_MOST_ROWS = 1_000_000
-_LINEAGE = ("_batch", "_task")
 _SHOWN = 5
 
 
@@ -69,18 +67,12 @@ def difference(
     published: pa.RecordBatchReader, right: pa.RecordBatchReader, key: str, private: Collection[str] = ()
 ) -> Difference:
     """How the rows of a table differ from the right ones, floating-point numbers by more than one in a billion."""
-    rows = _rows_of(published), _rows_of(right)
+    rows = [plain_rows(first_rows.in_order(each, MOST_ROWS, ())) for each in (published, right)]
     gone, come = without(*rows), without(*reversed(rows))
     keys = sorted({_key(row, key) for row in (*gone, *come)})
     first = [(each, _listed(gone, key, each), _listed(come, key, each)) for each in keys[:_SHOWN]]
     digests = ("published", "right") if keys else ("", "")
     return Difference((len(rows[0]), len(rows[1])), digests, len(keys), tuple(first))
-
-
-def _rows_of(rows: pa.RecordBatchReader) -> Rows:
-    held = first_rows.in_order(rows, _MOST_ROWS, ())
-    lineage = [name for name in _LINEAGE if name in held.column_names]
-    return in_order(held.drop_columns(lineage).to_pylist())
 
 
 def _is_printed(pipeline: Pipeline, write: Write) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import duckdb
 import pyarrow as pa
 
-from coset.testing.likeness import alike
+from coset.testing.likeness import without
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import Step, quote
@@ -88,17 +88,9 @@ class CombineTrial:
 
 def _difference(wanted: pa.Table, found: pa.Table) -> tuple[Rows, Rows] | None:
     """The rows that only one has, if there are any."""
-    left, right = list(_rows(wanted)), list(_rows(found))
-    for row in tuple(left):
-        same = next((other for other in right if alike(row, other)), None)
-        if same is not None:
-            left.remove(row)
-            right.remove(same)
+    sides = [list(zip(*(column.to_pylist() for column in table.columns), strict=True)) for table in (wanted, found)]
+    left, right = without(*sides), without(*reversed(sides))
     return (left, right) if left or right else None
-
-
-def _rows(table: pa.Table) -> Iterator[tuple[object, ...]]:
-    return zip(*(column.to_pylist() for column in table.columns), strict=True)
 
 
 def _text(rows: Rows) -> str:

@@ -14,7 +14,7 @@ from partitioning.sections import many, size
 from partitioning.values import Value
 
 _ASKED = "as asked for by its name"
-# Rows that a core reads, makes anew and writes in a second, as `python -m bench.changed_state` measures it.
+# Rows that a core reads, makes anew and writes in a second, as `python -m bench.in_time` measures it.
 MIGRATED_A_SECOND = 600_000
 
 

@@ -1,9 +1,13 @@
-"""Intake: the input of an order as DuckDB reads it. Each record is taken or left, and proved, on the way."""
+"""Intake: the input of an order as DuckDB reads it. Each record is taken or left, and proved, on the way.
+
+The latest time of the records that are taken of a stream partition is for the stream's watermark.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,21 +15,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coset.sources.databases import connect_to_ask
 from coset.sources.reader import Batch, Reader, ahead
-from partitioning.model.leaving import BATCH, LeftPartition
+from partitioning.authoring.state_sql import microseconds_of, time_that_counts
+from partitioning.model.graph import quote
+from partitioning.model.leaving import BATCH, DAY_END, LeftPartition
 from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.receipt import PartitionReceipt
 from partitioning.model.streams import Column
+from partitioning.model.watermarks import EventTime
 from partitioning.values import replace
 from spark_jobs.engine.arrays import numbers
-from spark_jobs.engine.event_times import event_times
 from spark_jobs.engine.hashing import one_of_equals
 from spark_jobs.engine.partition_claims import Claims
 from spark_jobs.engine.proof import Proof
 from spark_jobs.engine.set_aside import SetAsideRecord, set_aside_of
 from spark_jobs.engine.take import TAKEN, Take, Unusable
 from spark_jobs.sql.column_check import PARTITION
+from spark_jobs.sql.expressions import columns_named, parse
 from spark_jobs.sql.needed_columns import columns_needed, functions_see_all
 
 
@@ -265,3 +273,50 @@ def read_together(intakes: Sequence[Intake], reader: Reader, folder: Path) -> No
                     writer.write_batch(records)
     for number, intake in enumerate(intakes):
         intake.give(iter(pa.ipc.open_stream(pa.memory_map(str(folder / f"{number}.arrow")))))
+
+
+class EventTimes:
+    """The latest event time of the records noted so far, in microseconds. A record whose time cannot be worked out has
+    none here; the step that goes by it says so."""
+
+    def __init__(self, columns: tuple[Column, ...], event: EventTime, day_end: int | None) -> None:
+        self.latest: int | None = None
+        named = _columns_of(event.sql)
+        self._columns = tuple(column for column in columns if column.name.lower() in named)
+        counts = time_that_counts("@at", event.ahead)
+        typed = (f"{quote(column.name)}::{column.type} AS {quote(column.name)}" for column in self._columns)
+        listed = ", ".join(typed) or "1"
+        times = f'SELECT TRY({microseconds_of(event.sql)}) AS "@at" FROM (SELECT {listed} FROM "@records")'
+        self._sql = f"SELECT max({counts}) FROM ({times})"
+        self._day_end = day_end
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it needs."""
+        return tuple(column.name for column in self._columns)
+
+    def note(self, records: pa.RecordBatch) -> None:
+        """Add the records that the task takes of a batch."""
+        if not len(records):
+            return
+        with connect_to_ask() as connection:
+            if self._day_end is not None:
+                connection.execute(f"SET VARIABLE {quote(DAY_END)} = {self._day_end}::BIGINT")
+            connection.register("@records", pa.Table.from_batches([records.select(self.columns)]))
+            ((latest,),) = connection.execute(self._sql).fetchall()
+        if latest is not None:
+            self.latest = latest if self.latest is None else max(self.latest, latest)
+
+
+def event_times(order: Order, ordered: Ordered) -> EventTimes | None:
+    """What notes the times of an input; None if it is no stream that says them."""
+    if not isinstance(ordered, OrderedStream) or not isinstance(ordered.declared.time, EventTime):
+        return None
+    return EventTimes(ordered.columns, ordered.declared.time, order.day_end if isinstance(order.day_end, int) else None)
+
+
+@lru_cache(maxsize=64)
+def _columns_of(sql: str) -> frozenset[str]:
+    """The names in an expression, in small letters."""
+    with connect_to_ask() as connection:
+        return frozenset(part.lower() for parts in columns_named(parse(connection, sql)) for part in parts)

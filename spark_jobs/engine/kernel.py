@@ -48,7 +48,7 @@ from spark_jobs.engine.tally import Tally
 from spark_jobs.engine.task_database import connect, opened
 from spark_jobs.engine.task_folder import task_folder
 from spark_jobs.engine.writers import Writers
-from spark_jobs.tables.replaced_keys import keyed
+from spark_jobs.tables.table_schema import keyed
 
 
 @dataclass(frozen=True, slots=True)

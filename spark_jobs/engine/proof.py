@@ -20,10 +20,9 @@ from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.private import MASK
 from partitioning.model.receipt import MODULUS, HeavyKey, Offender, PartitionReceipt, Violation, range_digest
 from spark_jobs.engine.arrays import numbers
-from spark_jobs.engine.gaps_seen import Gaps
 from spark_jobs.engine.hashing import key_texts, one_of_equals, placement_hashes
 from spark_jobs.engine.heavy_keys import HeavyKeys
-from spark_jobs.engine.offset_digests import digest_of
+from spark_jobs.engine.offset_digests import Gaps, digest_of
 from spark_jobs.engine.partition_claims import Claims
 from spark_jobs.engine.residues import all_among, among, is_one_of, residues, rows_among
 from spark_jobs.engine.take import DROPPED, OUTSIDE, REFUSED, SET_ASIDE, TAKEN, Taken, Unbroken

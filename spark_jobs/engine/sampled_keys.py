@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from partitioning.model.order import Order
-from spark_jobs.engine.compression import COMPRESSED, LITTLE
+from spark_jobs.engine.arrays import COMPRESSED, LITTLE
 
 SAMPLE_COLUMNS = pa.schema(
     [

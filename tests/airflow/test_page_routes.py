@@ -284,7 +284,7 @@ def test_a_check_that_fails_leads_to_the_page_too(known_dags, tmp_path, monkeypa
 
     (tmp_path / "failing.py").write_text(
         "from airflow.sdk import DAG, task\n"
-        "from coset.airflow.page_link import linked\n\n"
+        "from coset.airflow.plugin import linked\n\n"
         "@task\ndef check():\n    raise ValueError\n\n"
         'with DAG("failing") as dag:\n    linked(check())\n'
     )

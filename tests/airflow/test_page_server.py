@@ -146,7 +146,7 @@ def test_who_is_not_logged_in_logs_in_and_is_led_to_the_page(served: Served, bro
 
 
 def test_the_tab_of_a_run_shows_its_batch_light_and_dark_as_airflow_is(served: Served, browser: Browser) -> None:
-    from coset.airflow.page_link import PageLink
+    from coset.airflow.plugin import PageLink
 
     assert PageLink().get_link(None, ti_key=SimpleNamespace(dag_id="delays", run_id=RUN)) == TAB  # type: ignore[arg-type]
     with person(browser, served) as page:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coset.project.schedules import scheduled_run
+from coset.project.project import scheduled_run
 from partitioning.commands import Run
 from partitioning.errors import Refused
 

@@ -14,8 +14,7 @@ from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.backfills.pacing import control
 from coset.batches.backfills.pacing.hours import Hours
-from coset.batches.backfills.pacing.limits import Limited, Limits
-from coset.batches.backfills.pacing.timing import Timing, work_ahead
+from coset.batches.backfills.pacing.limits import Limited, Limits, Timing, work_ahead
 from coset.batches.backfills.swap import swaps
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local

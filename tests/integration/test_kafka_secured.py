@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from coset.batches.planning import preview
-from coset.batches.runners.ports import free_ports
+from coset.batches.runners.children import free_ports
 from coset.sources.kafka import cluster, topic_reader
 from coset.sources.kafka.properties import PROPERTIES
 from coset.sources.reader import Batch

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from bench.figures import put
 from bench.noticed import on_spark, on_spark_retried
-from bench.noticed.__main__ import of_each_fault, retried
-from bench.noticed.outcome import Outcome, Verdict
-from bench.noticed.page import PAGE, Part, of_tasks, of_topics
-from bench.noticed.systems import RETRIED, SYSTEMS
+from bench.noticed.__main__ import PAGE, Part, of_each_fault, of_tasks, of_topics, retried
+from bench.noticed.outcome import RETRIED, SYSTEMS, Outcome, Verdict
 from bench.noticed.topics import Fault, Topics
-from bench.page_figures import put
 
 RIGHT, WRONG, REFUSED, NAMED = Verdict
 # In the order of the faults.

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coset.batches.runners.ports import free_ports
+from coset.batches.runners.children import free_ports
 from demo.home import SOURCE
 from tests.compose.airflow_api import AirflowApi
 from tests.examples import few

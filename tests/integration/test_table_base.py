@@ -10,7 +10,7 @@ import pytest
 from typer.testing import Result
 
 from coset.batches.ref import BatchRef
-from coset.batches.runners.reach import check_reach
+from coset.batches.runners.spark_settings import check_reach
 from coset.batches.tables.table_base import move
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from coset.batches.runners import children
-from coset.batches.runners.ports import free_ports
+from coset.batches.runners.children import free_ports
 from coset.batches.runners.spark import Spark
 from coset.batches.runners.spark_settings import PYTHON, environment
 from demo.s3_server import S3Server

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from coset.batches.runners.connect import Connect
+from coset.batches.runners.connect import Connect, lasting_job
 from coset.batches.runners.connection import connected
 from coset.batches.runners.given_settings import GIVEN
-from coset.batches.runners.lasting_jobs import lasting_job
 from coset.batches.runners.spark_server import SparkServer, start_spark
 from demo.s3_server import S3Server
 from partitioning.errors import CosetError

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 PRODUCT = ("coset", "expectations", "partitioning", "spark_jobs")
 
 CLASSES = {
-    "Asked": "what is asked of a backfill, and of the comparison of sizes: each within its own module",
+    "Asked": "what is asked of a backfill, of its batches, and of a command: each within its own module",
     "Exchange": "a plan's, and that of a table's files for others",
     "Gap": "missing offsets, and batches that a backfill leaves out",
 }
@@ -21,7 +21,6 @@ FILES = {
     "__init__.py": "a package",
     **dict.fromkeys(("continuity.py", "ends.py", "gaps.py", "table_rows.py", "watermarks.py"), _ABOUT_BATCHES),
     **dict.fromkeys(("backfills.py", "batches.py", "trial.py"), _COMMANDS),
-    "streams.py": "streams of records, and those of a process",
 }
 
 

@@ -15,8 +15,7 @@ from partitioning.model.gaps import Explained, gaps
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition, check_name
 from partitioning.model.receipt import BASE, MODULUS, offset_digest, range_digest
 from partitioning.model.streams import InputFile, Stream, sparseness
-from spark_jobs.engine.gaps_seen import NAMED, Gaps
-from spark_jobs.engine.offset_digests import digest_of
+from spark_jobs.engine.offset_digests import NAMED, Gaps, digest_of
 
 # ---- ranges
 

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coset.reports.figure_list import FIGURES, Figure, FigureTopic
-from coset.reports.marks import cells, marks
-from coset.reports.plots import DRAWN, HEIGHT, WIDTH, Plot, plots, unusual
+from coset.reports.plots import DRAWN, HEIGHT, WIDTH, Plot, cells, marks, plots, unusual
 from coset.reports.site import Site
 from expectations.checkpoint import judge
 from partitioning.model.occasion import Occasion

@@ -17,11 +17,9 @@ from hypothesis import strategies as st
 
 from coset import Pipeline
 from coset.project.coset_toml import project_of
-from coset.project.environment import Environment
 from coset.project.here import Here, entered
 from coset.project.pipeline_files import find, load, names
-from coset.project.project import Project
-from coset.project.schedules import is_schedule, scheduled_run
+from coset.project.project import Environment, Project, is_schedule, scheduled_run
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from spark_jobs.engine.spool import Spool
+from spark_jobs.engine.writers import Spool
 
 ROWS = [([1, 2, 3], [7, 0, 7]), ([4, 5], [0, 9]), ([6], [7])]
 

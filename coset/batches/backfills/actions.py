@@ -328,13 +328,10 @@ def swap(
         raise Refused.of(Kind.BACKFILL_TURN, what, str(backfill), then, backfill=backfill.name, swap=back.number)
     found = _compared(store, backfill)
     if digest(found) != approved:
-        raise Refused.of(
-            Kind.BACKFILL_APPROVAL,
-            f"{approved} was approved, but the comparison is {digest(found)} now",
-            f"{store.root}/{comparison_key(backfill)}",
-            ("look at it again: ", Backfills(backfill.pipeline, backfill.number)),
-            approved=approved,
-        )
+        what = f"{approved} was approved, but the comparison is {digest(found)} now"
+        look = ("look at it again: ", Backfills(backfill.pipeline, backfill.number))
+        where = f"{store.root}/{comparison_key(backfill)}"
+        raise Refused.of(Kind.BACKFILL_APPROVAL, what, where, look, approved=approved)
     swapped = turn(store, backfill, found, SwapKind.SWAP, who=who or getpass.getuser(), why=why, at=clock_time())
     return _turned(store, backfill, found, swapped, docs)
 

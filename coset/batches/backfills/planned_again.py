@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.comparison.repaired import with_files_of_now
-from coset.batches.backfills.swap.swaps import shown_plan, state_ledger
+from coset.batches.backfills.swap.swaps import in_force, state_ledger
 from coset.batches.balances import balance
 from coset.batches.code import with_code
 from coset.batches.ends import ends_before
@@ -143,7 +143,7 @@ def _shown(ledger: Ledger, before: Plan | None) -> Plan | None:
     """The plan before a batch of a backfill whose rows are those of the tables then."""
     if before is None or before.pipeline == ledger.pipeline or ledger.original is None:
         return before
-    return shown_plan(ledger.store, ledger.original.pipeline, before.batch)
+    return in_force(ledger.store, ledger.original.pipeline).top(before.batch).plan(before.batch)
 
 
 def _anew(plan: Plan) -> Plan:

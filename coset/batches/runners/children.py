@@ -1,10 +1,12 @@
-"""Child programs, which end with the process that started them."""
+"""Child programs, which end with the process that started them, and ports of this machine for them."""
 
 from __future__ import annotations
 
 import ctypes
+import ipaddress
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -57,3 +59,20 @@ def _sent_at_death(asked: Signals) -> Callable[[], None] | None:
     if _LINUX is None:
         return None
     return lambda: _LINUX.prctl(_PR_SET_PDEATHSIG, int(asked))
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """Different free ports. Another process may take one before it is used."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = tuple(server.getsockname()[1] for server in held)
+    for server in held:
+        server.close()
+    return ports
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the host."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -16,7 +16,7 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.session import SparkSession
 
-from coset.batches.runners.ports import is_loopback
+from coset.batches.runners.children import is_loopback
 from coset.batches.runners.shipped import Shipped
 from partitioning.errors import Refused
 from partitioning.kinds import Kind

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from threading import Event
 
 from partitioning.commands import Repeat
-from partitioning.errors import CosetError, Finding
+from partitioning.errors import CosetError
 from partitioning.kinds import Kind
 
 # Spark knows of a requested job, and can end it, within this time.
@@ -57,4 +57,4 @@ class Jobs:
 
 
 def _ended(name: str) -> CosetError:
-    return CosetError(Finding.of(Kind.RUN_ENDED, "the Spark job was ended", name, Repeat(), job=name))
+    return CosetError.of(Kind.RUN_ENDED, "the Spark job was ended", name, Repeat(), job=name)

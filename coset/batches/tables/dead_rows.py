@@ -28,7 +28,7 @@ from partitioning.model.graph import quote
 from partitioning.model.plan import PlannedWrite
 from spark_jobs.engine.arrays import mask, numbers
 from spark_jobs.engine.task_database import connect
-from spark_jobs.tables.replaced_keys import key_schema
+from spark_jobs.tables.table_schema import key_schema
 
 _BATCH_ROWS = 1 << 16
 

@@ -24,8 +24,7 @@ from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.receipt import MODULUS, Made, TaskReceipt
 from partitioning.model.table_parts import TablePart
 from partitioning.sections import many
-from spark_jobs.tables.replaced_keys import keyed
-from spark_jobs.tables.table_schema import RESIDUE, folder
+from spark_jobs.tables.table_schema import RESIDUE, folder, keyed
 
 
 def rows_held(store: Store, writes: Iterable[Write], logs: Logs | None = None) -> dict[str, int]:

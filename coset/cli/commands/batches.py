@@ -257,8 +257,8 @@ def schemes(
     from partitioning.sizing.proposal import Targets
 
     targets = Targets(bytes=target_bytes, seconds=target_seconds, min_tasks=min_tasks, max_tasks=max_tasks)
-    asked = sizes.Asked(given or [], targets, write)
-    return sizes.schemes(pipeline, root_of(store), settings_of(None, None, None, settings), asked)
+    by = settings_of(None, None, None, settings)
+    return sizes.schemes(pipeline, root_of(store), by, given or [], targets, write)
 
 
 @command(Panel.LOOK)

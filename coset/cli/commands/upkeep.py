@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +12,15 @@ import typer
 from coset.cli.app import USUAL_MASTER, Master, Memory, Named, RunnerOption, SparkConf, StoreRoot, root_of, runner_of
 from coset.cli.asked import ONCE, OWN
 from coset.cli.command import Panel, always, command
-from coset.cli.output import Answer
+from coset.cli.output import Answer, check_reason
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.stores import store_at
+from partitioning.errors import Refused
+from partitioning.kinds import Kind
 from partitioning.model.read_ends import What
+from partitioning.model.sources import address_of
 from partitioning.numbers import DAYS
+from partitioning.sections import many, size
 
 _Why = Annotated[str, typer.Option("--why", help="The reason, kept in the table's log."), OWN]
 
@@ -78,9 +86,14 @@ def hand_over(
     store: StoreRoot = None,
 ) -> Answer:
     """Give a result table to another pipeline, which alone plans for it and publishes to it from then on."""
-    from coset.cli import tables
+    from coset.batches.tables import handing_over
 
-    return tables.hand_over(table, root_of(store), before, to, why)
+    root = root_of(store)
+    check_reason(why, "why it is handed over")
+    handing_over.hand_over(store_at(root), table, before, to, who=getpass.getuser(), why=why)
+    no_longer = f", and no longer to {before}" if before else ""
+    now = "of this store now" if before == to else f"now{no_longer}"
+    return Answer({"table": table, "from": before, "to": to}, [f"Table {table} belongs to pipeline {to} {now}"])
 
 
 @command(Panel.UPKEEP, "accept-changes", final=always)
@@ -91,17 +104,29 @@ def accept_changes(
     store: StoreRoot = None,
 ) -> Answer:
     """Accept the changes that others made to the rows of a result table. Batches continue from there."""
-    from coset.cli import tables
+    from coset.batches.tables import others
 
-    return tables.accept_changes(table, root_of(store), up_to, why)
+    root = root_of(store)
+    check_reason(why, "why it is right")
+    others.accept(store_at(root), table, up_to, who=getpass.getuser(), why=why)
+    said = f"What was done to table {table} up to version {up_to} is accepted"
+    return Answer({"table": table, "version": up_to}, [said])
 
 
 @command(Panel.UPKEEP)
 def iceberg(pipeline: Named, store: StoreRoot = None) -> Answer:
     """Take the Iceberg tables of a pipeline to what its tables are, as each batch does where the catalogue answers."""
-    from coset.cli import tables
+    from coset.batches.tables import iceberg as following
+    from coset.cli import pipelines
 
-    return tables.iceberg(pipeline, root_of(store))
+    root = root_of(store)
+    named, place = pipelines.load(pipeline).name, following.asked()
+    if place is None:
+        what, then = "this environment names no catalogue", 'write iceberg = "CATALOGUE.NAMESPACE" into it'
+        raise Refused.of(Kind.SETTING, what, f"environment, or {following.ASKED}", then, variable=following.ASKED)
+    taken = following.follow(store_at(root), named)
+    said = [f"{name} has what its table has now" for name in taken]
+    return Answer({"tables": taken}, said or [f"All Iceberg tables of {named} have what its tables have"])
 
 
 @command(Panel.UPKEEP, "move-tables", final=always)
@@ -111,9 +136,16 @@ def move_tables(
     store: StoreRoot = None,
 ) -> Answer:
     """Let all result tables of the store lie at another address, to which they were copied as they are."""
-    from coset.cli import tables
+    from coset.batches.tables import table_base
 
-    return tables.move(to, root_of(store), why)
+    root = root_of(store)
+    check_reason(why, "why they are moved")
+    there = store_at(root)
+    placed = table_base.move(there, to if ":" in to.partition("/")[0] else address_of(os.path.abspath(to)), why)
+    moved = f" now, and no longer at {there.tables}, which may be removed"
+    said = f"The tables of {placed.root} lie at {placed.tables}"
+    text = said + (moved if placed.tables != there.tables else " already")
+    return Answer({"tables": placed.tables, "before": there.tables}, [text])
 
 
 @command(Panel.UPKEEP, final=always)
@@ -130,10 +162,18 @@ def forget(
     store: StoreRoot = None,
 ) -> Answer:
     """Forget how far a stream was read: the next batch reads it from its log start offset."""
-    from coset.cli.ends import forgotten
+    from msgspec import to_builtins
 
+    from coset.batches import ends
+    from coset.cli import pipelines
+
+    root = root_of(store)
+    check_reason(why, "why it is forgotten")
     what = What.SOURCE if keep_offsets else What.POSITION
-    return forgotten(pipeline, root_of(store), stream, partition, what, why)
+    made = ends.forget(Ledger(store_at(root), pipelines.load(pipeline).name), stream, partition, what, why)
+    twice, gone = made.counted_twice, [{"offsets": str(one.offsets), "what": one.what} for one in made.forgotten]
+    text = (*map(str, made.forgotten), f"{many(twice, 'record')} can be counted twice; result tables stay as they are.")
+    return Answer(to_builtins(made) | {"forgotten": gone, "counted_twice": twice}, text)
 
 
 @command(Panel.LOOK)
@@ -159,6 +199,13 @@ def pack(
     ] = None,
 ) -> Answer:
     """Pack what tasks import into an archive for Spark's workers, which then need no Coset."""
-    from coset.cli.pack import packed
+    from coset.batches.runners import packed
 
-    return packed(file, also or ())
+    code, settings = packed.pack(file, also or ()), packed.settings_for(file)
+    bytes_ = file.stat().st_size
+    text = [
+        f"{file} has {code}, {size(bytes_)}",
+        "Spark's workers need nothing but Spark and this Python. Give the commands that run Spark:",
+        *(f"  --conf {name}={value}" for name, value in settings.items()),
+    ]
+    return Answer({"file": str(file), "bytes": bytes_, "code": code, "settings": settings}, text)

@@ -5,9 +5,12 @@ A pause is a hint for running processes. Cancelling is decided among the swaps, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from enum import StrEnum
 from typing import ClassVar
 
-from coset.batches.backfills.swap.swaps import cancelled, cancelled_by
+from coset.batches.backfills.request import backfills, comparison_of
+from coset.batches.backfills.swap.swaps import cancelled, cancelled_by, swaps
 from partitioning.commands import Resume
 from partitioning.documents.document import decode, encode
 from partitioning.documents.store import Store
@@ -63,3 +66,22 @@ def check_may_run(store: Store, backfill: Backfill) -> None:
 
 def _key(backfill: Backfill) -> str:
     return f"{backfill.name}/paused.json"
+
+
+class Unfinished(StrEnum):
+    """What a backfill is at: its batches run or were stopped, nobody may run them, or its rows are compared."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPARED = "compared"
+
+
+def unfinished(store: Store, pipeline: str) -> Iterator[Unfinished]:
+    """What each of a pipeline's backfills is at that is not at an end."""
+    ended = {turn.backfill for turn in swaps(store, pipeline)}
+    for one in backfills(store, pipeline):
+        if one.number not in ended:
+            if paused(store, one):
+                yield Unfinished.PAUSED
+            else:
+                yield Unfinished.RUNNING if comparison_of(store, one) is None else Unfinished.COMPARED

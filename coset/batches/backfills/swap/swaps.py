@@ -56,14 +56,8 @@ def state_ledger(store: Store, pipeline: str, batch: int, decided: Iterable[Swap
     return Layers(store, pipeline, (swap for swap in _given(decided, store, pipeline) if swap.keeps)).top(batch)
 
 
-def shown_plan(store: Store, pipeline: str, batch: int, decided: Iterable[Swap] | None = None) -> Plan | None:
-    """The plan of a batch whose rows readers see; by the decisions of now, or by those given. It may be that of a
-    backfill with the same state."""
-    return in_force(store, pipeline, decided).top(batch).plan(batch)
-
-
 def newest_shown(store: Store, pipeline: str, batch: int, decided: Iterable[Swap] | None = None) -> Plan | None:
-    """The plan that `shown_plan` gives of the newest batch, with all tables that somebody took as they are by their
+    """The plan of the newest batch whose rows readers see, with all tables that somebody took as they are by their
     names, also in a backfill of earlier batches."""
     layers = in_force(store, pipeline, decided)
     shown, lasts = layers.top(batch).plan(batch), {name: each for each, name in layers.exchanged().items()}
@@ -237,15 +231,8 @@ def _decide(store: Store, swap: Swap) -> None:
     stored = decode(Swap, store.put_new(key, encode(swap)), f"{store.root}/{key}")
     if stored != swap:
         what = f"swap {swap.number} is another decision: {stored.turn} of backfill {stored.backfill}"
-        raise Conflict.of(
-            Kind.BACKFILL_TURN,
-            what,
-            f"pipeline {swap.pipeline!r}",
-            Backfills(swap.pipeline),
-            number=swap.number,
-            turn=stored.turn,
-            backfill=stored.backfill,
-        )
+        where, about = f"pipeline {swap.pipeline!r}", {"turn": stored.turn, "backfill": stored.backfill}
+        raise Conflict.of(Kind.BACKFILL_TURN, what, where, Backfills(swap.pipeline), number=swap.number, **about)
 
 
 def _blockers(
@@ -263,14 +250,9 @@ def _blockers(
         where = f"batch {batch} of {backfill.pipeline}"
         if to is SwapKind.UNDO and names[-1] != backfill.name:
             above = commands.backfill_of(names[-1]) if backfill.name in names else None
-            yield Finding.of(
-                Kind.BACKFILL_TURN,
-                f"its rows are those of {names[-1]}, not of {backfill.name}",
-                where,
-                ("take that back first: ", commands.Undo(*above)) if above else then,
-                rows_of=names[-1],
-                backfill=backfill.name,
-            )
+            what = f"its rows are those of {names[-1]}, not of {backfill.name}"
+            first = ("take that back first: ", commands.Undo(*above)) if above else then
+            yield Finding.of(Kind.BACKFILL_TURN, what, where, first, rows_of=names[-1], backfill=backfill.name)
         if to is SwapKind.SWAP:
             if backfill.name in names:
                 what = f"{backfill.name} is in place already"
@@ -279,40 +261,21 @@ def _blockers(
             plan = layers.top(batch).plan(batch)
             if plan is None or digest(plan) != comparison.compared_with[batch]:
                 what = f"it was compared with the plan {comparison.compared_with[batch]}, which no longer counts"
-                yield Finding.of(
-                    Kind.BACKFILL_UNREADY,
-                    what,
-                    where,
-                    (Run(backfill.name), " compares with what counts now"),
-                    backfill=backfill.name,
-                    batch=batch,
-                )
+                anew = (Run(backfill.name), " compares with what counts now")
+                yield Finding.of(Kind.BACKFILL_UNREADY, what, where, anew, backfill=backfill.name, batch=batch)
     back = "make the pipeline what it was before, and run them again: "
-    repaired = backfill.repaired is True
-    again = "run them too: " if to is SwapKind.SWAP else back
+    repaired, first_one = backfill.repaired is True, backfill.batches[0]
+    cascade = commands.BackfillAsking(backfill.pipeline, first_one, cascade=True, repaired=repaired)
+    again = ("run them too: " if to is SwapKind.SWAP else back, cascade)
     if changed and (newest := newest_dependent(store, backfill.pipeline)) != backfill.batches[-1]:
-        yield Finding.of(
-            Kind.BACKFILL_LATER,
-            f"it changes the state of {', '.join(changed)}, on which later batches, up to {newest}, depend",
-            f"batch {backfill.batches[-1]} of {backfill.pipeline}",
-            (
-                again,
-                commands.BackfillAsking(backfill.pipeline, backfill.batches[0], cascade=True, repaired=repaired),
-            ),
-            changed=changed,
-            newest=newest,
-        )
+        what = f"it changes the state of {', '.join(changed)}, on which later batches, up to {newest}, depend"
+        where = f"batch {backfill.batches[-1]} of {backfill.pipeline}"
+        yield Finding.of(Kind.BACKFILL_LATER, what, where, again, changed=changed, newest=newest)
     half_done = decided and _turns_back(decided[-1], backfill.number, to) and not _receipt_of(store, decided[-1])
     # What is half in place can always be taken back.
     for plan, table, why in () if half_done else _unlike(store, backfill, to, layers, decided):
-        yield Finding.of(
-            Kind.BACKFILL_LATER,
-            f"table {table!r} would not be its query: {why}",
-            f"batch {plan.batch} of {backfill.pipeline}",
-            (again, commands.BackfillAsking(backfill.pipeline, backfill.batches[0], cascade=True, repaired=repaired)),
-            table=table,
-            newest=plan.batch,
-        )
+        what, where = f"table {table!r} would not be its query: {why}", f"batch {plan.batch} of {backfill.pipeline}"
+        yield Finding.of(Kind.BACKFILL_LATER, what, where, again, table=table, newest=plan.batch)
 
 
 def _unlike(
