@@ -239,7 +239,8 @@ def test_a_table_that_is_left_out_for_a_batch_and_then_written_again(store: Stor
 
     batches = [{"views": views(n * 1000, 100 + n)} for n in range(4)]
     for tables, batch in zip((("a", "b"), ("a",), ("a", "b"), ("a", "b")), batches, strict=True):
-        publish(store, writing(*tables), tmp_path, **batch)
+        # It lacks what came of the records meanwhile, and is taken so.
+        publish(store, writing(*tables), tmp_path, Settings(go_on=("b",) if "b" in tables else ()), **batch)
     count = "SELECT k, count(*) FROM views GROUP BY k"
     assert published(store, "a") == direct(count, *batches)
     assert published(store, "b") == direct(count, batches[0], *batches[2:])
