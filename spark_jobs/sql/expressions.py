@@ -185,7 +185,7 @@ class Rules:
             for item in tree["select_list"]
         )
 
-    def combined_wrongly(self, tree: Tree, parts: Tree | None) -> Iterator[tuple[str, str]]:
+    def combined_wrongly(self, tree: Tree, parts: Iterable[Tree]) -> Iterator[tuple[str, str]]:
         """What a combine makes of its own results that is not what it would make of all records, each with its remedy.
         It gets columns that were made in `parts`, of the records of one task or batch."""
         for name, of_distinct in _of_records(tree["select_list"]):
@@ -198,10 +198,10 @@ class Rules:
             else:
                 what = f"a combine is applied to its own results, and {name} of those is not that of the records"
                 yield what, f"combine sums and counts, of which it can be made, or {OF_ALL}"
-        items = parts["select_list"] if parts else []
         forgotten = {
             item["alias"].lower(): f"{name} of distinct values" if of_distinct else name
-            for item in items
+            for part in parts
+            for item in part["select_list"]
             for name, of_distinct in _of_records(item)
             if of_distinct or name in _OF_RECORDS
         }
