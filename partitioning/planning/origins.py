@@ -43,6 +43,11 @@ _LISTING = {Op.SELECT, Op.AGGREGATE, Op.JOIN, Op.PARTIAL, Op.COMBINE}
 
 # What changes if a text means something else now, although it is the same.
 NAMES = "names in step"
+# What changes if a step does something else, or something else comes to it.
+STEP, INPUTS = "step", "inputs of"
+_OF_A_STEP = tuple(f"{noun} " for noun in (STEP, INPUTS, NAMES))
+# What changed, from what, to what.
+Change = tuple[str, str, str]
 
 
 class StepOrigin(Value, frozen=True):
@@ -186,18 +191,34 @@ def _same_columns(was: StepOrigin, now: StepOrigin) -> bool:
     return all(alike(old[name], new[name]) for name in old.keys() & new.keys()) and not (gone and come and unseen)
 
 
-def told_changes(was: StepOrigin, now: StepOrigin, noun: str, but: Pairs = _none) -> Iterator[tuple[str, str, str]]:
-    """The differences as texts: `noun` with the name of what changed, from what, to what."""
+def told_changes(was: StepOrigin, now: StepOrigin, but: Pairs = _none) -> Iterator[Change]:
+    """The differences as texts: what changed, from what, to what."""
     # Of a key's rows and of the keys that came, both may come of the step that changed.
     for old, new in dict.fromkeys(differences(was, now, but)):
         if str(old) == str(new) and (read := [*_read_otherwise(old, new)]):
-            yield from ((f"{NAMES} {new.name}", f"{name} of {was}", f"{name} of {now}") for name, was, now in read)
+            yield from ((f"{NAMES} {new.name}", f"{name}, {was},", f"{name}, {now}") for name, was, now in read)
         elif str(old) == str(new):
-            yield f"inputs of {new.name}", _listed(old.sources), _listed(new.sources)
+            yield f"{INPUTS} {new.name}", _listed(old.sources), _listed(new.sources)
         elif old.rows or new.rows:
-            yield f"{noun} {new.name}", str(old), str(new)
+            yield f"{STEP} {new.name}", str(old), str(new)
         else:
             yield "inputs", _listed(old.sources), _listed(new.sources)
+
+
+def step_of(noun: str) -> str:
+    """The step of which a change is told, or the stream in its place; nothing of what is told of a step itself."""
+    return next((noun.removeprefix(of) for of in _OF_A_STEP if noun.startswith(of)), "")
+
+
+def said(change: Change) -> str:
+    """A change as a sentence: of another step, or of the step or table itself.
+
+    >>> print(said(("inputs of both", "a and b", "a and c")), said(("key", "a", "b")), sep="; ")
+    the inputs of both changed from a and b to a and c; its key changed from a to b
+    """
+    noun, was, now = change
+    whose = ("" if noun.startswith(f"{STEP} ") else "the ") if step_of(noun) else "its "
+    return f"{whose}{noun} changed from {was} to {now}"
 
 
 def _listed(sources: Iterable[StepOrigin]) -> str:
