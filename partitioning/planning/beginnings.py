@@ -23,7 +23,7 @@ from partitioning.planning.added_tables import added_tables
 from partitioning.planning.changed_queries import Now, changed_queries
 from partitioning.planning.kept_before import kept_before, still_asked
 from partitioning.planning.kept_columns import columns_of, declaration, undeclared, windows_of
-from partitioning.planning.origins import NAMES, Change, Origins, graph_of, over, said, told_changes
+from partitioning.planning.origins import NAMES, Change, Origins, graph_of, over, said, told_changes, with_known_code
 from partitioning.planning.returned import Earlier, goes_on, keeps
 from partitioning.planning.table_findings import by_change, rebuilt_by, unlike_queries
 from partitioning.planning.waits import waits_changed
@@ -62,6 +62,7 @@ class Settled(Value, frozen=True):
 
 def beginnings(now: Graph, before: Graph, written: Mapping[str, int | None]) -> Iterator[Beginning]:
     """The steps that cannot continue from the state of the steps `before`. `written` are the tables that have rows."""
+    now, before = with_known_code(now, before)
     kept = {step.name: step for step in before.steps if step.state}
     were, are = Origins(before), Origins(now)
     for step in now.steps:
@@ -361,8 +362,8 @@ def _renamed(step: Step, now: Graph, kept: Mapping[str, Step], were: Origins, ar
 
 def _before(was: Step, now: Step, were: Origins, are: Origins) -> Iterator[Change]:
     """Changes that do not show in the state itself: in the records before the step, and in its function."""
-    if was.function != now.function:
-        yield "function", was.function or "none", now.function or "none"
+    if were.called(was) != are.called(now):
+        yield "function", were.called(was), are.called(now)
     yield from told_changes(were.of_inputs(was), are.of_inputs(now))
 
 

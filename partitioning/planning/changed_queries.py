@@ -17,9 +17,18 @@ from partitioning.model.read_ends import Ends
 from partitioning.model.streams import Column
 from partitioning.planning.added_tables import has_taken
 from partitioning.planning.kept_before import kept_before, still_asked
-from partitioning.planning.origins import Change, Origins, StepOrigin, graph_of, items, said, told_changes
+from partitioning.planning.origins import (
+    Change,
+    Origins,
+    StepOrigin,
+    graph_of,
+    items,
+    said,
+    told_changes,
+    with_known_code,
+)
 from partitioning.planning.returned import Earlier, Holds, above, goes_on, with_streams
-from partitioning.values import Value
+from partitioning.values import Value, replace
 
 # A column, or all, without another value; and a name in an item whose own name is not seen.
 _AS_IT_IS = re.compile(r'[\w."]+|([\w"]+\.)?\*(?!.*\bREPLACE\b).*', re.IGNORECASE | re.DOTALL)
@@ -63,7 +72,8 @@ def changed_queries(
     something if `steps_ask`. A stream that no batch read
     is no change, nor is one that was away and of which nothing is lost.
     """
-    before = graph_of(shown)
+    before, graph = with_known_code(graph_of(shown), now.graph)
+    now = replace(now, graph=graph)
     were, there = Origins(before), {write.declared.table: write for write in shown.writes()}
     were_keeping = {step.name: step for step in before.steps if step.state}
     kept = were_keeping.keys()

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from hashlib import sha256
 
+from partitioning.function_code import SAYS
+from partitioning.imports import code_of
 from partitioning.model.composite_key import key_columns
 from partitioning.model.graph import Graph, Op, Step, list_items
 from partitioning.model.mark_columns import CHANGE
@@ -89,12 +91,21 @@ def graph_of(plan: Plan) -> Graph:
         tuple(step for stage in stages for step in stage.steps),
         tuple(write.declared for write in plan.writes()),
         _columns_of(plan.streams),
+        plan.code_noted,
     )
 
 
 def over(graph: Graph, streams: Iterable[PlannedStream]) -> Graph:
-    """The graph of a pipeline, where its streams have the columns of these: to be held against that of a plan."""
-    return replace(graph, columns=_columns_of(streams))
+    """The graph of a pipeline, where its streams have the columns of these, and functions the code of now: to be held
+    against that of a plan."""
+    code = {step.function: said for step in graph.steps if step.function and (said := code_of(step.function))}
+    return replace(graph, columns=_columns_of(streams), code=code)
+
+
+def with_known_code(*graphs: Graph) -> tuple[Graph, ...]:
+    """Graphs without the code of functions of which one does not know what they say."""
+    known = set.intersection(*({path for path, code in each.code.items() if code.startswith(SAYS)} for each in graphs))
+    return tuple(replace(graph, code={path: graph.code[path] for path in sorted(known)}) for graph in graphs)
 
 
 def _columns_of(streams: Iterable[PlannedStream]) -> dict[str, tuple[str, ...]]:
@@ -107,6 +118,7 @@ class Origins:
     def __init__(self, graph: Graph) -> None:
         self._steps = {step.name: step for step in graph.steps}
         self._streams = {stream.name: stream for stream in graph.streams}
+        self._code = graph.code
         self._known: dict[str, StepOrigin] = {}
         self._given = {name: frozenset(map(str.lower, columns)) for name, columns in graph.columns.items()}
         for step in graph.steps:
@@ -130,7 +142,15 @@ class Origins:
         if _passes(step) and len(sources) == 1:
             return sources[0]
         reads = tuple(_reads(step, self._before(step)))
-        return self._made(name, _rows(step), tuple(_columns(step)), sources, tuple(_places(step)), reads)
+        return self._made(name, self._rows(step), tuple(_columns(step)), sources, tuple(_places(step)), reads)
+
+    def called(self, step: Step) -> str:
+        """The function that a step calls, with what is known of its code."""
+        code = self._code.get(step.function or "")
+        return f"{step.function} ({code})" if code else step.function or "none"
+
+    def _rows(self, step: Step) -> str:
+        return f"{step.op} {self.called(step)} by {step.key}" if step.function else _rows(step)
 
     def _before(self, step: Step) -> frozenset[str]:
         """The names of the columns that a step may be given."""
@@ -272,8 +292,6 @@ def _passes(step: Step) -> bool:
 def _rows(step: Step) -> str:
     if step.op is Op.MERGE:
         return Op.MERGE.value
-    if step.function:
-        return f"{step.op} {step.function} by {step.key}"
     texts = step.expressions[1:] if step.op in _LISTING else () if step.op is Op.COGROUP else step.expressions
     op = step.op.value
     if step.op is Op.FILTER and not texts:
