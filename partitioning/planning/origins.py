@@ -335,6 +335,9 @@ def _between(step: Step, sql: re.Pattern[str]) -> int | None:
 
 def _lists(step: Step) -> tuple[str, ...]:
     """The expressions that are lists of columns."""
+    if step.op is Op.AGGREGATE:
+        # What it groups by stands in one list with the columns.
+        return (", ".join(step.expressions),)
     return step.expressions if step.op is Op.COGROUP else step.expressions[:1] if step.op in _LISTING else ()
 
 

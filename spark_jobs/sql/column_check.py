@@ -189,6 +189,9 @@ class _Check:
                 wrong["there is one row for each key and window, and this would make more"] = "aggregate it"
         if step.op is Op.COMBINE and step.inputs[0] in self._relations:
             wrong.update(self._combined_wrongly(step, tree))
+        if step.op is Op.LATEST and text == step.expressions[0] and not any(columns_named(tree)):
+            what = "a constant says of no record that it is later: a number is no column's place here"
+            wrong[what] = "name the column that says which record is later"
         for name in self._hiding_rows(step):
             what = f"column {name!r} is called as its flow, so which of two equal records is the latest is open"
             wrong[what] = "name the flow otherwise before: filter('true', name='…')"

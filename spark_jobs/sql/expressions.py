@@ -173,6 +173,7 @@ class Rules:
         }
         for node in self._looked_into(tree):
             broken.update(self._broken_by(node, aggregates))
+            broken.update(_ordered_by_nothing(node))
             if node["class"] == "COLUMN_REF" and len(node["column_names"]) == 1:
                 broken.update(_made_up(node["column_names"][0], columns, relations))
         return broken
@@ -257,6 +258,13 @@ def _of_records(tree: Any) -> Iterator[tuple[str, bool]]:
         if name in _COUNTS | _OF_RECORDS or (of_distinct and name == "sum"):
             yield name, of_distinct
         yield from _of_records(list(tree.values()))
+
+
+def _ordered_by_nothing(node: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The rule that an aggregate breaks which is ordered by a number that is meant as a column's place."""
+    orders = (node.get("order_bys") or {}).get("orders", ())
+    if any(each["expression"]["class"] == "CONSTANT" for each in orders):
+        yield "ORDER BY a constant orders nothing: in an aggregate a number is no column's place", "name the column"
 
 
 def _made_up(name: str, columns: Collection[str], relations: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -24,6 +24,7 @@ from partitioning.model.graph import Step
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import Ends, Forgotten, What
+from partitioning.planning.origins import Origins, said, told_changes
 from partitioning.values import replace
 from tests.plans import arrived, plan_of
 from tests.refused import finding_of
@@ -130,6 +131,17 @@ def test_a_change_before_a_step_is_seen_as_one_of_the_step(case: str) -> None:
     assert "if what it kept is still right, ask for that by name: `coset plan p --go-on totals`" in finding
     outcome = "table 'totals' has rows and would have only those of keys that come from now on"
     assert finding.endswith(f"for a new beginning ask for it by name: `coset plan p --begin-anew totals`: {outcome}")
+
+
+def test_a_name_that_is_made_where_it_is_grouped_by_may_be_taken_by_a_column() -> None:
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    by_day = views(pipeline).aggregate("any_value(day) AS some", by="seen::DATE AS day", name="days")
+    was, now = (
+        Origins(replace(pipeline.graph, columns={"views": columns})).of(by_day.step)
+        for columns in (("tailnum", "seen"), ("tailnum", "seen", "day"))
+    )
+    (change,) = told_changes(was, now)
+    assert said(change) == "the names in step days changed from day, its own, to day, its input"
 
 
 def several(condition: str) -> Build:

@@ -43,6 +43,20 @@ def test_aggregates_are_refused_where_they_are_not(build: Build) -> None:
     assert finding.then == "use it in aggregate, by key"
 
 
+@pytest.mark.parametrize("order", ["1", "2 DESC", "'dep_delay'"])
+def test_a_place_in_a_list_orders_nothing(order: str) -> None:
+    (finding,) = findings(lambda f, p: f.aggregate(f"list(dep_delay ORDER BY {order}) AS delays").write("t"))
+    assert (finding.what.partition(":")[0], finding.then) == ("ORDER BY a constant orders nothing", "name the column")
+    assert columns(lambda f, p: f.aggregate("list(dep_delay ORDER BY dep_delay, 1 - dep_delay) AS delays").write("t"))
+
+
+@pytest.mark.parametrize("by", ["1", "(2, 1)", "NULL"])
+def test_a_constant_is_no_time_of_the_latest(by: str) -> None:
+    (finding,) = findings(lambda f, p: f.latest(by).write("t", mode="upsert"))
+    assert finding.then == "name the column that says which record is later"
+    assert columns(lambda f, p: f.latest("(dep_delay, 1)").write("t", mode="upsert"))
+
+
 def cogrouped(flights: str, planes: str) -> tuple[Finding, ...]:
     return findings(lambda f, p: f.filter("true").cogroup(flights, (p, planes), name="both").write("t"))
 
