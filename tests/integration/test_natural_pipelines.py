@@ -63,8 +63,8 @@ def spent_with_the_city_of_now(flows: Flows) -> None:
 
 
 def valid_at_the_time(flows: Flows) -> None:
-    times = {"times": ("orders.seen", "customers.seen"), "keep": 9 * HOUR}
-    flows["orders"].join_as_of(flows["customers"], "orders.id, orders.amount, customers.city", **times).write("as_of")
+    times, columns = ("orders.seen", "customers.seen"), "orders.id, orders.amount, customers.city"
+    flows["orders"].join_as_of(flows["customers"], columns, times=times, keep=9 * HOUR).write("as_of")
 
 
 def once(flows: Flows) -> None:
