@@ -19,6 +19,7 @@ from typing import Any
 
 from partitioning.commands import Then
 from partitioning.errors import CosetError, Refused
+from partitioning.function_code import digest_of
 from partitioning.kinds import Kind
 
 ALLOWED = "COSET_IMPORTS"
@@ -103,17 +104,18 @@ def imported(path: str, where: str, *, tasks: bool = False) -> Any:
 
 
 def code_of(path: str) -> str | None:
-    """A digest of the source of the module in which a function is written that an import path names. None if this
-    process may not call it, or if there is no source."""
+    """A digest of the code of a function that an import path names: of what it says, or of its module's source if that
+    does not define it by its name. None if this process may not call it, or if there is no source."""
     module, _, name = path.partition(":")
     if not is_import_path(path) or not is_allowed(module):
         return None
     try:
         found = getattr(importlib.import_module(module), name)
         source = inspect.getsource(inspect.getmodule(found) or importlib.import_module(module))
+        said = digest_of(source, getattr(found, "__name__", name))
     except Exception:
         return None
-    return f"sha256:{sha256(source.encode()).hexdigest()[:_DIGITS]}"
+    return said or f"sha256:{sha256(source.encode()).hexdigest()[:_DIGITS]}"
 
 
 @contextmanager

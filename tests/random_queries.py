@@ -426,7 +426,7 @@ def check(of: History, compared: Compared) -> None:
     # However small a table is, batches write beside its rows, until a partition has a few files.
     table_parts.SMALL, table_parts.MOST_FILES = 0, 3
     pipeline, lines = made(of.begun)
-    of_batches, lacking = dict[str, list[_Row]](), set[str]()
+    of_batches, lacking = dict[str, dict[int, list[_Row]]](), set[str]()
     if not pipeline.writes:
         return
     with Trial.made(pipeline) as place:
@@ -492,7 +492,7 @@ def _run_asking(place: Trial, arriving: Arriving, named: tuple[str, ...]) -> Non
 def _compare(
     place: Trial,
     compared: Compared,
-    of_batches: dict[str, list[_Row]],
+    of_batches: dict[str, dict[int, list[_Row]]],
     so_far: History,
     lacking: Collection[str],
 ) -> None:
@@ -512,8 +512,9 @@ def _compare(
             right = _texts(alone.sql(query))
             published = _texts(alone.from_arrow(there.rows)) if there else []
         if is_one_batch and write.mode is Mode.APPEND:
-            right += of_batches.get(write.table, [])
-            of_batches[write.table] = right
+            # What arrived may have made no batch.
+            of_batches.setdefault(write.table, {})[plan.batch] = right
+            right = [row for rows in of_batches[write.table].values() for row in rows]
         if Counter(right) != Counter(published):
             missing, more = Counter(right) - Counter(published), Counter(published) - Counter(right)
             raise Differs(

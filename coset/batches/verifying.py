@@ -56,7 +56,7 @@ from partitioning.model.streams import Discovered, DiscoveredPartition, Stream
 from partitioning.model.watermarks import TimePassed
 from partitioning.packed_rows import PackedRows
 from partitioning.planning.arrivals import planned_range
-from partitioning.planning.origins import Origins, graph_of, over, told_changes
+from partitioning.planning.origins import Origins, graph_of, over, said, told_changes, with_known_code
 from partitioning.planning.planner import plan_arrived
 from partitioning.sections import many
 from partitioning.values import replace
@@ -219,10 +219,10 @@ def _reasons(shown: Plan, only: Pipeline, write: Write) -> Iterator[str]:
         yield f"it may differ since batch {batch}, as asked for by its name"
     steps = {each.declared.table: each.declared.step for each in shown.writes()}
     if write.table in steps:
-        was = Origins(graph_of(shown)).of(steps[write.table])
-        now = Origins(over(only.graph, shown.streams)).of(write.step)
-        for noun, old, new in told_changes(was, now, "step"):
-            yield f"since batch {shown.batch} its {noun} changed from {old} to {new}"
+        before, after = map(Origins, with_known_code(graph_of(shown), over(only.graph, shown.streams)))
+        was, now = before.of(steps[write.table]), after.of(write.step)
+        for change in told_changes(was, now):
+            yield f"since batch {shown.batch} {said(change)}"
 
 
 def _since(only: Pipeline, write: Write, means: Meaning, taken: _Taken) -> int:

@@ -9,7 +9,7 @@ from partitioning.model.kept_change import How
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.stage_inputs import StateInput
 from partitioning.planning.beginnings import Beginning, beginnings, mixing
-from partitioning.planning.origins import graph_of
+from partitioning.planning.origins import graph_of, said
 from partitioning.sections import many, size
 from partitioning.values import Value
 
@@ -105,5 +105,4 @@ def _why(beginning: Beginning) -> Iterator[str]:
         yield f"it does what {beginning.renamed} did"
     elif beginning.tables and not beginning.changes:
         yield "it is new"
-    for noun, was, now in beginning.changes:
-        yield f"its {noun} changed from {was} to {now}"
+    yield from map(said, beginning.changes)

@@ -203,12 +203,13 @@ class Write(Value, frozen=True, omit_defaults=True):
 
 class Graph(Value, frozen=True):
     """Streams, steps (each after its inputs) and result tables, in declared order; and of a plan the names of the
-    `columns` that its streams have."""
+    `columns` that its streams have, and digests of the `code` of functions."""
 
     streams: tuple[Stream, ...]
     steps: tuple[Step, ...]
     writes: tuple[Write, ...]
     columns: Mapping[str, tuple[str, ...]] = {}
+    code: Mapping[str, str] = {}
 
     def above(self, name: str) -> frozenset[str]:
         """The names of the streams and steps that the records of a stream or step come from, with its own."""

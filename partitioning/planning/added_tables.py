@@ -9,7 +9,7 @@ from partitioning.model.meaning import RowKind, meanings
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import Ends
 from partitioning.planning.kept_before import kept_before
-from partitioning.planning.origins import Origins, graph_of
+from partitioning.planning.origins import Origins, graph_of, with_known_code
 from partitioning.planning.returned import Earlier
 from partitioning.values import Value
 
@@ -90,7 +90,8 @@ def _wrote(write: Write, now: Graph, published: Plan, earlier: Earlier) -> int |
     while plan is not None:
         before = graph_of(plan)
         if was := next((each for each in before.writes if each.table == write.table), None):
-            same = Origins(before).of(was.step).identity == Origins(now).of(write.step).identity
+            were, are = map(Origins, with_known_code(before, now))
+            same = were.of(was.step).identity == are.of(write.step).identity
             return plan.batch if same else None
         plan = earlier(plan.batch)
     return None

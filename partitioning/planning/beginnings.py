@@ -23,9 +23,9 @@ from partitioning.planning.added_tables import added_tables
 from partitioning.planning.changed_queries import Now, changed_queries
 from partitioning.planning.kept_before import kept_before, still_asked
 from partitioning.planning.kept_columns import columns_of, declaration, undeclared, windows_of
-from partitioning.planning.origins import NAMES, Origins, graph_of, over, told_changes
+from partitioning.planning.origins import NAMES, Change, Origins, graph_of, over, said, told_changes, with_known_code
 from partitioning.planning.returned import Earlier, goes_on, keeps
-from partitioning.planning.table_findings import rebuilt_by, unlike_queries
+from partitioning.planning.table_findings import by_change, rebuilt_by, unlike_queries
 from partitioning.planning.waits import waits_changed
 from partitioning.sections import many
 from partitioning.values import Value
@@ -45,7 +45,7 @@ class Beginning(Value, frozen=True):
 
     step: str
     tables: tuple[Write, ...]
-    changes: tuple[tuple[str, str, str], ...] = ()
+    changes: tuple[Change, ...] = ()
     itself: bool = False
     renamed: str = ""
     ways: str = ""
@@ -62,6 +62,7 @@ class Settled(Value, frozen=True):
 
 def beginnings(now: Graph, before: Graph, written: Mapping[str, int | None]) -> Iterator[Beginning]:
     """The steps that cannot continue from the state of the steps `before`. `written` are the tables that have rows."""
+    now, before = with_known_code(now, before)
     kept = {step.name: step for step in before.steps if step.state}
     were, are = Origins(before), Origins(now)
     for step in now.steps:
@@ -155,8 +156,15 @@ def settled(
     shown = shown or published
     added = tuple(added_tables(now, shown, ends, rows or {}, earlier)) if shown else ()
     accepted = {each.write.table for each in added}
+    planned = Now(now, tuple(streams), columns or {}, _lost(settings))
+    others = tuple(changed_queries(planned, shown, ends, changed, earlier)) if shown else ()
+    # Whoever names one step or table that a change reaches was told of all of them.
+    going = [each.changes for each in changed.values() if each.step in settings.go_on and not each.itself]
+    going += [each.changes for each in others if each.write.table in settings.go_on]
+    known = {change for changes in going for change in changes}
     for beginning in (mixed | changed).values():
-        if beginning.step in settings.go_on and beginning.changes and not beginning.itself:
+        goes_on_too = beginning.step in settings.go_on or {*beginning.changes} <= known
+        if goes_on_too and beginning.changes and not beginning.itself:
             on.append(beginning.step)
         elif beginning.step in settings.begin_anew or _asks_anew(beginning.step, now, before):
             anew.append(beginning.step)
@@ -169,12 +177,11 @@ def settled(
     # Who begins a step with nothing for a table that has rows is asked about the others with it.
     begun = frozenset(name for name, each in changed.items() if name in anew or not each.changes)
     if shown:
-        planned = Now(now, tuple(streams), columns or {}, _lost(settings))
-        others = tuple(changed_queries(planned, shown, ends, changed, earlier))
         accepted |= {each.write.table for each in others}
-        findings.extend(unlike_queries(pipeline, now, shown, settings, (*added, *others), begun, mixed | changed))
+        asked = (each for each in others if each.columns or not {*each.changes} <= known)
+        findings.extend(unlike_queries(pipeline, now, shown, settings, (*added, *asked), begun, mixed | changed))
     if findings:
-        raise Refused(*findings)
+        raise Refused(*by_change(findings, now))
     named = (each for step, each in (mixed | changed).items() if step in {*anew, *on})
     accepted |= {write.table for each in named for write in each.tables}
     return Settled(tuple(anew), tuple(on), tuple(sorted(accepted)))
@@ -277,9 +284,14 @@ def _findings(
                 *((f"; if not, make it anew {rebuilt[0]}", *rebuilt[1:]) if rebuilt else ()),
                 *new_beginning,
             )
-        what = f"its {noun} changed from {was} to {is_now}"
         yield Finding.of(
-            Kind.STATE_CHANGED, what, f"state of {name}, left by {last}", then, noun=noun, was=was, now_is=is_now
+            Kind.STATE_CHANGED,
+            said((noun, was, is_now)),
+            f"state of {name}, left by {last}",
+            then,
+            noun=noun,
+            was=was,
+            now_is=is_now,
         )
 
 
@@ -348,14 +360,14 @@ def _renamed(step: Step, now: Graph, kept: Mapping[str, Step], were: Origins, ar
     return ""
 
 
-def _before(was: Step, now: Step, were: Origins, are: Origins) -> Iterator[tuple[str, str, str]]:
+def _before(was: Step, now: Step, were: Origins, are: Origins) -> Iterator[Change]:
     """Changes that do not show in the state itself: in the records before the step, and in its function."""
-    if was.function != now.function:
-        yield "function", was.function or "none", now.function or "none"
-    yield from told_changes(were.of_inputs(was), are.of_inputs(now), "input")
+    if were.called(was) != are.called(now):
+        yield "function", were.called(was), are.called(now)
+    yield from told_changes(were.of_inputs(was), are.of_inputs(now))
 
 
-def _itself(before: Step, now: Step) -> Iterator[tuple[str, str, str]]:
+def _itself(before: Step, now: Step) -> Iterator[Change]:
     """The old and new text of the step, as far as its state depends on it and the pipeline does not say what becomes of
     that."""
     for noun, was, is_now in (

@@ -17,9 +17,18 @@ from partitioning.model.read_ends import Ends
 from partitioning.model.streams import Column
 from partitioning.planning.added_tables import has_taken
 from partitioning.planning.kept_before import kept_before, still_asked
-from partitioning.planning.origins import Origins, StepOrigin, graph_of, items, told_changes
+from partitioning.planning.origins import (
+    Change,
+    Origins,
+    StepOrigin,
+    graph_of,
+    items,
+    said,
+    told_changes,
+    with_known_code,
+)
 from partitioning.planning.returned import Earlier, Holds, above, goes_on, with_streams
-from partitioning.values import Value
+from partitioning.values import Value, replace
 
 # A column, or all, without another value; and a name in an item whose own name is not seen.
 _AS_IT_IS = re.compile(r'[\w."]+|([\w"]+\.)?\*(?!.*\bREPLACE\b).*', re.IGNORECASE | re.DOTALL)
@@ -30,11 +39,11 @@ class ChangedQuery(Value, frozen=True):
     """A table whose query has `changes`: what changed, from what, to what; and `columns` that it did not have."""
 
     write: Write
-    changes: tuple[tuple[str, str, str], ...]
+    changes: tuple[Change, ...]
     columns: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        changed = [f"its {noun} changed from {was} to {now}" for noun, was, now in self.changes]
+        changed = map(said, self.changes)
         return "; ".join([*changed, *([f"it has no column {' and '.join(self.columns)} yet"] if self.columns else [])])
 
 
@@ -63,7 +72,8 @@ def changed_queries(
     something if `steps_ask`. A stream that no batch read
     is no change, nor is one that was away and of which nothing is lost.
     """
-    before = graph_of(shown)
+    before, graph = with_known_code(graph_of(shown), now.graph)
+    now = replace(now, graph=graph)
     were, there = Origins(before), {write.declared.table: write for write in shown.writes()}
     were_keeping = {step.name: step for step in before.steps if step.state}
     kept = were_keeping.keys()
@@ -81,13 +91,13 @@ def changed_queries(
         old = there.get(write.table)
         if old is None or old.declared.mode is not write.mode or not has_taken(now.graph, write, ends):
             continue
-        changes = tuple[tuple[str, str, str], ...]()
+        changes = tuple[Change, ...]()
         columns = tuple(_new_columns(old, write, now, shown))
         match write.mode:
             case Mode.APPEND:
                 known = _known(write, now.graph, shown, ends)
                 was, is_now = were.of(old.declared.step), Origins(known).of(write.step)
-                changes = tuple(told_changes(was, is_now, "step", is_asked))
+                changes = tuple(told_changes(was, is_now, is_asked))
                 if changes and goes_on(write.step, _writes(write), known, shown, earlier, ends, now.lost):
                     continue
             case Mode.UPSERT:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from hashlib import sha256
 
+from partitioning.function_code import SAYS
+from partitioning.imports import code_of
 from partitioning.model.composite_key import key_columns
 from partitioning.model.graph import Graph, Op, Step, list_items
 from partitioning.model.mark_columns import CHANGE
@@ -43,6 +45,11 @@ _LISTING = {Op.SELECT, Op.AGGREGATE, Op.JOIN, Op.PARTIAL, Op.COMBINE}
 
 # What changes if a text means something else now, although it is the same.
 NAMES = "names in step"
+# What changes if a step does something else, or something else comes to it.
+STEP, INPUTS = "step", "inputs of"
+_OF_A_STEP = tuple(f"{noun} " for noun in (STEP, INPUTS, NAMES))
+# What changed, from what, to what.
+Change = tuple[str, str, str]
 
 
 class StepOrigin(Value, frozen=True):
@@ -84,12 +91,21 @@ def graph_of(plan: Plan) -> Graph:
         tuple(step for stage in stages for step in stage.steps),
         tuple(write.declared for write in plan.writes()),
         _columns_of(plan.streams),
+        plan.code_noted,
     )
 
 
 def over(graph: Graph, streams: Iterable[PlannedStream]) -> Graph:
-    """The graph of a pipeline, where its streams have the columns of these: to be held against that of a plan."""
-    return replace(graph, columns=_columns_of(streams))
+    """The graph of a pipeline, where its streams have the columns of these, and functions the code of now: to be held
+    against that of a plan."""
+    code = {step.function: said for step in graph.steps if step.function and (said := code_of(step.function))}
+    return replace(graph, columns=_columns_of(streams), code=code)
+
+
+def with_known_code(*graphs: Graph) -> tuple[Graph, ...]:
+    """Graphs without the code of functions of which one does not know what they say."""
+    known = set.intersection(*({path for path, code in each.code.items() if code.startswith(SAYS)} for each in graphs))
+    return tuple(replace(graph, code={path: graph.code[path] for path in sorted(known)}) for graph in graphs)
 
 
 def _columns_of(streams: Iterable[PlannedStream]) -> dict[str, tuple[str, ...]]:
@@ -102,6 +118,7 @@ class Origins:
     def __init__(self, graph: Graph) -> None:
         self._steps = {step.name: step for step in graph.steps}
         self._streams = {stream.name: stream for stream in graph.streams}
+        self._code = graph.code
         self._known: dict[str, StepOrigin] = {}
         self._given = {name: frozenset(map(str.lower, columns)) for name, columns in graph.columns.items()}
         for step in graph.steps:
@@ -125,7 +142,15 @@ class Origins:
         if _passes(step) and len(sources) == 1:
             return sources[0]
         reads = tuple(_reads(step, self._before(step)))
-        return self._made(name, _rows(step), tuple(_columns(step)), sources, tuple(_places(step)), reads)
+        return self._made(name, self._rows(step), tuple(_columns(step)), sources, tuple(_places(step)), reads)
+
+    def called(self, step: Step) -> str:
+        """The function that a step calls, with what is known of its code."""
+        code = self._code.get(step.function or "")
+        return f"{step.function} ({code})" if code else step.function or "none"
+
+    def _rows(self, step: Step) -> str:
+        return f"{step.op} {self.called(step)} by {step.key}" if step.function else _rows(step)
 
     def _before(self, step: Step) -> frozenset[str]:
         """The names of the columns that a step may be given."""
@@ -186,18 +211,34 @@ def _same_columns(was: StepOrigin, now: StepOrigin) -> bool:
     return all(alike(old[name], new[name]) for name in old.keys() & new.keys()) and not (gone and come and unseen)
 
 
-def told_changes(was: StepOrigin, now: StepOrigin, noun: str, but: Pairs = _none) -> Iterator[tuple[str, str, str]]:
-    """The differences as texts: `noun` with the name of what changed, from what, to what."""
+def told_changes(was: StepOrigin, now: StepOrigin, but: Pairs = _none) -> Iterator[Change]:
+    """The differences as texts: what changed, from what, to what."""
     # Of a key's rows and of the keys that came, both may come of the step that changed.
     for old, new in dict.fromkeys(differences(was, now, but)):
         if str(old) == str(new) and (read := [*_read_otherwise(old, new)]):
-            yield from ((f"{NAMES} {new.name}", f"{name} of {was}", f"{name} of {now}") for name, was, now in read)
+            yield from ((f"{NAMES} {new.name}", f"{name}, {was},", f"{name}, {now}") for name, was, now in read)
         elif str(old) == str(new):
-            yield f"inputs of {new.name}", _listed(old.sources), _listed(new.sources)
+            yield f"{INPUTS} {new.name}", _listed(old.sources), _listed(new.sources)
         elif old.rows or new.rows:
-            yield f"{noun} {new.name}", str(old), str(new)
+            yield f"{STEP} {new.name}", str(old), str(new)
         else:
             yield "inputs", _listed(old.sources), _listed(new.sources)
+
+
+def step_of(noun: str) -> str:
+    """The step of which a change is told, or the stream in its place; nothing of what is told of a step itself."""
+    return next((noun.removeprefix(of) for of in _OF_A_STEP if noun.startswith(of)), "")
+
+
+def said(change: Change) -> str:
+    """A change as a sentence: of another step, or of the step or table itself.
+
+    >>> print(said(("inputs of both", "a and b", "a and c")), said(("key", "a", "b")), sep="; ")
+    the inputs of both changed from a and b to a and c; its key changed from a to b
+    """
+    noun, was, now = change
+    whose = ("" if noun.startswith(f"{STEP} ") else "the ") if step_of(noun) else "its "
+    return f"{whose}{noun} changed from {was} to {now}"
 
 
 def _listed(sources: Iterable[StepOrigin]) -> str:
@@ -251,8 +292,6 @@ def _passes(step: Step) -> bool:
 def _rows(step: Step) -> str:
     if step.op is Op.MERGE:
         return Op.MERGE.value
-    if step.function:
-        return f"{step.op} {step.function} by {step.key}"
     texts = step.expressions[1:] if step.op in _LISTING else () if step.op is Op.COGROUP else step.expressions
     op = step.op.value
     if step.op is Op.FILTER and not texts:
@@ -296,6 +335,9 @@ def _between(step: Step, sql: re.Pattern[str]) -> int | None:
 
 def _lists(step: Step) -> tuple[str, ...]:
     """The expressions that are lists of columns."""
+    if step.op is Op.AGGREGATE:
+        # What it groups by stands in one list with the columns.
+        return (", ".join(step.expressions),)
     return step.expressions if step.op is Op.COGROUP else step.expressions[:1] if step.op in _LISTING else ()
 
 

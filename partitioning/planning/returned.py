@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from partitioning.model.graph import Graph, Op, Step
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import Ends
-from partitioning.planning.origins import Origins, graph_of
+from partitioning.planning.origins import Origins, graph_of, with_known_code
 from partitioning.values import replace
 
 # The newest published plan before a batch, if there is one.
@@ -68,6 +68,7 @@ def _did_the_same(plan: Plan, step: str, holds: Holds, now: Graph) -> bool:
     was, then = graph_of(plan), with_streams(now, {stream.name for stream in plan.streams})
     if then is None or not holds(was):
         return False
+    was, then = with_known_code(was, then)
     return Origins(was).of(step).identity == Origins(then).of(step).identity
 
 

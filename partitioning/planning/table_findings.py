@@ -3,7 +3,7 @@ rows are appended to by another query."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from partitioning.authoring.settings import Settings
 from partitioning.commands import BackfillAsking, Command, PlanAsking, backfill_of
@@ -13,8 +13,9 @@ from partitioning.model.graph import Graph
 from partitioning.model.plan import Plan
 from partitioning.planning.added_tables import AddedTable
 from partitioning.planning.changed_queries import ChangedQuery
-from partitioning.planning.origins import NAMES
+from partitioning.planning.origins import NAMES, step_of
 from partitioning.sections import many
+from partitioning.values import replace
 
 
 def unlike_queries(
@@ -42,6 +43,34 @@ def unlike_queries(
                 found = None if table in named else _is_of_two(pipeline, each, published, now, also)
         if found is not None:
             yield found
+
+
+def by_change(findings: Iterable[Finding], now: Graph) -> Iterator[Finding]:
+    """The findings, those that one changed step has in several steps and tables as one, with all tables that it
+    reaches."""
+    found = dict[object, list[Finding]]()
+    for each in findings:
+        values = dict(each.about)
+        change = tuple(str(values.get(name, "")) for name in ("noun", "was", "now_is"))
+        found.setdefault(change if step_of(change[0]) else id(each), []).append(each)
+    for some in found.values():
+        yield some[0] if len(some) == 1 else _as_one(some, now)
+
+
+def _as_one(found: Sequence[Finding], now: Graph) -> Finding:
+    first = found[0]
+    step = step_of(str(dict(first.about)["noun"]))
+    reached = [repr(write.table) for write in now.writes if step in now.above(write.step)]
+    change = next(each.what for each in found if each.kind is first.kind).partition(": it would have rows")[0]
+    what = f"{change}, which reaches table{'s' * (len(reached) > 1)} {' and '.join(reached)}"
+    then = first.next if isinstance(first.next, tuple) else (first.next,)
+    return replace(
+        first,
+        what=what,
+        where=f"{first.where}, and {many(len(found) - 1, 'more step or table', 'more steps and tables')}",
+        next=(*then, "; that name answers for the others too"),
+        each=tuple(replace(each, what=what) for each in found),
+    )
 
 
 def _lacks(pipeline: str, added: AddedTable, published: Plan, now: Graph, also: str) -> Finding:
@@ -73,6 +102,7 @@ def _lacks(pipeline: str, added: AddedTable, published: Plan, now: Graph, also: 
 
 def _is_of_two(pipeline: str, changed: ChangedQuery, published: Plan, now: Graph, also: str) -> Finding:
     table, of_names = changed.write.table, all(noun.startswith(NAMES) for noun, _, _ in changed.changes)
+    alone = changed.changes[0] if len(changed.changes) == 1 and not changed.columns else ()
     return Finding.of(
         Kind.TABLE_QUERY,
         f"{changed}: it would have rows of both queries",
@@ -85,6 +115,7 @@ def _is_of_two(pipeline: str, changed: ChangedQuery, published: Plan, now: Graph
             also,
         ),
         table=table,
+        **dict(zip(("noun", "was", "now_is"), alone, strict=bool(alone))),
     )
 
 

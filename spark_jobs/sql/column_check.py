@@ -18,9 +18,10 @@ from partitioning.imports import imported, is_import_path
 from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.graph import Graph, Mode, Op, Step, Write, quote, waiting
+from partitioning.model.mark_columns import CHANGE
 from partitioning.model.streams import Column, Discovered, Stream
 from partitioning.model.watermarks import EventTime
-from spark_jobs.sql.combined_results import of_own_results, of_parts
+from spark_jobs.sql.combined_results import GROUPED, PARTED, Samples
 from spark_jobs.sql.database import create_state, create_views, described, null_columns
 from spark_jobs.sql.expressions import Rules, Tree, columns_named, parse
 from spark_jobs.sql.key_check import unfit_keys, unfit_state_key
@@ -160,6 +161,8 @@ class _Check:
         unfit = unfit_keys(step, columns, self._relations)
         self._findings.extend(unfit)
         if not unfit and self._repeatable(step, relation):
+            if step.op is Op.COMBINE:
+                self._findings.extend(self._regrouped(step, trees))
             self._relations[step.name] = relation
 
     def _expression(self, step: Step, text: str, inputs: Sequence[str]) -> Tree | None:
@@ -186,6 +189,9 @@ class _Check:
                 wrong["there is one row for each key and window, and this would make more"] = "aggregate it"
         if step.op is Op.COMBINE and step.inputs[0] in self._relations:
             wrong.update(self._combined_wrongly(step, tree))
+        if step.op is Op.LATEST and text == step.expressions[0] and not any(columns_named(tree)):
+            what = "a constant says of no record that it is later: a number is no column's place here"
+            wrong[what] = "name the column that says which record is later"
         for name in self._hiding_rows(step):
             what = f"column {name!r} is called as its flow, so which of two equal records is the latest is open"
             wrong[what] = "name the flow otherwise before: filter('true', name='…')"
@@ -198,19 +204,48 @@ class _Check:
 
     def _combined_wrongly(self, step: Step, tree: Tree) -> Iterator[tuple[str, str]]:
         """What a combine makes wrongly of results of tasks, of levels or of the batches before, if it gets such."""
-        before = self._pipeline.step_of(step.inputs[0])
-        while before and before.op in {Op.REKEY, Op.REPARTITION}:
-            before = self._pipeline.step_of(before.inputs[0])
-        of_tasks = before is not None and before.op is Op.PARTIAL
-        if not (of_tasks or step.state or step.fan_in):
+        parts = [parse(self._connection, made.expressions[0]) for made, *_ in self._parts(step)]
+        if parts or step.state or step.fan_in:
+            yield from self._rules.combined_wrongly(tree, parts)
+
+    def _parts(self, combine: Step, name: str = "") -> Iterator[tuple[Step, ...]]:
+        """The steps that give a combine the results of tasks, or those of batches that it adds up, each with the steps
+        between."""
+        step = self._pipeline.step_of(name or combine.inputs[0])
+        if step is None or CHANGE in step.sql:
             return
-        is_part = before is not None and (of_tasks or (bool(step.state) and before.op is Op.AGGREGATE))
-        parts = parse(self._connection, before.expressions[0]) if before and is_part else None
-        yield from self._rules.combined_wrongly(tree, parts)
+        if step.op in {Op.REKEY, Op.REPARTITION, Op.MERGE}:
+            yield from ((*made, step) for each in step.inputs for made in self._parts(combine, each))
+        elif step.op is Op.PARTIAL or (combine.state and self._pipeline.meaning_of(step.name).adds_up):
+            yield (step,)
+
+    def _regrouped(self, step: Step, trees: Sequence[Tree]) -> Iterator[Finding]:
+        """What a combine makes of results, its own or those of parts, that it would not make of all records."""
+        reads = step.inputs[0]
+        combine = self._pipeline.flow(reads).aggregated(f"{GROUPED}, {step.expressions[0]}")
+        found, tried = dict[str, str](), True
         if step.state or step.fan_in:
-            yield from of_own_results(tree)
-        if parts:
-            yield from of_parts(tree, parts)
+            samples = Samples(
+                self._connection, self._relations[reads].columns, {step.key, *key_parts(step.key)}, trees[0]
+            )
+            found.update(samples.of_own_results(combine, reads))
+            tried = samples.tried
+        for made, *between in self._parts(step):
+            given = self._pipeline.flow(made.inputs[0])
+            keys = {key for each in (given.key, made.key) for key in (each, *key_parts(each))}
+            parts = parse(self._connection, made.expressions[0])
+            samples = Samples(self._connection, self._relations[given.step].columns, keys, trees[0], parts)
+            places = f"{GROUPED}, {PARTED}"
+            sql = [(made.name, f"SELECT {places}, {made.sql.removeprefix('SELECT ')} ORDER BY {places}")]
+            for each in between:
+                sql.append((each.name, f"FROM {quote(sql[-1][0])}" if each.op is Op.MERGE else each.sql))
+            found.update(samples.of_parts(combine, sql, given.step))
+            tried &= samples.tried
+        if not tried:
+            what = "it fails on all values that were tried, so nobody knows whether it can be applied to its results"
+            found[what] = "make the values in a select before it, and combine those"
+        for what, then in found.items():
+            yield Finding.of(Kind.SQL, what, f"{_where(step)}: {step.expressions[0]}", then, wrong=what)
 
     def _hiding_rows(self, step: Step) -> Iterator[str]:
         """The columns that hide the rows by which a step orders equal records: SQL calls a row as its flow."""

@@ -173,6 +173,7 @@ class Rules:
         }
         for node in self._looked_into(tree):
             broken.update(self._broken_by(node, aggregates))
+            broken.update(_ordered_by_nothing(node))
             if node["class"] == "COLUMN_REF" and len(node["column_names"]) == 1:
                 broken.update(_made_up(node["column_names"][0], columns, relations))
         return broken
@@ -185,7 +186,7 @@ class Rules:
             for item in tree["select_list"]
         )
 
-    def combined_wrongly(self, tree: Tree, parts: Tree | None) -> Iterator[tuple[str, str]]:
+    def combined_wrongly(self, tree: Tree, parts: Iterable[Tree]) -> Iterator[tuple[str, str]]:
         """What a combine makes of its own results that is not what it would make of all records, each with its remedy.
         It gets columns that were made in `parts`, of the records of one task or batch."""
         for name, of_distinct in _of_records(tree["select_list"]):
@@ -198,10 +199,10 @@ class Rules:
             else:
                 what = f"a combine is applied to its own results, and {name} of those is not that of the records"
                 yield what, f"combine sums and counts, of which it can be made, or {OF_ALL}"
-        items = parts["select_list"] if parts else []
         forgotten = {
             item["alias"].lower(): f"{name} of distinct values" if of_distinct else name
-            for item in items
+            for part in parts
+            for item in part["select_list"]
             for name, of_distinct in _of_records(item)
             if of_distinct or name in _OF_RECORDS
         }
@@ -257,6 +258,13 @@ def _of_records(tree: Any) -> Iterator[tuple[str, bool]]:
         if name in _COUNTS | _OF_RECORDS or (of_distinct and name == "sum"):
             yield name, of_distinct
         yield from _of_records(list(tree.values()))
+
+
+def _ordered_by_nothing(node: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The rule that an aggregate breaks which is ordered by a number that is meant as a column's place."""
+    orders = (node.get("order_bys") or {}).get("orders", ())
+    if any(each["expression"]["class"] == "CONSTANT" for each in orders):
+        yield "ORDER BY a constant orders nothing: in an aggregate a number is no column's place", "name the column"
 
 
 def _made_up(name: str, columns: Collection[str], relations: Collection[str]) -> Iterator[tuple[str, str]]:

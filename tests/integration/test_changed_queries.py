@@ -521,7 +521,7 @@ def test_a_table_says_that_it_is_held_against_a_query_that_changed_since(at: Cal
     for as_of in (0, None):
         (table,) = verify(place.pipeline, store_at(place.root), ["x"], as_of=as_of)
         since = 1 if as_of is None else as_of
-        assert f"; since batch {since} its step f changed from " in str(table)
+        assert f"; since batch {since} step f changed from " in str(table)
 
 
 def planned(place: Trial) -> None:

@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,7 @@ from coset.batches.code import changed_code
 from coset.batches.planning import preview
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
+from coset.testing import Trial
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -234,7 +236,7 @@ def test_a_plan_notes_the_code_of_its_functions_and_goes_on_with_other_code(
     noted = plan.code_noted[path]
     assert noted == code_of(path)
     assert changed_code(plan) == ()
-    module.write_text("def doubled(table):\n    return table  # otherwise\n")
+    module.write_text("def doubled(table):\n    return table.slice(0)\n")
     again, sentence = steps.plan(pipeline_of(store, path), store.root)
     assert again == ref
     assert f"it continues as it was planned, with other code of {path} than when it was planned" in sentence
@@ -246,12 +248,75 @@ def test_a_plan_notes_the_code_of_its_functions_and_goes_on_with_other_code(
     assert receipt.code == {path: (code_of(path),)}
     land_table(VIEWS, "views", f"{store.root}/topics", key="k", partitions=4)
     in_repository(module)
-    after = there(preview(pipeline_of(store, path), store).plan)
+    after = there(preview(pipeline_of(store, path), store, Settings(go_on=("t",))).plan)
     (change,) = (one for one in changes(plan, after) if one.what == f"code of {path}")
     assert change.before == noted
     assert re.fullmatch(rf"{code_of(path)}, commit [0-9a-f]{{12}}", change.now)
     monkeypatch.setenv("COSET_IMPORTS", "")
     assert (code_of(path), changed_code(plan)) == (None, ())
+
+
+SCORES = """
+import pyarrow as pa
+
+FACTOR = 2
+
+def _times(number):
+    return number * FACTOR
+
+def scored(given, kept):
+    v = sum(given["v"].to_pylist())
+    made = given.select(["k"]).slice(0, 1).append_column("v", pa.array([_times(v)], pa.int64()))
+    return made, made
+
+def other(table):
+    return table
+"""
+
+
+def test_a_function_that_says_something_else_is_asked_about_as_other_sql_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, path = tmp_path / "scores_lab.py", "scores_lab:scored"
+    module.write_text(SCORES)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("COSET_IMPORTS", "scores_lab")
+    pipeline, columns = Pipeline("p", source="s3://nowhere/topics"), {"k": "VARCHAR", "v": "BIGINT"}
+    views = pipeline.stream("views", key="k", partitions=1)
+    views.process(path, columns, state=columns, name="sums").write("sums")
+    views.process("scores_lab:other", columns, name="same").write("same")
+    views.filter("v > 0", name="some").process("scores_lab:other", columns, name="more").write("more")
+
+    def batch(number: int, **asked: Any) -> None:
+        trial.land({"views": [{"k": "a", "v": number}]})
+        trial.run(Settings(**asked))
+
+    with Trial.made(pipeline) as trial:
+        batch(1)
+        # Nothing of this changes what a function says.
+        module.write_text(
+            '"""Scores."""\n'
+            + SCORES.replace("(number):", "(number: int):  # of points").replace("FACTOR = 2", "FACTOR=(2)")
+        )
+        batch(2)
+        module.write_text(SCORES.replace("FACTOR = 2", "FACTOR = 3"))
+        with pytest.raises(Refused) as refused:
+            batch(3)
+        (finding,) = refused.value.findings
+        assert re.match(
+            r"its function changed from scores_lab:scored \(says:\w+\) to scores_lab:scored \(says:", finding.what
+        )
+        assert "--go-on sums" in finding.then
+        trial.run(Settings(go_on=("sums",)))
+        # Batch by batch it is asked about only once.
+        batch(4)
+        module.write_text(SCORES.replace("FACTOR = 2", "FACTOR = 3").replace("return table", "return table.slice(0)"))
+        with pytest.raises(Refused) as refused:
+            batch(5)
+        assert [each.where for each in refused.value.findings] == [
+            f"table {name!r}, as batch 3 wrote it" for name in ("same", "more")
+        ]
+        trial.run(Settings(go_on=("same", "more")))
 
 
 def in_repository(file: Path) -> None:

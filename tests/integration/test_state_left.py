@@ -122,13 +122,13 @@ def test_a_key_that_was_dropped_stays_so_when_its_run_is_merged(store: Store, tm
             "its operation changed from combine to latest",
         ),
         (
-            lambda clicks: summed(clicks, "sum(n)::BIGINT AS n, max(abs(last)) AS last"),
+            lambda clicks: summed(clicks, "sum(n)::BIGINT AS n, max(greatest(last, 0)) AS last"),
             "its columns changed from sum(n)::BIGINT AS n, max(last) AS last "
-            "to sum(n)::BIGINT AS n, max(abs(last)) AS last",
+            "to sum(n)::BIGINT AS n, max(greatest(last, 0)) AS last",
         ),
         (
             lambda clicks: summed(clicks, last="max(id)::INTEGER").select("n, last::BIGINT AS last"),
-            "its input clicks.aggregate changed from aggregate by k (string): count(*) AS n, max(id) AS last "
+            "step clicks.aggregate changed from aggregate by k (string): count(*) AS n, max(id) AS last "
             "to aggregate by k (string): count(*) AS n, max(id)::INTEGER AS last",
         ),
     ],

@@ -60,7 +60,10 @@ def adding_one() -> Pipeline:
     """A sum to which each batch adds one: not what its query says."""
     pipeline = Pipeline("more", source="s3://nowhere/topics")
     orders = pipeline.stream("orders", key="customer", partitions=4).select("amount::DOUBLE AS spent", name="amounts")
-    orders.combine("abs(sum(spent) + 1) AS spent", running=True, name="more").write("more", mode="upsert")
+    columns = {"customer": "VARCHAR", "spent": "DOUBLE"}
+    orders.process(functions.adding_one, columns, state=columns, name="more").latest("spent").write(
+        "more", mode="upsert"
+    )
     return pipeline
 
 
@@ -81,6 +84,38 @@ def test_a_table_that_is_not_its_query_fails_with_its_key_and_both_rows() -> Non
             trial.run()
         with pytest.raises(AssertionError, match="Table more is not its query"):
             trial.verify()
+
+
+HIDDEN = {
+    "abs(sum(n) + 1)::DOUBLE AS n": ("sum(n) AS n", "abs(n + 1) AS n"),
+    "coalesce(sum(n), 0) + 1 AS n": ("sum(n) AS n", "coalesce(n, 0) + 1 AS n"),
+    "coalesce(max(n), 0) AS n": ("max(n) AS n", "coalesce(n, 0) AS n"),
+    "round(sum(n) / 3, 1) AS n": ("sum(n) AS n", "round(n / 3, 1) AS n"),
+    "least(sum(n), 10) AS n": ("sum(n) AS n", "least(n, 10) AS n"),
+}
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_what_a_combine_hides_in_functions_is_refused_and_right_where_the_refusal_puts_it(hidden: str) -> None:
+    def made(columns: str, behind: str) -> Pipeline:
+        pipeline = Pipeline("p", source="s3://nowhere/topics")
+        orders = pipeline.stream("orders", key="customer", partitions=2)
+        each = (
+            orders.aggregate("max(amount)::DOUBLE AS n") if "max" in columns else orders.select("amount::DOUBLE AS n")
+        )
+        each.combine(columns, running=True, name="total").select(behind).write("spent", mode="upsert")
+        return pipeline
+
+    batches: list[list[tuple[str, float | None]]] = [
+        [("a", None), ("b", -3.25)],
+        [("a", -2.5), ("b", 9.75)],
+        [("a", 1.25), ("b", 20.5), ("a", -4.0)],
+    ]
+    landed = [{"orders": [{"customer": name, "amount": amount} for name, amount in each]} for each in batches]
+    with pytest.raises(Refused, match=r"combine n by an aggregate alone, as sum.* a select behind it"):
+        run(made(hidden, "n"), *landed)
+    # Each table is held against its query over all records.
+    assert run(made(*HIDDEN[hidden]), *landed).unverified == {}
 
 
 def test_a_function_is_verified_by_running_it_on_all_records_at_once() -> None:

@@ -24,6 +24,7 @@ from partitioning.model.graph import Step
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import Ends, Forgotten, What
+from partitioning.planning.origins import Origins, said, told_changes
 from partitioning.values import replace
 from tests.plans import arrived, plan_of
 from tests.refused import finding_of
@@ -124,12 +125,69 @@ CHANGED: dict[str, tuple[Build, str]] = {
 def test_a_change_before_a_step_is_seen_as_one_of_the_step(case: str) -> None:
     build, says = CHANGED[case]
     (finding,) = told(build)
-    assert finding.startswith("its input ")
+    assert re.match(r"step \w+(\.\w+)* changed from ", finding)
     assert says in finding
     assert "state of totals, left by batch 0" in finding
     assert "if what it kept is still right, ask for that by name: `coset plan p --go-on totals`" in finding
     outcome = "table 'totals' has rows and would have only those of keys that come from now on"
     assert finding.endswith(f"for a new beginning ask for it by name: `coset plan p --begin-anew totals`: {outcome}")
+
+
+def test_a_name_that_is_made_where_it_is_grouped_by_may_be_taken_by_a_column() -> None:
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    by_day = views(pipeline).aggregate("any_value(day) AS some", by="seen::DATE AS day", name="days")
+    was, now = (
+        Origins(replace(pipeline.graph, columns={"views": columns})).of(by_day.step)
+        for columns in (("tailnum", "seen"), ("tailnum", "seen", "day"))
+    )
+    (change,) = told_changes(was, now)
+    assert said(change) == "the names in step days changed from day, its own, to day, its input"
+
+
+def several(condition: str) -> Build:
+    """Totals by three keys and two other tables of what a filter leaves."""
+
+    def build(pipeline: Pipeline) -> None:
+        some = views(pipeline).filter(condition, name="some")
+        for key in ("tailnum", "carrier", "origin"):
+            running(some.rekey(key, name=f"by_{key}").select("dep_delay"), name=f"of_{key}").write(key, mode="upsert")
+        some.select("dep_delay").write("each")
+        some.filter("dep_delay > 20").select("dep_delay").write("late")
+
+    return build
+
+
+def test_a_change_that_reaches_several_steps_and_tables_is_told_once_and_answered_by_one_name() -> None:
+    before, now = several("dep_delay > 0"), several("dep_delay > 9")
+    with pytest.raises(Refused) as refused:
+        next_batch(now, before)
+    (finding,) = refused.value.findings
+    tables = "tables 'tailnum' and 'carrier' and 'origin' and 'each' and 'late'"
+    assert finding.what == (
+        f"step some changed from filter dep_delay > 0 to filter dep_delay > 9, which reaches {tables}"
+    )
+    assert finding.where == "state of of_tailnum, left by batch 0, and 4 more steps and tables"
+    assert [each.kind for each in finding.each] == [Kind.STATE_CHANGED] * 3 + [Kind.TABLE_QUERY] * 2
+    assert "`coset plan p --go-on of_tailnum`" in finding.then
+    for name in ("of_tailnum", "of_origin", "late"):
+        plan = next_batch(now, before, go_on=(name,))
+        assert plan.on == ("of_tailnum", "of_carrier", "of_origin")
+        assert {*plan.accepted_by_name} == {"tailnum", "carrier", "origin", "each", "late"}
+    # Another change is asked about for itself.
+    other = several("dep_delay > 9")
+
+    def and_more(pipeline: Pipeline) -> None:
+        other(pipeline)
+        pipeline.flow("some").select("dep_delay + 1 AS dep_delay", name="more").write("more")
+
+    def less(pipeline: Pipeline) -> None:
+        before(pipeline)
+        pipeline.flow("some").select("dep_delay", name="more").write("more")
+
+    with pytest.raises(Refused) as refused:
+        next_batch(and_more, less, go_on=("of_tailnum",))
+    (finding,) = refused.value.findings
+    assert finding.what.startswith("step more changed from select: dep_delay to select: dep_delay + 1")
 
 
 @pytest.mark.parametrize("case", CHANGED)

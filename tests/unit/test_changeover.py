@@ -166,11 +166,11 @@ def test_a_state_that_another_key_or_other_columns_would_go_on_from_is_refused()
     with pytest.raises(Refused) as refusal:
         plan_of(totals("dep_delay", "max(n) AS n"), [arrived("views", [20] * 4)], batch=1, published=first)
     assert [(finding.what, finding.where) for finding in refusal.value.findings] == [
-        (f"its {what}", "state of totals, left by batch 0")
+        (what, "state of totals, left by batch 0")
         for what in (
-            "key changed from tailnum (string) to dep_delay (string)",
-            "columns changed from sum(n) AS n to max(n) AS n",
-            'input views.partial changed from partial "tailnum": count(*) AS n to partial "dep_delay": count(*) AS n',
+            "its key changed from tailnum (string) to dep_delay (string)",
+            "its columns changed from sum(n) AS n to max(n) AS n",
+            'step views.partial changed from partial "tailnum": count(*) AS n to partial "dep_delay": count(*) AS n',
         )
     ]
 

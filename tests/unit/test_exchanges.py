@@ -222,11 +222,19 @@ def test_one_source_that_moves_two_ways_has_two_names(pipeline: Pipeline) -> Non
     dirty = rekeyed(a, "ka")
     dirty.join(b, "1 AS one", name="with_b").write("t")
     dirty.join(c, "1 AS one", name="with_c").write("u")
+    near = dirty.join_within(b, "1 AS one", times=("ka.v", "b.v"), within=timedelta(minutes=1), name="near")
+    near.write("v")
     graph, found = exchanges(pipeline)
     assert [(cut.source, cut.hash, cut.readers) for cut in found] == [
         ("ka", "java", ("with_c",)),
-        ("ka.moved", "murmur2", ("with_b",)),
+        ("ka.moved", "murmur2", ("with_b", "near.ka")),
     ]
+    # What it keeps, and what it says of times, is of the same records.
+    (kept,) = (step.state for step in graph.steps if step.name == "near.ka")
+    assert kept
+    assert {text.partition(" SELECT")[0] for text in (kept.sql, kept.apart)} == {
+        'WITH "ka" AS (SELECT * FROM "ka.moved")'
+    }
     assert [step.sql[:41] for step in graph.steps if step.name == "with_b"] == [
         'WITH "ka" AS (SELECT * FROM "ka.moved") S'
     ]

@@ -43,6 +43,20 @@ def test_aggregates_are_refused_where_they_are_not(build: Build) -> None:
     assert finding.then == "use it in aggregate, by key"
 
 
+@pytest.mark.parametrize("order", ["1", "2 DESC", "'dep_delay'"])
+def test_a_place_in_a_list_orders_nothing(order: str) -> None:
+    (finding,) = findings(lambda f, p: f.aggregate(f"list(dep_delay ORDER BY {order}) AS delays").write("t"))
+    assert (finding.what.partition(":")[0], finding.then) == ("ORDER BY a constant orders nothing", "name the column")
+    assert columns(lambda f, p: f.aggregate("list(dep_delay ORDER BY dep_delay, 1 - dep_delay) AS delays").write("t"))
+
+
+@pytest.mark.parametrize("by", ["1", "(2, 1)", "NULL"])
+def test_a_constant_is_no_time_of_the_latest(by: str) -> None:
+    (finding,) = findings(lambda f, p: f.latest(by).write("t", mode="upsert"))
+    assert finding.then == "name the column that says which record is later"
+    assert columns(lambda f, p: f.latest("(dep_delay, 1)").write("t", mode="upsert"))
+
+
 def cogrouped(flights: str, planes: str) -> tuple[Finding, ...]:
     return findings(lambda f, p: f.filter("true").cogroup(flights, (p, planes), name="both").write("t"))
 
@@ -144,9 +158,15 @@ def test_a_combine_that_counts_what_tasks_or_levels_counted_is_refused() -> None
     [
         ("count(DISTINCT dep_delay) AS n", "sum(n)::BIGINT AS n", "n is count of distinct values in one task or batch"),
         ("round(median(dep_delay)) AS n", "max(n) AS n", "n is median in one task or batch, and max of that is not"),
-        ("min(dep_delay) AS n", "max(n) AS n", "n is min in one task or batch, and max of that is not"),
-        ("max(dep_delay)::BIGINT AS n", "sum(n)::BIGINT AS n", "n is max in one task or batch, and sum of that is not"),
-        ("count(*) AS n", "max(n) AS n", "n is count_star in one task or batch, and max of that is not"),
+        (
+            "min(dep_delay) AS n",
+            "max(n) AS n",
+            "n would be 9, not 1, if one task or batch had (dep_delay 1) and another",
+        ),
+        ("max(dep_delay)::BIGINT AS n", "sum(n)::BIGINT AS n", "n would be 10, not 9, if one task or batch had"),
+        ("count(*) AS n", "max(n) AS n", "n would be 1, not 2, if one task or batch had a record and another a record"),
+        ("abs(sum(dep_delay))::BIGINT AS n", "sum(n)::BIGINT AS n", "n would be 11, not 5, if one task or batch had"),
+        ("coalesce(max(dep_delay), 0) AS n", "max(n) AS n", "n would be 0, not -1, if one task or batch had"),
     ],
 )
 def test_what_a_task_or_batch_made_of_its_records_does_not_add_up(part: str, expression: str, what: str) -> None:
@@ -158,17 +178,41 @@ def test_what_a_task_or_batch_made_of_its_records_does_not_add_up(part: str, exp
     assert columns(lambda f, p: f.aggregate(part).rekey("g", sql="tailnum").select("n").combine(expression).write("t"))
 
 
+ONE, TWO = "1::BIGINT AS n", "1::BIGINT AS n, 1::BIGINT AS m"
+MONEY, REAL, TEXT = "1.5::DECIMAL(18, 2) AS n", "1.5::DOUBLE AS n", "'a' AS s"
+
+
 @pytest.mark.parametrize(
     ("select", "expression", "what"),
     [
-        ("1::BIGINT AS n, 1::BIGINT AS m", "sum(n)::BIGINT AS n, max(n) AS m", "n is not the max in those"),
-        ("1::BIGINT AS n, 1::BIGINT AS m", "max(n) AS m, max(m) AS n", "n is not the max in those"),
-        ("1::BIGINT AS n, 1::BIGINT AS d", "max(n) AS n, max(n) - min(n) AS d", "n is not the min in those"),
-        ("1::BIGINT AS n", "sum(n + 1)::BIGINT AS n", "would calculate n of those again"),
-        ("1::BIGINT AS n", "sum(CASE WHEN n > 3 THEN 1 END)::BIGINT AS n", "would calculate n of those again"),
-        ("1::BIGINT AS n", "(sum(n) FILTER (n > 2))::BIGINT AS n", "would calculate n of those again"),
-        ("1::BIGINT AS n", "max(-n) AS n", "would calculate n of those again"),
-        ("1::BIGINT AS n", "max(n) + 1 AS n", "would calculate n of those again"),
+        (TWO, "sum(n)::BIGINT AS n, max(n) AS m", "m would be"),
+        (TWO, "max(n) AS m, max(m) AS n", "m would be 5, not 9, if (n 9) came first and (n 5) later"),
+        (TWO, "max(n) AS n, max(n) - min(n) AS m", "m would be"),
+        (TWO, "sum(n)::BIGINT AS n, (sum(m * n) / sum(n))::BIGINT AS m", "m would be"),
+        (TWO, "arg_max(n, m) AS n, max(m) AS m", "(n NULL, m 9) came first"),
+        (ONE, "sum(n + 1)::BIGINT AS n", "n would be"),
+        (ONE, "sum(CASE WHEN n > 3 THEN 1 END)::BIGINT AS n", "n would be"),
+        (ONE, "max(-n) AS n", "n would be"),
+        (ONE, "max(n) + 1 AS n", "n would be"),
+        (ONE, "abs(sum(n) + 1)::BIGINT AS n", "n would be"),
+        (ONE, "greatest(sum(n), 3)::BIGINT AS n", "n would be"),
+        (ONE, "least(sum(n), 100000)::BIGINT AS n", "n would be"),
+        (ONE, "(coalesce(sum(n), 0) + 1)::BIGINT AS n", "n would be"),
+        (ONE, "coalesce(sum(n), 5)::BIGINT AS n", "n would be 14, not 9, if (n NULL) came first and (n 9) later"),
+        (ONE, "coalesce(max(n), 0) AS n", "n would be 0, not -4, if (n NULL) came first and (n -4) and (n -9) later"),
+        (ONE, "sum(n::BOOLEAN)::BIGINT AS n", "n would be"),
+        (REAL, "round(sum(n) * 100) / 100 AS n", "n would be 8.07, not 8.06"),
+        (REAL, "geomean(n) AS n", "n would be"),
+        (TEXT, "string_agg(s, ',' ORDER BY s) AS s", "s would be"),
+        (
+            TEXT,
+            "CASE WHEN max(s) = 'closed' THEN 'x' ELSE max(s) END AS s",
+            "s would be x, not v",
+        ),
+        ("TIMESTAMP '2026-01-01' AS t", "max(t) + INTERVAL 1 DAY AS t", "t would be"),
+        ("false AS several", "count(*) > 2 AS several", "if a record and a record came first and a record later"),
+        ("{'n': 1::BIGINT} AS pair", "{'n': max(pair.n) + 1} AS pair", "pair would be"),
+        (TEXT, "strftime(max(strptime(s, '%d.%m.%Y')) + INTERVAL 1 DAY, '%d.%m.%Y') AS s", "nobody knows whether"),
     ],
 )
 def test_a_combine_does_not_make_something_else_of_its_own_results(select: str, expression: str, what: str) -> None:
@@ -180,27 +224,49 @@ def test_a_combine_does_not_make_something_else_of_its_own_results(select: str, 
 
 
 @pytest.mark.parametrize(
-    "expression",
+    ("select", "expression"),
     [
-        "coalesce(sum(coalesce(n, 0)), 0)::BIGINT AS n, max(m) AS m",
-        "sum(n)::BIGINT AS n, (sum(m * n) / sum(n))::BIGINT AS m",
-        "max(abs(n)) AS n, min(greatest(m, 1)) AS m",
-        "arg_max(n, m) AS n, max(m) AS m",
+        (TWO, "coalesce(sum(coalesce(n, 0)), 0)::BIGINT AS n, max(m) AS m"),
+        (TWO, "max(abs(n)) AS n, min(greatest(m, 1)) AS m"),
+        (TWO, "arg_max_null(n, m) AS n, max(m) AS m"),
+        (f"{REAL}, 1.5::DOUBLE AS m", "sum(n) AS n, sum(m * n) / sum(n) AS m"),
+        (ONE, "greatest(max(n), 3) AS n"),
+        (ONE, "(sum(n) FILTER (n > 2))::BIGINT AS n"),
+        (MONEY, "sum(n)::DECIMAL(18, 2) AS n"),
+        (MONEY, "(round(sum(n) * 100) / 100)::DECIMAL(18, 2) AS n"),
+        (TEXT, "any_value(s) AS s"),
+        (TEXT, "max(s::TIMESTAMP)::VARCHAR AS s"),
+        (TEXT, "CASE WHEN bool_or(s = 'closed') THEN 'closed' ELSE 'open' END AS s"),
+        ("TIMESTAMP '2026-01-01' AS t", "date_trunc('month', max(t)) AS t"),
+        ("[dep_delay] AS xs", "list_slice(list_reverse_sort(flatten(list(xs))), 1, 10) AS xs"),
+        ("[dep_delay] AS xs", "list_sort(list_distinct(flatten(list(xs)))) AS xs"),
+        ("{'n': 1::BIGINT, 'x': 1.5} AS pair", "{'n': sum(pair.n)::BIGINT, 'x': sum(pair.x)::DECIMAL(2,1)} AS pair"),
+        ("MAP {'a': 1} AS m, 'on'::ENUM('on', 'off') AS e", "max(m) AS m, min(e) AS e"),
     ],
 )
-def test_a_combine_makes_the_same_of_its_own_results(expression: str) -> None:
-    def build(flights: Flow, _: Flow) -> None:
-        two = flights.select("1::BIGINT AS n, 1::BIGINT AS m")
-        two.combine(expression, running=True).write("t", mode="upsert")
+def test_a_combine_makes_the_same_of_its_own_results(select: str, expression: str) -> None:
+    assert columns(lambda f, p: f.select(select).combine(expression, running=True).write("t", mode="upsert"))
 
-    assert columns(build) == ["tailnum", "n", "m"]
+
+def test_what_merges_give_a_combine_is_looked_at_too() -> None:
+    def build(flights: Flow, _: Flow) -> None:
+        late, early = (
+            flights.filter(f"dep_delay {sign} 0", name=name) for sign, name in ((">", "late"), ("<", "early"))
+        )
+        both = late.aggregate("max(dep_delay)::BIGINT AS n").merge(early.aggregate("max(dep_delay)::BIGINT AS n"))
+        both.combine("sum(n)::BIGINT AS n", running=True).write("t", mode="upsert")
+
+    assert {finding.what.partition(",")[0] for finding in findings(build)} == {"n would be 10"}
 
 
 def test_a_mean_is_combined_of_sums_and_counts() -> None:
     mean = "sum(mean * n) / sum(n) AS mean, sum(n)::BIGINT AS n"
-    assert columns(
-        lambda f, p: f.partial("avg(dep_delay) AS mean, count(*) AS n", by="tailnum").combine(mean).write("t")
-    )
+    parts = "avg(dep_delay) AS mean, count(dep_delay) AS n"
+    assert columns(lambda f, p: f.partial(parts, by="tailnum").combine(mean).write("t"))
+    # Records without a value are no part of the mean.
+    of_all = parts.replace("count(dep_delay)", "count(*)")
+    (finding,) = findings(lambda f, p: f.partial(of_all, by="tailnum").combine(mean).write("t"))
+    assert "if one task or batch had (dep_delay 7) and another (dep_delay NULL)" in finding.what
 
 
 def test_a_combine_may_look_whether_there_were_several() -> None:

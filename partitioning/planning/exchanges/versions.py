@@ -206,5 +206,10 @@ def reading_from(step: Step, name: str, names: list[str]) -> Step:
         return replace(step, name=name, inputs=tuple(names), sql=union(names))
     renamed = {new: old for new, old in zip(names, step.inputs, strict=True) if new != old}
     known_as = ", ".join(f"{quote(old)} AS (SELECT * FROM {quote(new)})" for new, old in renamed.items())
-    sql = f"WITH {known_as} {step.sql}" if known_as else step.sql
-    return replace(step, name=name, inputs=tuple(names), sql=sql)
+
+    def known(sql: str) -> str:
+        return f"WITH {known_as} {sql}" if sql else ""
+
+    keeps = step.state
+    state = keeps and replace(keeps, sql=known(keeps.sql), apart=known(keeps.apart), times=known(keeps.times))
+    return replace(step, name=name, inputs=tuple(names), sql=known(step.sql), state=state)

@@ -1,0 +1,82 @@
+"""What a function says: which changes of its module count."""
+
+from __future__ import annotations
+
+import pytest
+
+from partitioning.function_code import digest_of
+
+SOURCE = '''
+"""Scores."""
+import math
+from shop.rates import (euros, pounds)
+
+RATES = {"eur": 1}
+RATES["gbp"] = 2
+
+try:
+    import fast
+except ImportError:
+    fast = None
+
+
+class Table:
+    rows: int = 3
+
+
+def _times(number: int, *, by: float = 1.0) -> float:
+    """So many times."""
+    return f"{number!r:>{by}}" and number * RATES["eur"] * math.pi
+
+
+def scored(rows, table=Table):
+    return [euros(_times(row)) for row in rows if (fast is None and table.rows)]
+
+
+def other(rows):
+    return rows
+'''
+
+SAME = {
+    "a comment": ("return rows\n", "return rows  # all\n"),
+    "a docstring": ('"""So many times."""', '"""Times."""'),
+    "annotations": ("number: int, *, by: float = 1.0) -> float:", "number, *, by=1.0):"),
+    "layout": ("if (fast is None and table.rows)]", "if fast is None\n        and table.rows\n    ]"),
+    "another function": ("    return rows\n", "    return rows[:1]\n"),
+    "an import of something else": ("(euros, pounds)", "(dollars, euros)"),
+    "a function more": ("def other", "def another():\n    pass\n\n\ndef other"),
+}
+OTHER = {
+    "itself": ("euros(_times(row))", "euros(_times(row + 1))"),
+    "what it calls": ('RATES["eur"] * math.pi', 'RATES["eur"]'),
+    "a format": (":>{by}}", ":<{by}}"),
+    "a default": ("by: float = 1.0", "by: float = 2.0"),
+    "a constant": ('{"eur": 1}', '{"eur": 3}'),
+    "a change of a constant": ('RATES["gbp"] = 2', 'RATES["gbp"] = 3'),
+    "where something is imported from": ("from shop.rates", "from shop.other_rates"),
+    "a field of a class": ("rows: int = 3", "rows: int = 4"),
+    "what is tried": ("import fast", "import faster as fast"),
+}
+
+
+@pytest.mark.parametrize("change", SAME)
+def test_what_does_not_change_what_a_function_does_does_not_count(change: str) -> None:
+    was, now = SAME[change]
+    assert was in SOURCE
+    assert digest_of(SOURCE.replace(was, now), "scored") == digest_of(SOURCE, "scored")
+
+
+@pytest.mark.parametrize("change", OTHER)
+def test_what_it_uses_of_its_module_counts(change: str) -> None:
+    was, now = OTHER[change]
+    assert was in SOURCE
+    assert digest_of(SOURCE.replace(was, now), "scored") != digest_of(SOURCE, "scored")
+
+
+def test_each_version_of_python_gives_the_same_digest() -> None:
+    # Python 3.11 gave this.
+    assert digest_of(SOURCE, "scored") == "says:6abbeeb3da3c3a28"
+
+
+def test_nothing_is_said_by_a_name_that_is_not_defined() -> None:
+    assert digest_of(SOURCE, "nobody") is None
