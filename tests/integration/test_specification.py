@@ -55,7 +55,7 @@ GUARDS = [
     Guarded("newer-swap-stays", "AsDecided", exchanged.exchange, TWO, ("swap",)),
     Guarded("open-batch-is-taken-over", "Progress", planning.take_up, TWO | STILL),
     Guarded("verdict-is-read-back", "Progress", Ledger.put_verdict, TWO | STILL),
-    Guarded("swap-is-finished", "SwapEnds", swaps.finish, TWO | STILL, ("swap",)),
+    Guarded("swap-is-finished", "SwapEnds", swaps.finish, TWO | STILL | {"LastRun": 3}, ("swap",)),
 ]
 TOGETHER = TWO | {"LastBatch": 1, "Records": 2, "LastRun": 3}
 

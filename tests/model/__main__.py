@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FAULTS = Path(__file__).with_name("faults.toml")
 SECONDS = 60
+# So many schedules are tried before lasting faults.
+SHORTER = 200
 _WITH = "--with"
 
 
@@ -55,12 +57,13 @@ class Spoiling:
 
 
 def look(fault: Fault) -> Violation | None:
-    """What breaks first in the case of a fault: in one of the shorter schedules, or in one by chance."""
+    """What breaks first in the case of a fault: in a schedule by chance, or beside an actor that never gets well."""
     sys.meta_path.insert(0, Spoiling(fault))
     from random import Random
 
     from tests.model.cases import CASES
     from tests.model.explore import Violation, by_chance
+    from tests.model.lasting import beside, ills
     from tests.model.schedules import shrunk
     from tests.model.seams import seams
 
@@ -68,6 +71,10 @@ def look(fault: Fault) -> Violation | None:
     with seams():
         try:
             world, judge = CASES[fault.room].world(1, 1, reads=True)
+            for _ in range(SHORTER):
+                by_chance(world, judge, random)
+            for ill in ills(CASES[fault.room]):
+                beside(judge, ill)
             while time.process_time() - began < SECONDS:
                 by_chance(world, judge, random)
         except Violation as found:

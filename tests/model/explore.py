@@ -51,10 +51,7 @@ class Judge:
         """The invariant that a step breaks, and how."""
         found = None
         if before.objects is not after.objects:
-            step = before.objects.number, after.objects.number
-            if step not in self._steps:
-                self._steps[step] = self._changed(before.objects, after.objects)
-            found = self._steps[step] or self._ended(after.objects)
+            found = self.changed(before.objects, after.objects) or self._ended(after.objects)
         node = after.nodes[move.actor] if move.what != "lands" else None
         if found is None and node is not None and node.ended:
             asked = list(invariants.AT_AN_END)
@@ -64,6 +61,13 @@ class Judge:
             told = invariants.i6_what_was_told_is_so(self.view(after.objects), node.ended)
             found = next(filter(None, said), None) or _first(invariants.i6_what_was_told_is_so.__name__, told)
         return found
+
+    def changed(self, before: Objects, after: Objects) -> tuple[str, str] | None:
+        """The invariant that a change of what is stored breaks, and how."""
+        step = before.number, after.number
+        if step not in self._steps:
+            self._steps[step] = self._changed(before, after)
+        return self._steps[step]
 
     def _changed(self, before: Objects, after: Objects) -> tuple[str, str] | None:
         name = "i7_what_is_written_once_stays"

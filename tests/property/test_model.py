@@ -17,6 +17,7 @@ from tests.examples import few
 from tests.model.__main__ import FAULTS
 from tests.model.cases import CASES
 from tests.model.explore import Violation, by_chance, every_order
+from tests.model.lasting import beside, ills
 from tests.model.schedules import as_test, moves_in, played, shrunk, text_of
 from tests.model.seams import seams
 from tests.model.world import Move
@@ -81,6 +82,28 @@ def test_schedules_of_many_by_chance_keep_it_too_and_are_the_same_each_time() ->
 @pytest.mark.parametrize("name", CASES)
 def test_more_of_them_keep_it(name: str) -> None:
     assert len(chosen(name, 2_000, 1)) == 2_000
+
+
+# ---- lasting faults
+
+
+def one_gets_on(name: str) -> None:
+    _, judge = CASES[name].world()
+    try:
+        asked = [beside(judge, ill) for ill in ills(CASES[name])]
+    except Violation as found:
+        pytest.fail(f"{name}: {found}")
+    print(f"{name}: {len(asked)} lasting faults, all is published within {max(asked)} requests")
+
+
+def test_all_is_published_beside_an_actor_that_never_gets_well() -> None:
+    one_gets_on("two run")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CASES)
+def test_all_is_published_beside_any_such_actor(name: str) -> None:
+    one_gets_on(name)
 
 
 # ---- found by the model
