@@ -52,6 +52,7 @@ PROMISES = (
             "i9_nobody_is_sent_for_a_backup",
             "i9_what_is_unknown_was_not_answered",
             "i9_who_is_denied_is_told_so",
+            "i9_who_is_ill_ends_too",
         ),
     ),
 )

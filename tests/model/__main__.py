@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 FAULTS = Path(__file__).with_name("faults.toml")
 SECONDS = 60
-# So many schedules are tried before lasting faults.
-SHORTER = 200
 _WITH = "--with"
 
 
@@ -63,7 +61,7 @@ def look(fault: Fault) -> Violation | None:
 
     from tests.model.cases import CASES
     from tests.model.explore import Violation, by_chance
-    from tests.model.lasting import beside, ills
+    from tests.model.lasting import ENDS, GETS_ON, beside, ills
     from tests.model.schedules import shrunk
     from tests.model.seams import seams
 
@@ -71,9 +69,7 @@ def look(fault: Fault) -> Violation | None:
     with seams():
         try:
             world, judge = CASES[fault.room].world(1, 1, reads=True)
-            for _ in range(SHORTER):
-                by_chance(world, judge, random)
-            for ill in ills(CASES[fault.room]):
+            for ill in ills(CASES[fault.room]) if fault.found_by in (GETS_ON, ENDS) else ():
                 beside(judge, ill)
             while time.process_time() - began < SECONDS:
                 by_chance(world, judge, random)

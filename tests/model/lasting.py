@@ -20,6 +20,8 @@ from tests.model.server import BUSY, CONTENDED, DELETE, DENIED, GET, HEAD, LIST,
 
 # Nobody who is well asks so often until there is nothing to do, even if another publishes between any two requests.
 WITHIN = 200
+# The invariants that only a lasting fault breaks.
+GETS_ON, ENDS = "i8_one_gets_on_beside_a_bad_one", "i9_who_is_ill_ends_too"
 
 
 class Ill(NamedTuple):
@@ -95,8 +97,7 @@ def beside(judge: Judge, ill: Ill) -> int:
     objects, ended, asked, more = judge.world.first().objects, "", 0, WITHIN
     while ended != programs.UP_TO_DATE:
         if (asked := asked + 1) > WITHIN:
-            found = f"{ill}: not all is published after {WITHIN} requests"
-            raise Violation("i8_one_gets_on_beside_a_bad_one", found, ())
+            raise Violation(GETS_ON, f"{ill}: not all is published after {WITHIN} requests", ())
         objects, ended = _judged(judge, ill, objects, well, None)
         for _ in range(ill.pace):
             objects, _ = _judged(judge, ill, objects, other, ill)
@@ -104,7 +105,7 @@ def beside(judge: Judge, ill: Ill) -> int:
     # Who is ill comes to an end too.
     while other.node is not None:
         if (more := more - 1) < 0:
-            _refuse(ill, invariants.i9_refusals_have_names.__name__, invariants.i9_refusals_have_names("endless"))
+            raise Violation(ENDS, f"{ill}: it asks on and on", ())
         objects, _ = _judged(judge, ill, objects, other, ill)
     return asked
 
