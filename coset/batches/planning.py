@@ -23,7 +23,6 @@ from coset.batches.tables.earlier_owners import appended_again
 from coset.batches.tables.iceberg import check_followable
 from coset.batches.tables.logs import Logs, check_storable, check_table
 from coset.batches.tables.others import check_untouched
-from coset.batches.tables.owners import Owner
 from coset.batches.tables.table_rows import parts_held, rows_held
 from coset.batches.waiting import waits_for
 from coset.sources.discovery import discover
@@ -279,14 +278,14 @@ def result_columns(
     Raises Refused with all findings if a table cannot hold their types, has other columns already, or belongs to
     another pipeline.
     """
-    results, owner = check_sql(pipeline, discovered), Owner.here(store, pipeline.name)
+    results = check_sql(pipeline, discovered)
     findings = list(check_followable(pipeline.writes))
     for write in pipeline.writes:
         try:
             planned = PlannedWrite(write, results[write.table])
             check_storable(planned)
             check_measurable(planned, pipeline.private)
-            check_table(store, planned, owner, logs)
+            check_table(store, planned, pipeline.name, logs)
         except Refused as refusal:
             findings.extend(refusal.findings)
     if findings:

@@ -53,10 +53,9 @@ def decide(attempt: Attempt, why: Judged, measured: Sequence[Measured] = (), log
     receipt or a file is missing or is not what it should be, and Conflict if the batch was abandoned meanwhile.
     """
     ledger, plan, identity, began = attempt.ledger, attempt.plan, digest(attempt.plan), now()
-    owner = Owner.here(ledger.store, ledger.pipeline)
     logs = logs or Logs()
     for write in plan.writes():
-        check_table(ledger.store, write, owner, logs)
+        check_table(ledger.store, write, ledger.pipeline, logs)
     kept = tuple(artefact for artefact in attempt.artefacts if artefact.role in _KEPT)
     try:
         # The audit has read the files of keys.

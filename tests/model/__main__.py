@@ -55,12 +55,13 @@ class Spoiling:
 
 
 def look(fault: Fault) -> Violation | None:
-    """What breaks first in the case of a fault: in one of the shorter schedules, or in one by chance."""
+    """What breaks first in the case of a fault: in a schedule by chance, or beside an actor that never gets well."""
     sys.meta_path.insert(0, Spoiling(fault))
     from random import Random
 
     from tests.model.cases import CASES
     from tests.model.explore import Violation, by_chance
+    from tests.model.lasting import ENDS, GETS_ON, beside, ills
     from tests.model.schedules import shrunk
     from tests.model.seams import seams
 
@@ -68,6 +69,8 @@ def look(fault: Fault) -> Violation | None:
     with seams():
         try:
             world, judge = CASES[fault.room].world(1, 1, reads=True)
+            for ill in ills(CASES[fault.room]) if fault.found_by in (GETS_ON, ENDS) else ():
+                beside(judge, ill)
             while time.process_time() - began < SECONDS:
                 by_chance(world, judge, random)
         except Violation as found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,6 +11,7 @@ from tests.model import programs
 from tests.model.explore import Judge
 from tests.model.programs import PIPELINE, abandon, arrive, backfill, clean, run, swap
 from tests.model.seams import PREFIX
+from tests.model.server import Objects
 from tests.model.world import World
 
 Program = Callable[[], str]
@@ -34,20 +35,31 @@ class Case:
     known: bool = True
     on_the_way: frozenset[str] = frozenset()
 
+    @property
+    def tables(self) -> int:
+        """How many tables the pipeline has."""
+        return 2 if self.last is TWO else 1
+
     def world(self, crashes: int = 0, faults: int = 0, *, reads: bool = False) -> tuple[World, Judge]:
         """A world of this case in which so many actors may crash and so many answers be lost."""
+        *_, (_, last) = self.begun()
+        actors = [("abcdef"[number], program) for number, program in enumerate(self.at_once)]
+        world = World(actors, last.by_key, crashes, faults, reads)
+        return world, Judge(world, PIPELINE, self.last, self.on_the_way)
+
+    def begun(self) -> Iterator[tuple[Program, Objects]]:
+        """What is stored after each request of the programs of `before`, and the program."""
         stored = {
             **({f"{PREFIX}store-id": b"model"} if self.known else {}),
             **{f"{PREFIX}{key}": b"{}" for key in self.left},
         }
         for number, program in enumerate(self.before):
             alone = World([(f"before{number}", program)], stored)
-            objects, ended, _ = alone.alone(alone.actors[0], alone.server.having(stored))
-            assert not ended.startswith(("broke", "Refused")), ended
-            stored = objects.by_key
-        actors = [("abcdef"[number], program) for number, program in enumerate(self.at_once)]
-        world = World(actors, stored, crashes, faults, reads)
-        return world, Judge(world, PIPELINE, self.last, self.on_the_way)
+            steps = list(alone.alone(alone.actors[0], alone.server.having(stored)))
+            yield from ((program, objects) for objects, _ in steps)
+            last, node = steps[-1]
+            assert not node.ended.startswith(("broke", "Refused")), node.ended
+            stored = last.by_key
 
 
 _BACKFILLED = (partial(arrive, 2, 1), TWO, partial(backfill, tables=2))

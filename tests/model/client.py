@@ -9,7 +9,21 @@ from typing import Any
 
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from tests.model.server import AGAIN, BUSY, CONTENDED, DELETE, GET, HEAD, LIST, PUT, PUT_NEW, Fault, Request, etag_of
+from tests.model.server import (
+    AGAIN,
+    BUSY,
+    CONTENDED,
+    DELETE,
+    DENIED,
+    GET,
+    HEAD,
+    LIST,
+    PUT,
+    PUT_NEW,
+    Fault,
+    Request,
+    etag_of,
+)
 
 Ask = Callable[[Request], Any]
 _STORED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -66,6 +80,8 @@ class Client:
             raise _error("SlowDown", 503)
         if answer == CONTENDED:
             raise _error("ConditionalRequestConflict", 409)
+        if answer == DENIED:
+            raise _error("AccessDenied", 403)
         if answer == AGAIN:
             return verb != PUT_NEW
         raise ConnectionClosedError(endpoint_url="model")

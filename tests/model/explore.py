@@ -10,7 +10,7 @@ from functools import cached_property
 from random import Random
 
 from tests.model import invariants
-from tests.model.recorded import Recorded
+from tests.model.recorded import Node, Recorded
 from tests.model.server import Objects
 from tests.model.view import View
 from tests.model.world import LANDS, Move, State, World, identity
@@ -51,10 +51,7 @@ class Judge:
         """The invariant that a step breaks, and how."""
         found = None
         if before.objects is not after.objects:
-            step = before.objects.number, after.objects.number
-            if step not in self._steps:
-                self._steps[step] = self._changed(before.objects, after.objects)
-            found = self._steps[step] or self._ended(after.objects)
+            found = self.changed(before.objects, after.objects) or self._ended(after.objects)
         node = after.nodes[move.actor] if move.what != "lands" else None
         if found is None and node is not None and node.ended:
             asked = list(invariants.AT_AN_END)
@@ -64,6 +61,13 @@ class Judge:
             told = invariants.i6_what_was_told_is_so(self.view(after.objects), node.ended)
             found = next(filter(None, said), None) or _first(invariants.i6_what_was_told_is_so.__name__, told)
         return found
+
+    def changed(self, before: Objects, after: Objects) -> tuple[str, str] | None:
+        """The invariant that a change of what is stored breaks, and how."""
+        step = before.number, after.number
+        if step not in self._steps:
+            self._steps[step] = self._changed(before, after)
+        return self._steps[step]
 
     def _changed(self, before: Objects, after: Objects) -> tuple[str, str] | None:
         name = "i7_what_is_written_once_stays"
@@ -87,16 +91,22 @@ class Judge:
             self._ends[objects.number] = self._alone(objects)
         return self._ends[objects.number]
 
-    def _alone(self, objects: Objects) -> tuple[str, str] | None:
-        name, told = "i8_all_is_published_at_last", list[str]()
+    def alone(self, objects: Objects) -> Iterator[tuple[Objects, Node]]:
+        """What is stored while somebody runs alone, again and again, until there is nothing to do."""
         for actor in self._last:
-            objects, ended, _ = self.world.alone(actor, objects)
-            told.append(ended)
-            if ended == "nothing to do":
-                return self._state(objects) or _first(name, invariants.i8_all_is_published_at_last(self.view(objects)))
-            if not ended.startswith("published") and ended not in self.on_the_way:
+            steps = list(self.world.alone(actor, objects))
+            yield from steps
+            objects, node = steps[-1]
+            if not node.ended.startswith("published") and node.ended not in self.on_the_way:
                 break
-        return self._state(objects) or (name, f"somebody who runs alone ends with {told}")
+
+    def _alone(self, objects: Objects) -> tuple[str, str] | None:
+        name, steps = "i8_all_is_published_at_last", list(self.alone(objects))
+        objects, told = steps[-1][0], [node.ended for _, node in steps if node.ended]
+        wrong = self._state(objects)
+        if wrong is None and told[-1] != "nothing to do":
+            wrong = name, f"somebody who runs alone ends with {told}"
+        return wrong or _first(name, invariants.i8_all_is_published_at_last(self.view(objects)))
 
 
 def _first(name: str, found: Iterator[str]) -> tuple[str, str] | None:

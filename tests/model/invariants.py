@@ -163,6 +163,12 @@ def i9_what_is_unknown_was_not_answered(told: str) -> Iterator[str]:
         yield f"an actor ended with {told!r}, and all was answered"
 
 
+def i9_who_is_denied_is_told_so(told: str) -> Iterator[str]:
+    """Asked of who ended as one verb was denied."""
+    if told.startswith(("Refused", "Unreachable", "OutcomeUnknown")) and Kind.STORE_DENIED.value not in told:
+        yield f"an actor that was denied ended with {told!r}"
+
+
 AT_AN_END = (i9_refusals_have_names, i9_nobody_is_sent_for_a_backup)
 IN_EVERY_STATE: tuple[Invariant, ...] = (
     i1_each_batch_is_in_a_table_once,

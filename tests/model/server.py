@@ -36,7 +36,8 @@ class Fault(NamedTuple):
 # The server acted, and the answer is lost for good, or boto3 asks again and meets its own object.
 LOST, AGAIN = Fault("lost"), Fault("again")
 # The server did not act: it is busy, another writes the same object, or the request comes when its sender has gone on.
-BUSY, CONTENDED, LATE = Fault("busy"), Fault("contended"), Fault("late")
+# Who is denied once is denied for good.
+BUSY, CONTENDED, LATE, DENIED = Fault("busy"), Fault("contended"), Fault("late"), Fault("denied")
 ACTED = frozenset((LOST, AGAIN))
 
 

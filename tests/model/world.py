@@ -119,13 +119,14 @@ class World:
         elif state.faults and self.reads:
             yield LOST
 
-    def alone(self, actor: Recorded, objects: Objects) -> tuple[Objects, str, int]:
-        """What is stored when an actor has run alone to its end, what that was, and how often it asked."""
-        node, asked = actor.begun(objects), 0
+    def alone(self, actor: Recorded, objects: Objects) -> Iterator[tuple[Objects, Node]]:
+        """What is stored, and where an actor is, before it runs alone and after each of its requests, to its end."""
+        node = actor.begun(objects)
+        yield objects, node
         while node.request is not None:
             objects, answer = self.server.act(objects, node.request)
-            node, asked = actor.after(node, answer, objects), asked + 1
-        return objects, node.ended, asked
+            node = actor.after(node, answer, objects)
+            yield objects, node
 
 
 def identity(state: State) -> tuple[Any, ...]:

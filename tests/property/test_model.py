@@ -17,6 +17,7 @@ from tests.examples import few
 from tests.model.__main__ import FAULTS
 from tests.model.cases import CASES
 from tests.model.explore import Violation, by_chance, every_order
+from tests.model.lasting import beside, ills
 from tests.model.schedules import as_test, moves_in, played, shrunk, text_of
 from tests.model.seams import seams
 from tests.model.world import Move
@@ -83,6 +84,28 @@ def test_more_of_them_keep_it(name: str) -> None:
     assert len(chosen(name, 2_000, 1)) == 2_000
 
 
+# ---- lasting faults
+
+
+def one_gets_on(name: str) -> None:
+    _, judge = CASES[name].world()
+    try:
+        asked = [beside(judge, ill) for ill in ills(CASES[name])]
+    except Violation as found:
+        pytest.fail(f"{name}: {found}")
+    print(f"{name}: {len(asked)} lasting faults, all is published within {max(asked)} requests")
+
+
+def test_all_is_published_beside_an_actor_that_never_gets_well() -> None:
+    one_gets_on("two run")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CASES)
+def test_all_is_published_beside_any_such_actor(name: str) -> None:
+    one_gets_on(name)
+
+
 # ---- found by the model
 
 
@@ -98,6 +121,11 @@ def test_who_swaps_what_another_has_just_swapped_is_not_refused() -> None:
 def test_who_checks_a_batch_that_was_given_up_and_swept_is_told_so() -> None:
     # It was told to restore its files.
     assert played("one cleans, one gives up", "a*28 c*9 b*34 a*4") is None
+
+
+def test_who_decides_while_another_begins_the_store_is_not_told_that_its_table_is_anothers() -> None:
+    # It had asked for the id of the store before that had one, and then met the table that has it.
+    assert played("two begin a store", "a*31 b*50 a*30 b*3") is None
 
 
 # ---- guards that are taken out

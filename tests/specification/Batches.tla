@@ -96,22 +96,30 @@ Plan(a) ==
        /\ Called(a, "run", [Nothing EXCEPT !.batch = b])
     /\ UNCHANGED <<landed, receipts, files, made, verdicts, logs, commits, swaps, swapped>>
 
-\* The tasks of all groups: they read what the plan says, and leave files and state of this run.
 Run(a) ==
     /\ at[a] = "run"
+    /\ LET b == has[a].batch IN
+       IF verdicts[b] # None
+       THEN Go(a, "idle", Nothing)
+       ELSE IF receipts[b] # 0
+       THEN Go(a, "check", [has[a] EXCEPT !.run = receipts[b]])
+       ELSE Go(a, "tasks", has[a])
+    /\ UNCHANGED store /\ Same
+
+\* One run more: its files are there.
+Made(r, run) == /\ r = Cardinality(DOMAIN made) + 1 /\ r <= LastRun
+                /\ made' = [x \in DOMAIN made \cup {r} |-> IF x = r THEN run ELSE made[x]]
+                /\ files' = files \cup {r}
+
+\* The tasks of all groups: they read what the plan says, and leave files and state of this run.
+Tasks(a) ==
+    /\ at[a] = "tasks"
     /\ LET b == has[a].batch  r == Cardinality(DOMAIN made) + 1
            others == {x \in DOMAIN made : made[x].batch < b} IN
-       IF verdicts[b] # None
-       THEN Go(a, "idle", Nothing) /\ UNCHANGED <<files, made>>
-       ELSE IF receipts[b] # 0
-       THEN Go(a, "check", [has[a] EXCEPT !.run = receipts[b]]) /\ UNCHANGED <<files, made>>
-       ELSE /\ r <= LastRun
-            /\ made' = [x \in DOMAIN made \cup {r} |-> IF x # r THEN made[x] ELSE
-                 [batch |-> b, lo |-> plans[b].lo, hi |-> plans[b].hi,
-                  base |-> IF Guard("state-of-published") THEN StateBefore(b)
-                           ELSE IF others = {} THEN 0 ELSE Max(others)]]
-            /\ files' = files \cup {r}
-            /\ Go(a, "receipt", [has[a] EXCEPT !.run = r])
+       /\ Made(r, [batch |-> b, lo |-> plans[b].lo, hi |-> plans[b].hi, again |-> FALSE,
+                   base |-> IF Guard("state-of-published") THEN StateBefore(b)
+                            ELSE IF others = {} THEN 0 ELSE Max(others)])
+       /\ Go(a, "receipt", [has[a] EXCEPT !.run = r])
     /\ UNCHANGED <<landed, plans, receipts, verdicts, logs, commits, swaps, swapped>> /\ Same
 
 Receipt(a) ==
@@ -175,6 +183,10 @@ Publish(a) ==
             THEN Go(a, "publish", [has[a] EXCEPT !.todo = left \ {t}])
             ELSE Go(a, "append", [has[a] EXCEPT !.seen = Len(logs[t])])
 
+\* A swap that was decided meanwhile comes first.
+Finish(a) == at[a] = "publish" /\ Len(swaps) > swapped /\ UNCHANGED store /\ Same
+             /\ Go(a, "swap", [Nothing EXCEPT !.number = Len(swaps), !.todo = Tables])
+
 Append1(a) ==
     /\ at[a] = "append"
     /\ LET left == has[a].todo  t == CHOOSE t \in left : TRUE
@@ -192,10 +204,9 @@ Commit(a) ==
     /\ UNCHANGED <<landed, plans, receipts, files, made, verdicts, logs, swaps, swapped>>
 
 -------------------------------------------------------------------------------
-\* Cleaning: the files of runs that no verdict and no swap names.
+\* Cleaning: the files of runs that no verdict names, and that are no backfill's.
 
-Named(r) == (\E b \in Batch : Is(verdicts[b], "publish") /\ verdicts[b].run = r)
-            \/ \E n \in 1..Len(swaps) : swaps[n].run = r
+Named(r) == made[r].again \/ \E b \in Batch : Is(verdicts[b], "publish") /\ verdicts[b].run = r
 
 Clean ==
     /\ "clean" \in Does
@@ -206,17 +217,23 @@ Clean ==
     /\ UNCHANGED <<landed, plans, receipts, made, verdicts, logs, commits, swaps, swapped, at, has>> /\ Same
 
 -------------------------------------------------------------------------------
-\* A backfill runs a published batch again, decides to put its rows in place, then takes that back: swaps by number.
+\* A backfill runs a published batch again. Somebody decides to put its rows in place, and to take that back: swaps by
+\* number.
 
-Backfill(a) ==
-    /\ "swap" \in Does /\ at[a] = "idle" /\ Len(swaps) = 0
-    /\ Cardinality(DOMAIN made) < LastRun
-    /\ \E b \in commits : LET r == Cardinality(DOMAIN made) + 1 IN
-       /\ made' = [x \in DOMAIN made \cup {r} |-> IF x # r THEN made[x] ELSE made[verdicts[b].run]]
-       /\ files' = files \cup {r}
-       /\ swaps' = <<[batch |-> b, run |-> r]>>
+Again == {r \in DOMAIN made : made[r].again}
+
+Backfill ==
+    /\ "swap" \in Does /\ Again = {}
+    /\ \E b \in commits :
+       Made(Cardinality(DOMAIN made) + 1, [made[verdicts[b].run] EXCEPT !.again = TRUE])
+    /\ UNCHANGED <<landed, plans, receipts, verdicts, logs, commits, swaps, swapped, at, has>> /\ Same
+
+Turn(a) ==
+    /\ at[a] = "idle" /\ Len(swaps) = 0
+    /\ \E r \in Again :
+       /\ swaps' = <<[batch |-> made[r].batch, run |-> r]>>
        /\ Called(a, "swap", [Nothing EXCEPT !.number = 1, !.todo = Tables])
-    /\ UNCHANGED <<landed, plans, receipts, verdicts, logs, commits, swapped>>
+    /\ UNCHANGED <<landed, plans, receipts, files, made, verdicts, logs, commits, swapped>>
 
 Undo(a) ==
     /\ at[a] = "idle" /\ Len(swaps) = 1 /\ swapped = 1
@@ -251,10 +268,13 @@ Swapped(a) ==
     /\ UNCHANGED <<landed, plans, receipts, files, made, verdicts, logs, commits, swaps>>
 
 -------------------------------------------------------------------------------
-Step(a) == Look(a) \/ Plan(a) \/ Run(a) \/ Receipt(a) \/ Check(a) \/ Decide(a) \/ Publish(a) \/ Append1(a) \/ Commit(a)
-           \/ Swap(a) \/ Exchange(a) \/ Swapped(a)
+Step(a) == Look(a) \/ Plan(a) \/ Run(a) \/ Tasks(a) \/ Receipt(a) \/ Check(a) \/ Decide(a) \/ Publish(a) \/ Finish(a) \/ Append1(a)
+           \/ Commit(a) \/ Swap(a) \/ Exchange(a) \/ Swapped(a)
+\* What it may do beside, and what others do.
+May(a) == Refuse(a) \/ Turn(a) \/ Undo(a)
+Others == Land \/ Abandon \/ Clean \/ Backfill
 
-Act == Land \/ Abandon \/ Clean \/ \E a \in Actors : Step(a) \/ Refuse(a) \/ Crash(a) \/ Backfill(a) \/ Undo(a)
+Act == Others \/ \E a \in Actors : Step(a) \/ May(a) \/ Crash(a)
 
 Spec == Init /\ [][Act]_vars
 \* One actor goes on; the others may stop anywhere, for ever.

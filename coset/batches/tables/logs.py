@@ -320,7 +320,7 @@ def check_storable(write: PlannedWrite) -> None:
         raise Refused(*findings)
 
 
-def check_table(store: Store, write: PlannedWrite, owner: Owner, logs: Logs | None = None) -> None:
+def check_table(store: Store, write: PlannedWrite, pipeline: str, logs: Logs | None = None) -> None:
     """Raise Refused with all findings if a table belongs to another pipeline, has other columns, or has rules that a
     batch would break.
 
@@ -332,7 +332,8 @@ def check_table(store: Store, write: PlannedWrite, owner: Owner, logs: Logs | No
             if taken := taken_from_tables(write.declared.table):
                 raise Refused(taken)
         else:
-            check_owner(table, write.declared.table, owner)
+            # The log was read first: a store has its id before it has a table.
+            check_owner(table, write.declared.table, Owner.here(store, pipeline))
             check_rules(table, takes=write.declared.mode is not Mode.APPEND)
             check_held_columns(table, write)
 

@@ -1,0 +1,1 @@
+"""What the protocol of batches is, in TLA+, for TLC to look at."""
