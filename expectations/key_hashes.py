@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of, key_bytes, one_key
-from partitioning.model.placement import MURMUR2
+from partitioning.model.placement import CRC32, MURMUR2, KeyFormat
 
 _SEED, _M, _POSITIVE = np.uint32(0x9747B28C), np.uint32(0x5BD1E995), np.uint32(0x7FFFFFFF)
 
@@ -31,8 +32,22 @@ def _hash_or_why(hashed: Callable[[object, str], int], key: object, key_format: 
         return refused.findings[0].what
 
 
+def places_of_rows(rows: np.ndarray, hash: str, count: int) -> np.ndarray:
+    """In which of `count` partitions each key lies: rows of bytes, all keys as long. -1 of one that has no hash.
+
+    >>> places_of_rows(np.frombuffer(b"foobar", np.uint8).reshape(1, -1), "murmur2", 12).tolist()
+    [6]
+    """
+    if hash == MURMUR2:
+        return _murmur2_of(rows) % np.uint32(count)
+    written, length = rows.tobytes(), rows.shape[1]
+    keys = [written[at : at + length] for at in range(0, len(written), length)]
+    hashes = map(zlib.crc32, keys) if hash == CRC32 else hashes_or_why(keys, KeyFormat.BYTES, hash, "keys")
+    return np.array([h % count if isinstance(h, int) else -1 for h in hashes])
+
+
 def murmur2_of(keys: Sequence[bytes]) -> np.ndarray:
-    """Kafka's positive murmur2 of each key, as uint32: keys of one length together, a column for each four bytes.
+    """Kafka's positive murmur2 of each key, as uint32: keys of one length together.
 
     >>> murmur2_of([b"foobar", b""]).tolist()
     [1357151166, 275646681]
@@ -40,17 +55,23 @@ def murmur2_of(keys: Sequence[bytes]) -> np.ndarray:
     lengths = np.fromiter(map(len, keys), np.int64, len(keys))
     found, order = np.empty(len(keys), np.uint32), np.argsort(lengths, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1):
-        if not len(rows):
-            continue
-        length = len(keys[rows[0]])
-        filled = b"\0" * (-length % 4)
-        words = np.frombuffer(b"".join(keys[row] + filled for row in rows), "<u4").reshape(len(rows), -1).T
-        h: np.ndarray = np.full(len(rows), length, np.uint32) ^ _SEED
-        for word in words[: length // 4]:
-            mixed = word * _M
-            h = h * _M ^ (mixed ^ mixed >> 24) * _M
-        if length % 4:
-            h = (h ^ words[-1]) * _M
-        h = (h ^ h >> 13) * _M
-        found[rows] = (h ^ h >> 15) & _POSITIVE
+        if len(rows):
+            joined = np.frombuffer(b"".join(keys[row] for row in rows), np.uint8)
+            found[rows] = _murmur2_of(joined.reshape(len(rows), len(keys[rows[0]])))
     return found
+
+
+def _murmur2_of(rows: np.ndarray) -> np.ndarray:
+    """That of rows of bytes, a column for each four."""
+    length = rows.shape[1]
+    filled: np.ndarray = np.zeros((len(rows), length + -length % 4), np.uint8)
+    filled[:, :length] = rows
+    words = filled.view("<u4").T
+    h: np.ndarray = np.full(len(rows), length, np.uint32) ^ _SEED
+    for word in words[: length // 4]:
+        mixed = word * _M
+        h = h * _M ^ (mixed ^ mixed >> 24) * _M
+    if length % 4:
+        h = (h ^ words[-1]) * _M
+    h = (h ^ h >> 13) * _M
+    return (h ^ h >> 15) & _POSITIVE

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from expectations.key_hashes import hashes_or_why
+import numpy as np
+
+from expectations.key_hashes import places_of_rows
 from partitioning.errors import Refused
 from partitioning.hashes import written_key
-from partitioning.model.placement import HashName, KeyFormat, hash_of_bytes, hash_schema, newest_of
+from partitioning.model.placement import HashName, hash_of_bytes, hash_schema, newest_of
 
 # Registries count from 1.
 _TRIED = range(1, 100_001)
@@ -27,14 +29,16 @@ def schema_id_of(keys: Sequence[object], places: Sequence[int], count: int, name
     """
     if hash_schema(name) is None or count ** len(keys) < len(_TRIED) * _SURELY:
         return None
-    found: Sequence[int] = _TRIED
+    ids: np.ndarray = np.array(_TRIED, ">u4")
     for key, place in zip(keys, places, strict=True):
+        if not len(ids):
+            return None
         try:
             written = written_key(key, newest_of(name))
         except Refused:
             return None
         # A key differs from that under another id in these four bytes.
-        under = [written[:1] + id.to_bytes(4) + written[5:] for id in found]
-        hashes = hashes_or_why(under, KeyFormat.BYTES, hash_of_bytes(name), "keys")
-        found = [id for id, h in zip(found, hashes, strict=True) if isinstance(h, int) and h % count == place]
-    return found[0] if len(found) == 1 else None
+        under = np.tile(np.frombuffer(written, np.uint8), (len(ids), 1))
+        under[:, 1:5] = ids.view(np.uint8).reshape(-1, 4)
+        ids = ids[places_of_rows(under, hash_of_bytes(name), count) == place]
+    return int(ids[0]) if len(ids) == 1 else None

@@ -1,6 +1,7 @@
 """How long the files of tests take: the longest begin first, their cases are `long`, and a run tells which they were.
 
-`--record-durations` writes down what a run took, in `durations.json`, which later runs are ordered by.
+`--record-durations` writes down what a run took, in `durations.json`, which later runs are ordered by, and the tests
+whose cases took next to nothing: these are not `long`.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from itertools import groupby
@@ -53,8 +55,9 @@ AIRFLOW = "what needs Airflow"
 UNCHAINED = ("test_kafka_demo", "test_kafka_leaders", "test_kafka_secured")
 
 
-# Of a test in a file that takes so long, `make test` tries the first case, and the others are marked as long.
-MANY_SECONDS = 20
+# Of a test in a file that takes so long, `make test` tries the first case. The others are marked as long, unless it is
+# known that they take so few seconds together.
+MANY_SECONDS, FEW_SECONDS = 20, 2
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -71,21 +74,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     still run beside it. Most cases of what takes long are `long`."""
     took, of_file = defaultdict[str, float](float), defaultdict[str, float](float)
     for name, seconds in recorded().items():
-        took[chain(name)] += seconds
-        of_file[name.partition(",")[0]] += seconds
+        if "::" not in name:
+            took[chain(name)] += seconds
+            of_file[name.partition(",")[0]] += seconds
     chains = {name: chain(name) for name in {together(item.nodeid) for item in items}}
     items.sort(key=lambda item: (-took.get(name := chains[together(item.nodeid)], math.inf), name))
     for test, cases in groupby(items, lambda item: item.nodeid.partition("[")[0]):
         short = [case for case in cases if case.get_closest_marker("long") is None]
         file = test.partition("::")[0]
-        if of_file[file] >= MANY_SECONDS:
+        if others_are_long(test, of_file[file], recorded()):
             for case in short[1:]:
                 case.add_marker(pytest.mark.long)
 
 
+def others_are_long(test: str, of_file: float, known: Mapping[str, float]) -> bool:
+    """Whether `make test` leaves out all cases but the first of a test in a file that takes so many seconds.
+
+    >>> others_are_long("tests/test_a.py::test_it", 19, {}), others_are_long("tests/test_a.py::test_it", 20, {})
+    (False, True)
+    >>> others_are_long("tests/test_a.py::test_it", 20, {"tests/test_a.py::test_it": 1.9})
+    False
+    """
+    return of_file >= MANY_SECONDS and test not in known
+
+
 @cache
 def recorded() -> dict[str, float]:
-    """Seconds of what runs together, as they were last recorded."""
+    """Seconds of what runs together, as they were last recorded; and of all cases but the first, of quick tests."""
     took: dict[str, float] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
     return took
 
@@ -122,6 +137,8 @@ class _Durations:
     def __init__(self) -> None:
         self._took, self._computed = defaultdict[str, float](float), defaultdict[str, float](float)
         self._tests = Counter[str]()
+        # Of each test its first case, and what the others took.
+        self._first, self._others = dict[str, str](), Counter[str]()
         self._running = set[str]()
         self._at, self._began = "", 0.0
 
@@ -145,6 +162,9 @@ class _Durations:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         name = together(report.nodeid)
         self._took[name] += report.duration
+        test = report.nodeid.partition("[")[0]
+        if self._first.setdefault(test, report.nodeid) != report.nodeid:
+            self._others[test] += report.duration
         if report.when == "teardown":
             self._tests[name] += 1
             self._computed[name] += float(str(dict(report.user_properties).get(CPU, 0)))
@@ -167,8 +187,15 @@ class _Durations:
 
     def _recorded(self) -> dict[str, float]:
         """What was recorded, with what ran now in its place."""
-        now = recorded() | {name: round(seconds, 1) for name, seconds in self._took.items()}
-        return {name: took for name, took in now.items() if Path(name.partition(",")[0]).exists()}
+        before = {name: took for name, took in recorded().items() if name not in self._first}
+        quick = {
+            test: took for test, took in self._others.items() if took < FEW_SECONDS and self._is_in_a_long_file(test)
+        }
+        now = before | {name: round(seconds, 1) for name, seconds in (self._took | quick).items()}
+        return {name: took for name, took in now.items() if Path(re.split("::|,", name)[0]).exists()}
+
+    def _is_in_a_long_file(self, test: str) -> bool:
+        return self._took[together(test)] >= MANY_SECONDS
 
 
 def _computed(process: str = "self") -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.durations import recorded
+from tests.durations import MANY_SECONDS, _Durations, recorded
 from tests.rest import ROOT, TURNS, nearest, ordered
 
 A, B = (
@@ -69,6 +69,17 @@ def test_within_five_runs_each_file_begins_in_the_first_half_of_the_time_whateve
         passed = accumulate((took[file] for file in begun), initial=0.0)
         early |= {file for file, seconds in zip(begun, passed, strict=False) if seconds < sum(took.values()) / 2}
     assert early == took.keys()
+
+
+def test_cases_that_take_next_to_nothing_are_recorded_where_their_file_takes_long() -> None:
+    durations, file = _Durations(), "tests/unit/test_rest.py"
+    for test, seconds in {"a[1]": MANY_SECONDS, "a[2]": 1, "b[1]": 1, "b[2]": 3, "b[3]": 1, "c": 1}.items():
+        report = pytest.TestReport(f"{file}::test_{test}", (file, 1, ""), {}, "passed", None, "call", duration=seconds)
+        durations.pytest_runtest_logreport(report)
+    assert {name: took for name, took in durations._recorded().items() if name.startswith(file)} == {
+        file: MANY_SECONDS + 7,
+        f"{file}::test_a": 1,
+    }
 
 
 def test_a_change_is_followed_through_theimports_of_the_clone() -> None:
