@@ -9,8 +9,10 @@ import math
 import re
 import subprocess
 import time
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -20,8 +22,6 @@ from tests.durations import chain, recorded, together
 
 # A change is what so many commits did: few bring more at once.
 COMMITS = 50
-# In one of so many runs, one after the other, a file begins early.
-TURNS = 5
 # What a file takes that was never recorded.
 SECONDS = 60.0
 NOT_RUN = "no time was left for it"
@@ -58,20 +58,20 @@ def nearest(changed: Iterable[str], imports: Mapping[str, Collection[str]]) -> l
     return nearest
 
 
-def ordered(took: Mapping[str, float], near: Mapping[str, float], turn: int) -> list[str]:
+def ordered(took: Mapping[str, float], near: Mapping[str, float], turn: int, step: float) -> list[str]:
     """Files in the order in which they begin, by the seconds that each took and by how near it is to a change.
 
-    Whatever time a run has, about half of it goes to the nearest, and half to those whose turn it is: a fifth of all,
-    then the fifth whose turn is next.
+    About half of a run's time goes to the nearest, and half to the others by their names: each run begins with these so
+    many seconds, the `step`, behind where the run before began.
 
-    >>> ordered({"a": 9, "b": 8, "c": 7, "d": 1}, {"d": 0}, turn=0)
+    >>> ordered({"a": 9, "b": 8, "c": 7, "d": 1}, {"d": 0}, turn=0, step=9)
     ['d', 'a', 'b', 'c']
-    >>> ordered({"a": 9, "b": 8, "c": 7, "d": 1}, {"d": 0}, turn=1)
+    >>> ordered({"a": 9, "b": 8, "c": 7, "d": 1}, {"d": 0}, turn=1, step=9)
     ['d', 'b', 'c', 'a']
     """
-    longest = sorted(took, key=lambda file: (-took[file], file))
-    turns = {file: (number - turn) % TURNS for number, file in enumerate(longest)}
-    in_turn = sorted(longest, key=lambda file: turns[file])
+    names, begin = sorted(took), turn * step % sum(took.values())
+    first = bisect_right(list(accumulate(took[name] for name in names)), begin)
+    in_turn = names[first:] + names[:first]
     by_change = sorted(in_turn, key=lambda file: near.get(file, math.inf))
     halves, spent, begun = (iter(by_change), iter(in_turn)), [0.0, 0.0], list[str]()
     while len(begun) < len(took):
@@ -95,7 +95,7 @@ class _Rest:
     """Chooses, orders and ends the tests of a run."""
 
     def __init__(self, until: float, turn: int, nearest: Sequence[str]) -> None:
-        self._until, self._turn, self._every = until, turn, until - time.time()
+        self._until, self._turn, self._turns, self._every = until, turn, 1, until - time.time()
         self._seconds = dict[str, float]()
         self._near = {file: place for place, file in enumerate(nearest)}
         self._not_run = Counter[str]()
@@ -105,9 +105,13 @@ class _Rest:
         config.hook.pytest_deselected(items=[item for item in items if not _is_left_out(item)])
         items[:] = sorted(filter(_is_left_out, items), key=self._nearness)
         near = {together(item.nodeid): self._nearness(item) for item in reversed(items)}
-        begun = ordered({name: recorded().get(name, SECONDS) for name in near}, near, self._turn)
+        took = {name: recorded().get(name, SECONDS) for name in near}
+        # Half of the half: what is near may take the time of more, when it is long.
+        step = self._every * config.option.processes / 4
+        begun = ordered(took, near, self._turn, step) if took else []
+        self._turns = math.ceil(sum(took.values()) / step) or 1
         tests = Counter(together(item.nodeid) for item in items)
-        self._seconds = {name: recorded().get(name, SECONDS) / tests[name] for name in near}
+        self._seconds = {name: took[name] / tests[name] for name in near}
         place = {name: number for number, name in enumerate(begun)}
         # What shares a server runs in one process.
         first = {chain(name): place[name] for name in reversed(begun)}
@@ -132,7 +136,7 @@ class _Rest:
         return None
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        terminalreporter.write_line(f"Turn {self._turn % TURNS + 1} of {TURNS}, by the number of commits")
+        terminalreporter.write_line(f"Turn {self._turn % self._turns + 1} of {self._turns}, by the number of commits")
         for name, tests in sorted(self._not_run.items()):
             terminalreporter.write_line(f"Not run, as {NOT_RUN}: {tests:4} tests  {name}")
 
