@@ -74,4 +74,5 @@ def _murmur2_of(rows: np.ndarray) -> np.ndarray:
     if length % 4:
         h = (h ^ words[-1]) * _M
     h = (h ^ h >> 13) * _M
-    return (h ^ h >> 15) & _POSITIVE
+    h = (h ^ h >> 15) & _POSITIVE
+    return h

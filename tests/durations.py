@@ -138,7 +138,7 @@ class _Durations:
         self._took, self._computed = defaultdict[str, float](float), defaultdict[str, float](float)
         self._tests = Counter[str]()
         # Of each test its first case, and what the others took.
-        self._first, self._others = dict[str, str](), Counter[str]()
+        self._first, self._others = dict[str, str](), defaultdict[str, float](float)
         self._running = set[str]()
         self._at, self._began = "", 0.0
 
