@@ -57,7 +57,7 @@ UNCHAINED = ("test_kafka_demo", "test_kafka_leaders", "test_kafka_secured")
 
 # Of a test in a file that takes so long, `make test` tries the first case. The others are marked as long, unless it is
 # known that they take so few seconds together.
-MANY_SECONDS, FEW_SECONDS = 20, 2
+MANY_SECONDS, FEW_SECONDS = 20, 8
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -68,10 +68,10 @@ def windows(flow: Flow) -> Flow:
 
 
 LACKS: dict[str, tuple[Add, tuple[str, ...]]] = {
+    "the newest": (lambda _, of: of["s"].latest("n", name="most").write("x", mode="upsert"), ("most",)),
     "records": (lambda _, of: of["s"].filter("n >= 0").write("x"), ()),
     "a changelog": (lambda _, of: of["newest"].write("x", mode="changelog"), ()),
     "windows": (lambda _, of: windows(of["s"]).write("x"), ("hours.s",)),
-    "the newest": (lambda _, of: of["s"].latest("n", name="most").write("x", mode="upsert"), ("most",)),
     "some of the newest": (
         lambda _, of: of["newest"].filter("n >= 0", name="some").write("x", mode="upsert"),
         ("x.upsert",),

@@ -134,6 +134,7 @@ def as_of(missing: MissingVersion) -> Build:
 
 
 CHANGES: dict[str, tuple[Build, Build]] = {
+    "what another step keeps": (of_kept("one"), of_kept("other")),
     "a filter": (lambda s, u: s.filter("n > 1").write("x"), lambda s, u: s.filter("n > 2").write("x")),
     "a filter that left nothing": (
         lambda s, u: s.filter("n > 9").write("x"),
@@ -173,7 +174,6 @@ CHANGES: dict[str, tuple[Build, Build]] = {
         beside(lambda s: s.select("n + 5 AS n", name="g")),
         beside(lambda s: s.select("n", name="h")),
     ),
-    "what another step keeps": (of_kept("one"), of_kept("other")),
     "a merge": (
         lambda s, u: s.merge(u, name="m").select("n", name="f").write("x"),
         lambda s, u: s.select("n", name="f").write("x"),

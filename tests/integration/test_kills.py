@@ -10,16 +10,42 @@ import time
 from functools import partial
 from pathlib import Path
 
+import duckdb
+import pyarrow as pa
 import pytest
 
-from demo.landing import land, raw
+from demo.landing import STREAMS, land, raw, read
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from tests.examples import few
-from tests.flights import land_some, queried
 from tests.forked import coset
 from tests.killed import POINTS, arm
+from tests.landed import land_table
 from tests.logs import log_of
+
+ROWS = 500
+
+
+def some_flights() -> pa.Table:
+    """Flights of the whole year, a few of them without a tail number."""
+    year = read("flights")
+    flights = year.take(pa.array(range(0, year.num_rows, year.num_rows // ROWS))).slice(0, ROWS)
+    assert flights["tailnum"].null_count
+    return flights
+
+
+def land_some(source: str) -> None:
+    """Land them as the demo lands all of them."""
+    key, partitions = STREAMS["flights"]
+    land_table(some_flights(), "flights", source, key=key, partitions=partitions)
+
+
+def queried(query: str) -> list[tuple[str | None, int, int]]:
+    """What a query says of them; their table is `flights`."""
+    with duckdb.connect() as connection:
+        connection.register("flights", some_flights())
+        return connection.execute(query).fetchall()
+
 
 _PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "flights_counted.py")
 # Where it is not a Spark job that is killed, Spark would only have to be waited for.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from fractions import Fraction
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.model.graph import Graph, Op
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyFormat, Placement
@@ -17,7 +19,7 @@ from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.reasons import AskedFor, Unplaced
 from partitioning.model.stage_inputs import ExchangeInput, ResultInput, StateInput
 from partitioning.model.statistics import Statistics
-from partitioning.planning.exchanges.cuts import Cut
+from partitioning.planning.exchanges.cuts import Cut, cuts
 from partitioning.planning.exchanges.derived_placements import derive_placements
 from partitioning.planning.exchanges.vertex_cut import vertex_cut
 from partitioning.sizing.footprint import footprint
@@ -25,9 +27,37 @@ from partitioning.sizing.proposal import Targets, propose
 from partitioning.sizing.traffic import Traffic, traffic
 from partitioning.sizing.workload import Workload
 from partitioning.values import replace
-from tests.cutting import counted, exchanges, merged, rekeyed, sources, stream
 from tests.exchanged import why
 from tests.plans import plan_of, tails, tails_found
+
+COUNT = "count(*) AS n"
+
+
+def stream(pipeline: Pipeline, name: str, **more: object) -> Flow:
+    return pipeline.stream(name, key="k", partitions=4, **more)  # type: ignore[arg-type]
+
+
+def rekeyed(flow: Flow, name: str, **more: object) -> Flow:
+    """The flow with other keys in the same column, so that it can be merged."""
+    return flow.rekey("j", sql="v", name=f"{name}.j").rekey("k", name=name, **more)  # type: ignore[arg-type]
+
+
+def counted(flow: Flow, name: str) -> None:
+    flow.aggregate(COUNT, name=name).write(name)
+
+
+def exchanges(pipeline: Pipeline, records: Mapping[str, int] | None = None) -> tuple[Graph, tuple[Cut, ...]]:
+    return cuts(pipeline.graph, Statistics(0, records) if records else None)
+
+
+def sources(pipeline: Pipeline, records: Mapping[str, int] | None = None) -> list[str]:
+    return [cut.source for cut in exchanges(pipeline, records)[1]]
+
+
+def merged(pipeline: Pipeline) -> Flow:
+    """The merge of KAFKA-7294: a as it is, b with other keys."""
+    return stream(pipeline, "a").merge(rekeyed(stream(pipeline, "b"), "kb"), name="m")
+
 
 # ---- where they stand
 
