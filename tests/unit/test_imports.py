@@ -57,5 +57,5 @@ def test_the_linter_finds_no_import_that_the_design_forbids() -> None:
 
 
 def test_commands_that_judge_nothing_do_without_the_seconds_that_great_expectations_takes_to_import() -> None:
-    looking = ("backfills", "batches", "metrics", "plans", "state", "status", "tables", "trial")
+    looking = ("backfills", "batches", "metrics", "plans", "state", "status", "trial")
     assert "great_expectations" not in loaded(*(f"coset.cli.{name}" for name in looking))

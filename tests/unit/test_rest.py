@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.durations import MANY_SECONDS, _Durations, recorded
+from tests.durations import FEW_SECONDS, MANY_SECONDS, _Durations, recorded
 from tests.rest import ROOT, nearest, ordered
 
 A, B = (
@@ -76,11 +76,11 @@ def test_each_file_begins_in_one_of_so_many_runs_whatever_was_changed(minutes: i
 
 def test_cases_that_take_next_to_nothing_are_recorded_where_their_file_takes_long() -> None:
     durations, file = _Durations(), "tests/unit/test_rest.py"
-    for test, seconds in {"a[1]": MANY_SECONDS, "a[2]": 1, "b[1]": 1, "b[2]": 3, "b[3]": 1, "c": 1}.items():
+    for test, seconds in {"a[1]": MANY_SECONDS, "a[2]": 1, "b[1]": 1, "b[2]": FEW_SECONDS, "b[3]": 1, "c": 1}.items():
         report = pytest.TestReport(f"{file}::test_{test}", (file, 1, ""), {}, "passed", None, "call", duration=seconds)
         durations.pytest_runtest_logreport(report)
     assert {name: took for name, took in durations._recorded().items() if name.startswith(file)} == {
-        file: MANY_SECONDS + 7,
+        file: MANY_SECONDS + FEW_SECONDS + 4,
         f"{file}::test_a": 1,
     }
 

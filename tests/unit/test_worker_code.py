@@ -65,7 +65,7 @@ def test_a_worker_with_other_code_of_a_function_is_refused_and_says_on_which_hos
 def test_a_process_that_has_imported_a_module_before_it_was_changed_has_the_old_one(rates: Path) -> None:
     check(wanted_for([PATH]))
     rates.write_text("def rated(v):\n    return v * 5\n")
-    with pytest.raises(Refused, match=f"has {PATH} with the code sha256:"):
+    with pytest.raises(Refused, match=f"has {PATH} with the code says:"):
         check(wanted_for([PATH]))
 
 
