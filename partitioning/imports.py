@@ -110,9 +110,13 @@ def code_of(path: str) -> str | None:
     if not is_import_path(path) or not is_allowed(module):
         return None
     try:
-        found = getattr(importlib.import_module(module), name)
-        source = inspect.getsource(inspect.getmodule(found) or importlib.import_module(module))
-        said = digest_of(source, getattr(found, "__name__", name))
+        named = importlib.import_module(module)
+        found = getattr(named, name)
+        source = inspect.getsource(named)
+        if (said := digest_of(source, name)) is None:
+            # The module has it from elsewhere, by a way that its source does not show.
+            source = inspect.getsource(inspect.getmodule(found) or named)
+            said = digest_of(source, getattr(found, "__name__", name))
     except Exception:
         return None
     return said or f"sha256:{sha256(source.encode()).hexdigest()[:_DIGITS]}"

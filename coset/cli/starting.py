@@ -10,9 +10,11 @@ from typing import Any
 
 from coset.cli.inspection import inspect, variable_of
 from coset.cli.output import Answer
+from partitioning.commands import Inspect
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.offsets import check_name
+from partitioning.model.placement import OPAQUE
 from partitioning.model.sources import FOLDER
 from partitioning.version import VERSION
 
@@ -66,6 +68,10 @@ def _of_topic(address: str) -> Mapping[str, str]:
     if answer.wrong is not None:
         raise answer.wrong
     found: Any = answer.value
+    if found["changes"] and found["key"]["hash"] == OPAQUE:
+        what = f"it has the changes of a table, and nothing tells which column is its key: {found['key']['says'][0]}"
+        then = ("name the key in a pipeline of your own, with what is told by ", Inspect(address))
+        raise Refused.of(Kind.KEYS_DO_NOT_MEET, what, address, then, topic=address)
     source = json.dumps(found["source"].removeprefix(FOLDER))
     types = {column.name: column.type for column in found["columns"]}
     kinds = {name: "UUID" if found["key"]["key_format"] == "uuid" else types[name] for name in found["key"]["columns"]}

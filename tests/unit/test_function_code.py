@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from partitioning.function_code import digest_of
+from partitioning.imports import code_of
 
 SOURCE = '''
 """Scores."""
@@ -80,3 +83,43 @@ def test_each_version_of_python_gives_the_same_digest() -> None:
 
 def test_nothing_is_said_by_a_name_that_is_not_defined() -> None:
     assert digest_of(SOURCE, "nobody") is None
+
+
+FUNCTIONS = """
+from {tools} import tallied, timed
+import functools
+
+
+@timed
+def decorated(rows):
+    return {said}
+
+
+made = tallied({said})
+partial = functools.partial(decorated, {said})
+"""
+TOOLS = """
+def timed(function):
+    def called(*given):
+        return function(*given)
+    return called
+
+
+def tallied(number):
+    def called(*given):
+        return number
+    return called
+"""
+
+
+def test_what_other_modules_make_of_a_function_is_what_its_own_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("COSET_IMPORTS", "said_one,said_two,said_again")
+    (tmp_path / "tools_of_said.py").write_text(TOOLS)
+    for module, said in (("said_one", 1), ("said_two", 2), ("said_again", 1)):
+        (tmp_path / f"{module}.py").write_text(FUNCTIONS.format(tools="tools_of_said", said=said))
+    for name in ("decorated", "made", "partial"):
+        one, two, again = (code_of(f"{module}:{name}") for module in ("said_one", "said_two", "said_again"))
+        assert one == again != two

@@ -191,6 +191,7 @@ class _Follower:
         return table
 
     def _refuse(self, what: str, then: str) -> NoReturn:
+        what += "; the table itself has all that was published"
         raise Refused.of(Kind.ICEBERG_TABLE, what, self._where, (then, Iceberg(self._pipeline)), table=self._name)
 
     def _commit(self, log: TableLog, table: Table) -> bool:
@@ -200,11 +201,10 @@ class _Follower:
         there = {f"{folder(self._store, self._name)}/{file.path}" for file in live_files(log)}
         held = {task.file.file_path: task.file for task in table.scan().plan_files()}
         gone, come = held.keys() - there, sorted(there - held.keys())
-        newest = table.current_snapshot()
-        if newest and not gone and not come:
-            return False
         with table.transaction() as transaction:
-            _evolve(transaction, _columns(log))
+            evolved = _evolve(transaction, _columns(log))
+            if table.current_snapshot() and not gone and not come:
+                return evolved
             snapshot = transaction.update_snapshot(snapshot_properties=self._said(log))
             with snapshot.overwrite() if gone else snapshot.merge_append() as change:
                 for path in sorted(gone):
@@ -251,8 +251,9 @@ def _columns(log: TableLog) -> pa.Schema:
     )
 
 
-def _evolve(transaction: Transaction, columns: pa.Schema) -> None:
-    """Give an Iceberg table the columns of its table. One that has another type there is another column."""
+def _evolve(transaction: Transaction, columns: pa.Schema) -> bool:
+    """Give an Iceberg table the columns of its table, and say whether it had others. One that has another type there is
+    another column."""
     from pyiceberg.catalog import Catalog  # noqa: PLC0415  an extra
 
     wanted = {field.name: field for field in Catalog._convert_schema_if_needed(columns).fields}
@@ -266,6 +267,7 @@ def _evolve(transaction: Transaction, columns: pa.Schema) -> None:
                 update.add_column((name,), field.field_type, field.doc)
             elif field.doc != held[name].doc:
                 update.update_column((name,), doc=field.doc)
+    return transaction.table_metadata.schema().fields != tuple(held.values())
 
 
 def _type(field: NestedField) -> str:

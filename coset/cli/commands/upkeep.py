@@ -126,7 +126,7 @@ def iceberg(pipeline: Named, store: StoreRoot = None) -> Answer:
         raise Refused.of(Kind.SETTING, what, f"environment, or {following.ASKED}", then, variable=following.ASKED)
     taken = following.follow(store_at(root), named)
     said = [f"{name} has what its table has now" for name in taken]
-    return Answer({"tables": taken}, said or [f"All Iceberg tables of {named} have what its tables have"])
+    return Answer({"tables": taken}, said or [f"Nothing to do: no table of {named} has what its Iceberg table lacks"])
 
 
 @command(Panel.UPKEEP, "move-tables", final=always)
