@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
 
 from msgspec import UNSET
 
+from coset.batches.attempt import Attempt
 from partitioning.imports import code_of
 from partitioning.model.plan import Plan
 from partitioning.values import replace
@@ -25,6 +27,19 @@ def changed_code(plan: Plan) -> tuple[str, ...]:
     """The functions whose code here is known, and is not the one that the plan notes."""
     here = {path: code_of(path) for path in plan.code_noted}
     return tuple(path for path, noted in plan.code_noted.items() if here[path] not in {None, noted})
+
+
+def as_run(plan: Plan | None, ran: Attempt | None) -> Plan | None:
+    """The plan, if it is that of an attempt, with the code that all tasks of this had: a batch that failed may have
+    gone on with other code than was planned."""
+    if plan is None or ran is None or plan != ran.plan:
+        return plan
+    had = defaultdict[str, set[str]](set)
+    for receipt in ran.receipts.values():
+        for path, codes in (receipt.code if isinstance(receipt.code, dict) else {}).items():
+            had[path].update(codes)
+    same = {path: code for path, (code, *others) in had.items() if not others}
+    return replace(plan, code=plan.code_noted | same) if same else plan
 
 
 def _commit_of(path: str) -> str | None:

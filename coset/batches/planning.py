@@ -13,7 +13,7 @@ from coset.batches import reported
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.awaiting import with_swap
 from coset.batches.backfills.swap.swaps import finish, newest_shown, state_ledger, swaps
-from coset.batches.code import changed_code, with_code
+from coset.batches.code import as_run, changed_code, with_code
 from coset.batches.ends import known_after
 from coset.batches.history import statistics
 from coset.batches.measuring import check_measurable
@@ -149,6 +149,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     results = result_columns(pipeline, discovered, store, logs)
     again = tuple(appended_again(store, pipeline, discovered, known.ends, settings.starts, logs))
     last = Attempt.published(ledger, published) if published else None
+    shown = newest_shown(store, pipeline.name, published.batch, decided) if published else None
     try:
         # This comes after the check of the owner: only in its own tables can a pipeline tell the changes of others.
         check_untouched(store, pipeline.name, pipeline.writes, logs)
@@ -158,8 +159,8 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
             results,
             batch=standing.plan.batch + 1 if standing.plan else 0,
             parent=digest(standing.plan) if standing.plan else None,
-            published=published,
-            shown=newest_shown(store, pipeline.name, published.batch, decided) if published else None,
+            published=as_run(published, last),
+            shown=as_run(shown, last),
             ends=known.ends,
             forgotten=known.forgotten,
             settings=settings,
