@@ -280,11 +280,12 @@ def result_columns(
     another pipeline.
     """
     results = check_sql(pipeline, discovered)
-    findings = list(check_followable(pipeline.writes))
+    findings: list[Finding] = []
     for write in pipeline.writes:
         try:
             planned = PlannedWrite(write, results[write.table])
             check_storable(planned)
+            check_followable(planned)
             check_measurable(planned, pipeline.private)
             check_table(store, planned, pipeline.name, logs)
         except Refused as refusal:

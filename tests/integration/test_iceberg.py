@@ -6,7 +6,6 @@ import json
 import random
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -54,6 +53,12 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     return load_catalog("lake", uri=uri, warehouse=warehouse)
 
 
+@pytest.fixture
+def empty(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A store without batches, which the environment names."""
+    return entered(store, tmp_path, monkeypatch)
+
+
 def in_catalogue(lake: Catalog, name: str) -> Table:
     return lake.load_table(f"shop.{name}")
 
@@ -79,14 +84,11 @@ def run(*more: str) -> str:
     return succeeded("run", NEWEST, "--runner", "local", *more).output
 
 
-def test_each_batch_is_a_snapshot_that_says_its_offsets(
-    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entered(store, tmp_path, monkeypatch)
+def test_each_batch_is_a_snapshot_that_says_its_offsets(lake: Catalog, empty: Store) -> None:
     for number in range(2):
-        land(store, number)
+        land(empty, number)
         assert "lake.shop.counts follows; lake.shop.newest follows" in run()
-        follows(store, lake)
+        follows(empty, lake)
     first, second = snapshots(lake)
     assert (first["coset.batch"], second["coset.batch"]) == ("0", "1")
     assert sum(json.loads(first["coset.offsets"]).values()) == 10
@@ -96,11 +98,10 @@ def test_each_batch_is_a_snapshot_that_says_its_offsets(
 
 
 def test_store_and_catalogue_may_be_in_s3(
-    s3: S3Server, lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3: S3Server, lake: Catalog, empty: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entered(store, tmp_path, monkeypatch)
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"s3://test/{tmp_path.name}")
-    land(store, 0)
+    land(empty, 0)
     assert "lake.shop.counts follows; lake.shop.newest follows" in run()
     table = load_catalog("lake", uri=lake.properties["uri"], **iceberg_options()).load_table("shop.newest")
     assert table.metadata_location.startswith(f"s3://test/{tmp_path.name}/")
@@ -109,12 +110,11 @@ def test_store_and_catalogue_may_be_in_s3(
 
 @pytest.mark.long
 def test_spark_duckdb_and_polars_read_each_snapshot(
-    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: Catalog, empty: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """docs/guide/iceberg.md, by Iceberg for Spark and DuckDB's extension in processes of their own."""
-    entered(store, tmp_path, monkeypatch)
     for number in range(2):
-        land(store, number)
+        land(empty, number)
         run()
     table = in_catalogue(lake, "newest")
     asked, now = "SELECT k, id FROM TABLE ORDER BY k", rows(table.scan(selected_fields=("k", "id")).to_arrow())
@@ -174,14 +174,20 @@ def test_a_catalogue_that_is_not_configured_is_refused(two_batches: Store, monke
     refused(coset("iceberg", NEWEST), "PyIceberg cannot load the catalogue nowhere", "PYICEBERG_CATALOG__NOWHERE__URI")
 
 
-def test_dead_rows_beside_files_cannot_be_followed(
-    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entered(store, tmp_path, monkeypatch)
-    land(store, 0)
+def test_dead_rows_beside_files_cannot_be_followed(lake: Catalog, empty: Store, tmp_path: Path) -> None:
+    land(empty, 0)
     pipeline = tmp_path / "beside.py"
     pipeline.write_text(Path(NEWEST).read_text().replace('mode="upsert"', 'mode="upsert", updates="beside"'))
     refused(coset("run", str(pipeline), "--runner", "local"), "which of their rows are dead", 'updates="rewrite"')
+
+
+def test_columns_that_iceberg_takes_for_one_are_refused_when_planned(
+    lake: Catalog, empty: Store, tmp_path: Path
+) -> None:
+    land(empty, 0)
+    pipeline = tmp_path / "dotted.py"
+    pipeline.write_text(f"{Path(NEWEST).read_text()}chosen.select('{{b: id}} AS a, id AS \"a.b\"').write('dotted')\n")
+    refused(coset("plan", str(pipeline)), "table 'dotted'", "multiple fields for name a.b", "with AS")
 
 
 def test_a_catalogue_that_does_not_answer_stops_no_batch(
@@ -244,13 +250,10 @@ def test_a_catalogue_that_denies_access_says_so(two_batches: Store, monkeypatch:
         server.shutdown()
 
 
-def test_columns_come_and_change_and_go_with_those_of_the_table(
-    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entered(store, tmp_path, monkeypatch)
+def test_columns_come_and_change_and_go_with_those_of_the_table(lake: Catalog, empty: Store, tmp_path: Path) -> None:
     pipeline, seen = tmp_path / "columns.py", list[list[str]]()
     for number, columns in enumerate(("id AS a, 'x' AS b", "id::VARCHAR AS a, [id] AS c", "id AS a, {d: id} AS c")):
-        land(store, number)
+        land(empty, number)
         pipeline.write_text(
             f"""
 import os
@@ -263,7 +266,7 @@ chosen.write("columns", mode="replace", comments={{"a": "of batch {number}"}})
         assert "follows" in succeeded("run", str(pipeline), "--runner", "local", "--go-on", "columns").output
         table = in_catalogue(lake, "columns")
         seen.append([f"{field.name} {field.field_type} {field.doc or ''}".strip() for field in table.schema().fields])
-        assert rows(table.scan().to_arrow()) == rows(log_of(store, "columns").to_pyarrow_table())
+        assert rows(table.scan().to_arrow()) == rows(log_of(empty, "columns").to_pyarrow_table())
     assert [re.sub("[0-9]+: ", "", "; ".join(columns)) for columns in seen] == [
         "k string; a long of batch 0; b string",
         "k string; a string of batch 1; c list<long>",
@@ -272,10 +275,9 @@ chosen.write("columns", mode="replace", comments={{"a": "of batch {number}"}})
 
 
 def test_a_table_may_be_empty_and_have_times_that_python_does_not_know(
-    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: Catalog, empty: Store, tmp_path: Path
 ) -> None:
-    entered(store, tmp_path, monkeypatch)
-    land(store, 0)
+    land(empty, 0)
     pipeline = tmp_path / "times.py"
     pipeline.write_text(
         """
@@ -290,7 +292,7 @@ clicks.filter("id < 0", name="none").write("nothing")
     succeeded("run", str(pipeline), "--runner", "local")
     assert in_catalogue(lake, "nothing").scan().count() == 0
     read = in_catalogue(lake, "times").scan().to_arrow()
-    assert read.select(["t", "d"]).equals(log_of(store, "times").to_pyarrow_table().select(["t", "d"]))
+    assert read.select(["t", "d"]).equals(log_of(empty, "times").to_pyarrow_table().select(["t", "d"]))
     assert read.num_rows == 10
 
 
@@ -331,6 +333,16 @@ def test_whoever_loses_a_race_an_answer_or_its_life_adds_nothing_twice(
     history(lake, two_batches, faulty, batches=1)
 
 
+def test_a_table_that_was_made_and_no_more_is_readable_once_it_follows(
+    lake: Catalog, two_batches: Store, faulty: list[Fault]
+) -> None:
+    faulty.append(_killed_before)
+    assert coset("iceberg", NEWEST).exit_code == 130
+    assert in_catalogue(lake, "counts").snapshots() == []
+    succeeded("iceberg", NEWEST)
+    follows(two_batches, lake)
+
+
 @pytest.mark.long
 def test_nothing_comes_twice_in_a_longer_history(lake: Catalog, two_batches: Store, faulty: list[Fault]) -> None:
     history(lake, two_batches, faulty, batches=8)
@@ -351,10 +363,8 @@ def history(lake: Catalog, store: Store, faulty: list[Fault], batches: int) -> N
         faulty += [raced, *chance.sample([*ways, raced], k=chance.randrange(1, 4))]
         for part in range(9):
             arrive(store, 10 * number + part)
-            with suppress(KeyboardInterrupt):
-                coset("run", NEWEST, "--runner", "local")
-            with suppress(KeyboardInterrupt):
-                coset("iceberg", NEWEST)
+            coset("run", NEWEST, "--runner", "local")
+            coset("iceberg", NEWEST)
             if not faulty:
                 break
         succeeded("iceberg", NEWEST)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, cast
@@ -20,7 +20,7 @@ import pyarrow as pa
 from coset.batches.tables.delta import newest_in
 from coset.batches.tables.live_files import live_files
 from coset.batches.tables.log_copy import TableLog
-from coset.batches.tables.logs import Logs, opened
+from coset.batches.tables.logs import opened
 from coset.sources.s3 import iceberg_options
 from partitioning.commands import Iceberg
 from partitioning.documents.document import canonical, digest
@@ -28,13 +28,15 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, OutcomeUnknown, Refused, Unreachable
 from partitioning.kinds import Kind
-from partitioning.model.graph import Updates, Write
-from spark_jobs.tables.table_schema import RESIDUE, folder
+from partitioning.model.graph import Updates
+from partitioning.model.plan import PlannedWrite
+from spark_jobs.tables.table_schema import RESIDUE, folder, table_schema
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
     from pyiceberg.manifest import DataFile
+    from pyiceberg.schema import Schema
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.types import NestedField
@@ -45,6 +47,7 @@ _ASKED = re.compile(r"(\w[\w-]*)\.(\w[\w.-]*)")
 _TRIES = 5
 # What an Iceberg table says of the Delta table that it follows: its folder and id, and of a snapshot the version.
 _FOLDER, _ID, _VERSION = "coset.folder", "coset.id", "coset.version"
+_NAMES = "schema.name-mapping.default"
 _PROPERTIES = {
     # `coset compact` removes files, and keeps those that time travel and backfills need.
     "gc.enabled": "false",
@@ -80,19 +83,21 @@ def asked() -> Namespace | None:
     raise Refused.of(Kind.SETTING, f"iceberg, or {ASKED}, cannot be {said!r}", "environment", then, said=said)
 
 
-def check_followable(writes: Iterable[Write]) -> Iterator[Finding]:
-    """Findings on tables that no Iceberg table could follow, if the environment asks for them.
-
-    Raises Refused as `asked`, and ModuleNotFoundError without the extra.
-    """
+def check_followable(write: PlannedWrite) -> None:
+    """Raise Refused if no Iceberg table could follow a table, and the environment asks for one. Raises as `asked`, and
+    ModuleNotFoundError without the extra."""
     if asked() is None:
         return
-    import pyiceberg  # noqa: F401, PLC0415  an extra
-
-    for write in (write for write in writes if write.updates is Updates.BESIDE):
+    table = write.declared.table
+    if write.declared.updates is Updates.BESIDE:
         what = "its Iceberg table has the same files, and would not know which of their rows are dead"
         then = 'write it with updates="rewrite", or leave `iceberg` out of this environment'
-        yield Finding.of(Kind.TABLE_RULE, what, f"table {write.table!r}", then, table=write.table)
+        raise Refused.of(Kind.TABLE_RULE, what, f"table {table!r}", then, table=table)
+    try:
+        _schema(table_schema(write))
+    except ValueError as error:
+        what, then = f"an Iceberg table cannot have its columns: {error}", "name them otherwise, with AS"
+        raise Refused.of(Kind.TABLE_COLUMNS, what, f"table {table!r}", then, table=table) from error
 
 
 def follow(store: Store, pipeline: str) -> tuple[str, ...]:
@@ -135,11 +140,12 @@ class _Follower:
     """Takes one Iceberg table to the version of its Delta table."""
 
     def __init__(self, store: Store, pipeline: str, catalogue: Catalog, place: Namespace, name: str) -> None:
-        self._store = store
+        self._ledger = Ledger(store, pipeline)
         self._pipeline = pipeline
         self._catalogue = catalogue
         self._place = place
         self._name = name
+        self._folder = folder(store, name)
         self._identifier = f"{place.name}.{name}"
         self._where = place.named(name)
 
@@ -154,7 +160,7 @@ class _Follower:
         error: Exception | None = None
         for _ in range(_TRIES):
             # After a lost race the log may be newer too.
-            with opened(folder(self._store, self._name), Logs()) as log, _errors(self._where, self._pipeline):
+            with opened(self._folder) as log, _errors(self._where, self._pipeline):
                 if log is None:
                     return False
                 try:
@@ -168,16 +174,13 @@ class _Follower:
         """The Iceberg table, which is made if there is none. Raises Refused if it does not follow this table."""
         from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415  an extra
 
-        mine = {_FOLDER: folder(self._store, self._name), _ID: str(log.metadata().id)}
+        mine = {_FOLDER: self._folder, _ID: str(log.metadata().id)}
         try:
             table = self._catalogue.load_table(self._identifier)
         except NoSuchTableError:
             self._catalogue.create_namespace_if_not_exists(self._place.name)
             said = {"comment": text} if (text := log.metadata().description) else {}
-            table = self._catalogue.create_table(self._identifier, _columns(log), properties=_PROPERTIES | mine | said)
-            with table.transaction() as making:
-                making.set_properties({"schema.name-mapping.default": table.schema().name_mapping.model_dump_json()})
-            return table
+            return self._catalogue.create_table(self._identifier, _columns(log), properties=_PROPERTIES | mine | said)
         if (theirs := {key: table.properties.get(key) for key in mine}) != mine:
             follows = f"follows {theirs[_FOLDER]}" if theirs[_FOLDER] else "is not one that Coset made"
             if theirs[_FOLDER] == mine[_FOLDER]:
@@ -195,13 +198,17 @@ class _Follower:
         raise Refused.of(Kind.ICEBERG_TABLE, what, self._where, (then, Iceberg(self._pipeline)), table=self._name)
 
     def _commit(self, log: TableLog, table: Table) -> bool:
-        if any(file.dead for file in live_files(log)):
+        files = live_files(log)
+        if any(file.dead for file in files):
             what = "files of the table have dead rows, which its Iceberg table would not know"
             self._refuse(what, 'write it with updates="rewrite", `coset compact` it, then ')
-        there = {f"{folder(self._store, self._name)}/{file.path}" for file in live_files(log)}
+        there = {f"{self._folder}/{file.path}" for file in files}
         held = {task.file.file_path: task.file for task in table.scan().plan_files()}
         gone, come = held.keys() - there, sorted(there - held.keys())
         with table.transaction() as transaction:
+            if _NAMES not in table.properties:
+                # Files have no ids of columns. PyIceberg keeps it when columns change.
+                transaction.set_properties({_NAMES: table.schema().name_mapping.model_dump_json()})
             evolved = _evolve(transaction, _columns(log))
             if table.current_snapshot() and not gone and not come:
                 return evolved
@@ -216,7 +223,7 @@ class _Follower:
     def _said(self, log: TableLog) -> dict[str, str]:
         """What a snapshot says of itself: the version, its newest batch, and the offsets up to which it counts."""
         batch = newest_in(log, self._pipeline, self._name)
-        plan = None if batch is None else Ledger(self._store, self._pipeline).plan(batch)
+        plan = None if batch is None else self._ledger.plan(batch)
         said = {_VERSION: str(log.version()), "coset.pipeline": self._pipeline}
         if plan is None:
             return said
@@ -251,12 +258,17 @@ def _columns(log: TableLog) -> pa.Schema:
     )
 
 
+def _schema(columns: pa.Schema) -> Schema:
+    """Columns as Iceberg has them. Raises ValueError if it cannot."""
+    from pyiceberg.catalog import Catalog  # noqa: PLC0415  an extra
+
+    return Catalog._convert_schema_if_needed(columns)
+
+
 def _evolve(transaction: Transaction, columns: pa.Schema) -> bool:
     """Give an Iceberg table the columns of its table, and say whether it had others. One that has another type there is
     another column."""
-    from pyiceberg.catalog import Catalog  # noqa: PLC0415  an extra
-
-    wanted = {field.name: field for field in Catalog._convert_schema_if_needed(columns).fields}
+    wanted = {field.name: field for field in _schema(columns).fields}
     held = {field.name: field for field in transaction.table_metadata.schema().fields}
     other = [name for name in held if name in wanted and _type(held[name]) != _type(wanted[name])]
     with transaction.update_schema(allow_incompatible_changes=True) as update:
