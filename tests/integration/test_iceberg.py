@@ -27,11 +27,11 @@ from demo.s3_server import S3Server
 from partitioning.documents.store import Store
 from partitioning.kinds import Kind
 from tests.commands import coset, refused, succeeded
-from tests.delta_reader import reader
 from tests.followed import told
 from tests.histories import Click, table_of
 from tests.landed import land_table
 from tests.logs import log_of
+from tests.readers import reader
 from tests.swapped import NEWEST, backfilled, entered, land, two_batches
 from tests.there import there
 

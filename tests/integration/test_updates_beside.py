@@ -30,7 +30,7 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model import table_parts
 from tests.begun import Begun
-from tests.delta_reader import reader
+from tests.readers import reader
 
 KEYS = 200
 Rows = dict[str, int]

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,20 +43,15 @@ def reader(name: str, python: str = sys.executable, jars: str = "") -> Iterator[
         yield ask
 
 
-def _spark() -> Ask:
-    from pyspark.sql import SparkSession
-
-    settings: dict[str, Any] = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraClassPath": f"{os.environ[JARS]}/*",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.databricks.delta.snapshotPartitions": "1",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.ui.enabled": "false",
-    }
-    session = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+def _delta_spark() -> Ask:
+    session = _session(
+        {
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.databricks.delta.snapshotPartitions": "1",
+            "spark.sql.shuffle.partitions": "1",
+        }
+    )
 
     def ask(folder: str, version: int | None, sql: str) -> Rows:
         table = f"delta.`{folder}`" + (f" VERSION AS OF {version}" if version is not None else "")
@@ -65,32 +60,8 @@ def _spark() -> Ask:
     return ask
 
 
-def _duckdb() -> Ask:
-    import duckdb
-    from duckdb_extensions import import_extension  # type: ignore[import-not-found]
-
-    import_extension("delta")
-    connection = duckdb.connect()
-    connection.execute("LOAD delta")
-
-    def ask(folder: str, version: int | None, sql: str) -> Rows:
-        options = f", version={version}" if version is not None else ""
-        table = f"delta_scan('file://{folder}'{options})"
-        return [list(row) for row in connection.execute(sql.replace("TABLE", table)).fetchall()]
-
-    return ask
-
-
 def _iceberg_spark() -> Ask:
-    from pyspark.sql import SparkSession
-
-    settings: dict[str, Any] = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraClassPath": f"{os.environ[JARS]}/*",
-        "spark.ui.enabled": "false",
-    }
-    session = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+    session = _session({})
 
     def ask(metadata: str, version: int | None, sql: str) -> Rows:
         read = session.read.format("iceberg")
@@ -100,19 +71,47 @@ def _iceberg_spark() -> Ask:
     return ask
 
 
+def _session(settings: Mapping[str, str]) -> Any:
+    """Spark with the jars of the reader."""
+    from pyspark.sql import SparkSession
+
+    usual: dict[str, Any] = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraClassPath": f"{os.environ[JARS]}/*",
+        "spark.ui.enabled": "false",
+    }
+    return SparkSession.builder.master("local[1]").config(map=usual | {**settings}).getOrCreate()
+
+
+def _delta_duckdb() -> Ask:
+    def table(folder: str, version: int | None) -> str:
+        at = "" if version is None else f", version={version}"
+        return f"delta_scan('file://{folder}'{at})"
+
+    return _scanning(("delta",), table)
+
+
 def _iceberg_duckdb() -> Ask:
+    def table(metadata: str, version: int | None) -> str:
+        snapshot = "" if version is None else f", snapshot_from_id={version}"
+        return f"iceberg_scan('{metadata.removeprefix('file://')}'{snapshot})"
+
+    return _scanning(("avro", "iceberg"), table)
+
+
+def _scanning(extensions: Sequence[str], table: Callable[[str, int | None], str]) -> Ask:
+    """DuckDB with these extensions, which has a table by this SQL."""
     import duckdb
-    from duckdb_extensions import import_extension
+    from duckdb_extensions import import_extension  # type: ignore[import-not-found]
 
     connection = duckdb.connect()
-    for name in ("avro", "iceberg"):
+    for name in extensions:
         import_extension(name)
         connection.execute(f"LOAD {name}")
 
-    def ask(metadata: str, version: int | None, sql: str) -> Rows:
-        options = f", snapshot_from_id={version}" if version is not None else ""
-        table = f"iceberg_scan('{metadata.removeprefix('file://')}'{options})"
-        return [list(row) for row in connection.execute(sql.replace("TABLE", table)).fetchall()]
+    def ask(where: str, version: int | None, sql: str) -> Rows:
+        return [list(row) for row in connection.execute(sql.replace("TABLE", table(where, version))).fetchall()]
 
     return ask
 
@@ -127,5 +126,11 @@ def _serve(ask: Ask) -> None:
 
 
 if __name__ == "__main__":
-    readers = {"spark": _spark, "duckdb": _duckdb, "iceberg-spark": _iceberg_spark, "iceberg-duckdb": _iceberg_duckdb}
-    _serve(readers[sys.argv[1]]())
+    _serve(
+        {
+            "spark": _delta_spark,
+            "duckdb": _delta_duckdb,
+            "iceberg-spark": _iceberg_spark,
+            "iceberg-duckdb": _iceberg_duckdb,
+        }[sys.argv[1]]()
+    )
