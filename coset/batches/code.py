@@ -32,7 +32,7 @@ def changed_code(plan: Plan) -> tuple[str, ...]:
 def as_run(plan: Plan | None, ran: Attempt | None) -> Plan | None:
     """The plan, if it is that of an attempt, with the code that all tasks of this had: a batch that failed may have
     gone on with other code than was planned."""
-    if plan is None or ran is None or plan != ran.plan:
+    if plan is None or ran is None or not plan.code_noted or plan != ran.plan:
         return plan
     had = defaultdict[str, set[str]](set)
     for receipt in ran.receipts.values():
