@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import duckdb
@@ -21,6 +23,11 @@ from spark_jobs.sql.expressions import OF_ALL, Tree, columns_named, nodes
 _GROUP, _PART = "@group", "@part"
 GROUPED, PARTED, _SAMPLES = map(quote, (_GROUP, _PART, "@samples"))
 _GROUPS = 96
+# So many groups have the same values; and so many have more rows than a number up to this, as a count may be compared
+# with it. Of three that follow one another one has texts that are words.
+_FURTHER, _COUNTED, _MOST_COUNTED = 12, 3, 100
+# From so many on, rows that are the same are told as one.
+_TOLD_AS_ONE = 3
 # Each of so many groups has values of any sign. They are for columns that are made of themselves alone: a sum may be of
 # any, and a mean has no weights below 0.
 _OF_ANY_SIGN = 3
@@ -59,7 +66,8 @@ class Samples:
             f"{_value(connection.sqltype(column.type), f'cells[{number}]', texts)} AS {quote(column.name)}"
             for number, column in enumerate(columns, 3)
         )
-        rows = [[*map(float, row[:2]), *row[2:]] for row in _rows(columns, {*keys}, numbers)]
+        made = chain(_rows(columns, {*keys}, numbers), _near(columns, {*keys}, numbers))
+        rows = [[*map(float, row[:2]), *row[2:]] for row in made]
         placed = f"cells[1]::INTEGER AS {GROUPED}, cells[2]::INTEGER AS {PARTED}"
         sql = f"SELECT {placed}, {sample} FROM (SELECT unnest(?) AS cells)"
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {_SAMPLES} AS {sql}", [rows])
@@ -158,6 +166,21 @@ def _rows(columns: Sequence[Column], keys: Collection[str], numbers: Collection[
         yield from ([group, 1 + (row >= first), *(values[row] for values in given)] for row in range(count))
 
 
+def _near(columns: Sequence[Column], keys: Collection[str], numbers: Collection[float]) -> Iterator[list[Any]]:
+    """Rows as those of `_rows`, in further groups: of values that come again, of values whose sum is beyond a number
+    that is compared with though none of them is, and more rows than such a number, half of them in each part."""
+    chance, bounds = random.Random(1), sorted({abs(number) for number in numbers} - {0})
+    counts = [int(each) + 2 for each in bounds if each == int(each) <= _MOST_COUNTED]
+    few = [[1.0, 2 + 1 / 64], *([part * bound for part in (0.5, 0.75, 1)] for bound in bounds)]
+    made = [(values, chance.randint(3, 6)) for values in few for _ in range(_FURTHER)]
+    made += [([1.0], count) for count in counts for _ in range(_COUNTED)]
+    for group, (values, count) in enumerate(made, _GROUPS):
+        alike = chance.choice(values)
+        for row in range(count):
+            given = (alike if column.name in keys else chance.choice(values) for column in columns)
+            yield [group, 1 + (row >= count // 2), *given]
+
+
 def _value(kind: Any, number: str, texts: Sequence[str]) -> str:
     """SQL that makes a value of a type of a number."""
     match kind.id:
@@ -223,7 +246,11 @@ def _size(rows: Sequence[_Row]) -> tuple[int, int]:
 def _listed(rows: Sequence[_Row], part: int) -> str:
     """The rows of a part, for people."""
     some = ([f"{name} {_shown(row[name])}" for name in row if name != _PART] for row in rows if row[_PART] == part)
-    return " and ".join(f"({', '.join(each)})" if each else "a record" for each in some)
+    told = Counter(f"({', '.join(each)})" if each else "a record" for each in some)
+    return " and ".join(
+        f"{count} times {each}" if count >= _TOLD_AS_ONE else " and ".join([each] * count)
+        for each, count in told.items()
+    )
 
 
 def _and(values: Sequence[object]) -> str:

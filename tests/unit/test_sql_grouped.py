@@ -167,6 +167,13 @@ def test_a_combine_that_counts_what_tasks_or_levels_counted_is_refused() -> None
         ("count(*) AS n", "max(n) AS n", "n would be 1, not 2, if one task or batch had a record and another a record"),
         ("abs(sum(dep_delay))::BIGINT AS n", "sum(n)::BIGINT AS n", "n would be 11, not 5, if one task or batch had"),
         ("coalesce(max(dep_delay), 0) AS n", "max(n) AS n", "n would be 0, not -1, if one task or batch had"),
+        (
+            "count(*) FILTER (dep_delay = 1) > 10 AS n",
+            "bool_or(n) AS n",
+            "n would be False, not True, if one task or batch had 6 times (dep_delay 1) and another 6 times (dep_delay 1)",
+        ),
+        ("sum(dep_delay) > 1000 AS n", "bool_or(n) AS n", "n would be False, not True, if one task or batch had"),
+        ("list(DISTINCT dep_delay) AS n", "flatten(list(n)) AS n", "n would be [1, 1, 2], not [1, 2], if one"),
     ],
 )
 def test_what_a_task_or_batch_made_of_its_records_does_not_add_up(part: str, expression: str, what: str) -> None:
@@ -203,6 +210,13 @@ MONEY, REAL, TEXT = "1.5::DECIMAL(18, 2) AS n", "1.5::DOUBLE AS n", "'a' AS s"
         (ONE, "sum(n::BOOLEAN)::BIGINT AS n", "n would be"),
         (REAL, "round(sum(n) * 100) / 100 AS n", "n would be 8.07, not 8.06"),
         (REAL, "geomean(n) AS n", "n would be"),
+        (REAL, "sum(n) FILTER (n < 100) AS n", "n would be"),
+        (REAL, "sum(CASE WHEN n > 200 THEN 200 ELSE n END) AS n", "n would be"),
+        (
+            REAL,
+            "CASE WHEN count(*) > 20 THEN sum(n) ELSE 0 END AS n",
+            "n would be 0, not 22, if 11 times (n 1) came first and 11 times (n 1) later",
+        ),
         (TEXT, "string_agg(s, ',' ORDER BY s) AS s", "s would be"),
         (
             TEXT,
