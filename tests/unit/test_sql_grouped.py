@@ -170,7 +170,7 @@ def test_a_combine_that_counts_what_tasks_or_levels_counted_is_refused() -> None
         (
             "count(*) FILTER (dep_delay = 1) > 10 AS n",
             "bool_or(n) AS n",
-            "n would be False, not True, if one task or batch had 6 times (dep_delay 1) and another 6 times (dep_delay 1)",
+            "False, not True, if one task or batch had 6 times (dep_delay 1) and another 6 times (dep_delay 1)",
         ),
         ("sum(dep_delay) > 1000 AS n", "bool_or(n) AS n", "n would be False, not True, if one task or batch had"),
         ("list(DISTINCT dep_delay) AS n", "flatten(list(n)) AS n", "n would be [1, 1, 2], not [1, 2], if one"),
