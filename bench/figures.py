@@ -20,12 +20,11 @@ Rows = Sequence[Sequence[str]]
 @dataclass
 class Answers:
     """By party and point, what `bench.session` prints, and what the rows add up to. A party that failed lacks the point
-    at which it did, and all after it. It took so many `seconds` to get them."""
+    at which it did, and all after it."""
 
     query: Query
     size: str
     parties: dict[str, dict[str, Any]] = field(default_factory=dict)
-    seconds: float = 0.0
 
     @property
     def same(self) -> bool:

@@ -63,7 +63,7 @@ def test_all_parties_have_the_same_rows_and_are_on_the_page(
     assert text.count("rows each, all the same") == len(queries)
     assert [PARTIES[party].title for party in parties if f"| {PARTIES[party].title} |" not in text] == []
     merged = text.partition("## `merged`")[2].partition("<!-- end -->")[0]
-    assert ("- 1 of 1 targets reached" in merged) == (Query.MERGED in queries)
+    assert ("; 1 of 1 targets reached" in merged) == (Query.MERGED in queries)
     assert ("| party | 100 M: CPU s | wall s | peak MiB | CPU × |" in text) == (Query.BY_RECORDS in queries)
     assert ("| party | Zipf: CPU s | wall s | peak MiB | CPU × |" in text) == (Query.BY_SHARE in queries)
     plotted = {Query(file.stem.removeprefix("beside-")) for file in (tmp_path / "pictures").iterdir()}
