@@ -21,7 +21,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -92,7 +91,6 @@ def _of_all(to: Console, asked: argparse.Namespace) -> dict[Query, Answers]:
     stored = emptied(folder / asked.size / "s3")
     with to.status("") as status, served(stored, ("landing", "coset")) as server:
         for queries in together:
-            began = time.monotonic()
             for query in queries:
                 status.update(f"making records of {query}")
                 for workload in Workload.of(asked.size, folder, query).all:
@@ -106,7 +104,6 @@ def _of_all(to: Console, asked: argparse.Namespace) -> dict[Query, Answers]:
             for query in queries:
                 if query is Query.BY_RECORDS:
                     _forget(Workload.of(asked.size, folder, query))
-                found[query].seconds = (time.monotonic() - began) / len(queries)
     shutil.rmtree(stored)
     return found
 
@@ -164,8 +161,8 @@ def on_page(answers: Answers, page: Path) -> Iterator[str]:
     same, *targets = verdicts(answers)
     missed = [target for target in targets if not target.startswith("reached")]
     yield from (f"## `{answers.query}`: {answers.query.asks}", "", *table(*compared(answers)), "")
-    yield f"- {same}; {os.cpu_count()} cores, with a load of {os.getloadavg()[0]:.1f} when all ended"
-    yield f"- {len(targets) - len(missed)} of {len(targets)} targets reached"
+    load = f"a load of {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    yield f"- {same}, at {load}; {len(targets) - len(missed)} of {len(targets)} targets reached"
     yield from (f"- {line}" for line in missed)
     yield from plots(answers, page)
 

@@ -20,12 +20,11 @@ Rows = Sequence[Sequence[str]]
 @dataclass
 class Answers:
     """By party and point, what `bench.session` prints, and what the rows add up to. A party that failed lacks the point
-    at which it did, and all after it. It took so many `seconds` to get them."""
+    at which it did, and all after it."""
 
     query: Query
     size: str
     parties: dict[str, dict[str, Any]] = field(default_factory=dict)
-    seconds: float = 0.0
 
     @property
     def same(self) -> bool:
@@ -81,16 +80,14 @@ def tables(answers: Answers) -> Mapping[str, Rows]:
 
 def compared(answers: Answers) -> Rows:
     """What decides: the costs of the stretch by which parties are compared."""
-    first, *_ = answers.parties
-    rows = [("party", f"{answers.last}: CPU s", "wall s", "peak MiB", "CPU ×")]
+    rows = [("party", f"{answers.last}: CPU s", "wall s", "peak MiB")]
     for party in answers.parties:
         if answers.failed_at(party):
-            rows.append((PARTIES[party].title, FAILED, "", "", ""))
+            rows.append((PARTIES[party].title, FAILED, "", ""))
             continue
         cpu, wall = (answers.took(party, answers.last, figure) for figure in ("cpu", "wall"))
         memory = max(run["memory"] for run in answers.runs(party)) / 2**20
-        times = "" if answers.failed_at(first) else f"{cpu / answers.took(first, answers.last):.2f}"
-        rows.append((PARTIES[party].title, f"{cpu:.2f}", f"{wall:.2f}", f"{memory:,.0f}", times))
+        rows.append((PARTIES[party].title, f"{cpu:.2f}", f"{wall:.2f}", f"{memory:,.0f}"))
     return rows
 
 

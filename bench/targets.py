@@ -45,7 +45,7 @@ def verdicts(answers: Answers) -> Iterator[str]:
     # By point, of which some may have the same.
     counts = dict.fromkeys(f"{count:,}" for point in answers.query.points for count, *_ in answers.checksums(point))
     agree = "all the same" if answers.same else "they DIFFER"
-    yield f"results: {' / '.join(counts)} rows each, {agree}; it took {answers.seconds:.0f} s"
+    yield f"results: {' / '.join(counts)} rows each, {agree}"
     for party in answers.parties:
         if failed := answers.failed_at(party):
             yield f"FAILED: {PARTIES[party].title} at {failed.name}: look above for what it said"

@@ -63,9 +63,9 @@ def test_all_parties_have_the_same_rows_and_are_on_the_page(
     assert text.count("rows each, all the same") == len(queries)
     assert [PARTIES[party].title for party in parties if f"| {PARTIES[party].title} |" not in text] == []
     merged = text.partition("## `merged`")[2].partition("<!-- end -->")[0]
-    assert ("- 1 of 1 targets reached" in merged) == (Query.MERGED in queries)
-    assert ("| party | 100 M: CPU s | wall s | peak MiB | CPU × |" in text) == (Query.BY_RECORDS in queries)
-    assert ("| party | Zipf: CPU s | wall s | peak MiB | CPU × |" in text) == (Query.BY_SHARE in queries)
+    assert ("; 1 of 1 targets reached" in merged) == (Query.MERGED in queries)
+    assert ("| party | 100 M: CPU s | wall s | peak MiB |" in text) == (Query.BY_RECORDS in queries)
+    assert ("| party | Zipf: CPU s | wall s | peak MiB |" in text) == (Query.BY_SHARE in queries)
     plotted = {Query(file.stem.removeprefix("beside-")) for file in (tmp_path / "pictures").iterdir()}
     assert plotted == (PLOTTED & set(queries) if "coset" in parties else {Query.BY_RECORDS}), "others have no task"
 
@@ -83,7 +83,7 @@ def test_a_party_that_fails_at_some_number_of_records_is_on_the_page(
     blocked.touch()
     asked = ["--size", "small", "--only", "duckdb", "polars", "--query", "by-records", "--page", str(page)]
     assert main(asked) == 1
-    assert "| Polars | failed |  |  |  |" in page.read_text()
+    assert "| Polars | failed |  |  |" in page.read_text()
     assert "- FAILED: Polars at 30 M" in page.read_text()
 
 
@@ -206,12 +206,12 @@ def test_the_page_says_what_decides_and_what_was_missed(tmp_path: Path) -> None:
     page = page_in(tmp_path)
     lines = list(on_page(answers(Query.HOT, coset=[9, 1], pyspark=[9, 10], comet=[9, 1]), page))
     assert lines[2:6] == [
-        "| party | warm: CPU s | wall s | peak MiB | CPU × |",
-        "| --- | --: | --: | --: | --: |",
-        "| Coset, proved | 1.00 | 1.00 | 0 | 1.00 |",
-        "| plain PySpark 4.2, adaptive | 10.00 | 10.00 | 0 | 10.00 |",
+        "| party | warm: CPU s | wall s | peak MiB |",
+        "| --- | --: | --: | --: |",
+        "| Coset, proved | 1.00 | 1.00 | 0 |",
+        "| plain PySpark 4.2, adaptive | 10.00 | 10.00 | 0 |",
     ]
-    assert "- 1 of 3 targets reached" in lines
+    assert [line for line in lines if line.endswith("; 1 of 3 targets reached")]
     assert [line for line in lines if line.startswith("- MISSED")] == [
         "- MISSED: 1.00 times the CPU of Spark 3.5 with Comet 0.12, warm, to reach 0.5",
         "- MISSED: the longest task took 2.00 times the records of the mean, to reach 1.3",
