@@ -37,7 +37,7 @@ serve: $(READY) ## Keep the demo's S3 server and a Spark server running, to look
 airflow: $(READY) ## Keep both servers, Airflow's scheduler and its web page running
 	@$(BIN)/coset serve --airflow
 
-test: $(READY) ## Run the tests, several files at once, without what takes long by nature
+test: $(READY) ## Run tests, several files at once: the quick ones and those that find seeded faults
 	@$(BIN)/python -m pytest --processes 5 -m "not long"
 
 test-all: $(READY) ## Run every test, with all examples

@@ -1,7 +1,7 @@
-"""How long the files of tests take: the longest begin first, their cases are `long`, and a run tells which they were.
+"""How long tests take: the longest files begin first, tests that take seconds are `long`, and a run tells which did.
 
-`--record-durations` writes down what a run took, in `durations.json`, which later runs are ordered by, and the tests
-whose cases took next to nothing: these are not `long`.
+`--record-durations` writes down what a run took, in `durations.json`: all files, by which later runs are ordered, and
+tests that are not quick. Of these `make test` tries what finds a fault of `tests/seeded`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import json
 import math
 import os
 import re
+import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from itertools import groupby
@@ -55,9 +56,9 @@ AIRFLOW = "what needs Airflow"
 UNCHAINED = ("test_kafka_demo", "test_kafka_leaders", "test_kafka_secured")
 
 
-# Of a test in a file that takes so long, `make test` tries the first case. The others are marked as long, unless it is
-# known that they take so few seconds together.
-MANY_SECONDS, FEW_SECONDS = 20, 8
+# A test is quick if all its cases take no more seconds together.
+QUICK = 1.5
+_FAULTS = Path(__file__).with_name("seeded") / "faults.toml"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -71,36 +72,33 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest begins first, and before it what was never recorded: it may take longer than all that would
-    still run beside it. Most cases of what takes long are `long`."""
-    took, of_file = defaultdict[str, float](float), defaultdict[str, float](float)
+    still run beside it. Most cases of tests that are not quick are `long`."""
+    took = defaultdict[str, float](float)
     for name, seconds in recorded().items():
         if "::" not in name:
             took[chain(name)] += seconds
-            of_file[name.partition(",")[0]] += seconds
     chains = {name: chain(name) for name in {together(item.nodeid) for item in items}}
     items.sort(key=lambda item: (-took.get(name := chains[together(item.nodeid)], math.inf), name))
-    for test, cases in groupby(items, lambda item: item.nodeid.partition("[")[0]):
-        short = [case for case in cases if case.get_closest_marker("long") is None]
-        file = test.partition("::")[0]
-        if others_are_long(test, of_file[file], recorded()):
-            for case in short[1:]:
-                case.add_marker(pytest.mark.long)
+    finders = {str(fault["found_by"]) for fault in tomllib.loads(_FAULTS.read_text())["fault"]}
+    for test, of_test in groupby(items, lambda item: item.nodeid.partition("[")[0]):
+        cases = list(of_test)
+        for case in cases[tried(len(cases), recorded().get(test, 0.0), finds=test in finders) :]:
+            case.add_marker(pytest.mark.long)
 
 
-def others_are_long(test: str, of_file: float, known: Mapping[str, float]) -> bool:
-    """Whether `make test` leaves out all cases but the first of a test in a file that takes so many seconds.
+def tried(cases: int, seconds: float, *, finds: bool) -> int:
+    """How many of a test's cases `make test` tries, which took so many seconds together: as many as are quick, and of a
+    test that finds a seeded fault the first in any case.
 
-    >>> others_are_long("tests/test_a.py::test_it", 19, {}), others_are_long("tests/test_a.py::test_it", 20, {})
-    (False, True)
-    >>> others_are_long("tests/test_a.py::test_it", 20, {"tests/test_a.py::test_it": 1.9})
-    False
+    >>> tried(8, 1, finds=False), tried(8, 8, finds=False), tried(8, 80, finds=False), tried(8, 80, finds=True)
+    (8, 1, 0, 1)
     """
-    return of_file >= MANY_SECONDS and test not in known
+    return max(cases if seconds <= QUICK else int(cases * QUICK / seconds), 1 if finds else 0)
 
 
 @cache
 def recorded() -> dict[str, float]:
-    """Seconds of what runs together, as they were last recorded; and of all cases but the first, of quick tests."""
+    """Seconds of what runs together, as they were last recorded; and of tests that are not quick, by their names."""
     took: dict[str, float] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
     return took
 
@@ -137,8 +135,7 @@ class _Durations:
     def __init__(self) -> None:
         self._took, self._computed = defaultdict[str, float](float), defaultdict[str, float](float)
         self._tests = Counter[str]()
-        # Of each test its first case, and what the others took.
-        self._first, self._others = dict[str, str](), defaultdict[str, float](float)
+        self._of_test = defaultdict[str, float](float)
         self._running = set[str]()
         self._at, self._began = "", 0.0
 
@@ -162,9 +159,7 @@ class _Durations:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         name = together(report.nodeid)
         self._took[name] += report.duration
-        test = report.nodeid.partition("[")[0]
-        if self._first.setdefault(test, report.nodeid) != report.nodeid:
-            self._others[test] += report.duration
+        self._of_test[report.nodeid.partition("[")[0]] += report.duration
         if report.when == "teardown":
             self._tests[name] += 1
             self._computed[name] += float(str(dict(report.user_properties).get(CPU, 0)))
@@ -187,15 +182,10 @@ class _Durations:
 
     def _recorded(self) -> dict[str, float]:
         """What was recorded, with what ran now in its place."""
-        before = {name: took for name, took in recorded().items() if name not in self._first}
-        quick = {
-            test: took for test, took in self._others.items() if took < FEW_SECONDS and self._is_in_a_long_file(test)
-        }
-        now = before | {name: round(seconds, 1) for name, seconds in (self._took | quick).items()}
+        before = {name: took for name, took in recorded().items() if name not in self._of_test}
+        slow = {test: took for test, took in self._of_test.items() if took > QUICK}
+        now = before | {name: round(seconds, 1) for name, seconds in (self._took | slow).items()}
         return {name: took for name, took in now.items() if Path(re.split("::|,", name)[0]).exists()}
-
-    def _is_in_a_long_file(self, test: str) -> bool:
-        return self._took[together(test)] >= MANY_SECONDS
 
 
 def _computed(process: str = "self") -> float:

@@ -218,7 +218,7 @@ def test_expectations_are_corrected_and_the_batch_is_planned_anew(
     if kind is not Kind.EXPECTATION_UNKNOWN:
         assert "Result table counts" in found.follow()
     written(file)
-    found.follow(which=-1)
+    found.follow(which=[words[0] for words in found.commands].index("replan"))
     found.again()
 
 

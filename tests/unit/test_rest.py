@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.durations import FEW_SECONDS, MANY_SECONDS, _Durations, recorded
+from tests.durations import QUICK, _Durations, recorded
 from tests.rest import ROOT, nearest, ordered
 
 A, B = (
@@ -65,7 +65,8 @@ def test_what_has_its_turn_has_as_much_time_as_what_is_next_to_a_change() -> Non
 
 @pytest.mark.parametrize("minutes", [10, 40])
 def test_each_file_begins_in_one_of_so_many_runs_whatever_was_changed(minutes: int) -> None:
-    took, begun, seconds = recorded(), set[str](), minutes * 60 * 5
+    took = {name: seconds for name, seconds in recorded().items() if "::" not in name}
+    begun, seconds = set[str](), minutes * 60 * 5
     near = {file: place for place, file in enumerate(sorted(took, key=lambda file: -took[file]))}
     for run in range(689, 689 + math.ceil(sum(took.values()) / (seconds / 4))):
         order = ordered(took, near, run, seconds / 4)
@@ -74,14 +75,15 @@ def test_each_file_begins_in_one_of_so_many_runs_whatever_was_changed(minutes: i
     assert begun == took.keys()
 
 
-def test_cases_that_take_next_to_nothing_are_recorded_where_their_file_takes_long() -> None:
-    durations, file = _Durations(), "tests/unit/test_rest.py"
-    for test, seconds in {"a[1]": MANY_SECONDS, "a[2]": 1, "b[1]": 1, "b[2]": FEW_SECONDS, "b[3]": 1, "c": 1}.items():
+def test_tests_are_recorded_that_are_not_quick() -> None:
+    durations, file = _Durations(), "tests/rest.py"
+    for test, seconds in {"a[1]": QUICK, "a[2]": 1, "b[1]": 1, "b[2]": QUICK - 1, "c": 9}.items():
         report = pytest.TestReport(f"{file}::test_{test}", (file, 1, ""), {}, "passed", None, "call", duration=seconds)
         durations.pytest_runtest_logreport(report)
     assert {name: took for name, took in durations._recorded().items() if name.startswith(file)} == {
-        file: MANY_SECONDS + FEW_SECONDS + 4,
-        f"{file}::test_a": 1,
+        file: 2 * QUICK + 10,
+        f"{file}::test_a": QUICK + 1,
+        f"{file}::test_c": 9,
     }
 
 
