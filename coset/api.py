@@ -101,7 +101,7 @@ def run(
     if runner not in list(RunnerKind):
         then = f"use {', '.join(RunnerKind)}"
         raise Refused.of(Kind.ARGUMENT, f"unknown runner {runner!r}", "coset.run", then, runner=runner)
-    with _in_store(pipeline, store, settings) as root, chosen(RunnerKind(runner), master, memory) as runs:
+    with _in_store(pipeline, store, settings, runner) as root, chosen(RunnerKind(runner), master, memory) as runs:
         check_runs(pipeline.steps, pipeline.name, runs)
         batch, _ = steps.take_up(pipeline, root, settings)
         if batch is None:
@@ -116,7 +116,9 @@ def run(
 
 
 @contextmanager
-def _in_store(pipeline: Pipeline, store: str | PathLike[str], settings: Settings) -> Iterator[str]:
+def _in_store(
+    pipeline: Pipeline, store: str | PathLike[str], settings: Settings, runner: RunnerName | None = None
+) -> Iterator[str]:
     """The store's root. An error says what the commands that it names need, whoever types them."""
     if not isinstance(pipeline, Pipeline):
         then = "give the Pipeline itself, as `from spent import pipeline`"
@@ -137,5 +139,6 @@ def _in_store(pipeline: Pipeline, store: str | PathLike[str], settings: Settings
         script = getattr(sys.modules["__main__"], "__file__", None)
         file = next((each for each in files_of(pipeline) if each != script), None)
         called = f"{quote(file)} for {pipeline.name}" if file else "the pipeline in a file of its own"
-        error.add_note(f"commands need --store {quote(root)}, and {called}")
+        runs = f", those that run tasks --runner {runner}" if runner else ""
+        error.add_note(f"commands need --store {quote(root)}{runs}, and {called}")
         raise

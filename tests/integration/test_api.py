@@ -76,7 +76,8 @@ def test_an_error_says_what_its_commands_need_and_they_work_so(tmp_path: Path) -
     (folder / "script.py").write_text("import coset\nfrom misplaced import pipeline\ncoset.run(pipeline, 'store')\n")
     ran = subprocess.run([sys.executable, "script.py"], cwd=folder, capture_output=True, text=True, check=False)
     assert "key 'ann', orders-1 at offset 0, belongs in partition 0" in ran.stderr
-    needed = f"--store 'file://{folder}/store', and '{folder}/misplaced.py' for misplaced"
+    runs = "those that run tasks --runner local"
+    needed = f"--store 'file://{folder}/store', {runs}, and '{folder}/misplaced.py' for misplaced"
     assert ran.stderr.splitlines()[-1] == f"commands need {needed}"
     done = coset_command("report", str(folder / "misplaced.py"), "--batch", "0", "--store", f"file://{folder}/store")
     assert "misplaced, batch 0: ✗ failed" in done.stdout
@@ -89,7 +90,8 @@ def test_a_pipeline_that_no_file_has_needs_one_for_commands(tmp_path: Path) -> N
     made.stream("orders", key="customer", partitions=2).write("spent")
     with pytest.raises(coset.Refused) as refused:
         coset.run(made, tmp_path / "store")
-    needed = f"--store file://{tmp_path}/store, and the pipeline in a file of its own"
+    runs = "those that run tasks --runner local"
+    needed = f"--store file://{tmp_path}/store, {runs}, and the pipeline in a file of its own"
     assert refused.value.__notes__ == [f"commands need {needed}"]
 
 
