@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from coset.batches.tables.delta import newest_in
 from coset.batches.tables.live_files import live_files
 from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import opened
-from coset.sources.s3 import iceberg_options
+from coset.sources.s3 import iceberg_options, is_denied
 from partitioning.commands import Iceberg
 from partitioning.documents.document import canonical, digest
 from partitioning.documents.ledger import Ledger
@@ -48,17 +48,25 @@ _TRIES = 5
 # What an Iceberg table says of the Delta table that it follows: its folder and id, and of a snapshot the version.
 _FOLDER, _ID, _VERSION = "coset.folder", "coset.id", "coset.version"
 _NAMES = "schema.name-mapping.default"
+_FORMAT = 2
 _PROPERTIES = {
+    "format-version": str(_FORMAT),
     # `coset compact` removes files, and keeps those that time travel and backfills need.
     "gc.enabled": "false",
-    # PyIceberg would commit a difference again, upon another snapshot than it is the difference to.
-    "commit.retry.num-retries": "0",
     "commit.manifest-merge.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",
 }
 # PyIceberg has no base of its errors, and each catalogue raises those of its client.
-_CLIENTS = {"botocore", "pyiceberg", "requests", "sqlalchemy", "thrift"}
-_DENIED = {"ForbiddenError", "UnauthorizedError", "OAuthError"}
+_CLIENTS = {"botocore", "hive_metastore", "pydantic_core", "pyiceberg", "requests", "sqlalchemy", "thrift"}
+# What it is no use to ask again. PyIceberg has NotImplementedError for what a catalogue does not do.
+_REFUSED = {
+    "AuthorizationExpiredError",
+    "BadRequestError",
+    "ForbiddenError",
+    "NotImplementedError",
+    "OAuthError",
+    "UnauthorizedError",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,42 +159,52 @@ class _Follower:
 
     def follow(self) -> bool:
         """Make one snapshot of what is new. Returns whether there was anything."""
-        from pyiceberg.exceptions import (  # noqa: PLC0415  an extra
-            CommitFailedException,
-            CommitStateUnknownException,
-            TableAlreadyExistsError,
-        )
-
-        error: Exception | None = None
         for _ in range(_TRIES):
             # After a lost race the log may be newer too.
             with opened(self._folder) as log, _errors(self._where, self._pipeline):
                 if log is None:
                     return False
                 try:
-                    return self._commit(log, self._table(log))
-                except (CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError) as lost:
+                    return self._commit(log, self._table(log) or self._made(log))
+                except _Unsure as lost:
                     error = lost
+        if type(error.__cause__).__name__ == "TableAlreadyExistsError":
+            self._refuse(f"something else in the catalogue has its name: {error}", "name another namespace; then ")
         what = f"after {_TRIES} tries it is not known whether the table follows: {error}"
         raise OutcomeUnknown.of(Kind.ICEBERG_UNREACHABLE, what, self._where, Iceberg(self._pipeline), table=self._name)
 
-    def _table(self, log: TableLog) -> Table:
-        """The Iceberg table, which is made if there is none. Raises Refused if it does not follow this table."""
+    def _made(self, log: TableLog) -> Table:
+        # Who may make a table in a namespace may not make namespaces.
+        if not self._catalogue.namespace_exists(self._place.name):
+            for level in range(len(levels := self._place.name.split("."))):
+                self._catalogue.create_namespace_if_not_exists(tuple(levels[: level + 1]))
+        said = {"comment": text} if (text := log.metadata().description) else {}
+        with _changing():
+            return self._catalogue.create_table(
+                self._identifier, _columns(log), properties=_PROPERTIES | self._mine(log) | said
+            )
+
+    def _mine(self, log: TableLog) -> dict[str, str]:
+        return {_FOLDER: self._folder, _ID: str(log.metadata().id)}
+
+    def _table(self, log: TableLog) -> Table | None:
+        """The Iceberg table, if there is one. Raises Refused if it does not follow this table."""
         from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415  an extra
 
-        mine = {_FOLDER: self._folder, _ID: str(log.metadata().id)}
+        mine = self._mine(log)
         try:
             table = self._catalogue.load_table(self._identifier)
         except NoSuchTableError:
-            self._catalogue.create_namespace_if_not_exists(self._place.name)
-            said = {"comment": text} if (text := log.metadata().description) else {}
-            return self._catalogue.create_table(self._identifier, _columns(log), properties=_PROPERTIES | mine | said)
+            return None
         if (theirs := {key: table.properties.get(key) for key in mine}) != mine:
             follows = f"follows {theirs[_FOLDER]}" if theirs[_FOLDER] else "is not one that Coset made"
             if theirs[_FOLDER] == mine[_FOLDER]:
                 follows = "follows a table that was there before"
             what = f"the table in the catalogue {follows}, and not {mine[_FOLDER]}"
             self._refuse(what, "name another namespace; or drop the table there, without its files, then ")
+        if table.metadata.format_version != _FORMAT or not table.spec().is_unpartitioned():
+            what = "somebody else gave the Iceberg table partitions, or another format"
+            self._refuse(what, "drop the table there, without its files, then ")
         newest = table.current_snapshot()
         if newest and (newest.summary is None or _VERSION not in newest.summary.additional_properties):
             what = f"snapshot {newest.snapshot_id} of the Iceberg table is not Coset's: somebody else wrote to it"
@@ -198,13 +216,18 @@ class _Follower:
         raise Refused.of(Kind.ICEBERG_TABLE, what, self._where, (then, Iceberg(self._pipeline)), table=self._name)
 
     def _commit(self, log: TableLog, table: Table) -> bool:
+        from pyiceberg.io import load_file_io  # noqa: PLC0415  an extra
+
         files = live_files(log)
         if any(file.dead for file in files):
             what = "files of the table have dead rows, which its Iceberg table would not know"
             self._refuse(what, 'write it with updates="rewrite", `coset compact` it, then ')
         there = {f"{self._folder}/{file.path}" for file in files}
         held = {task.file.file_path: task.file for task in table.scan().plan_files()}
+        # The catalogue may grant access to its own folder, which has none of these files.
+        io = load_file_io(iceberg_options(), self._folder)
         gone, come = held.keys() - there, sorted(there - held.keys())
+        table.catalog = cast("Catalog", _Once(self._catalogue))
         with table.transaction() as transaction:
             if _NAMES not in table.properties:
                 # Files have no ids of columns. PyIceberg keeps it when columns change.
@@ -217,7 +240,7 @@ class _Follower:
                 for path in sorted(gone):
                     change.delete_data_file(held[path])
                 for path in come:
-                    change.append_data_file(_data_file(table.io, transaction.table_metadata, path))
+                    change.append_data_file(_data_file(io, transaction.table_metadata, path))
         return True
 
     def _said(self, log: TableLog) -> dict[str, str]:
@@ -287,18 +310,62 @@ def _type(field: NestedField) -> str:
     return re.sub(r"-?[0-9]+: ", "", str(field.field_type))
 
 
+class _Unsure(Exception):
+    """The catalogue lost a race, or its answer was lost. Whoever wrote looks again."""
+
+
+class _Once:
+    """A catalogue that is asked once. Upon an answer that a commit failed, PyIceberg would make the difference again,
+    to another snapshot than it is one to, or remove its files. Yet the answer may be to a request that something on the
+    way repeated, and the snapshot be there."""
+
+    def __init__(self, catalogue: Catalog) -> None:
+        self._catalogue = catalogue
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalogue, name)
+
+    def commit_table(self, *asked: Any) -> Any:
+        with _changing():
+            return self._catalogue.commit_table(*asked)
+
+
 @contextmanager
-def _errors(where: str, pipeline: str) -> Iterator[None]:
-    """Turns errors of the catalogue and its client into Coset's, but for those that `follow` knows."""
+def _changing() -> Iterator[None]:
+    """Raises _Unsure for errors of the catalogue, but those of a request that it refused."""
     try:
         yield
     except Exception as error:
-        if not isinstance(error, OSError) and type(error).__module__.partition(".")[0] not in _CLIENTS:
+        if not _is_clients(error) or _is_refused(error):
             raise
-        said = " ".join(f"{type(error).__name__}: {error}".split())[:500]
-        if type(error).__name__ in _DENIED:
+        raise _Unsure(_text(error)) from error
+
+
+@contextmanager
+def _errors(where: str, pipeline: str) -> Iterator[None]:
+    """Turns errors of the catalogue and its client into Coset's."""
+    try:
+        yield
+    except Exception as error:
+        if _is_refused(error):
             then = ("check what PyIceberg's configuration says of the catalogue, then ", Iceberg(pipeline))
-            what = f"the catalogue denies access: {said}"
+            what = f"the catalogue refuses what it is asked: {_text(error)}"
             raise Refused.of(Kind.ICEBERG_DENIED, what, where, then, asked=where) from error
-        what = f"the catalogue does not answer: {said}"
+        if not _is_clients(error):
+            raise
+        what = f"the catalogue does not answer: {_text(error)}"
         raise Unreachable.of(Kind.ICEBERG_UNREACHABLE, what, where, Iceberg(pipeline), asked=where) from error
+
+
+def _is_clients(error: Exception) -> bool:
+    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _CLIENTS
+
+
+def _is_refused(error: Exception) -> bool:
+    if type(error).__name__ in _REFUSED:
+        return True
+    return _is_clients(error) and (is_denied(error) or "AccessDenied" in str(error))
+
+
+def _text(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:500]
