@@ -12,6 +12,8 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from time import process_time
+from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +26,8 @@ from pyiceberg.table import Table
 
 from bench.elsewhere import environment_of, python_of, variables_of
 from bench.party import JARS, PARTIES
+from coset.batches import publication
+from coset.batches.tables import iceberg
 from coset.batches.tables.iceberg import follow
 from coset.sources.s3 import iceberg_options
 from demo.s3_server import S3Server
@@ -103,9 +107,11 @@ def rows(read: pa.Table) -> list[tuple[object, ...]]:
 
 
 def follows(store: Store, lake: Catalog) -> None:
-    """Both tables have the same rows and columns in the catalogue."""
+    """Both tables have the same rows and columns in the catalogue, listed in few files."""
     for name in TABLES:
-        table = in_catalogue(lake, name).scan().to_arrow()
+        there_is = in_catalogue(lake, name)
+        assert len(there(there_is.current_snapshot()).manifests(there_is.io)) <= 2
+        table = there_is.scan().to_arrow()
         delta = log_of(store, name).to_pyarrow_table(columns=table.column_names)
         assert rows(table) == rows(delta)
         assert set(delta.column_names) >= {each.name for each in log_of(store, name).schema().fields} - {"_residue"}
@@ -128,6 +134,13 @@ def test_each_batch_is_a_snapshot_that_says_its_offsets(lake: Catalog, empty: St
     assert snapshots(lake, "counts")[1]["added-records"] == "7"
 
 
+def in_s3(catalogues: Made, warehouse: str) -> str:
+    """The URL of a REST catalogue whose files are in S3."""
+    client = {"s3.path-style-access": "true", "client.region": "us-east-1", "http-client.type": "urlconnection"}
+    options = {"warehouse": warehouse, "io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
+    return catalogues(**options, **client, **iceberg_options())
+
+
 @pytest.mark.parametrize("of", ["sql", "rest"])
 def test_store_and_catalogue_may_be_in_s3(
     of: str, s3: S3Server, catalogues: Made, empty: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -136,9 +149,7 @@ def test_store_and_catalogue_may_be_in_s3(
     if of == "sql":
         lake = asked_for(monkeypatch, uri=f"sqlite:///{tmp_path}/lake.db", warehouse=warehouse, **iceberg_options())
     else:
-        options = {"warehouse": warehouse, "io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
-        client = {"s3.path-style-access": "true", "client.region": "us-east-1", "http-client.type": "urlconnection"}
-        lake = asked_for(monkeypatch, uri=catalogues(**options, **client, **iceberg_options()), **iceberg_options())
+        lake = asked_for(monkeypatch, uri=in_s3(catalogues, warehouse), **iceberg_options())
     land(empty, 0)
     assert "lake.shop.counts follows; lake.shop.newest follows" in run()
     table = in_catalogue(lake, "newest")
@@ -195,6 +206,38 @@ def maintained(lake: Catalog, store: Store, sql: Callable[[str], object]) -> Non
 
 
 @pytest.mark.long
+def test_what_it_costs_to_follow_is_printed(
+    proxy: FaultProxy, catalogues: Made, empty: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `-s`: what publishing a small batch of two tables takes, and following it."""
+    wire = FaultProxy(in_s3(catalogues, f"s3://test/{tmp_path.name}"))
+    asked_for(monkeypatch, uri=wire.url, **iceberg_options())
+    said = list[str]()
+
+    def measured(module: ModuleType, name: str) -> None:
+        does = getattr(module, name)
+
+        def call(*given: Any) -> Any:
+            for each in (proxy, wire):
+                each.asked()
+            began = process_time()
+            result = does(*given)
+            took = 1000 * (process_time() - began)
+            said.append(f"{name}: {took:.0f} CPU ms, {len(proxy.asked())} + {len(wire.asked())} requests")
+            return result
+
+        monkeypatch.setattr(module, name, call)
+
+    measured(publication, "publish")
+    measured(iceberg, "follow")
+    for number in range(8):
+        arrive(empty, number)
+        run()
+    wire.stop()
+    print("", *said, sep="\n")
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("wire", ["rest"], indirect=True)
 def test_spark_duckdb_and_polars_read_each_snapshot(
     lake: Catalog, empty: Store, monkeypatch: pytest.MonkeyPatch
@@ -246,6 +289,24 @@ def test_a_swap_an_undo_and_a_compaction_are_a_snapshot_each(lake: Catalog, back
             dict.fromkeys(TABLES, 1),
             {"counts": 1, "newest": 0},
         )
+
+
+def test_the_doctor_tries_the_catalogue(
+    lake: Catalog, wire: FaultProxy | None, empty: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found() -> dict[str, str]:
+        told = json.loads(coset("doctor", "--json").stdout)
+        return next(each for each in told if each["what"] == "catalogue")
+
+    assert found()["seen"] == "lake.shop let a table be made and removed"
+    assert lake.list_tables("shop") == []
+    if wire:
+        wire.spoil("403 before storing", "POST", "/tables$")
+        assert found()["seen"].startswith("the catalogue refuses what it is asked: Forbidden")
+        wire.spoil("503 before storing", ".*", "", times=None)
+    (tmp_path / "lake").rename(tmp_path / "away")
+    assert found()["seen"].startswith("the catalogue does not answer")
+    assert found()["then"]
 
 
 def test_without_a_catalogue_there_is_nothing_to_follow(two_batches: Store) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, cast
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -22,7 +23,7 @@ from coset.batches.tables.live_files import live_files
 from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import opened
 from coset.sources.s3 import iceberg_options, is_denied
-from partitioning.commands import Iceberg
+from partitioning.commands import Iceberg, Repeat
 from partitioning.documents.document import canonical, digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -35,10 +36,11 @@ from spark_jobs.tables.table_schema import RESIDUE, folder, table_schema
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
-    from pyiceberg.manifest import DataFile
+    from pyiceberg.manifest import DataFile, ManifestFile
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.update.snapshot import UpdateSnapshot, _OverwriteFiles
     from pyiceberg.types import NestedField
 
 # The variable with the catalogue, by its name in PyIceberg's configuration, and the namespace: `prod.analytics`.
@@ -49,11 +51,15 @@ _TRIES = 5
 _FOLDER, _ID, _VERSION = "coset.folder", "coset.id", "coset.version"
 _NAMES = "schema.name-mapping.default"
 _FORMAT = 2
+# Each commit reads all manifests, some of them twice: so many become one, of 8 MB or less.
+_FEWEST = 2
+_BYTES = 8 << 20
 _PROPERTIES = {
     "format-version": str(_FORMAT),
     # `coset compact` removes files, and keeps those that time travel and backfills need.
     "gc.enabled": "false",
     "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": str(_FEWEST),
     "write.metadata.delete-after-commit.enabled": "true",
 }
 # PyIceberg has no base of its errors, and each catalogue raises those of its client.
@@ -63,6 +69,7 @@ _REFUSED = {
     "AuthorizationExpiredError",
     "BadRequestError",
     "ForbiddenError",
+    "InvalidOperationException",
     "NotImplementedError",
     "OAuthError",
     "UnauthorizedError",
@@ -118,7 +125,7 @@ def follow(store: Store, pipeline: str) -> tuple[str, ...]:
     if (place := asked()) is None or (published := Ledger(store, pipeline).standing().published) is None:
         return ()
     findings, taken = list[Finding](), list[str]()
-    with _errors(place.catalogue, pipeline):
+    with _errors(place.catalogue, Iceberg(pipeline)):
         catalogue = _catalogue(place.catalogue)
     for name in sorted(write.declared.table for write in published.writes()):
         try:
@@ -129,6 +136,23 @@ def follow(store: Store, pipeline: str) -> tuple[str, ...]:
     if findings:
         raise Refused(*findings)
     return tuple(taken)
+
+
+def try_place() -> str | None:
+    """Make a table where the environment asks for Iceberg tables, and remove it. Returns the place; None if it asks for
+    none. Raises as `follow`."""
+    if (place := asked()) is None:
+        return None
+    table = f"{place.name}.doctor-{uuid4().hex}"
+    with _errors(place.catalogue, Repeat()):
+        catalogue = _catalogue(place.catalogue)
+        _make_namespace(catalogue, place)
+        catalogue.create_table(table, pa.schema([("k", pa.string())]))
+        try:
+            catalogue.purge_table(table)
+        except NotImplementedError:
+            catalogue.drop_table(table)
+    return f"{place.catalogue}.{place.name}"
 
 
 def _catalogue(name: str) -> Catalog:
@@ -142,6 +166,18 @@ def _catalogue(name: str) -> Catalog:
         then = f"configure it in .pyiceberg.yaml, or with PYICEBERG_CATALOG__{name.upper()}__URI"
         what = f"PyIceberg cannot load the catalogue {name}: {error}"
         raise Refused.of(Kind.SETTING, what, "environment", then, catalogue=name) from error
+
+
+def _make_namespace(catalogue: Catalog, place: Namespace) -> None:
+    """Make a namespace, and those that it is in, unless it is there: who may make tables may not make namespaces."""
+    levels = place.name.split(".")
+    try:
+        if not catalogue.namespace_exists(place.name):
+            for level in range(len(levels)):
+                catalogue.create_namespace_if_not_exists(tuple(levels[: level + 1]))
+    except ValueError as error:
+        what = f"the catalogue {place.catalogue} cannot have the namespace {place.name}: {error}"
+        raise Refused.of(Kind.SETTING, what, "environment", "name one without a dot", namespace=place.name) from error
 
 
 class _Follower:
@@ -161,7 +197,7 @@ class _Follower:
         """Make one snapshot of what is new. Returns whether there was anything."""
         for _ in range(_TRIES):
             # After a lost race the log may be newer too.
-            with opened(self._folder) as log, _errors(self._where, self._pipeline):
+            with opened(self._folder) as log, _errors(self._where, Iceberg(self._pipeline)):
                 if log is None:
                     return False
                 try:
@@ -174,10 +210,7 @@ class _Follower:
         raise OutcomeUnknown.of(Kind.ICEBERG_UNREACHABLE, what, self._where, Iceberg(self._pipeline), table=self._name)
 
     def _made(self, log: TableLog) -> Table:
-        # Who may make a table in a namespace may not make namespaces.
-        if not self._catalogue.namespace_exists(self._place.name):
-            for level in range(len(levels := self._place.name.split("."))):
-                self._catalogue.create_namespace_if_not_exists(tuple(levels[: level + 1]))
+        _make_namespace(self._catalogue, self._place)
         said = {"comment": text} if (text := log.metadata().description) else {}
         with _changing():
             return self._catalogue.create_table(
@@ -235,12 +268,15 @@ class _Follower:
             evolved = _evolve(transaction, _columns(log))
             if table.current_snapshot() and not gone and not come:
                 return evolved
-            snapshot = transaction.update_snapshot(snapshot_properties=self._said(log))
-            with snapshot.overwrite() if gone else snapshot.merge_append() as change:
+            snapshot, metadata = (
+                transaction.update_snapshot(snapshot_properties=self._said(log)),
+                transaction.table_metadata,
+            )
+            with _overwrite(snapshot) if gone else snapshot.merge_append() as change:
                 for path in sorted(gone):
                     change.delete_data_file(held[path])
                 for path in come:
-                    change.append_data_file(_data_file(io, transaction.table_metadata, path))
+                    change.append_data_file(_data_file(io, metadata, path))
         return True
 
     def _said(self, log: TableLog) -> dict[str, str]:
@@ -256,6 +292,28 @@ class _Follower:
             "coset.digest": digest(plan),
             "coset.offsets": canonical(ends).decode(),
         }
+
+
+def _overwrite(snapshot: UpdateSnapshot) -> _OverwriteFiles:
+    """An overwrite that merges manifests. PyIceberg merges those of appends, and keeps for good those of what each
+    overwrite removed."""
+    from pyiceberg.table.update.snapshot import _ManifestMergeManager  # noqa: PLC0415  an extra
+
+    change = snapshot.overwrite()
+    merging = _ManifestMergeManager(_BYTES, _FEWEST, True, change)
+
+    def process(manifests: list[ManifestFile]) -> list[ManifestFile]:
+        mine = change.snapshot_id
+        return merging.merge_manifests(
+            [
+                each
+                for each in manifests
+                if each.has_added_files() or each.has_existing_files() or each.added_snapshot_id == mine
+            ]
+        )
+
+    change._process_manifests = process  # type: ignore[method-assign]
+    return change
 
 
 def _data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:
@@ -342,19 +400,19 @@ def _changing() -> Iterator[None]:
 
 
 @contextmanager
-def _errors(where: str, pipeline: str) -> Iterator[None]:
-    """Turns errors of the catalogue and its client into Coset's."""
+def _errors(where: str, again: Iceberg | Repeat) -> Iterator[None]:
+    """Turns errors of the catalogue and its client into Coset's, which name the command that asks again."""
     try:
         yield
     except Exception as error:
         if _is_refused(error):
-            then = ("check what PyIceberg's configuration says of the catalogue, then ", Iceberg(pipeline))
+            then = ("let the catalogue allow it, or correct PyIceberg's configuration of it, then ", again)
             what = f"the catalogue refuses what it is asked: {_text(error)}"
             raise Refused.of(Kind.ICEBERG_DENIED, what, where, then, asked=where) from error
         if not _is_clients(error):
             raise
         what = f"the catalogue does not answer: {_text(error)}"
-        raise Unreachable.of(Kind.ICEBERG_UNREACHABLE, what, where, Iceberg(pipeline), asked=where) from error
+        raise Unreachable.of(Kind.ICEBERG_UNREACHABLE, what, where, again, asked=where) from error
 
 
 def _is_clients(error: Exception) -> bool:
