@@ -177,7 +177,11 @@ class Kind(StrEnum):
         "An Iceberg table cannot follow the table of its name, or others wrote to it.",
         "Undo what they did; or drop it in the catalogue, which leaves its files, and let it be made again.",
     )
-    ICEBERG_DENIED = "iceberg.denied", "The catalogue of Iceberg tables denies access.", "Have it granted."
+    ICEBERG_DENIED = (
+        "iceberg.denied",
+        "The catalogue of Iceberg tables denies access, or does not do what it is asked.",
+        "Have access granted, or its configuration put right.",
+    )
     ICEBERG_UNREACHABLE = (
         "iceberg.unreachable",
         "The catalogue of Iceberg tables does not answer. What was published stays so.",

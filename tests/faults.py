@@ -26,8 +26,8 @@ FAULTS: dict[str, tuple[bool, int | None, str]] = {
     "409 before storing": (False, 409, "ConditionalRequestConflict"),
     "403 before storing": (False, 403, "AccessDenied"),
 }
-# What else may happen to an answer: it ends in the middle, or comes late.
-CUT, LATE = "answer cut", "answer late"
+# What else may happen to an answer: it ends in the middle, or comes late, or is to the request that came a second time.
+CUT, LATE, REPEATED = "answer cut", "answer late", "request repeated"
 _LATE_SECONDS = 1.0
 
 
@@ -119,7 +119,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _pass_on(self) -> None:
         body = self._body()
         what = self.server.strikes(self.command, self.path)
-        if what is None:
+        if what == REPEATED:
+            self._ask(body)
+        if what in (None, REPEATED):
             self._answer(*self._ask(body))
             return
         if what == LATE:

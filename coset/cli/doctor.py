@@ -28,9 +28,11 @@ from coset.batches.ends import known_after
 from coset.batches.planning import agreed
 from coset.batches.progress import progress
 from coset.batches.runners.choice import SERVER
+from coset.batches.tables.iceberg import try_place
 from coset.batches.tables.logs import missing_of, opened_whole, try_log
 from coset.batches.tables.table_base import differs
 from coset.cli import pipelines
+from coset.cli.machine import not_installed
 from coset.cli.output import Answer, Table
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.first_use import CONDITIONAL, RACERS, several, told_at_once
@@ -82,6 +84,7 @@ def checks(pipeline: Pipeline | None, root: str) -> list[Check]:
         *_airflow(),
         *_machine(),
         *_store(root),
+        *_iceberg(),
         *((*_streams(pipeline, root), *_held(pipeline, root)) if pipeline else ()),
     ]
 
@@ -266,6 +269,19 @@ def _tables(store: SplitStore) -> Iterator[Check]:
     for made in there.list(f"{name}/"):
         there.delete(made.key)
     yield Check("tables", Level.OK, f"{asked} lets a table be made, and its log be committed to")
+
+
+def _iceberg() -> Iterator[Check]:
+    """Whether the catalogue answers that the environment names, if it names one, and lets tables be made."""
+    try:
+        if (place := try_place()) is not None:
+            yield Check("catalogue", Level.OK, f"{place} let a table be made and removed")
+    except ModuleNotFoundError as error:
+        if (refusal := not_installed(error)) is None:
+            raise
+        yield from (_as_check("catalogue", finding) for finding in refusal.findings)
+    except CosetError as error:
+        yield from (_as_check("catalogue", finding) for finding in error.findings)
 
 
 def _rights(root: str, *, listed: bool, deleted: bool) -> Check:

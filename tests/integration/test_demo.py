@@ -11,8 +11,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pyiceberg.catalog import Catalog, load_catalog
 
 from tests.started import kill_all_that_name, started
+from tests.there import there
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "demo.md").read_text()
@@ -24,7 +26,19 @@ RUN_AGAIN = (
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
+    """A catalogue, which the environment asks for: the demo needs no more, nor does Airflow."""
+    folder = tmp_path_factory.mktemp("lake")
+    uri, warehouse = f"sqlite:///{folder}/lake.db", f"file://{folder}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COSET_ICEBERG", "lake.demo")
+        patch.setenv("PYICEBERG_CATALOG__LAKE__URI", uri)
+        patch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", warehouse)
+        yield load_catalog("lake", uri=uri, warehouse=warehouse)
+
+
+@pytest.fixture(scope="module")
+def home(lake: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("demo")
     yield folder
     kill_all_that_name(folder)
@@ -61,6 +75,13 @@ def test_the_demo_goes_on_after_a_kill_and_its_results_equal_the_raw_data(home: 
     rows = [line.split() for line in done.stdout.splitlines() if line.endswith(("  yes", "  no"))]
     assert {row[-1] for row in rows} == {"yes"}
     assert "336,776" in rows[-1]
+
+
+def test_its_tables_are_in_the_catalogue_too(home: Path, lake: Catalog) -> None:
+    found = [there(each.summary) for each in lake.load_table("demo.tail_activity").snapshots()]
+    assert [each.additional_properties["coset.version"] for each in found] == ["1", "2", "3", "4"]
+    assert [each["total-records"] for each in found[2:]] == ["11109", "11109"]
+    assert {name for _, name in lake.list_tables("demo")} == {"airport_totals", "airport_traffic", "tail_activity"}
 
 
 def is_shortened(line: str, printed: str) -> bool:

@@ -5,28 +5,37 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from time import process_time
+from types import ModuleType
 from typing import Any
+from urllib.parse import urlsplit
 
 import polars
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.exceptions import CommitStateUnknownException, NoSuchNamespaceError
 from pyiceberg.table import Table
 
 from bench.elsewhere import environment_of, python_of, variables_of
 from bench.party import JARS, PARTIES
+from coset.batches import publication
+from coset.batches.tables import iceberg
 from coset.batches.tables.iceberg import follow
 from coset.sources.s3 import iceberg_options
 from demo.s3_server import S3Server
 from partitioning.documents.store import Store
 from partitioning.kinds import Kind
+from tests.catalogues import Made, rest_catalogues
 from tests.commands import coset, refused, succeeded
+from tests.faults import REPEATED, FaultProxy
 from tests.followed import told
 from tests.histories import Click, table_of
 from tests.landed import land_table
@@ -37,20 +46,46 @@ from tests.there import there
 
 __all__ = ["backfilled", "two_batches"]
 TABLES = ("counts", "newest")
+# What may happen to a request on its way to a catalogue, and be over when it is made again.
+WIRED = ("answer lost", "500 after storing", "503 before storing", "409 before storing", REPEATED)
 ICEBERG_OF_DUCKDB = [
     f"{name}==1.5.5" for name in ("duckdb", "duckdb-extensions", "duckdb-extension-avro", "duckdb-extension-iceberg")
 ]
 
 
-@pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
-    """A catalogue in SQLite, which the environment asks for."""
+@pytest.fixture(scope="module")
+def catalogues(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    """A server of REST catalogues."""
+    with rest_catalogues(tmp_path_factory.mktemp("catalogues")) as made:
+        yield made
+
+
+@pytest.fixture(params=["sql", "rest"])
+def wire(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FaultProxy | None]:
+    """What leads to a REST catalogue; None where the catalogue is in SQLite."""
     (tmp_path / "lake").mkdir()
+    if request.param == "sql":
+        yield None
+        return
+    wire = FaultProxy(request.getfixturevalue("catalogues")(warehouse=f"{tmp_path}/lake"))
+    yield wire
+    wire.stop()
+
+
+@pytest.fixture
+def lake(wire: FaultProxy | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
+    """A catalogue, which the environment asks for."""
+    if wire is not None:
+        return asked_for(monkeypatch, uri=wire.url)
+    return asked_for(monkeypatch, uri=f"sqlite:///{tmp_path}/lake/lake.db", warehouse=f"file://{tmp_path}/lake")
+
+
+def asked_for(monkeypatch: pytest.MonkeyPatch, **options: str) -> Catalog:
+    """Let the environment ask for a catalogue."""
     monkeypatch.setenv("COSET_ICEBERG", "lake.shop")
-    uri, warehouse = f"sqlite:///{tmp_path}/lake/lake.db", f"file://{tmp_path}/lake"
-    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", uri)
-    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", warehouse)
-    return load_catalog("lake", uri=uri, warehouse=warehouse)
+    for name, value in options.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
+    return load_catalog("lake", **options)
 
 
 @pytest.fixture
@@ -72,9 +107,11 @@ def rows(read: pa.Table) -> list[tuple[object, ...]]:
 
 
 def follows(store: Store, lake: Catalog) -> None:
-    """Both tables have the same rows and columns in the catalogue."""
+    """Both tables have the same rows and columns in the catalogue, listed in few files."""
     for name in TABLES:
-        table = in_catalogue(lake, name).scan().to_arrow()
+        there_is = in_catalogue(lake, name)
+        assert len(there(there_is.current_snapshot()).manifests(there_is.io)) <= 2
+        table = there_is.scan().to_arrow()
         delta = log_of(store, name).to_pyarrow_table(columns=table.column_names)
         assert rows(table) == rows(delta)
         assert set(delta.column_names) >= {each.name for each in log_of(store, name).schema().fields} - {"_residue"}
@@ -97,18 +134,111 @@ def test_each_batch_is_a_snapshot_that_says_its_offsets(lake: Catalog, empty: St
     assert snapshots(lake, "counts")[1]["added-records"] == "7"
 
 
+def in_s3(catalogues: Made, warehouse: str) -> str:
+    """The URL of a REST catalogue whose files are in S3."""
+    client = {"s3.path-style-access": "true", "client.region": "us-east-1", "http-client.type": "urlconnection"}
+    options = {"warehouse": warehouse, "io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
+    return catalogues(**options, **client, **iceberg_options())
+
+
+@pytest.mark.parametrize("of", ["sql", "rest"])
 def test_store_and_catalogue_may_be_in_s3(
-    s3: S3Server, lake: Catalog, empty: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    of: str, s3: S3Server, catalogues: Made, empty: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"s3://test/{tmp_path.name}")
+    warehouse = f"s3://test/{tmp_path.name}-{of}"
+    if of == "sql":
+        lake = asked_for(monkeypatch, uri=f"sqlite:///{tmp_path}/lake.db", warehouse=warehouse, **iceberg_options())
+    else:
+        lake = asked_for(monkeypatch, uri=in_s3(catalogues, warehouse), **iceberg_options())
     land(empty, 0)
     assert "lake.shop.counts follows; lake.shop.newest follows" in run()
-    table = load_catalog("lake", uri=lake.properties["uri"], **iceberg_options()).load_table("shop.newest")
-    assert table.metadata_location.startswith(f"s3://test/{tmp_path.name}/")
+    table = in_catalogue(lake, "newest")
+    assert table.metadata_location.startswith(f"{warehouse}/")
     assert table.scan().count() == 10
 
 
+_CALL, _ALTER = "CALL lake.system", "ALTER TABLE lake.shop.newest"
+# What others may do in the catalogue. GC of a table whose files are another's is off.
+FORBIDDEN = (
+    f"{_CALL}.expire_snapshots('shop.newest', TIMESTAMP '2099-01-01 00:00:00')",
+    f"{_CALL}.remove_orphan_files('shop.newest')",
+    "DROP TABLE lake.shop.newest PURGE",
+)
+ROLLED_BACK = (
+    f"{_CALL}.rewrite_data_files(table => 'shop.newest', options => map('rewrite-all', 'true'))",
+    f"{_CALL}.rewrite_manifests('shop.newest')",
+    f"{_CALL}.fast_forward('shop.newest', 'main', 'audit')",
+    "DELETE FROM lake.shop.newest WHERE k < 'key-2'",
+)
+ACCEPTED = (
+    f"{_CALL}.rollback_to_snapshot('shop.newest', FIRST)",
+    f"{_ALTER} CREATE BRANCH meanwhile",
+    f"{_ALTER} ADD COLUMN mine BIGINT",
+    f"{_ALTER} WRITE ORDERED BY k",
+)
+MADE_AGAIN = (f"{_ALTER} ADD PARTITION FIELD bucket(4, k)", f"{_ALTER} SET TBLPROPERTIES ('format-version' = '3')")
+
+
+def maintained(lake: Catalog, store: Store, sql: Callable[[str], object]) -> None:
+    """Others maintain the table by Spark: each thing is accepted, or taken back as the page says, and nothing lost."""
+    first, mine = (in_catalogue(lake, "newest").snapshots()[at].snapshot_id for at in (0, -1))
+    for words in FORBIDDEN:
+        with pytest.raises(RuntimeError, match="GC is disabled"):
+            sql(words)
+    sql(f"{_ALTER} CREATE BRANCH audit")
+    sql("INSERT INTO lake.shop.newest.branch_audit SELECT * FROM lake.shop.newest LIMIT 1")
+    for words in (*ROLLED_BACK, *MADE_AGAIN):
+        follows(store, lake)
+        sql(words)
+        found = told(Kind.ICEBERG_TABLE, "iceberg", NEWEST)
+        if words in MADE_AGAIN:
+            sql("DROP TABLE lake.shop.newest")
+        else:
+            sql(f"{_CALL}.rollback_to_snapshot('shop.newest', {mine})")
+        found.follow()
+        if words == ROLLED_BACK[-1]:
+            for number, accepted in enumerate(ACCEPTED):
+                sql(accepted.replace("FIRST", str(first)))
+                arrive(store, 20 + number)
+                run()
+                follows(store, lake)
+            in_catalogue(lake, "newest").maintenance.expire_snapshots().older_than(datetime(2099, 1, 1)).commit()  # noqa: DTZ001
+
+
 @pytest.mark.long
+def test_what_it_costs_to_follow_is_printed(
+    proxy: FaultProxy, catalogues: Made, empty: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `-s`: what publishing a small batch of two tables takes, and following it."""
+    wire = FaultProxy(in_s3(catalogues, f"s3://test/{tmp_path.name}"))
+    asked_for(monkeypatch, uri=wire.url, **iceberg_options())
+    said = list[str]()
+
+    def measured(module: ModuleType, name: str) -> None:
+        does = getattr(module, name)
+
+        def call(*given: Any) -> Any:
+            for each in (proxy, wire):
+                each.asked()
+            began = process_time()
+            result = does(*given)
+            took = 1000 * (process_time() - began)
+            said.append(f"{name}: {took:.0f} CPU ms, {len(proxy.asked())} + {len(wire.asked())} requests")
+            return result
+
+        monkeypatch.setattr(module, name, call)
+
+    measured(publication, "publish")
+    measured(iceberg, "follow")
+    for number in range(8):
+        arrive(empty, number)
+        run()
+    wire.stop()
+    print("", *said, sep="\n")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("wire", ["rest"], indirect=True)
 def test_spark_duckdb_and_polars_read_each_snapshot(
     lake: Catalog, empty: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +259,8 @@ def test_spark_duckdb_and_polars_read_each_snapshot(
         with reader(name, python, jars) as ask:
             assert [tuple(row) for row in ask(table.metadata_location, None, asked)] == now
             assert [tuple(row) for row in ask(table.metadata_location, first, asked)] == before
+            if jars:
+                maintained(lake, empty, partial(ask, "", None))
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     found = polars.scan_iceberg(table.metadata_location).select("k", "id").collect().sort("k")
     assert found.rows() == now
@@ -157,6 +289,24 @@ def test_a_swap_an_undo_and_a_compaction_are_a_snapshot_each(lake: Catalog, back
             dict.fromkeys(TABLES, 1),
             {"counts": 1, "newest": 0},
         )
+
+
+def test_the_doctor_tries_the_catalogue(
+    lake: Catalog, wire: FaultProxy | None, empty: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found() -> dict[str, str]:
+        told = json.loads(coset("doctor", "--json").stdout)
+        return next(each for each in told if each["what"] == "catalogue")
+
+    assert found()["seen"] == "lake.shop let a table be made and removed"
+    assert lake.list_tables("shop") == []
+    if wire:
+        wire.spoil("403 before storing", "POST", "/tables$")
+        assert found()["seen"].startswith("the catalogue refuses what it is asked: Forbidden")
+        wire.spoil("503 before storing", ".*", "", times=None)
+    (tmp_path / "lake").rename(tmp_path / "away")
+    assert found()["seen"].startswith("the catalogue does not answer")
+    assert found()["then"]
 
 
 def test_without_a_catalogue_there_is_nothing_to_follow(two_batches: Store) -> None:
@@ -191,13 +341,17 @@ def test_columns_that_iceberg_takes_for_one_are_refused_when_planned(
 
 
 def test_a_catalogue_that_does_not_answer_stops_no_batch(
-    lake: Catalog, two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: Catalog, wire: FaultProxy | None, two_batches: Store, tmp_path: Path
 ) -> None:
     land(two_batches, 2)
+    if wire:
+        wire.spoil("503 before storing", ".*", "", times=None)
     (tmp_path / "lake").rename(tmp_path / "away")
     found = told(Kind.ICEBERG_UNREACHABLE, "run", NEWEST, "--runner", "local", code=6)
     assert "Batch 2 is published" in succeeded("status", NEWEST).stdout
     (tmp_path / "away").rename(tmp_path / "lake")
+    if wire:
+        wire.heal()
     assert "lake.shop.newest has what its table has now" in found.follow()
     follows(two_batches, lake)
 
@@ -231,23 +385,57 @@ def test_a_table_that_is_not_cosets_stays_as_it_is(lake: Catalog, two_batches: S
     assert len(snapshots(lake, "counts")) == 1
 
 
-class Denies(BaseHTTPRequestHandler):
-    """A catalogue to which nobody has access."""
+class Answers(BaseHTTPRequestHandler):
+    """A catalogue that has one answer."""
+
+    server: Any
 
     def do_GET(self) -> None:
-        self.send_response(403)
+        self.send_response(self.server.status)
         self.end_headers()
+        self.wfile.write(self.server.body)
 
     def log_message(self, *_: object) -> None: ...
 
 
-def test_a_catalogue_that_denies_access_says_so(two_batches: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (401, b"", "the catalogue refuses what it is asked: Unauthorized"),
+        (403, b"", "the catalogue refuses what it is asked: Forbidden"),
+        (419, b"", "the catalogue refuses what it is asked: AuthorizationExpired"),
+        (200, b"<html>Sign in</html>", "PyIceberg cannot load the catalogue lake"),
+        (200, b'{"overrides": {}, "defaults": {}, "endpoints": ["GET /v1/{prefix}/namespaces"]}', "does not support"),
+    ],
+)
+def test_a_catalogue_that_denies_access_says_so(
+    status: int, body: bytes, said: str, two_batches: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COSET_ICEBERG", "lake.shop")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Denies) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        server.__dict__.update(status=status, body=body)
         Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"http://127.0.0.1:{server.server_port}")
-        refused(coset("iceberg", NEWEST), "the catalogue denies access", "coset iceberg")
+        refused(coset("iceberg", NEWEST), said)
         server.shutdown()
+
+
+def test_a_namespace_may_have_levels(lake: Catalog, two_batches: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COSET_ICEBERG", "lake.shop.of.ours")
+    assert "lake.shop.of.ours.newest has what its table has now" in succeeded("iceberg", NEWEST).stdout
+    assert lake.load_table("shop.of.ours.newest").scan().count() == 10
+    assert ("shop", "of") in lake.list_namespaces("shop")
+    assert "Nothing to do" in succeeded("iceberg", NEWEST).stdout
+
+
+def test_the_catalogue_need_not_reach_the_store(
+    s3: S3Server, lake: Catalog, empty: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own files lie elsewhere, for which it has other credentials."""
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__S3__ACCESS_KEY_ID", "of-the-catalogue")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__S3__SECRET_ACCESS_KEY", "of-the-catalogue")
+    land(empty, 0)
+    assert "lake.shop.counts follows; lake.shop.newest follows" in run()
 
 
 def test_columns_come_and_change_and_go_with_those_of_the_table(lake: Catalog, empty: Store, tmp_path: Path) -> None:
@@ -296,10 +484,10 @@ clicks.filter("id < 0", name="none").write("nothing")
     assert read.num_rows == 10
 
 
-Fault = Callable[[SqlCatalog, tuple[Any, ...], Callable[..., Any]], Any]
+Fault = Callable[[tuple[Any, ...], Callable[..., Any]], Any]
 
 
-def _lost(_: SqlCatalog, given: tuple[Any, ...], commit: Callable[..., Any]) -> Any:
+def _lost(given: tuple[Any, ...], commit: Callable[..., Any]) -> Any:
     commit(*given)
     raise CommitStateUnknownException("the answer was lost")
 
@@ -308,29 +496,29 @@ def _killed_before(*_: object) -> Any:
     raise KeyboardInterrupt
 
 
-def _killed_after(_: SqlCatalog, given: tuple[Any, ...], commit: Callable[..., Any]) -> Any:
+def _killed_after(given: tuple[Any, ...], commit: Callable[..., Any]) -> Any:
     commit(*given)
     raise KeyboardInterrupt
 
 
 @pytest.fixture
-def faulty(monkeypatch: pytest.MonkeyPatch) -> list[Fault]:
+def faulty(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> list[Fault]:
     """Faults of the next commits to a catalogue, each of which happens once."""
-    faults, commit = list[Fault](), SqlCatalog.commit_table
+    faults, commit = list[Fault](), type(lake).commit_table
 
-    def committed(catalogue: SqlCatalog, *given: Any) -> Any:
+    def committed(catalogue: Catalog, *given: Any) -> Any:
         if faults:
-            return faults.pop(0)(catalogue, given, lambda *again: commit(catalogue, *again))
+            return faults.pop(0)(given, lambda *again: commit(catalogue, *again))
         return commit(catalogue, *given)
 
-    monkeypatch.setattr(SqlCatalog, "commit_table", committed)
+    monkeypatch.setattr(type(lake), "commit_table", committed)
     return faults
 
 
 def test_whoever_loses_a_race_an_answer_or_its_life_adds_nothing_twice(
-    lake: Catalog, two_batches: Store, faulty: list[Fault]
+    lake: Catalog, wire: FaultProxy | None, two_batches: Store, faulty: list[Fault]
 ) -> None:
-    history(lake, two_batches, faulty, batches=1)
+    history(lake, wire, two_batches, faulty, batches=1)
 
 
 def test_a_table_that_was_made_and_no_more_is_readable_once_it_follows(
@@ -343,20 +531,54 @@ def test_a_table_that_was_made_and_no_more_is_readable_once_it_follows(
     follows(two_batches, lake)
 
 
+@pytest.mark.parametrize("wire", ["rest"], indirect=True)
+@pytest.mark.parametrize("most", [4, pytest.param(None, marks=pytest.mark.long)])
+def test_each_request_to_a_catalogue_may_end_in_every_way(
+    lake: Catalog, wire: FaultProxy, most: int | None, two_batches: Store
+) -> None:
+    wire.asked()
+    succeeded("iceberg", NEWEST)
+    requests = {(method, re.escape(urlsplit(path).path) + r"(\?|$)") for method, path in wire.asked()}
+    assert len(requests) == 8
+    ways = [(what, *each) for what in (*WIRED, "403 before storing") for each in sorted(requests)]
+    for what, method, path in random.Random(0).sample(ways, most or len(ways)):
+        for name in TABLES:
+            lake.drop_table(f"shop.{name}")
+        # Of a namespace that was not made when its tables were, nothing is left.
+        with suppress(NoSuchNamespaceError):
+            lake.drop_namespace("shop")
+        wire.spoil(what, method, path)
+        code = coset("iceberg", NEWEST).exit_code
+        assert wire.heal(), (what, method, path)
+        assert code in ({0, 3} if what.startswith("403") else {0, 6}), (what, method, path)
+        succeeded("iceberg", NEWEST)
+        follows(two_batches, lake)
+        assert [len(snapshots(lake, name)) for name in TABLES] == [1, 1]
+
+
 @pytest.mark.long
-def test_nothing_comes_twice_in_a_longer_history(lake: Catalog, two_batches: Store, faulty: list[Fault]) -> None:
-    history(lake, two_batches, faulty, batches=8)
+def test_nothing_comes_twice_in_a_longer_history(
+    lake: Catalog, wire: FaultProxy | None, two_batches: Store, faulty: list[Fault]
+) -> None:
+    history(lake, wire, two_batches, faulty, batches=8)
 
 
-def history(lake: Catalog, store: Store, faulty: list[Fault], batches: int) -> None:
+def history(lake: Catalog, wire: FaultProxy | None, store: Store, faulty: list[Fault], batches: int) -> None:
     """A history by chance: batches, others who follow meanwhile, and commits that end in every way."""
 
-    def raced(catalogue: SqlCatalog, given: tuple[Any, ...], commit: Callable[..., Any]) -> Any:
+    def raced(given: tuple[Any, ...], commit: Callable[..., Any]) -> Any:
         follow(store, "newest")
         return commit(*given)
 
+    def spoiled(what: str) -> Fault:
+        def fault(given: tuple[Any, ...], commit: Callable[..., Any]) -> Any:
+            there(wire).spoil(what, "POST", "/tables/")
+            return commit(*given)
+
+        return fault
+
     chance = random.Random(batches)
-    ways: list[Fault] = [_lost, _killed_before, _killed_after]
+    ways: list[Fault] = [_lost, _killed_before, _killed_after, *map(spoiled, WIRED if wire else ())]
     succeeded("iceberg", NEWEST)
     for number in range(2, 2 + batches):
         # The first commit appends: made again upon the other's, it would add the same files.

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import duckdb
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from coset.batches.publication import abandon
 from dags.pipelines.tail_activity import pipeline as tail_activity
@@ -30,6 +32,7 @@ README = (ROOT / "README.md").read_text()
 DEMO = (ROOT / "docs" / "guide" / "demo.md").read_text()
 RUNNERS = (ROOT / "docs" / "internals" / "runners.md").read_text()
 COSET = ".venv/bin/coset"
+ASSIGNS = re.compile(r"[A-Z_]+=\S+ ?")
 # Which start at once; of the others, the start is not waited for again each time.
 LIGHT = ("assign", "diff")
 
@@ -75,13 +78,15 @@ def test_the_trial_needs_no_server_and_no_java(folder: Path, monkeypatch: pytest
     for name in ("AWS_ENDPOINT_URL", "COSET_STORE", "JAVA_HOME", "SPARK_MASTER"):
         monkeypatch.delenv(name, raising=False)
     environment = dict(os.environ, PATH=str(folder))
-    assert len(TRIAL) == 4
-    printed = [run(command, environment, folder) for command in TRIAL]
-    assert printed[-2].strip() == blocks("text")[0].strip()
-    query = printed[-1].replace(f"{folder}/landing", "/shop/landing")
+    *_, rows, followed, asked = (run(command, environment, folder) for command in TRIAL)
+    assert rows.strip() == blocks("text")[0].strip()
+    assert followed == "lake.shop.spent has what its table has now\n"
+    lake = load_catalog("lake", uri=f"sqlite:///{folder}/lake.db")
+    assert lake.load_table("shop.spent").scan().count() == 3
+    query = asked.replace(f"{folder}/landing", "/shop/landing")
     assert query.strip() == blocks("sql")[0].strip()
     with duckdb.connect() as alone:
-        assert sorted(alone.sql(printed[-1]).fetchall()) == [("ann", 2, 19.75), ("bob", 1, 3.0), ("cid", 1, 1.0)]
+        assert sorted(alone.sql(asked).fetchall()) == [("ann", 2, 19.75), ("bob", 1, 3.0), ("cid", 1, 1.0)]
     assert "Plan sha256:" in run(f"{COSET} explain spent.py", environment, folder)
 
 
@@ -98,7 +103,10 @@ def test_the_command_of_a_runner_publishes_a_batch(command: str, environment: di
 
 
 def run(command: str, environment: dict[str, str], folder: Path) -> str:
-    program, *words = shlex.split(command)
+    split = shlex.split(command.replace("$PWD", str(folder)))
+    assigned = dict(word.split("=", 1) for word in takewhile(ASSIGNS.match, split))
+    environment = environment | assigned
+    program, *words = split[len(assigned) :]
     assert program == COSET
     if words[0] in LIGHT:
         done = subprocess.run(
@@ -112,7 +120,9 @@ def run(command: str, environment: dict[str, str], folder: Path) -> str:
 
 def test_the_readme_names_no_other_kind_of_command() -> None:
     assert [
-        line for line in commands(README + DEMO) if not re.fullmatch(r"\.venv/bin/coset .+|make (demo|test)", line)
+        line
+        for line in commands(README + DEMO)
+        if not re.fullmatch(rf"({ASSIGNS.pattern})*\.venv/bin/coset .+|make (demo|test)", line)
     ] == []
 
 

@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -21,8 +22,8 @@ from coset.batches.tables.delta import newest_in
 from coset.batches.tables.live_files import live_files
 from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import opened
-from coset.sources.s3 import iceberg_options
-from partitioning.commands import Iceberg
+from coset.sources.s3 import iceberg_options, is_denied
+from partitioning.commands import Iceberg, Repeat
 from partitioning.documents.document import canonical, digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -35,10 +36,11 @@ from spark_jobs.tables.table_schema import RESIDUE, folder, table_schema
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
-    from pyiceberg.manifest import DataFile
+    from pyiceberg.manifest import DataFile, ManifestFile
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.update.snapshot import UpdateSnapshot, _OverwriteFiles
     from pyiceberg.types import NestedField
 
 # The variable with the catalogue, by its name in PyIceberg's configuration, and the namespace: `prod.analytics`.
@@ -48,17 +50,30 @@ _TRIES = 5
 # What an Iceberg table says of the Delta table that it follows: its folder and id, and of a snapshot the version.
 _FOLDER, _ID, _VERSION = "coset.folder", "coset.id", "coset.version"
 _NAMES = "schema.name-mapping.default"
+_FORMAT = 2
+# Each commit reads all manifests, some of them twice: so many become one, of 8 MB or less.
+_FEWEST = 2
+_BYTES = 8 << 20
 _PROPERTIES = {
+    "format-version": str(_FORMAT),
     # `coset compact` removes files, and keeps those that time travel and backfills need.
     "gc.enabled": "false",
-    # PyIceberg would commit a difference again, upon another snapshot than it is the difference to.
-    "commit.retry.num-retries": "0",
     "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": str(_FEWEST),
     "write.metadata.delete-after-commit.enabled": "true",
 }
 # PyIceberg has no base of its errors, and each catalogue raises those of its client.
-_CLIENTS = {"botocore", "pyiceberg", "requests", "sqlalchemy", "thrift"}
-_DENIED = {"ForbiddenError", "UnauthorizedError", "OAuthError"}
+_CLIENTS = {"botocore", "hive_metastore", "pydantic_core", "pyiceberg", "requests", "sqlalchemy", "thrift"}
+# What it is no use to ask again. PyIceberg has NotImplementedError for what a catalogue does not do.
+_REFUSED = {
+    "AuthorizationExpiredError",
+    "BadRequestError",
+    "ForbiddenError",
+    "InvalidOperationException",
+    "NotImplementedError",
+    "OAuthError",
+    "UnauthorizedError",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +125,7 @@ def follow(store: Store, pipeline: str) -> tuple[str, ...]:
     if (place := asked()) is None or (published := Ledger(store, pipeline).standing().published) is None:
         return ()
     findings, taken = list[Finding](), list[str]()
-    with _errors(place.catalogue, pipeline):
+    with _errors(place.catalogue, Iceberg(pipeline)):
         catalogue = _catalogue(place.catalogue)
     for name in sorted(write.declared.table for write in published.writes()):
         try:
@@ -121,6 +136,23 @@ def follow(store: Store, pipeline: str) -> tuple[str, ...]:
     if findings:
         raise Refused(*findings)
     return tuple(taken)
+
+
+def try_place() -> str | None:
+    """Make a table where the environment asks for Iceberg tables, and remove it. Returns the place; None if it asks for
+    none. Raises as `follow`."""
+    if (place := asked()) is None:
+        return None
+    table = f"{place.name}.doctor-{uuid4().hex}"
+    with _errors(place.catalogue, Repeat()):
+        catalogue = _catalogue(place.catalogue)
+        _make_namespace(catalogue, place)
+        catalogue.create_table(table, pa.schema([("k", pa.string())]))
+        try:
+            catalogue.purge_table(table)
+        except NotImplementedError:
+            catalogue.drop_table(table)
+    return f"{place.catalogue}.{place.name}"
 
 
 def _catalogue(name: str) -> Catalog:
@@ -134,6 +166,18 @@ def _catalogue(name: str) -> Catalog:
         then = f"configure it in .pyiceberg.yaml, or with PYICEBERG_CATALOG__{name.upper()}__URI"
         what = f"PyIceberg cannot load the catalogue {name}: {error}"
         raise Refused.of(Kind.SETTING, what, "environment", then, catalogue=name) from error
+
+
+def _make_namespace(catalogue: Catalog, place: Namespace) -> None:
+    """Make a namespace, and those that it is in, unless it is there: who may make tables may not make namespaces."""
+    levels = place.name.split(".")
+    try:
+        if not catalogue.namespace_exists(place.name):
+            for level in range(len(levels)):
+                catalogue.create_namespace_if_not_exists(tuple(levels[: level + 1]))
+    except ValueError as error:
+        what = f"the catalogue {place.catalogue} cannot have the namespace {place.name}: {error}"
+        raise Refused.of(Kind.SETTING, what, "environment", "name one without a dot", namespace=place.name) from error
 
 
 class _Follower:
@@ -151,42 +195,49 @@ class _Follower:
 
     def follow(self) -> bool:
         """Make one snapshot of what is new. Returns whether there was anything."""
-        from pyiceberg.exceptions import (  # noqa: PLC0415  an extra
-            CommitFailedException,
-            CommitStateUnknownException,
-            TableAlreadyExistsError,
-        )
-
-        error: Exception | None = None
         for _ in range(_TRIES):
             # After a lost race the log may be newer too.
-            with opened(self._folder) as log, _errors(self._where, self._pipeline):
+            with opened(self._folder) as log, _errors(self._where, Iceberg(self._pipeline)):
                 if log is None:
                     return False
                 try:
-                    return self._commit(log, self._table(log))
-                except (CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError) as lost:
+                    return self._commit(log, self._table(log) or self._made(log))
+                except _Unsure as lost:
                     error = lost
+        if type(error.__cause__).__name__ == "TableAlreadyExistsError":
+            self._refuse(f"something else in the catalogue has its name: {error}", "name another namespace; then ")
         what = f"after {_TRIES} tries it is not known whether the table follows: {error}"
         raise OutcomeUnknown.of(Kind.ICEBERG_UNREACHABLE, what, self._where, Iceberg(self._pipeline), table=self._name)
 
-    def _table(self, log: TableLog) -> Table:
-        """The Iceberg table, which is made if there is none. Raises Refused if it does not follow this table."""
+    def _made(self, log: TableLog) -> Table:
+        _make_namespace(self._catalogue, self._place)
+        said = {"comment": text} if (text := log.metadata().description) else {}
+        with _changing():
+            return self._catalogue.create_table(
+                self._identifier, _columns(log), properties=_PROPERTIES | self._mine(log) | said
+            )
+
+    def _mine(self, log: TableLog) -> dict[str, str]:
+        return {_FOLDER: self._folder, _ID: str(log.metadata().id)}
+
+    def _table(self, log: TableLog) -> Table | None:
+        """The Iceberg table, if there is one. Raises Refused if it does not follow this table."""
         from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415  an extra
 
-        mine = {_FOLDER: self._folder, _ID: str(log.metadata().id)}
+        mine = self._mine(log)
         try:
             table = self._catalogue.load_table(self._identifier)
         except NoSuchTableError:
-            self._catalogue.create_namespace_if_not_exists(self._place.name)
-            said = {"comment": text} if (text := log.metadata().description) else {}
-            return self._catalogue.create_table(self._identifier, _columns(log), properties=_PROPERTIES | mine | said)
+            return None
         if (theirs := {key: table.properties.get(key) for key in mine}) != mine:
             follows = f"follows {theirs[_FOLDER]}" if theirs[_FOLDER] else "is not one that Coset made"
             if theirs[_FOLDER] == mine[_FOLDER]:
                 follows = "follows a table that was there before"
             what = f"the table in the catalogue {follows}, and not {mine[_FOLDER]}"
             self._refuse(what, "name another namespace; or drop the table there, without its files, then ")
+        if table.metadata.format_version != _FORMAT or not table.spec().is_unpartitioned():
+            what = "somebody else gave the Iceberg table partitions, or another format"
+            self._refuse(what, "drop the table there, without its files, then ")
         newest = table.current_snapshot()
         if newest and (newest.summary is None or _VERSION not in newest.summary.additional_properties):
             what = f"snapshot {newest.snapshot_id} of the Iceberg table is not Coset's: somebody else wrote to it"
@@ -198,13 +249,18 @@ class _Follower:
         raise Refused.of(Kind.ICEBERG_TABLE, what, self._where, (then, Iceberg(self._pipeline)), table=self._name)
 
     def _commit(self, log: TableLog, table: Table) -> bool:
+        from pyiceberg.io import load_file_io  # noqa: PLC0415  an extra
+
         files = live_files(log)
         if any(file.dead for file in files):
             what = "files of the table have dead rows, which its Iceberg table would not know"
             self._refuse(what, 'write it with updates="rewrite", `coset compact` it, then ')
         there = {f"{self._folder}/{file.path}" for file in files}
         held = {task.file.file_path: task.file for task in table.scan().plan_files()}
+        # The catalogue may grant access to its own folder, which has none of these files.
+        io = load_file_io(iceberg_options(), self._folder)
         gone, come = held.keys() - there, sorted(there - held.keys())
+        table.catalog = cast("Catalog", _Once(self._catalogue))
         with table.transaction() as transaction:
             if _NAMES not in table.properties:
                 # Files have no ids of columns. PyIceberg keeps it when columns change.
@@ -212,12 +268,15 @@ class _Follower:
             evolved = _evolve(transaction, _columns(log))
             if table.current_snapshot() and not gone and not come:
                 return evolved
-            snapshot = transaction.update_snapshot(snapshot_properties=self._said(log))
-            with snapshot.overwrite() if gone else snapshot.merge_append() as change:
+            snapshot, metadata = (
+                transaction.update_snapshot(snapshot_properties=self._said(log)),
+                transaction.table_metadata,
+            )
+            with _overwrite(snapshot) if gone else snapshot.merge_append() as change:
                 for path in sorted(gone):
                     change.delete_data_file(held[path])
                 for path in come:
-                    change.append_data_file(_data_file(table.io, transaction.table_metadata, path))
+                    change.append_data_file(_data_file(io, metadata, path))
         return True
 
     def _said(self, log: TableLog) -> dict[str, str]:
@@ -233,6 +292,28 @@ class _Follower:
             "coset.digest": digest(plan),
             "coset.offsets": canonical(ends).decode(),
         }
+
+
+def _overwrite(snapshot: UpdateSnapshot) -> _OverwriteFiles:
+    """An overwrite that merges manifests. PyIceberg merges those of appends, and keeps for good those of what each
+    overwrite removed."""
+    from pyiceberg.table.update.snapshot import _ManifestMergeManager  # noqa: PLC0415  an extra
+
+    change = snapshot.overwrite()
+    merging = _ManifestMergeManager(_BYTES, _FEWEST, True, change)
+
+    def process(manifests: list[ManifestFile]) -> list[ManifestFile]:
+        mine = change.snapshot_id
+        return merging.merge_manifests(
+            [
+                each
+                for each in manifests
+                if each.has_added_files() or each.has_existing_files() or each.added_snapshot_id == mine
+            ]
+        )
+
+    change._process_manifests = process  # type: ignore[method-assign]
+    return change
 
 
 def _data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:
@@ -287,18 +368,62 @@ def _type(field: NestedField) -> str:
     return re.sub(r"-?[0-9]+: ", "", str(field.field_type))
 
 
+class _Unsure(Exception):
+    """The catalogue lost a race, or its answer was lost. Whoever wrote looks again."""
+
+
+class _Once:
+    """A catalogue that is asked once. Upon an answer that a commit failed, PyIceberg would make the difference again,
+    to another snapshot than it is one to, or remove its files. Yet the answer may be to a request that something on the
+    way repeated, and the snapshot be there."""
+
+    def __init__(self, catalogue: Catalog) -> None:
+        self._catalogue = catalogue
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalogue, name)
+
+    def commit_table(self, *asked: Any) -> Any:
+        with _changing():
+            return self._catalogue.commit_table(*asked)
+
+
 @contextmanager
-def _errors(where: str, pipeline: str) -> Iterator[None]:
-    """Turns errors of the catalogue and its client into Coset's, but for those that `follow` knows."""
+def _changing() -> Iterator[None]:
+    """Raises _Unsure for errors of the catalogue, but those of a request that it refused."""
     try:
         yield
     except Exception as error:
-        if not isinstance(error, OSError) and type(error).__module__.partition(".")[0] not in _CLIENTS:
+        if not _is_clients(error) or _is_refused(error):
             raise
-        said = " ".join(f"{type(error).__name__}: {error}".split())[:500]
-        if type(error).__name__ in _DENIED:
-            then = ("check what PyIceberg's configuration says of the catalogue, then ", Iceberg(pipeline))
-            what = f"the catalogue denies access: {said}"
+        raise _Unsure(_text(error)) from error
+
+
+@contextmanager
+def _errors(where: str, again: Iceberg | Repeat) -> Iterator[None]:
+    """Turns errors of the catalogue and its client into Coset's, which name the command that asks again."""
+    try:
+        yield
+    except Exception as error:
+        if _is_refused(error):
+            then = ("let the catalogue allow it, or correct PyIceberg's configuration of it, then ", again)
+            what = f"the catalogue refuses what it is asked: {_text(error)}"
             raise Refused.of(Kind.ICEBERG_DENIED, what, where, then, asked=where) from error
-        what = f"the catalogue does not answer: {said}"
-        raise Unreachable.of(Kind.ICEBERG_UNREACHABLE, what, where, Iceberg(pipeline), asked=where) from error
+        if not _is_clients(error):
+            raise
+        what = f"the catalogue does not answer: {_text(error)}"
+        raise Unreachable.of(Kind.ICEBERG_UNREACHABLE, what, where, again, asked=where) from error
+
+
+def _is_clients(error: Exception) -> bool:
+    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _CLIENTS
+
+
+def _is_refused(error: Exception) -> bool:
+    if type(error).__name__ in _REFUSED:
+        return True
+    return _is_clients(error) and (is_denied(error) or "AccessDenied" in str(error))
+
+
+def _text(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:500]
