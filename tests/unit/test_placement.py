@@ -169,6 +169,7 @@ def test_a_stream_may_be_placed_by_any_of_these(hash: str) -> None:
     [
         ("murmur4", KeyFormat.STRING, "unknown hash 'murmur4'"),
         ("java_masked", KeyFormat.LONG, "the hash 'java_masked' is of text, not of long keys"),
+        ("iceberg", KeyFormat.STRING, "the hash 'iceberg' is of long and uuid keys, not of string ones"),
         ("shop.codecs", KeyFormat.STRING, "unknown hash 'shop.codecs'"),
         ("java", KeyFormat.BYTES, "no common hash"),
     ],
