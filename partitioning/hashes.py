@@ -6,8 +6,8 @@
 (`rd_kafka_msg_partitioner_consistent_random`, its default). `fnv1a` is Sarama's default, the absolute value, and
 `fnv1a_masked` its reference form, without the sign bit. `java`, the absolute hashCode of the key, is Samza's
 (`KafkaUtil.getIntegerPartitionKey`); `java_masked` and `murmur3`, without their sign bit, are Pulsar's JavaStringHash
-and Murmur3_32Hash. `iceberg` is murmur3 of numbers and uuids as Iceberg's transform `bucket` has them; of text and bytes
-that is `murmur3`. What real producers answered is in `tests/vectors/producers`. An import path names a function of
+and Murmur3_32Hash. `iceberg` is murmur3 of numbers and uuids as Iceberg's transform `bucket` has them, and `murmur3`
+that of text and bytes. What real producers answered is in `tests/vectors/producers`. An import path names a function of
 the user's own (Apex: stream codec). The vectorised twin in `spark_jobs/engine/hashing.py` is held against these in
 tests.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import assert_never
 
 from coset.sources import landed
@@ -10,7 +11,7 @@ from partitioning.errors import CosetError, Refused, Unreachable
 from partitioning.model.failure import together
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.read_ends import NOTHING, Ends
-from partitioning.model.sources import KafkaSource, LandedSource
+from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource
 from partitioning.model.streams import Discovered, Stream
 
 
@@ -19,26 +20,27 @@ def discover(
 ) -> tuple[Discovered, ...]:
     """What has arrived of each stream behind these `ends`, in their order.
 
-    Raises as `landed.discover` and `kafka.discovery.discover`, with the findings of both.
+    Raises as `landed.discover` and `kafka.discovery.discover`, and those of Iceberg tables, with the findings of all.
     """
     in_files, in_brokers = list[Stream](), list[tuple[Stream, KafkaSource]]()
+    looks, discovered = list[Callable[[], Sequence[Discovered]]](), dict[str, Discovered]()
     for stream in streams:
         match stream.origin:
             case LandedSource():
                 in_files.append(stream)
             case KafkaSource() as source:
                 in_brokers.append((stream, source))
+            case IcebergSource() as source:
+                looks.append(partial(_table, stream, source, ends))
             case _:
                 assert_never(stream.origin)
-    if not in_brokers:
-        return landed.discover(streams, ends, losses)
-    from coset.sources.kafka import topic_discovery as kafka  # noqa: PLC0415  few pipelines read from brokers
+    if in_files:
+        looks.append(partial(landed.discover, in_files, ends, losses))
+    if in_brokers:
+        from coset.sources.kafka import topic_discovery as kafka  # noqa: PLC0415  few pipelines read from brokers
 
-    errors, discovered = list[CosetError](), dict[str, Discovered]()
-    looks: tuple[Callable[[], tuple[Discovered, ...]], ...] = (
-        lambda: landed.discover(in_files, ends, losses),
-        lambda: kafka.discover(in_brokers, ends),
-    )
+        looks.append(partial(kafka.discover, in_brokers, ends))
+    errors = list[CosetError]()
     for look in looks:
         try:
             discovered |= {found.stream: found for found in look()}
@@ -49,6 +51,12 @@ def discover(
     return tuple(discovered[stream.name] for stream in streams)
 
 
+def _table(stream: Stream, source: IcebergSource, ends: Ends) -> tuple[Discovered]:
+    from coset.sources.iceberg.table_discovery import discover as in_catalogue  # noqa: PLC0415  an extra
+
+    return (in_catalogue(stream, source, ends),)
+
+
 def discover_sound(stream: Stream, ends: Ends) -> tuple[Discovered | None, frozenset[int]]:
     """What is known of a stream in which something is wrong, and its partitions of which nothing is; None if nothing is
     known of any."""
@@ -56,7 +64,7 @@ def discover_sound(stream: Stream, ends: Ends) -> tuple[Discovered | None, froze
         match stream.origin:
             case LandedSource():
                 return landed.discover_sound(stream, ends)
-            case KafkaSource():
+            case KafkaSource() | IcebergSource():
                 (found,) = discover([stream], ends)
                 return found, frozenset()
             case _:

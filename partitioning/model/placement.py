@@ -278,6 +278,11 @@ def possible_hashes(key_format: str, fields: Sequence[str] = ()) -> list[tuple[H
     return [(name, name) for name in KNOWN_HASHES if not any(hash_findings(name, key_format, "key"))]
 
 
+def bucket_hash(key_format: str) -> HashName:
+    """The hash of an Iceberg table's buckets, by the format of their keys."""
+    return MURMUR3 if key_format in (KeyFormat.STRING, KeyFormat.BYTES) else ICEBERG
+
+
 def no_java_hash(where: str) -> Finding:
     """What is wrong with byte keys under Java's hash."""
     what = "Java hashes a byte array by where it lies in memory, so equal keys have no common hash"

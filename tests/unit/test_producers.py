@@ -14,7 +14,16 @@ from expectations import ExpectKeysToHashToTheirPartition
 from expectations.colocation import FITS
 from expectations.key_hashes import hashes_or_why
 from partitioning.hashes import hash_of
-from partitioning.model.placement import HASHES, ICEBERG, JAVA, KNOWN_HASHES, OPAQUE, HashName, hash_findings, keeps_empty
+from partitioning.model.placement import (
+    HASHES,
+    ICEBERG,
+    JAVA,
+    KNOWN_HASHES,
+    OPAQUE,
+    HashName,
+    hash_findings,
+    keeps_empty,
+)
 from spark_jobs.engine.hashing import placement_hashes
 
 ROOT = Path(__file__).parents[2]

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 
@@ -21,15 +19,16 @@ from coset.batches.tables.delta import newest_in
 from coset.batches.tables.live_files import live_files
 from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import opened
-from coset.sources.s3 import iceberg_options
+from coset.sources.iceberg.catalogue import catalogue, catalogue_errors
 from partitioning.commands import Iceberg
 from partitioning.documents.document import canonical, digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.errors import Finding, OutcomeUnknown, Refused, Unreachable
+from partitioning.errors import Finding, OutcomeUnknown, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import Updates
 from partitioning.model.plan import PlannedWrite
+from partitioning.model.sources import NAMESPACE
 from spark_jobs.tables.table_schema import RESIDUE, folder, table_schema
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 
 # The variable with the catalogue, by its name in PyIceberg's configuration, and the namespace: `prod.analytics`.
 ASKED = "COSET_ICEBERG"
-_ASKED = re.compile(r"(\w[\w-]*)\.(\w[\w.-]*)")
 _TRIES = 5
 # What an Iceberg table says of the Delta table that it follows: its folder and id, and of a snapshot the version.
 _FOLDER, _ID, _VERSION = "coset.folder", "coset.id", "coset.version"
@@ -56,9 +54,6 @@ _PROPERTIES = {
     "commit.manifest-merge.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",
 }
-# PyIceberg has no base of its errors, and each catalogue raises those of its client.
-_CLIENTS = {"botocore", "pyiceberg", "requests", "sqlalchemy", "thrift"}
-_DENIED = {"ForbiddenError", "UnauthorizedError", "OAuthError"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +72,7 @@ def asked() -> Namespace | None:
     said = os.environ.get(ASKED, "")
     if not said:
         return None
-    if found := _ASKED.fullmatch(said):
+    if found := NAMESPACE.fullmatch(said):
         return Namespace(*found.groups())
     then = "write CATALOGUE.NAMESPACE, such as prod.analytics, with a catalogue of PyIceberg's configuration"
     raise Refused.of(Kind.SETTING, f"iceberg, or {ASKED}, cannot be {said!r}", "environment", then, said=said)
@@ -110,30 +105,17 @@ def follow(store: Store, pipeline: str) -> tuple[str, ...]:
     if (place := asked()) is None or (published := Ledger(store, pipeline).standing().published) is None:
         return ()
     findings, taken = list[Finding](), list[str]()
-    with _errors(place.catalogue, pipeline):
-        catalogue = _catalogue(place.catalogue)
+    with catalogue_errors(place.catalogue, Iceberg(pipeline)):
+        known = catalogue(place.catalogue)
     for name in sorted(write.declared.table for write in published.writes()):
         try:
-            if _Follower(store, pipeline, catalogue, place, name).follow():
+            if _Follower(store, pipeline, known, place, name).follow():
                 taken.append(place.named(name))
         except Refused as refusal:
             findings += refusal.findings
     if findings:
         raise Refused(*findings)
     return tuple(taken)
-
-
-def _catalogue(name: str) -> Catalog:
-    from pyiceberg.catalog import load_catalog  # noqa: PLC0415  an extra
-    from pyiceberg.utils.config import Config  # noqa: PLC0415
-
-    said = Config().get_catalog_config(name) or {}
-    try:
-        return load_catalog(name, **iceberg_options() | cast(dict[str, str], said))
-    except ValueError as error:
-        then = f"configure it in .pyiceberg.yaml, or with PYICEBERG_CATALOG__{name.upper()}__URI"
-        what = f"PyIceberg cannot load the catalogue {name}: {error}"
-        raise Refused.of(Kind.SETTING, what, "environment", then, catalogue=name) from error
 
 
 class _Follower:
@@ -160,7 +142,7 @@ class _Follower:
         error: Exception | None = None
         for _ in range(_TRIES):
             # After a lost race the log may be newer too.
-            with opened(self._folder) as log, _errors(self._where, self._pipeline):
+            with opened(self._folder) as log, catalogue_errors(self._where, Iceberg(self._pipeline)):
                 if log is None:
                     return False
                 try:
@@ -285,20 +267,3 @@ def _evolve(transaction: Transaction, columns: pa.Schema) -> bool:
 def _type(field: NestedField) -> str:
     """The type of a column, without the numbers that its table gave to the parts of it."""
     return re.sub(r"-?[0-9]+: ", "", str(field.field_type))
-
-
-@contextmanager
-def _errors(where: str, pipeline: str) -> Iterator[None]:
-    """Turns errors of the catalogue and its client into Coset's, but for those that `follow` knows."""
-    try:
-        yield
-    except Exception as error:
-        if not isinstance(error, OSError) and type(error).__module__.partition(".")[0] not in _CLIENTS:
-            raise
-        said = " ".join(f"{type(error).__name__}: {error}".split())[:500]
-        if type(error).__name__ in _DENIED:
-            then = ("check what PyIceberg's configuration says of the catalogue, then ", Iceberg(pipeline))
-            what = f"the catalogue denies access: {said}"
-            raise Refused.of(Kind.ICEBERG_DENIED, what, where, then, asked=where) from error
-        what = f"the catalogue does not answer: {said}"
-        raise Unreachable.of(Kind.ICEBERG_UNREACHABLE, what, where, Iceberg(pipeline), asked=where) from error
