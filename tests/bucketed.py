@@ -13,6 +13,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IcebergType, NestedField
@@ -39,11 +40,13 @@ def append_files(table: Table, files: Iterable[DataFile]) -> None:
             change.append_data_file(file)
 
 
-def rewrite(table: Table, gone: Iterable[DataFile], rows: Iterable[Row], operation: str) -> None:
+def rewrite(table: Table, gone: Iterable[DataFile], rows: Iterable[Row], operation: Operation) -> None:
     """Replace files by one with other rows; `replace` is said of compaction, with the same rows."""
     come = files_of(table, rows)
     with table.transaction() as transaction, transaction.update_snapshot().overwrite() as change:
-        change._operation = type(change._operation)(operation)
+        summary = change._summary
+        # PyIceberg itself compacts nothing.
+        change._summary = lambda said: Summary(operation, **summary(said).additional_properties)  # type: ignore[method-assign]
         for file in gone:
             change.delete_data_file(file)
         for file in come:
