@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -44,9 +45,10 @@ def rewrite(table: Table, gone: Iterable[DataFile], rows: Iterable[Row], operati
     """Replace files by one with other rows; `replace` is said of compaction, with the same rows."""
     come = files_of(table, rows)
     with table.transaction() as transaction, transaction.update_snapshot().overwrite() as change:
-        summary = change._summary
         # PyIceberg itself compacts nothing.
-        change._summary = lambda said: Summary(operation, **summary(said).additional_properties)  # type: ignore[method-assign]
+        saying: Any = change
+        summary = saying._summary
+        saying._summary = lambda said: Summary(operation, **summary(said).additional_properties)
         for file in gone:
             change.delete_data_file(file)
         for file in come:

@@ -406,7 +406,7 @@ class _Taken:
         ranges = [self._range(stream, partition, since) for partition in found.partitions[: stream.partitions]]
         partitions = PackedRows.of(PlannedPartition, ranges)
         columns = found.columns, partitions, found.lacking, found.required, found.topic
-        return PlannedStream(stream, *columns, untyped=found.untyped)
+        return PlannedStream(stream, *columns, untyped=found.untyped, ids=found.ids)
 
     def _range(self, stream: Stream, partition: DiscoveredPartition, since: int) -> PlannedPartition:
         start = self._start(stream, partition)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.types import DoubleType, IntegerType, LongType, StringType
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import IntegerType, LongType, StringType
 
 from coset.batches.ref import BatchRef
 from coset.batches.steps import plan as planned
@@ -21,10 +23,15 @@ from coset.batches.verifying import verify
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.store import Store
+from partitioning.kinds import Kind
 from partitioning.model.schemes import tasks
 from tests.bucketed import Row, append, bucket_of, create, live, rewrite
+from tests.commands import coset, refused, succeeded
+from tests.followed import told
 from tests.logs import log_of
 from tests.running import moved, run_and_publish_unjudged
+from tests.swapped import entered
+from tests.there import there
 
 KEYS = 40
 
@@ -124,7 +131,9 @@ class Shop:
 
     def totals(self) -> list[tuple[object, ...]]:
         orders, returns = (table.scan(selected_fields=("customer", "amount")).to_arrow() for table in self.tables)
-        sql = "FROM (FROM orders UNION ALL FROM returns) SELECT customer, count(*), sum(amount) GROUP BY ALL ORDER BY ALL"
+        sql = (
+            "FROM (FROM orders UNION ALL FROM returns) SELECT customer, count(*), sum(amount) GROUP BY ALL ORDER BY ALL"
+        )
         with duckdb.connect() as connection:
             connection.register("orders", orders)
             connection.register("returns", returns)
@@ -160,3 +169,170 @@ def test_any_history_of_two_tables_is_read_as_it_is(lake: Catalog, store: Store,
     ids = [(row["id"],) for row in there.tables[0].scan(selected_fields=("id",)).to_arrow().to_pylist()]
     assert held(store, "each", "id") == sorted(ids)
     assert all("is its query" in str(found) for found in verify(shop(), store))
+
+
+@pytest.fixture
+def orders(lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
+    """A table in eight buckets with ten rows, of which a pipeline has published a batch."""
+    entered(store, tmp_path / "docs", monkeypatch)
+    table = create(lake, "shop.orders", {"customer": StringType(), "amount": LongType()}, 8)
+    append(table, some(10))
+    run()
+    return table
+
+
+SPENT = str(Path(__file__).parents[1] / "pipelines" / "spent.py")
+
+
+def some(count: int, first: int = 0) -> list[Row]:
+    return [{"customer": f"c{number % 7}", "amount": number} for number in range(first, first + count)]
+
+
+def without(table: Table, amount: int) -> None:
+    """Delete the rows with this amount, as engines do that copy what stays."""
+    wrong = [
+        each
+        for each in live(table)
+        if any(row["amount"] == amount for row in pq.read_table(each.file_path[7:]).to_pylist())
+    ]
+    rows = [row for each in wrong for row in pq.read_table(each.file_path[7:]).to_pylist() if row["amount"] != amount]
+    rewrite(table, wrong, rows, Operation.OVERWRITE)
+
+
+def run() -> str:
+    return succeeded("run", SPENT, "--runner", "local").output
+
+
+def spent(store: Store) -> int:
+    return sum(cast(int, n) for (n,) in held(store, "spent", "n"))
+
+
+def test_rows_that_a_snapshot_takes_away_are_refused_until_it_is_rolled_back(orders: Table, store: Store) -> None:
+    before = there(orders.current_snapshot()).snapshot_id
+    append(orders, some(3))
+    without(orders, 0)
+    found = told(Kind.STREAM_DELETES, "run", SPENT, "--runner", "local")
+    assert str(there(orders.current_snapshot()).snapshot_id) in found.findings[0]["what"]
+    assert spent(store) == 10
+    # What was appended before counts.
+    orders.manage_snapshots().rollback_to_snapshot(there(there(orders.current_snapshot()).parent_snapshot_id)).commit()
+    run()
+    assert spent(store) == 13
+    append(orders, some(5))
+    orders.refresh().manage_snapshots().rollback_to_snapshot(before).commit()
+    append(orders, some(1))
+    found = told(Kind.STREAM_RESET, "run", SPENT, "--runner", "local")
+    assert "does not follow snapshot" in found.findings[0]["what"]
+
+
+def test_a_table_with_deleted_rows_is_begun_anew_with_what_is_there(orders: Table, store: Store) -> None:
+    without(orders, 0)
+    append(orders, some(3))
+    told(Kind.STREAM_DELETES, "run", SPENT, "--runner", "local").follow()
+    run()
+
+
+def test_rows_whose_snapshots_expired_before_a_batch_are_named(orders: Table, store: Store) -> None:
+    for number in range(3):
+        append(orders, some(2, number))
+    snapshots = [each.snapshot_id for each in orders.refresh().snapshots()]
+    orders.maintenance.expire_snapshots().by_id(snapshots[1]).commit()
+    found = told(Kind.STREAM_LOST, "run", SPENT, "--runner", "local")
+    assert "expired" in found.findings[0]["what"]
+    assert spent(store) == 10
+
+
+def test_snapshots_may_expire_that_were_read(orders: Table, store: Store) -> None:
+    taken = there(orders.refresh().current_snapshot()).snapshot_id
+    append(orders, some(2))
+    append(orders, some(2))
+    orders.refresh().maintenance.expire_snapshots().by_id(taken).commit()
+    run()
+    assert spent(store) == 14
+
+
+def test_a_table_that_was_made_anew_is_refused(lake: Catalog, orders: Table, store: Store) -> None:
+    lake.drop_table("shop.orders")
+    append(create(lake, "shop.orders", {"customer": StringType(), "amount": LongType()}, 8), some(30))
+    found = told(Kind.STREAM_RESET, "run", SPENT, "--runner", "local")
+    assert "the table was made anew" in found.findings[0]["what"]
+    assert spent(store) == 10
+
+
+def test_buckets_that_do_not_fit_are_refused_and_any_divisor_of_their_count_fits(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered(store, tmp_path / "docs", monkeypatch)
+    table = create(lake, "shop.orders", {"customer": LongType(), "amount": LongType()}, 12)
+    append(table, [{"customer": number, "amount": number} for number in range(20)])
+    refused(coset("run", SPENT, "--runner", "local"), "key_format='string' is declared", "declare key_format='long'")
+    monkeypatch.setenv("SPENT_KEYS", "long")
+    found = told(Kind.PARTITIONS, "run", SPENT, "--runner", "local")
+    assert "files of the table lie by bucket[12](customer), and 8 buckets are declared" in found.findings[0]["what"]
+    monkeypatch.setenv("SPENT_BUCKETS", "4")
+    run()
+    assert spent(store) == 20
+    # Twice as many buckets are no other partitions.
+    with table.refresh().update_spec() as spec:
+        spec.remove_field("bucket")
+        spec.add_field("customer", BucketTransform(24), "more")
+    append(table, [{"customer": number, "amount": number} for number in range(20)])
+    run()
+    assert spent(store) == 40
+    monkeypatch.setenv("SPENT_BUCKETS", "12")
+    refused(coset("run", SPENT, "--runner", "local"), "counted by 4 buckets, and 12 are declared")
+
+
+def test_a_table_without_buckets_is_one_partition(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered(store, tmp_path / "docs", monkeypatch)
+    append(create(lake, "shop.orders", {"customer": StringType(), "amount": LongType()}, None), some(20))
+    refused(coset("run", SPENT, "--runner", "local"), "lie by no partition", "declare partitions=1")
+    monkeypatch.setenv("SPENT_BUCKETS", "1")
+    run()
+    assert spent(store) == 20
+    assert "Table spent is its query" in succeeded("verify", SPENT).output
+
+
+def test_a_table_that_is_not_there_is_named(
+    store: Store, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered(store, tmp_path / "docs", monkeypatch)
+    refused(coset("run", SPENT, "--runner", "local"), "the catalogue lake has no table shop.orders")
+    (tmp_path / "lake").rename(tmp_path / "away")
+    refused(coset("run", SPENT, "--runner", "local"), "the catalogue does not answer", code=6)
+
+
+def test_old_files_are_read_by_the_ids_of_columns(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column that was dropped does not come back with another of its name; one that was renamed does."""
+    entered(store, tmp_path / "docs", monkeypatch)
+    columns = {"customer": StringType(), "price": IntegerType(), "amount": LongType(), "_offset": LongType()}
+    table = create(lake, "shop.orders", columns, 8)
+    append(table, [{"customer": "c", "price": 3, "amount": 5, "_offset": 10**6} for _ in range(4)])
+    refused(coset("run", SPENT, "--runner", "local"), "has the name that the positions of rows have")
+    with table.refresh().update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("amount")
+        update.delete_column("_offset")
+    with table.refresh().update_schema(allow_incompatible_changes=True) as update:
+        update.rename_column("price", "amount")
+        update.update_column("price", LongType())
+    with table.refresh().update_schema() as update:
+        update.add_column("price", IntegerType())
+    append(table, [{"customer": "c", "price": 7, "amount": 100} for _ in range(2)])
+    run()
+    assert held(store, "spent", "customer", "n", "spent") == [("c", 6, 4 * 3 + 2 * 100)]
+    assert "Table spent is its query" in succeeded("verify", SPENT).output
+
+
+def test_a_file_without_ids_is_refused(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered(store, tmp_path / "docs", monkeypatch)
+    monkeypatch.setenv("SPENT_BUCKETS", "1")
+    table = create(lake, "shop.orders", {"customer": StringType(), "amount": LongType()}, None)
+    pq.write_table(pa.Table.from_pylist(some(1)), tmp_path / "plain.parquet")
+    table.add_files([f"file://{tmp_path}/plain.parquet"])
+    refused(coset("run", SPENT, "--runner", "local"), "its columns have no ids")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn
@@ -39,15 +39,17 @@ class AddedFile:
 
 
 class History:
-    """The snapshots of a table up to the current one. `pipeline` reads the table as `stream`.
+    """The snapshots of a table up to the current one. `pipeline` reads the table as `stream`, and has `taken` it up to
+    a snapshot, whose sequence number this says.
 
     Methods raise Refused where rows went, or where what was added is no longer known.
     """
 
-    def __init__(self, table: Table, where: str, pipeline: str, stream: str) -> None:
+    def __init__(self, table: Table, where: str, pipeline: str, stream: str, taken: Mapping[int, int]) -> None:
         self._table = table
         self._where = where
         self._stream = stream
+        self._taken = taken
         self._anew = Forget(pipeline, stream)
         self._by_id = {each.snapshot_id: each for each in table.snapshots()}
         self.current = table.current_snapshot()
@@ -76,18 +78,25 @@ class History:
         """The snapshots behind one, the oldest first."""
         chain: list[Snapshot] = []
         snapshot = self.current
-        while snapshot is not None and snapshot.snapshot_id != anchor:
+        while snapshot is None or snapshot.snapshot_id != anchor:
+            if snapshot is None or _number(snapshot) < self._number_of(anchor):
+                now = f"its snapshot is {self.current.snapshot_id}" if self.current else "it has no snapshot"
+                what = f"{now}, which does not follow snapshot {anchor}, up to which it was read: it was rolled back"
+                self._refuse(Kind.STREAM_RESET, what, anchor)
             chain.append(snapshot)
-            if (parent := snapshot.parent_snapshot_id) == anchor:
-                return chain[::-1]
-            if parent is not None and parent not in self._by_id and anchor not in self._by_id:
+            parent = snapshot.parent_snapshot_id
+            # PyIceberg takes the parent away as it expires. Numbers of snapshots have no gaps.
+            if parent == anchor or (parent is None and _number(snapshot) == self._number_of(anchor) + 1 > 1):
+                break
+            if parent not in self._by_id:
                 self._lost(anchor)
-            snapshot = self._by_id.get(parent) if parent is not None else None
-        if snapshot is None:
-            now = f"its snapshot is {self.current.snapshot_id}" if self.current else "it has no snapshot"
-            what = f"{now}, which does not follow snapshot {anchor}, up to which it was read: it was rolled back"
-            self._refuse(Kind.STREAM_RESET, what, anchor)
+            snapshot = self._by_id[parent]
         return chain[::-1]
+
+    def _number_of(self, anchor: int) -> int:
+        """The sequence number of a snapshot, which may have expired; 0 if that is unknown."""
+        known = self._by_id.get(anchor)
+        return _number(known) if known else self._taken.get(anchor, 0)
 
     def _base(self, number: int) -> list[AddedFile]:
         """All files of a snapshot, in the order in which they were added."""
@@ -154,3 +163,8 @@ def _rows(manifests: Sequence[ManifestFile]) -> int:
     """How many rows the data files of a snapshot have."""
     data = [each for each in manifests if not _has_deletes(each)]
     return sum((each.added_rows_count or 0) + (each.existing_rows_count or 0) for each in data)
+
+
+def _number(snapshot: Snapshot) -> int:
+    """The sequence number of a snapshot, 0 in format 1."""
+    return snapshot.sequence_number or 0

@@ -94,7 +94,9 @@ class _Discovery:
         self._where = where
         self._before = ends.stream(stream.name)
         self._anew = Forget(ends.pipeline, stream.name)
-        self._history = History(table, where, ends.pipeline, stream.name)
+        self._uuid, *taken = self._before.topic.split() if self._before and self._before.topic else [""]
+        read = {int(taken[0]): int(taken[1])} if taken else {}
+        self._history = History(table, where, ends.pipeline, stream.name, read)
         self._store = Files()
         history, bucket_field = self._history, self._bucket_field
         self._base = lru_cache(None)(lambda snapshot: self._by_partition(history.base(snapshot)))
@@ -120,7 +122,9 @@ class _Discovery:
         required = tuple(sorted({stream.offset, *(field.name for field in self._schema.fields if field.required)}))
         rows = PackedRows.of(DiscoveredPartition, partitions)
         lacks = tuple(sorted(lacking))
-        return Discovered(stream.name, self._columns, rows, lacks, required, uuid, ids=self._ids)
+        now = self._history.current
+        read_up_to = f"{uuid} {now.snapshot_id} {now.sequence_number or 0}" if now else uuid
+        return Discovered(stream.name, self._columns, rows, lacks, required, read_up_to, ids=self._ids)
 
     def _partition(self, number: int, begun: InputFile | None, some: Sequence[_Opened]) -> DiscoveredPartition:
         end, current = self._end(number), self._history.current
@@ -254,10 +258,10 @@ class _Discovery:
         before = self._before
         if before is None:
             return
-        if before.topic and before.topic != uuid:
-            what = f"the table was made anew: it has the uuid {uuid}, and {before.topic} was read before"
+        if self._uuid not in ("", uuid):
+            what = f"the table was made anew: it has the uuid {uuid}, and {self._uuid} was read before"
             then: Then = "give the new table another stream, or begin anew with it: ", self._anew
-            yield self._found(Kind.STREAM_RESET, what, then, topic=uuid, read=before.topic)
+            yield self._found(Kind.STREAM_RESET, what, then, topic=uuid, read=self._uuid)
         if before.declared.partitions != self._stream.partitions:
             was, now = before.declared.partitions, self._stream.partitions
             what = f"its rows were counted by {was} buckets, and {now} are declared"
