@@ -254,8 +254,12 @@ def iceberg_placement(key: object, key_format: str = "long") -> int:
 
     >>> iceberg_placement(34), iceberg_placement("f79c3e09-677c-4bbd-a479-3f349cb785e7", "uuid")
     (2017239379, 1488055340)
+
+    Raises Refused for other keys.
     """
     data = key_bytes(key, key_format)
+    if findings := tuple(hash_findings(ICEBERG, key_format, "key")):
+        raise Refused(*findings)
     return _murmur3(uuid.UUID(data.decode()).bytes if key_format == KeyFormat.UUID else data[::-1]) & _POSITIVE
 
 

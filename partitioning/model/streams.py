@@ -313,8 +313,8 @@ class Discovered(Value, frozen=True):
 
     Some files lack the columns in `lacking`, which read as null. No file allows nulls in `required` ones. Those that
     are `untyped` are null in all records so far; as nothing says their types, they are none of `columns`. `topic` is
-    the topic's id, if found in a broker; of an Iceberg table its uuid, its snapshot and that one's sequence number. `ids`
-    has those of its columns.
+    the topic's id, if found in a broker; of an Iceberg table its uuid, its snapshot and the number of that. `ids` has
+    those of its columns.
     """
 
     stream: str
