@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriterV2
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -55,6 +55,30 @@ def rewrite(table: Table, gone: Iterable[DataFile], rows: Iterable[Row], operati
             change.append_data_file(file)
 
 
+class _Deletes(ManifestWriterV2):
+    """A manifest of files that say which rows are deleted; PyIceberg writes none."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+def delete_positions(table: Table) -> None:
+    """Say that the first row of a file is deleted, as engines do that merge on read."""
+    file = live(table)[0]
+    gone = pa.table({"file_path": [file.file_path], "pos": [0]})
+    deletes = _written(table, file.partition[0], gone, DataFileContent.POSITION_DELETES)
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as change:
+        saying: Any = change
+        saying.new_manifest_writer = lambda spec: _Deletes(
+            spec, table.schema(), saying.new_manifest_output(), saying.snapshot_id, "deflate"
+        )
+        change.append_data_file(deletes)
+
+
 def live(table: Table) -> list[DataFile]:
     """The files that a table has."""
     return [task.file for task in table.scan().plan_files()]
@@ -65,7 +89,7 @@ def files_of(table: Table, rows: Iterable[Row]) -> list[DataFile]:
     by_bucket = dict[int | None, list[Row]]()
     for row in rows:
         by_bucket.setdefault(bucket_of(table, row), []).append(row)
-    return [_file(table, bucket, some) for bucket, some in by_bucket.items()]
+    return [file_of(table, bucket, some) for bucket, some in by_bucket.items()]
 
 
 def bucket_of(table: Table, row: Row) -> int | None:
@@ -76,14 +100,19 @@ def bucket_of(table: Table, row: Row) -> int | None:
     return None
 
 
-def _file(table: Table, bucket: int | None, rows: list[Row]) -> DataFile:
+def file_of(table: Table, bucket: int | None, rows: list[Row]) -> DataFile:
+    """A new file with these rows, which are said to be of a bucket."""
+    return _written(table, bucket, pa.Table.from_pylist(rows, schema_to_pyarrow(table.schema())), DataFileContent.DATA)
+
+
+def _written(table: Table, bucket: int | None, rows: pa.Table, content: DataFileContent) -> DataFile:
     path = f"{table.location()}/data/bucket={bucket}/00000-7-{uuid.uuid4()}-0-00001.parquet"
     output = table.io.new_output(path)
     with output.create() as sink:
-        pq.write_table(pa.Table.from_pylist(rows, schema_to_pyarrow(table.schema())), sink)
+        pq.write_table(rows, sink)
     return DataFile.from_args(
         _table_format_version=table.format_version,
-        content=DataFileContent.DATA,
+        content=content,
         file_path=path,
         file_format=FileFormat.PARQUET,
         partition=Record(*([bucket] if table.spec().fields else [])),

@@ -25,7 +25,17 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.store import Store
 from partitioning.kinds import Kind
 from partitioning.model.schemes import tasks
-from tests.bucketed import Row, append, bucket_of, create, live, rewrite
+from tests.bucketed import (
+    Row,
+    append,
+    append_files,
+    bucket_of,
+    create,
+    delete_positions,
+    file_of,
+    live,
+    rewrite,
+)
 from tests.commands import coset, refused, succeeded
 from tests.followed import told
 from tests.logs import log_of
@@ -249,6 +259,46 @@ def test_snapshots_may_expire_that_were_read(orders: Table, store: Store) -> Non
     orders.refresh().maintenance.expire_snapshots().by_id(taken).commit()
     run()
     assert spent(store) == 14
+
+
+def test_a_rollback_shows_although_what_was_read_has_expired(orders: Table, store: Store) -> None:
+    before = there(orders.refresh().current_snapshot()).snapshot_id
+    append(orders, some(4))
+    run()
+    taken = there(orders.refresh().current_snapshot()).snapshot_id
+    orders.manage_snapshots().rollback_to_snapshot(before).commit()
+    append(orders, some(3))
+    orders.refresh().maintenance.expire_snapshots().by_id(before).by_id(taken).commit()
+    told(Kind.STREAM_LOST, "run", SPENT, "--runner", "local")
+    assert spent(store) == 14
+
+
+def test_rows_that_are_deleted_by_their_positions_are_not_read(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered(store, tmp_path / "docs", monkeypatch)
+    table = create(lake, "shop.orders", {"customer": StringType(), "amount": LongType()}, 8)
+    append(table, some(10))
+    delete_positions(table)
+    refused(coset("run", SPENT, "--runner", "local"), "some of its rows are deleted", "rewrite its files")
+
+
+def test_rows_that_are_deleted_by_their_positions_later_are_not_read(orders: Table, store: Store) -> None:
+    delete_positions(orders)
+    refused(coset("run", SPENT, "--runner", "local"), "it deletes or overwrites rows")
+
+
+def test_a_row_in_another_bucket_than_its_key_is_not_published(orders: Table, store: Store) -> None:
+    bucket = next(number for number in range(8) if number != bucket_of(orders, {"customer": "c0"}))
+    append_files(orders, [file_of(orders, bucket, [{"customer": "c0", "amount": 1}])])
+    refused(coset("run", SPENT, "--runner", "local"), "c0", f"orders-{bucket}")
+    assert spent(store) == 10
+
+
+def test_rows_without_a_key_are_refused(orders: Table, store: Store) -> None:
+    append(orders, [{"customer": None, "amount": 1}, {"customer": "c0", "amount": 2}])
+    refused(coset("run", SPENT, "--runner", "local"), "without a key")
+    assert spent(store) == 10
 
 
 def test_a_table_that_was_made_anew_is_refused(lake: Catalog, orders: Table, store: Store) -> None:

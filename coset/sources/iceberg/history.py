@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NoReturn
@@ -38,14 +38,23 @@ class AddedFile:
         return next((new + path[len(said[0]) :] for old, new in _ADDRESSES if (said := old.match(path))), path)
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The snapshot up to which a batch has read a table, which may have expired: its sequence number, and how many rows
+    it had, if the batch took all."""
+
+    snapshot: int
+    number: int
+    rows: int | None
+
+
 class History:
-    """The snapshots of a table up to the current one. `pipeline` reads the table as `stream`, and has `taken` it up to
-    a snapshot, whose sequence number this says.
+    """The snapshots of a table up to the current one. `pipeline` reads the table as `stream`, up to what was `taken`.
 
     Methods raise Refused where rows went, or where what was added is no longer known.
     """
 
-    def __init__(self, table: Table, where: str, pipeline: str, stream: str, taken: Mapping[int, int]) -> None:
+    def __init__(self, table: Table, where: str, pipeline: str, stream: str, taken: Taken | None) -> None:
         self._table = table
         self._where = where
         self._stream = stream
@@ -85,8 +94,7 @@ class History:
                 self._refuse(Kind.STREAM_RESET, what, anchor)
             chain.append(snapshot)
             parent = snapshot.parent_snapshot_id
-            # PyIceberg takes the parent away as it expires. Numbers of snapshots have no gaps.
-            if parent == anchor or (parent is None and _number(snapshot) == self._number_of(anchor) + 1 > 1):
+            if parent == anchor or (parent is None and self._follows(snapshot, anchor)):
                 break
             if parent not in self._by_id:
                 self._lost(anchor)
@@ -96,7 +104,19 @@ class History:
     def _number_of(self, anchor: int) -> int:
         """The sequence number of a snapshot, which may have expired; 0 if that is unknown."""
         known = self._by_id.get(anchor)
-        return _number(known) if known else self._taken.get(anchor, 0)
+        if known or self._taken is None or self._taken.snapshot != anchor:
+            return _number(known) if known else 0
+        return self._taken.number
+
+    def _follows(self, snapshot: Snapshot, anchor: int) -> bool:
+        """Whether a snapshot is the next after one that has expired. PyIceberg takes the parent away then. Numbers have
+        no gaps; to roll a table back, and append to it, takes one too, but the rows are others."""
+        taken = self._taken
+        if taken is None or taken.rows is None or (taken.snapshot, taken.number + 1) != (anchor, _number(snapshot)):
+            return False
+        return _rows(self._manifests(snapshot.snapshot_id)) == taken.rows + _added_rows(
+            self.added(snapshot.snapshot_id)
+        )
 
     def _base(self, number: int) -> list[AddedFile]:
         """All files of a snapshot, in the order in which they were added."""
@@ -125,10 +145,13 @@ class History:
                         self._deletes(number, "it deletes or overwrites rows", self._then)
                     if entry.status is ManifestEntryStatus.ADDED and entry.snapshot_id == number:
                         files.append(self._file(number, manifest, entry))
-        rows = sum(each.file.record_count for each in files)
         # Format 1 need not count them.
         counted = self._table.metadata.format_version > 1
-        if counted and before is not None and _rows(all_manifests) != _rows(self._manifests(before.snapshot_id)) + rows:
+        if (
+            counted
+            and before is not None
+            and _rows(all_manifests) != _rows(self._manifests(before.snapshot_id)) + _added_rows(files)
+        ):
             self._deletes(number, "it has other rows than it says it added", self._then)
         return sorted(files, key=lambda each: each.path)
 
@@ -163,6 +186,10 @@ def _rows(manifests: Sequence[ManifestFile]) -> int:
     """How many rows the data files of a snapshot have."""
     data = [each for each in manifests if not _has_deletes(each)]
     return sum((each.added_rows_count or 0) + (each.existing_rows_count or 0) for each in data)
+
+
+def _added_rows(files: Sequence[AddedFile]) -> int:
+    return sum(each.file.record_count for each in files)
 
 
 def _number(snapshot: Snapshot) -> int:

@@ -21,7 +21,7 @@ from coset.sources.files import Files, version
 from coset.sources.formats.landed_file import OFFSET_TYPE, Unreadable
 from coset.sources.iceberg.catalogue import catalogue, catalogue_errors
 from coset.sources.iceberg.data_files import DataFile, ids_of
-from coset.sources.iceberg.history import AddedFile, History
+from coset.sources.iceberg.history import AddedFile, History, Taken
 from coset.sources.plain_arrays import bare_schema
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.commands import Forget, Then
@@ -95,13 +95,18 @@ class _Discovery:
         self._before = ends.stream(stream.name)
         self._anew = Forget(ends.pipeline, stream.name)
         self._uuid, *taken = self._before.topic.split() if self._before and self._before.topic else [""]
-        read = {int(taken[0]): int(taken[1])} if taken else {}
-        self._history = History(table, where, ends.pipeline, stream.name, read)
+        self._history = History(table, where, ends.pipeline, stream.name, self._taken(*map(int, taken)))
         self._store = Files()
         history, bucket_field = self._history, self._bucket_field
         self._base = lru_cache(None)(lambda snapshot: self._by_partition(history.base(snapshot)))
         self._since = lru_cache(None)(lambda anchor: self._by_partition(history.since(anchor)))
         self._buckets = lru_cache(None)(bucket_field)
+
+    def _taken(self, snapshot: int = -1, number: int = 0) -> Taken | None:
+        """Up to where the last batch read the table."""
+        ends = self._before.ends if self._before else ()
+        rows = sum(end.end for end in ends) if all(end.epoch == snapshot for end in ends) else None
+        return None if snapshot == -1 else Taken(snapshot, number, rows)
 
     def run(self) -> Discovered:
         stream, uuid = self._stream, str(self._table.metadata.table_uuid)
