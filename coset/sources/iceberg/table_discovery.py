@@ -29,7 +29,7 @@ from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.failure import together
 from partitioning.model.offsets import Span
-from partitioning.model.placement import KeyFormat
+from partitioning.model.placement import KeyFormat, bucket_hash
 from partitioning.model.read_ends import NOTHING, End, Ends
 from partitioning.model.sources import FOLDER, IcebergSource
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, Stream
@@ -49,6 +49,7 @@ _KEYS = {
     KeyFormat.INT: (),
     KeyFormat.DOUBLE: (),
 }
+_NO_KEY = "name another key column: keys are text, whole numbers, uuids or bytes"
 
 
 def discover(stream: Stream, source: IcebergSource, ends: Ends = NOTHING) -> Discovered:
@@ -60,6 +61,40 @@ def discover(stream: Stream, source: IcebergSource, ends: Ends = NOTHING) -> Dis
     where = source.uri(stream.name)
     with catalogue_errors(where, AGAIN):
         return _Discovery(stream, _loaded(stream, source, where), where, ends).run()
+
+
+def declared(name: str, source: str) -> Stream:
+    """The stream that a table is, by its buckets; without any, one partition, with the first column that can be a key.
+
+    Raises as `discover`, and Refused if no column can be a key.
+    """
+    from pyiceberg.transforms import BucketTransform  # noqa: PLC0415  an extra
+
+    place = IcebergSource(source.partition("://")[2])
+    where = place.uri(name)
+    with catalogue_errors(where, AGAIN):
+        table = _loaded(Stream(name, source, "", 1), place, where)
+    keys = {
+        field.field_id: (field.name, fits)
+        for field in table.schema().fields
+        if (fits := _format_of(str(field.field_type)))
+    }
+    of_buckets = [
+        (field.transform.num_buckets, *keys[field.source_id])
+        for field in table.spec().fields
+        if isinstance(field.transform, BucketTransform) and field.source_id in keys
+    ]
+    of_columns = [(1, *key) for key in keys.values()]
+    if not keys:
+        what, then = f"{name}: no column can be a key", _NO_KEY
+        raise Refused.of(Kind.STREAM_COLUMNS, what, where, then, stream=name)
+    count, key, key_format = (of_buckets or of_columns)[0]
+    return Stream(name, source, key, count, key_format, hash=bucket_hash(key_format), counted=True)
+
+
+def _format_of(kind: str) -> KeyFormat | None:
+    """The format of keys of a type of Iceberg's. None if no key has it."""
+    return next((each for each, names in _KEYS.items() if kind.startswith(names)), None)
 
 
 def _loaded(stream: Stream, source: IcebergSource, where: str) -> Table:
@@ -284,11 +319,9 @@ class _Discovery:
             yield self._found(Kind.STREAM_COLUMNS, f"there is no key column {stream.key!r}", then, name=stream.key)
         elif not types[stream.key].startswith(wanted):
             kind = types[stream.key]
-            fits = next((each for each, names in _KEYS.items() if kind.startswith(names)), None)
+            fits = _format_of(kind)
             what = f"key column {stream.key!r} is {kind}, and key_format={stream.key_format.value!r} is declared"
-            then = "name another key column: keys are text, whole numbers, uuids or bytes"
-            if fits:
-                then = f"declare key_format={fits.value!r}"
+            then = f"declare key_format={fits.value!r}" if fits else _NO_KEY
             yield self._found(Kind.STREAM_COLUMNS, what, then, name=stream.key, type=kind)
         if clash := next((name for name in types if name.lower() == stream.offset.lower()), None):
             what = f"column {clash!r} of the table has the name that the positions of rows have"
