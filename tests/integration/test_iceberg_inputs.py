@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import uuid
 from collections import Counter
 from datetime import UTC, datetime, time
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -50,6 +52,7 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.store import Store
 from partitioning.kinds import Kind
 from partitioning.model.schemes import tasks
+from tests import forked
 from tests.bucketed import (
     Row,
     append,
@@ -63,6 +66,7 @@ from tests.bucketed import (
 )
 from tests.commands import coset, refused, succeeded
 from tests.followed import told
+from tests.killed import arm
 from tests.logs import log_of
 from tests.running import moved, run_and_publish_unjudged
 from tests.swapped import entered
@@ -411,6 +415,23 @@ def test_a_file_without_ids_is_refused(
     pq.write_table(pa.Table.from_pylist(some(1)), tmp_path / "plain.parquet")
     table.add_files([f"file://{tmp_path}/plain.parquet"])
     refused(coset("run", SPENT, "--runner", "local"), "its columns have no ids")
+
+
+@pytest.mark.parametrize("point", ["plan.before", "plan.after", "verdict.before", "delta.before", "delta.after"])
+def test_a_batch_that_was_killed_reads_what_was_planned_whatever_came_since(
+    orders: Table, store: Store, tmp_path: Path, point: str
+) -> None:
+    append(orders, some(5))
+    words = ("run", "--runner", "local", SPENT, "--store", store.root, "--docs", str(tmp_path / "docs"))
+    assert forked.coset(*words, first=partial(arm, point)).returncode == -signal.SIGKILL
+    append(orders, some(4))
+    files = [file for file in live(orders) if file.partition[0] == bucket_of(orders, {"customer": "c0"})]
+    rows = [row for file in files for row in pq.read_table(file.file_path[7:]).to_pylist()]
+    rewrite(orders, files, rows, Operation.REPLACE)
+    run()
+    run()
+    assert spent(store) == 19
+    assert "Table spent is its query" in succeeded("verify", SPENT).output
 
 
 def test_inspection_writes_the_declaration(lake: Catalog, store: Store) -> None:
