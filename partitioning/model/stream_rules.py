@@ -249,10 +249,8 @@ def _of_iceberg(stream: Stream) -> Iterator[_Wrong]:
     right = bucket_hash(stream.key_format)
     if stream.changes:
         yield "changes are declared, and an Iceberg table has rows", "declare it as a stream"
-    elif key_parts(stream.key) or hash_schema(stream.hash):
-        yield "several columns are the key, and Iceberg's buckets are of one", "name that column alone"
     elif stream.hash != right:
-        yield f"Iceberg's buckets do not go by {stream.hash}", "leave hash= out"
+        yield f"Iceberg's buckets are of one column, by {right}, and not by {stream.hash}", "leave hash= out"
     if stream.table and not stream.kept:
         yield "of an Iceberg table a batch reads what is new, and this one is read whole", "declare kept=True too"
     if stream.sparse:
