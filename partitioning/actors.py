@@ -73,6 +73,7 @@ def actor(kind: Kind) -> Actor:
             | Kind.STREAM_RESET
             | Kind.STREAM_REPLACED
             | Kind.STREAM_LOST
+            | Kind.STREAM_DELETES
             | Kind.STREAM_GAP
             | Kind.STREAM_TWICE
             | Kind.STREAM_COLUMNS

@@ -6,7 +6,8 @@
 (`rd_kafka_msg_partitioner_consistent_random`, its default). `fnv1a` is Sarama's default, the absolute value, and
 `fnv1a_masked` its reference form, without the sign bit. `java`, the absolute hashCode of the key, is Samza's
 (`KafkaUtil.getIntegerPartitionKey`); `java_masked` and `murmur3`, without their sign bit, are Pulsar's JavaStringHash
-and Murmur3_32Hash. What real producers answered is in `tests/vectors/producers`. An import path names a function of
+and Murmur3_32Hash. `iceberg` is murmur3 of numbers and uuids as Iceberg's transform `bucket` has them, and `murmur3`
+that of text and bytes. What real producers answered is in `tests/vectors/producers`. An import path names a function of
 the user's own (Apex: stream codec). The vectorised twin in `spark_jobs/engine/hashing.py` is held against these in
 tests.
 """
@@ -30,6 +31,7 @@ from partitioning.model.placement import (
     CRC32_CONSISTENT,
     FNV1A,
     FNV1A_MASKED,
+    ICEBERG,
     JAVA,
     JAVA_MASKED,
     MURMUR2,
@@ -247,6 +249,20 @@ def java_placement(key: object, key_format: str = "string") -> int:
     return 0 if h == -(2**31) else abs(h)
 
 
+def iceberg_placement(key: object, key_format: str = "long") -> int:
+    """h(k) of the placement `iceberg`: murmur3 of the 8 bytes of a number, the last first, or the 16 of a uuid.
+
+    >>> iceberg_placement(34), iceberg_placement("f79c3e09-677c-4bbd-a479-3f349cb785e7", "uuid")
+    (2017239379, 1488055340)
+
+    Raises Refused for other keys.
+    """
+    data = key_bytes(key, key_format)
+    if findings := tuple(hash_findings(ICEBERG, key_format, "key")):
+        raise Refused(*findings)
+    return _murmur3(uuid.UUID(data.decode()).bytes if key_format == KeyFormat.UUID else data[::-1]) & _POSITIVE
+
+
 def json_object(key: str, fields: Sequence[str]) -> bytes:
     """The JSON object that Jackson writes of a key of several columns: their values under these names, in this order.
 
@@ -347,6 +363,8 @@ def hash_of(name: str, where: str) -> Callable[[object, str], int]:
         return java_placement
     if name == JAVA_MASKED:
         return lambda key, key_format: java_hash(key, key_format) & _POSITIVE
+    if name == ICEBERG:
+        return iceberg_placement
     if name == OPAQUE:
         what = f"{OPAQUE} placement has no hash"
         raise Refused.of(Kind.KEYS_DO_NOT_MEET, what, where, "declare how its producers place keys", hash=name)

@@ -79,6 +79,11 @@ class Kind(StrEnum):
         "Offsets that were not read yet are gone.",
         "Land them again, or go on without them with `--accept-loss`.",
     )
+    STREAM_DELETES = (
+        "stream.deletes",
+        "A snapshot of an Iceberg table that is read as a stream takes rows away.",
+        "Roll it back, or begin anew with what is there.",
+    )
     STREAM_GAP = "stream.gap", "Offsets are missing between records.", "Land them, or declare the stream sparse."
     STREAM_TWICE = "stream.twice", "Two files have other records at the same offsets.", "Remove the wrong one."
     STREAM_START = "stream.start", "A batch cannot begin at that offset.", "Begin at the one that is named."
@@ -91,7 +96,11 @@ class Kind(StrEnum):
     KEY = "key", "A value is no key of the declared format.", "Correct the key, or its format."
 
     # Brokers and registries.
-    TOPIC_UNKNOWN = "topic.unknown", "The broker has no such topic.", "Correct the name, or create it."
+    TOPIC_UNKNOWN = (
+        "topic.unknown",
+        "The broker has no such topic, or the catalogue no such table.",
+        "Correct the name.",
+    )
     BROKER_UNREACHABLE = "broker.unreachable", "A broker does not answer for now.", "Run the same command again."
     BROKER_DENIED = "broker.denied", "A broker denied access.", "Check the credentials."
     BROKER_SETTINGS = "broker.settings", "Kafka's client does not accept its properties.", "Correct the file."
@@ -185,7 +194,7 @@ class Kind(StrEnum):
     ICEBERG_UNREACHABLE = (
         "iceberg.unreachable",
         "The catalogue of Iceberg tables does not answer. What was published stays so.",
-        "Run `coset iceberg` once it does; or the next batch does it.",
+        "Run the command again once it does; or the next batch does it.",
     )
     TABLE_BEHIND = "table.behind", "A table lacks what was published to it.", "Restore both from one backup."
     TABLE_DIFFERS = (

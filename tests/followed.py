@@ -28,6 +28,9 @@ FOLLOWED: dict[str, dict[str, set[Kind]]] = {
         "test_a_catalogue_that_does_not_answer_stops_no_batch": {Kind.ICEBERG_UNREACHABLE},
         "test_what_others_wrote_there_is_taken_back_or_the_table_made_again": {Kind.ICEBERG_TABLE},
     },
+    "tests/integration/test_iceberg_inputs.py": {
+        "test_a_table_with_deleted_rows_is_begun_anew_with_what_is_there": {Kind.STREAM_DELETES}
+    },
     "tests/integration/test_next_steps.py": {
         "test_what_there_is_not_is_looked_up_by_the_command_that_is_named": {
             Kind.BATCH_UNPUBLISHED,

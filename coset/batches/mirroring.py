@@ -13,7 +13,7 @@ from partitioning.errors import CosetError
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import Ends
-from partitioning.model.sources import KafkaSource, LandedSource
+from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource
 
 Offsets = dict[StreamPartition, int]
 
@@ -29,7 +29,7 @@ def mirror(ledger: Ledger, planned: Plan) -> str:
     # Topics that are not read any more are left out: their brokers may be gone.
     for read in Ends.by(published.batch, published.streams).streams if published else ():
         match read.declared.origin:
-            case LandedSource():
+            case LandedSource() | IcebergSource():
                 pass
             case KafkaSource() as source:
                 by_cluster[source] |= {StreamPartition(read.name, end.partition): end.end for end in read.ends}

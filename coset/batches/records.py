@@ -99,7 +99,7 @@ def batches_of(
     declared = planned.declared
     placement = Placement(declared.key, declared.key_format, declared.hash, declared.partitions)
     read = StreamInput(declared.name, placement, declared.partitions, declared.null_keys)
-    ordered = OrderedStream(read, declared, planned.columns, tuple(partitions))
+    ordered = OrderedStream(read, declared, planned.columns, tuple(partitions), planned.ids)
     try:
         reader = stream_reader(plan.pipeline, ordered, TaskEnvironment(Files(), Copies(None)), shown=True)
         if not reader.empty:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from coset.batches.tables.batch_versions import version_of_batch
 from coset.batches.tables.first_rows import all_rows
 from coset.sources.composite_keys import making_keys
 from coset.sources.discovery import discover
+from coset.sources.files import Files
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.commands import Run, VerifyAsking
@@ -52,7 +54,7 @@ from partitioning.model.plan import Plan, Stage, TaskGroup
 from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.read_ends import NOTHING
 from partitioning.model.schemes import Scheme, tasks
-from partitioning.model.streams import Discovered, DiscoveredPartition, Stream
+from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.model.watermarks import TimePassed
 from partitioning.packed_rows import PackedRows
 from partitioning.planning.arrivals import planned_range
@@ -156,7 +158,8 @@ def verify(
     flows = {write.table: pipeline.up_to(write.step, write.table) for write in writes}
     read = {stream.name: stream for only in flows.values() for stream in only.streams}
     shown = (newest_shown(store, ledger.pipeline, published.batch) if as_of is None else None) or published
-    taken, refused = _Taken(ledger, published, discover(tuple(read.values()), NOTHING)), list[Finding]()
+    there = [_as_taken(ledger, published, each) for each in discover(tuple(read.values()), NOTHING)]
+    taken, refused = _Taken(ledger, published, there), list[Finding]()
     with Local() as runner:
         for write in writes:
             mine = part if isinstance(part, KeyPart) else part(write.table)
@@ -211,6 +214,29 @@ def _by_all_schemas(pipeline: Pipeline, ledger: Ledger, published: Plan) -> Pipe
                 hashes[stream.name] = (*(each for each in each_of(stream.declared.hash) if each not in now), *now)
         plan = ledger.published_before(plan.batch)
     return pipeline.with_streams(lambda each: replace(each, hash=any_of(hashes.get(each.name, (each.hash,)))))
+
+
+def _as_taken(ledger: Ledger, published: Plan, found: Discovered) -> Discovered:
+    """What is there of a stream; of an Iceberg table the files that batches took, as they counted its rows. Compaction
+    has them in other files by now, which lie there until their snapshots expire."""
+    files, starts = defaultdict[int, dict[int, InputFile]](dict), dict[int, int]()
+    plan: Plan | None = published
+    while plan is not None:
+        for planned in (each for stream in plan.streams if stream.name == found.stream for each in stream.partitions):
+            # What was read before it was forgotten was counted otherwise.
+            if starts.setdefault(planned.partition, planned.end) == planned.end:
+                starts[planned.partition] = planned.start
+                files[planned.partition] |= {file.start: file for file in planned.files if file.snapshot}
+        plan = ledger.published_before(plan.batch)
+    if not any(files.values()):
+        return found
+    gone = {*Files().missing([file.path for of_one in files.values() for file in of_one.values()])}
+    rows = (
+        replace(each, files=tuple(of_one[start] for start in sorted(of_one) if of_one[start].path not in gone))
+        for each in found.partitions
+        for of_one in (files[each.partition],)
+    )
+    return replace(found, partitions=PackedRows.of(DiscoveredPartition, rows))
 
 
 def _reasons(shown: Plan, only: Pipeline, write: Write) -> Iterator[str]:
@@ -380,7 +406,7 @@ class _Taken:
         ranges = [self._range(stream, partition, since) for partition in found.partitions[: stream.partitions]]
         partitions = PackedRows.of(PlannedPartition, ranges)
         columns = found.columns, partitions, found.lacking, found.required, found.topic
-        return PlannedStream(stream, *columns, untyped=found.untyped)
+        return PlannedStream(stream, *columns, untyped=found.untyped, ids=found.ids)
 
     def _range(self, stream: Stream, partition: DiscoveredPartition, since: int) -> PlannedPartition:
         start = self._start(stream, partition)

@@ -27,8 +27,8 @@ from partitioning.kinds import Kind
 from partitioning.model.gaps import Gap, gaps
 from partitioning.model.key_schemas import Framing
 from partitioning.model.offsets import check_name
-from partitioning.model.placement import JAVA, MURMUR2, OPAQUE
-from partitioning.model.sources import FOLDER, KafkaSource, source_findings, source_of
+from partitioning.model.placement import JAVA, MURMUR2, OPAQUE, KeyFormat
+from partitioning.model.sources import FOLDER, IcebergSource, KafkaSource, source_findings, source_of
 from partitioning.model.streams import (
     DELETED,
     OFFSET,
@@ -66,6 +66,8 @@ def inspect(address: str) -> Answer:
     Raises Refused if no records of one topic are there, or none with a key. What is wrong with them otherwise is told
     beside the answer.
     """
+    if isinstance(source_of(address), IcebergSource):
+        return _table(address)
     topic = _look(address)
     if not topic.columns:
         raise _unread(topic, address)
@@ -82,7 +84,7 @@ def inspect(address: str) -> Answer:
     key = key_of(topic, found)
     options, stream, discovered, wrong = _discovered(topic.stream, found.best, _options(topic, found, key))
     wrong = _with_unread(wrong, topic)
-    times, code = list(_times(topic)), declaration(stream, found, options)
+    times, code = list(_times(topic)), declaration(stream, options, ".repartition()" if found.told in _MOVED else "")
     says = [*_key_text(found), *_key_notes(found), *notes_of(key, found, stream.name), *_of_key_files(topic, stream)]
     value = {
         "address": address,
@@ -100,6 +102,44 @@ def inspect(address: str) -> Answer:
         "declaration": "\n".join(code),
     }
     return Answer(value, _text(topic, stream, discovered, says, times, code), wrong)
+
+
+def _table(address: str) -> Answer:
+    """What an Iceberg table holds, by its buckets, and its declaration."""
+    from coset.sources.iceberg.table_discovery import declared  # noqa: PLC0415  an extra
+
+    place, _, name = address.rstrip("/").rpartition(".")
+    if findings := source_findings(source_of(place), address):
+        raise Refused(*findings)
+    stream = declared(check_name(name, "stream"), place)
+    discovered = discover([stream])[0]
+    options = {"key": stream.key, "partitions": stream.partitions}
+    if stream.key_format is not KeyFormat.STRING:
+        options["key_format"] = stream.key_format.value
+    code = declaration(stream, options)
+    says = f"It lies by {stream.partitions} buckets of {stream.key}, each a partition"
+    if stream.partitions == 1:
+        says = (
+            f"It lies by no bucket, so it is one partition. {stream.key} stands for the key: name the column that rows "
+            "are joined or counted by"
+        )
+    offsets = [_offsets(stream, each) for each in discovered.partitions]
+    columns = [each for each in discovered.columns if each.name != stream.offset]
+    value = {
+        "address": address,
+        "stream": stream.name,
+        "source": stream.source,
+        "partitions": stream.partitions,
+        "offsets": offsets,
+        "columns": columns,
+        "declaration": "\n".join(code),
+    }
+    title = (
+        f"{stream.name}: {many(sum(each['records'] for each in offsets), 'row')} in {many(len(offsets), 'partition')}"
+    )
+    shown = tuple((str(each["partition"]), f"{each['records']:,}") for each in offsets[:_MOST_SHOWN])
+    table = Table("Columns", ("column", "type"), tuple((each.name, each.type) for each in columns))
+    return Answer(value, [Table(title, ("partition", "rows"), shown), table, says, "", *code])
 
 
 def _look(address: str) -> SeenTopic:
@@ -165,17 +205,14 @@ def variable_of(name: str) -> str:
     return f"_{variable}" if variable[0].isdigit() or taken else variable
 
 
-def declaration(stream: Stream, found: KeySearch, options: Options) -> list[str]:
+def declaration(stream: Stream, options: Options, moved: str = "") -> list[str]:
     """The lines of Python that declare a stream, without what is so by default."""
     variable = variable_of(stream.name)
     given: Options = {"key": options["key"], "partitions": stream.partitions, **options}
     if stream.changes:
         given = _of_changes(given, stream.changes)
     words = [_python(stream.name), *(f"{name}={_python(value)}" for name, value in given.items())]
-    call, moved = (
-        f"{variable} = pipeline.{'cdc' if stream.changes else 'stream'}(",
-        ".repartition()" if found.told in _MOVED else "",
-    )
+    call = f"{variable} = pipeline.{'cdc' if stream.changes else 'stream'}("
     lines = [f"{call}{', '.join(words)}){moved}"]
     if len(lines[0]) > _LONGEST_LINE:
         words = [words[0], *(f"{name}={_python(value, by_line=True)}" for name, value in given.items())]

@@ -16,7 +16,7 @@ from coset.lineage.columns import Origins, column_origins
 from partitioning.kinds import Kind
 from partitioning.model.measures import NOT_JUDGED
 from partitioning.model.plan import Plan, PlannedWrite
-from partitioning.model.sources import FOLDER, KafkaSource, LandedSource
+from partitioning.model.sources import FOLDER, IcebergSource, KafkaSource, LandedSource
 from partitioning.model.streams import Stream
 from partitioning.version import VERSION
 
@@ -49,6 +49,8 @@ def of_stream(stream: Stream) -> DatasetName:
             return _below(uri, stream.name)
         case KafkaSource(brokers):
             return DatasetName(f"kafka://{brokers[0].rpartition('@')[2]}", stream.name)
+        case IcebergSource() as source:
+            return DatasetName(f"iceberg://{source.catalogue}", source.identifier(stream.name))
         case _:
             assert_never(stream.origin)
 

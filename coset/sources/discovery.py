@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import assert_never
 
 from coset.sources import landed
-from partitioning.errors import CosetError, Refused, Unreachable
+from partitioning.commands import Forget
+from partitioning.errors import CosetError, Finding, Refused, Unreachable
+from partitioning.kinds import Kind
 from partitioning.model.failure import together
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.read_ends import NOTHING, Ends
-from partitioning.model.sources import KafkaSource, LandedSource
+from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource
 from partitioning.model.streams import Discovered, Stream
 
 
@@ -19,27 +22,12 @@ def discover(
 ) -> tuple[Discovered, ...]:
     """What has arrived of each stream behind these `ends`, in their order.
 
-    Raises as `landed.discover` and `kafka.discovery.discover`, with the findings of both.
+    Raises as `landed.discover` and `kafka.discovery.discover`, and those of Iceberg tables, with the findings of all.
     """
-    in_files, in_brokers = list[Stream](), list[tuple[Stream, KafkaSource]]()
-    for stream in streams:
-        match stream.origin:
-            case LandedSource():
-                in_files.append(stream)
-            case KafkaSource() as source:
-                in_brokers.append((stream, source))
-            case _:
-                assert_never(stream.origin)
-    if not in_brokers:
-        return landed.discover(streams, ends, losses)
-    from coset.sources.kafka import topic_discovery as kafka  # noqa: PLC0415  few pipelines read from brokers
-
+    if moved := [found for stream in streams for found in _counted_otherwise(stream, ends)]:
+        raise Refused(*moved)
     errors, discovered = list[CosetError](), dict[str, Discovered]()
-    looks: tuple[Callable[[], tuple[Discovered, ...]], ...] = (
-        lambda: landed.discover(in_files, ends, losses),
-        lambda: kafka.discover(in_brokers, ends),
-    )
-    for look in looks:
+    for look in _looks(streams, ends, losses):
         try:
             discovered |= {found.stream: found for found in look()}
         except (Refused, Unreachable) as error:
@@ -49,6 +37,47 @@ def discover(
     return tuple(discovered[stream.name] for stream in streams)
 
 
+def _looks(
+    streams: Sequence[Stream], ends: Ends, losses: Sequence[OffsetRange]
+) -> Iterator[Callable[[], Sequence[Discovered]]]:
+    """What finds the streams of each source."""
+    in_files, in_brokers = list[Stream](), list[tuple[Stream, KafkaSource]]()
+    for stream in streams:
+        match stream.origin:
+            case LandedSource():
+                in_files.append(stream)
+            case KafkaSource() as source:
+                in_brokers.append((stream, source))
+            case IcebergSource() as source:
+                yield partial(_table, stream, source, ends)
+            case _:
+                assert_never(stream.origin)
+    if in_files:
+        yield partial(landed.discover, in_files, ends, losses)
+    if in_brokers:
+        from coset.sources.kafka import topic_discovery as kafka  # noqa: PLC0415  few pipelines read from brokers
+
+        yield partial(kafka.discover, in_brokers, ends)
+
+
+def _counted_otherwise(stream: Stream, ends: Ends) -> Iterator[Finding]:
+    """A finding for a stream that was read from an Iceberg table before and is no more, or the other way round."""
+    before = ends.stream(stream.name)
+    if before and isinstance(before.declared.origin, IcebergSource) is not isinstance(stream.origin, IcebergSource):
+        what = f"{stream.name}: it was read from {before.declared.source} before, which counts its records otherwise"
+        then = (
+            "declare that source; give the stream another name, or begin anew with it: ",
+            Forget(ends.pipeline, stream.name),
+        )
+        yield Finding.of(Kind.STREAM_RESET, what, stream.source, then, stream=stream.name)
+
+
+def _table(stream: Stream, source: IcebergSource, ends: Ends) -> tuple[Discovered]:
+    from coset.sources.iceberg.table_discovery import discover as in_catalogue  # noqa: PLC0415  an extra
+
+    return (in_catalogue(stream, source, ends),)
+
+
 def discover_sound(stream: Stream, ends: Ends) -> tuple[Discovered | None, frozenset[int]]:
     """What is known of a stream in which something is wrong, and its partitions of which nothing is; None if nothing is
     known of any."""
@@ -56,7 +85,7 @@ def discover_sound(stream: Stream, ends: Ends) -> tuple[Discovered | None, froze
         match stream.origin:
             case LandedSource():
                 return landed.discover_sound(stream, ends)
-            case KafkaSource():
+            case KafkaSource() | IcebergSource():
                 (found,) = discover([stream], ends)
                 return found, frozenset()
             case _:

@@ -12,13 +12,16 @@ from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import UnsetType
 
 from coset.sources.arrow_schema import arrow_schema
 from coset.sources.exact_casts import cast_exactly, has_limits
 from coset.sources.file_columns import columns_of
 from coset.sources.files import Files, version
+from coset.sources.formats.counted import Counted
 from coset.sources.formats.landed_file import LandedFile, Unreadable
 from coset.sources.formats.opening import open_landed
+from coset.sources.iceberg.data_files import DataFile
 from coset.sources.pinned import changed, gone, restore
 from coset.sources.plain_arrays import plain_type, with_leaves
 from coset.sources.reader import RAW, WHY, Batch
@@ -66,6 +69,7 @@ class LandedReader:
     ) -> None:
         self._memory = memory
         self._declared = ordered.declared
+        self._ids = ordered.ids
         self._columns = {column.name: column for column in ordered.columns}
         self._files = files
         self._shown = shown
@@ -120,7 +124,7 @@ class LandedReader:
             for file in planned.files:
                 try:
                     handle, keys = self._open_as_planned(file), file.beside and self._open_as_planned(file.beside)
-                    landed = open_landed(self._declared, handle, file.first, self._memory, keys)
+                    landed = self._landed(file, handle, keys)
                     pinned.append(_Pinned(file, handle, landed, keys))
                 except Refused as refusal:
                     findings.extend(refusal.findings)
@@ -147,7 +151,12 @@ class LandedReader:
         if isinstance(handle, pa.BufferReader) or file.size > min(_AT_ONCE, self._memory.part):
             return pinned.landed
         whole = pa.BufferReader(handle.read_at(file.size, 0))
-        return open_landed(self._declared, whole, file.first, self._memory, pinned.keys)
+        return self._landed(file, whole, pinned.keys)
+
+    def _landed(self, file: InputFile, source: pa.NativeFile, keys: pa.NativeFile | None) -> LandedFile:
+        if isinstance(self._ids, UnsetType):
+            return open_landed(self._declared, source, file.first, self._memory, keys)
+        return Counted(DataFile(source, self._ids, self._memory), self._declared.offset, file.first)
 
     @contextmanager
     def _reading(self, file: InputFile) -> Iterator[None]:

@@ -34,7 +34,7 @@ from partitioning.kinds import Kind
 from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import MURMUR2
-from partitioning.model.sources import KafkaSource
+from partitioning.model.sources import IcebergSource, KafkaSource
 from partitioning.model.streams import Column, Format, Layout, Stream
 
 
@@ -267,6 +267,8 @@ def _check_stream(stream: Stream) -> None:
     why = None
     if isinstance(stream.origin, KafkaSource):
         why = "is read from its broker"
+    elif isinstance(stream.origin, IcebergSource):
+        why = "is an Iceberg table"
     elif stream.written_as not in (Format.PARQUET, Format.JSON):
         why = f"is landed as {stream.written_as.noun}"
     elif stream.key_bytes:

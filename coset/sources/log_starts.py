@@ -8,7 +8,7 @@ from typing import assert_never
 from coset.sources.known import KnownStream
 from coset.sources.landed import discover
 from coset.sources.new_files import NewFiles
-from partitioning.model.sources import KafkaSource, LandedSource
+from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource
 from partitioning.model.streams import Stream
 
 
@@ -19,6 +19,9 @@ def earlier(stream: Stream, beginnings: Mapping[int, int]) -> Mapping[int, int]:
             found = _by_files(stream, beginnings)
         case KafkaSource() as source:
             found = _by_log(stream, source)
+        case IcebergSource():
+            # Rows are counted from 0 on.
+            return {}
         case _:
             assert_never(stream.origin)
     return {number: first for number, first in found.items() if first < beginnings.get(number, first)}

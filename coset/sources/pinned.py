@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import assert_never
 
+from coset.sources.files import Files, version
 from coset.sources.layouts import folders_of
+from coset.sources.s3 import reaching
 from partitioning.commands import Command, Then
 from partitioning.documents.store import Entry
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
 from partitioning.model.planned_streams import PlannedStream
-from partitioning.model.sources import KafkaSource, LandedSource
+from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource
 from partitioning.model.streams import InputFile
 
 
@@ -57,6 +59,9 @@ def not_as_planned(streams: Iterable[PlannedStream], anew: Command, *, were_read
                 from coset.sources.kafka import pinned_topics as kafka  # noqa: PLC0415  few streams are read from brokers
 
                 yield from kafka.not_as_planned(stream, source, anew, were_read=were_read)
+            case IcebergSource():
+                files = (file for partition in stream.partitions for file in partition.files)
+                yield from _data_files_not_as_planned(files, restore(anew))
             case _:
                 assert_never(stream.declared.origin)
     for of_one in landed.values():
@@ -72,6 +77,19 @@ def _files_not_as_planned(planned: Sequence[PlannedStream], then: Then) -> Itera
     for file, path in files.items():
         entry = present.get(path)
         finding = changed(file, entry.size, entry.etag, then) if entry else gone(file, then)
+        if finding is not None:
+            yield finding
+
+
+def _data_files_not_as_planned(files: Iterable[InputFile], then: Then) -> Iterator[Finding]:
+    """The files of a table that are not as a batch planned them. They may lie anywhere, so each is looked up."""
+    store = Files()
+    for file in files:
+        try:
+            with reaching("the file cannot be opened", file.path, then), store.open(file.path) as source:
+                finding = changed(file, *version(file.path, source), then)
+        except FileNotFoundError:
+            finding = gone(file, then)
         if finding is not None:
             yield finding
 

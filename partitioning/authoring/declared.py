@@ -13,8 +13,8 @@ from partitioning.authoring.declared_keys import KeySchemas, declared_key
 from partitioning.authoring.words import FormatName, KeyFormatName, LayoutName, NullKey
 from partitioning.model.bad_records import REFUSE
 from partitioning.model.bad_records import bad_records as parsed
-from partitioning.model.placement import MURMUR2, HashName, KeyFormat
-from partitioning.model.sources import address_of
+from partitioning.model.placement import MURMUR2, HashName, KeyFormat, bucket_hash
+from partitioning.model.sources import IcebergSource, address_of, source_of
 from partitioning.model.stream_rules import checked
 from partitioning.model.streams import DENSE, OFFSET, ChangeForm, Format, Layout, NullKeys, Stream, sparseness
 from partitioning.model.watermarks import AHEAD, IDLE, EventTime
@@ -25,7 +25,8 @@ _MICROSECOND = timedelta(microseconds=1)
 class Declared(TypedDict, total=False):
     """Options of a stream or table:
 
-    source: where it lies, `s3://…`, `kafka://…` or a folder's whole path, if not where the pipeline's others do.
+    source: where it lies, `s3://…`, `kafka://…`, `iceberg://catalogue.namespace` or a folder's whole path, if not
+        where the pipeline's others do.
     key_format: how its producers serialise keys: string (unless given), long, int, double, uuid or bytes; json if they
         write a JSON object of the columns of the key, which are several, or one as `key=("id",)`; avro, protobuf or
         json-schema if a serialiser of a schema registry writes them.
@@ -37,7 +38,7 @@ class Declared(TypedDict, total=False):
         first record, and the others follow.
     null_keys: what becomes of records without a key: "refuse" (unless given), "drop" or "own task".
     hash: how its producers place keys: "murmur2" (unless given), "crc32", "fnv1a" or another of the page on producers,
-        "opaque" or `package.module:function`.
+        "opaque" or `package.module:function`. Of an Iceberg table its buckets say that.
     offsets: "dense" unless given; of "sparse(N)" ones some may be missing, between two files up to N.
     cast: columns that are read as another type than some files have, by DuckDB's names.
     format: how records are written: "parquet" (unless given), "avro", "json", or in a broker "bytes".
@@ -94,7 +95,7 @@ def stream_of(
     keys: str | None = None,
     offset: str | None = OFFSET,
     null_keys: str = NullKeys.REFUSE,
-    hash: str = MURMUR2,
+    hash: str | None = None,
     offsets: str = DENSE,
     cast: Mapping[str, str] | None = None,
     format: str = Format.PARQUET,
@@ -110,6 +111,9 @@ def stream_of(
     ahead: timedelta = AHEAD,
 ) -> Stream:
     """The declared stream. Raises Refused, with all findings."""
+    uri = address_of(fspath(source)) if source else usual_source
+    is_iceberg = isinstance(source_of(uri), IcebergSource)
+    hash = hash or (bucket_hash(key_format) if is_iceberg else MURMUR2)
     key, key_format, hash = declared_key(name, key, key_format, hash, key_schemas)
     # Its own check says which words are none.
     words: Any = {
@@ -121,7 +125,7 @@ def stream_of(
     }
     stream = Stream(
         name,
-        address_of(fspath(source)) if source else usual_source,
+        uri,
         key,
         partitions,
         offset=OFFSET if offset is None else offset,
@@ -131,7 +135,7 @@ def stream_of(
         cast=cast or UNSET,
         columns=columns or UNSET,
         schema=schema or UNSET,
-        counted=offset is None or UNSET,
+        counted=offset is None or is_iceberg or UNSET,
         kept=kept or UNSET,
         changes=changes,
         key_bytes=key_bytes or UNSET,

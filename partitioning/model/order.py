@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, assert_never
 
 from msgspec import UNSET, UnsetType
@@ -59,6 +59,7 @@ class OrderedStream(_Ordered, frozen=True, tag="stream", tag_field="kind"):
     declared: Stream
     columns: tuple[Column, ...]
     partitions: tuple[PlannedPartition, ...]
+    ids: Mapping[str, int] | UnsetType = UNSET
 
     def of_all(self, tasks: Sequence[Ordered]) -> OrderedStream:
         """The same stream with the partitions of several tasks."""
@@ -239,7 +240,7 @@ def _ordered(plan: Plan, stage: Stage, task: Task, left: Left) -> Iterator[Order
         match read:
             case StreamInput():
                 stream = plan.stream(read.name)
-                yield OrderedStream(read, stream.declared, stream.columns, stream.read_by(task))
+                yield OrderedStream(read, stream.declared, stream.columns, stream.read_by(task), stream.ids)
             case ExchangeInput() | ResultInput() | StateInput():
                 yield OrderedParts(read, partitions_of(left, read.name, numbers))
             case _:

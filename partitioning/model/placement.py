@@ -26,6 +26,7 @@ FNV1A_MASKED = HashName("fnv1a_masked")
 JAVA = HashName("java")
 JAVA_MASKED = HashName("java_masked")
 MURMUR3 = HashName("murmur3")
+ICEBERG = HashName("iceberg")
 OPAQUE = HashName("opaque")
 # The hashes of bytes, whoever wrote them, first those of most producers.
 HASHES_OF_BYTES = (
@@ -33,7 +34,7 @@ HASHES_OF_BYTES = (
     *(MURMUR2_UNSIGNED, MURMUR2_KAFKAJS1, MURMUR3),
 )
 # Those that anybody can compute.
-KNOWN_HASHES = (*HASHES_OF_BYTES, JAVA, JAVA_MASKED)
+KNOWN_HASHES = (*HASHES_OF_BYTES, JAVA, JAVA_MASKED, ICEBERG)
 HASHES = (*KNOWN_HASHES, OPAQUE)
 # The word by which a stream declares that its producers write keys of several columns as JSON objects.
 JSON = "json"
@@ -259,6 +260,10 @@ def hash_findings(name: str, key_format: str, where: str) -> Iterator[Finding]:
         what = f"the hash {name!r} is of text, not of {key_format} keys"
         then = f"leave key_format= out, or declare another hash: {', '.join((*HASHES_OF_BYTES, JAVA, OPAQUE))}"
         yield Finding.of(Kind.DECLARATION, what, where, then, hash=name, key_format=key_format)
+    if name == ICEBERG and key_format not in (KeyFormat.LONG, KeyFormat.UUID):
+        what = f"the hash {name!r} is of long and uuid keys, not of {key_format} ones"
+        then = "declare key_format='long' for whole numbers of any size, and hash='murmur3' for text and bytes"
+        yield Finding.of(Kind.DECLARATION, what, where, then, hash=name, key_format=key_format)
 
 
 def possible_hashes(key_format: str, fields: Sequence[str] = ()) -> list[tuple[HashName, HashName]]:
@@ -271,6 +276,11 @@ def possible_hashes(key_format: str, fields: Sequence[str] = ()) -> list[tuple[H
     if fields:
         return [(name, json_hash(name, fields)) for name in HASHES_OF_BYTES]
     return [(name, name) for name in KNOWN_HASHES if not any(hash_findings(name, key_format, "key"))]
+
+
+def bucket_hash(key_format: str) -> HashName:
+    """The hash of an Iceberg table's buckets, by the format of their keys."""
+    return MURMUR3 if key_format in (KeyFormat.STRING, KeyFormat.BYTES) else ICEBERG
 
 
 def no_java_hash(where: str) -> Finding:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+
+from msgspec import UNSET, UnsetType
 
 from partitioning.model.gaps import Gap, gaps
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
@@ -17,7 +19,8 @@ class PlannedPartition(Value, frozen=True, gc=False, omit_defaults=True):
 
     `files` hold the range and are pinned by size and etag. `bytes` is the range's share of them. `missing` offsets of
     the range are in no file; `Plan.gaps` explains them. For a topic read from its broker, `epoch` is the leader epoch
-    (KIP-101) that its log had reached at planning, -1 if unknown. `doubles` are parts of files with the same records as
+    (KIP-101) that its log had reached at planning, -1 if unknown; for an Iceberg table, the snapshot up to which all is
+    taken, -1 if something is left. `doubles` are parts of files with the same records as
     `files`, or as what was read before: planning has compared them, and nobody reads them.
     """
 
@@ -54,7 +57,7 @@ class PlannedStream(Value, frozen=True, omit_defaults=True, dict=True):
 
     New files lack the columns in `lacking`, which read as null. No file allows nulls in `required` columns. Those that
     are `untyped` are null in all records so far, and none of `columns`. `topic` is the id of a topic read from its
-    broker.
+    broker, or of an Iceberg table, whose columns have these `ids` in all of its files, whatever their names there.
     """
 
     declared: Stream
@@ -64,6 +67,7 @@ class PlannedStream(Value, frozen=True, omit_defaults=True, dict=True):
     required: tuple[str, ...] = ()
     topic: str = ""
     untyped: tuple[str, ...] = ()
+    ids: Mapping[str, int] | UnsetType = UNSET
 
     @property
     def name(self) -> str:

@@ -11,6 +11,9 @@ from partitioning.values import Value
 
 _BROKER = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\]):(?P<port>[1-9][0-9]{0,4})")
 _KAFKA = "kafka://"
+_ICEBERG = "iceberg://"
+# A catalogue by its name in PyIceberg's configuration, and a namespace in it.
+NAMESPACE = re.compile(r"(?P<catalogue>\w[\w-]*)\.(?P<namespace>\w[\w.-]*)")
 # The prefix of a folder's address; the path behind it is not encoded.
 FOLDER = "file://"
 # Characters with a meaning in URIs, which Delta's log would decode, and those that terminals do not show.
@@ -43,7 +46,34 @@ class KafkaSource(Value, frozen=True):
         return "/".join([f"{_KAFKA}{self.servers}", topic, *([] if partition is None else [str(partition)])])
 
 
-Source = LandedSource | KafkaSource
+class IcebergSource(Value, frozen=True):
+    """A namespace of Iceberg tables, behind a catalogue of PyIceberg's configuration: `lake.shop`."""
+
+    place: str
+
+    @property
+    def catalogue(self) -> str:
+        """The catalogue's name."""
+        return self.place.partition(".")[0]
+
+    def uri(self, table: str) -> str:
+        """The name of a table, for people.
+
+        >>> IcebergSource("lake.shop").uri("orders")
+        'iceberg://lake.shop.orders'
+        """
+        return f"{_ICEBERG}{self.place}.{table}"
+
+    def identifier(self, table: str) -> str:
+        """The name of a table in its catalogue.
+
+        >>> IcebergSource("lake.shop.eu").identifier("orders")
+        'shop.eu.orders'
+        """
+        return f"{self.place.partition('.')[2]}.{table}"
+
+
+Source = LandedSource | KafkaSource | IcebergSource
 
 
 def source_of(uri: str) -> Source:
@@ -52,6 +82,8 @@ def source_of(uri: str) -> Source:
     >>> source_of("s3://landing/topics"), source_of("kafka://a:9092,b:9092")
     (LandedSource(uri='s3://landing/topics'), KafkaSource(brokers=('a:9092', 'b:9092')))
     """
+    if uri.startswith(_ICEBERG):
+        return IcebergSource(uri.removeprefix(_ICEBERG).rstrip("/"))
     if not uri.startswith(_KAFKA):
         return LandedSource(uri)
     return KafkaSource(tuple(uri.removeprefix(_KAFKA).rstrip("/").split(",")))
@@ -62,7 +94,10 @@ def source_findings(source: Source, where: str) -> Sequence[Finding]:
     match source:
         case LandedSource(uri):
             why = why_no_root(uri)
-            then = "write it as s3://bucket/topics, kafka://host:port, or Path(__file__).parent / 'folder'"
+            then = (
+                "write it as s3://bucket/topics, kafka://host:port, iceberg://catalogue.namespace, or "
+                "Path(__file__).parent / 'folder'"
+            )
             return (Finding.of(Kind.DECLARATION, f"source {uri!r} {why}", where, then, uri=uri),) if why else ()
         case KafkaSource(brokers):
             then = "write it as kafka://host:port[,host:port]; what else clients need stands in COSET_KAFKA_PROPERTIES"
@@ -73,6 +108,12 @@ def source_findings(source: Source, where: str) -> Sequence[Finding]:
                 )
                 for broker in (each.rpartition("@")[2] for each in brokers if not _is_address(each))
             )
+        case IcebergSource(place):
+            if NAMESPACE.fullmatch(place):
+                return ()
+            then = "write it as iceberg://catalogue.namespace, with a catalogue of PyIceberg's configuration"
+            what = f"source {_ICEBERG + place!r} names no namespace of a catalogue"
+            return (Finding.of(Kind.DECLARATION, what, where, then, place=place),)
 
 
 def address_of(address: str) -> str:

@@ -15,13 +15,14 @@ from partitioning.model.offsets import check_name
 from partitioning.model.placement import (
     JSON,
     KeyFormat,
+    bucket_hash,
     each_of,
     hash_findings,
     hash_of_bytes,
     hash_schema,
     hashed_columns,
 )
-from partitioning.model.sources import KafkaSource, LandedSource, source_findings
+from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource, source_findings
 from partitioning.model.streams import BY_THE_BROKER, DELETED, TIMESTAMP, Format, Layout, NullKeys, Sparse, Stream
 from partitioning.model.watermarks import EventTime
 from partitioning.numbers import DAYS, PARTITIONS
@@ -54,7 +55,7 @@ def checked(stream: Stream) -> Stream:
 
 def _sparse(stream: Stream) -> Sparse | UnsetType:
     match stream.origin:
-        case LandedSource():
+        case LandedSource() | IcebergSource():
             return stream.sparse
         case KafkaSource():
             return BY_THE_BROKER
@@ -214,6 +215,8 @@ def _of_source(stream: Stream) -> Iterator[_Wrong]:
             yield from _of_landed(stream)
         case KafkaSource():
             yield from _of_kafka(stream)
+        case IcebergSource():
+            yield from _of_iceberg(stream)
 
 
 def _of_landed(stream: Stream) -> Iterator[_Wrong]:
@@ -240,6 +243,29 @@ def _of_keys_by_their_bytes(stream: Stream) -> Iterator[_Wrong]:
         what = f"the key is a JSON object, which does not say of which types {', '.join(missing)} are"
         format_json = 'format="json", ' if isinstance(stream.origin, KafkaSource) else ""
         yield what, f"declare them too, {format_json}columns={{name: type}}; or land them as columns"
+
+
+def _of_iceberg(stream: Stream) -> Iterator[_Wrong]:
+    right = bucket_hash(stream.key_format)
+    if stream.changes:
+        yield "changes are declared, and an Iceberg table has rows", "declare it as a stream"
+    elif stream.hash != right:
+        yield f"Iceberg's buckets are of one column, by {right}, and not by {stream.hash}", "leave hash= out"
+    if stream.table and not stream.kept:
+        yield "of an Iceberg table a batch reads what is new, and this one is read whole", "declare kept=True too"
+    if stream.sparse:
+        yield "the rows of an Iceberg table have no offsets that could be missing", "leave offsets= out"
+    for name, given in (
+        ("format", stream.format),
+        ("layout", stream.layout),
+        ("columns", stream.columns),
+        ("schema", stream.schema),
+        ("cast", stream.cast),
+        ("keys", stream.keys),
+        ("key_bytes", stream.key_bytes),
+    ):
+        if given and given not in (Format.PARQUET, Layout.PARTITION):
+            yield f"{name}= is given, and an Iceberg table says that itself", f"leave {name}= out"
 
 
 def _of_kafka(stream: Stream) -> Iterator[_Wrong]:

@@ -16,7 +16,7 @@ from partitioning.model.bad_records import SetAside
 from partitioning.model.file_names import named
 from partitioning.model.offsets import Span
 from partitioning.model.placement import MURMUR2, HashName, KeyFormat
-from partitioning.model.sources import KafkaSource, LandedSource, Source, source_of
+from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource, Source, source_of
 from partitioning.model.watermarks import EventTime
 from partitioning.values import Value
 
@@ -183,7 +183,7 @@ class Stream(Value, frozen=True):
     def counted_by_plan(self) -> bool:
         """Whether the plan knows how many records a range has. For a broker, only the reader finds out."""
         match self.origin:
-            case LandedSource():
+            case LandedSource() | IcebergSource():
                 return True
             case KafkaSource():
                 return False
@@ -222,6 +222,9 @@ class InputFile(Value, frozen=True, order=True, gc=False, omit_defaults=True):
 
     If keys lie in a file of their own, `keys` is its path, `keys_size` and `keys_etag` pin it.
 
+    Of an Iceberg table, offsets count rows, in a row the snapshots that brought them, and those of a file from `start`
+    on. `snapshot` is the one in which planning found the file.
+
     In a broker, it is a range of a partition: `path` is the partition, `etag` the topic's id, `size` an estimate. The
     number of records is unknown before they are read.
     """
@@ -235,6 +238,7 @@ class InputFile(Value, frozen=True, order=True, gc=False, omit_defaults=True):
     keys: str = ""
     keys_size: int = 0
     keys_etag: str = ""
+    snapshot: int = 0
 
     @property
     def beside(self) -> InputFile | None:
@@ -249,7 +253,7 @@ class InputFile(Value, frozen=True, order=True, gc=False, omit_defaults=True):
     @property
     def first(self) -> int:
         """The offset of its first record, also if that is another file's."""
-        said = named(self.path)
+        said = None if self.snapshot else named(self.path)
         return int(said["start"]) if said else self.start
 
     def held(self, start: int, end: int) -> int:
@@ -268,7 +272,8 @@ class DiscoveredPartition(Value, frozen=True):
     """What a stream partition holds now: its files by offset, pinned by etag.
 
     `read` is what earlier batches read, which is not looked at again and may be gone. `landed` is when the
-    first file with unpublished records landed. `epoch` goes into the plan. `doubles` are parts of files whose offsets
+    first file with unpublished records landed. `epoch` goes into the plan; of an Iceberg table it is the snapshot at
+    which the files end. `doubles` are parts of files whose offsets
     others hold, with the same records: they do not count.
     """
 
@@ -308,7 +313,8 @@ class Discovered(Value, frozen=True):
 
     Some files lack the columns in `lacking`, which read as null. No file allows nulls in `required` ones. Those that
     are `untyped` are null in all records so far; as nothing says their types, they are none of `columns`. `topic` is
-    the topic's id, if found in a broker.
+    the topic's id, if found in a broker; of an Iceberg table its uuid, its snapshot and the number of that. `ids` has
+    those of its columns.
     """
 
     stream: str
@@ -319,3 +325,4 @@ class Discovered(Value, frozen=True):
     topic: str = ""
     untyped: tuple[str, ...] = ()
     looked: Looked = Looked()
+    ids: Mapping[str, int] | UnsetType = UNSET

@@ -12,7 +12,7 @@ from partitioning.model.gaps import Explained, covers, explained, gaps, go_on_wi
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.read_ends import Ends, StreamProgress
-from partitioning.model.sources import KafkaSource, LandedSource
+from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.packed_rows import PackedRows
 from partitioning.planning.changeover import changeovers
@@ -66,7 +66,7 @@ def arrivals(
         findings.extend(_reset(ends, stream, reset))
         findings.extend(_lost(stream, holes))
         columns = discovery.columns, PackedRows.of(PlannedPartition, partitions), discovery.lacking, discovery.required
-        planned.append(PlannedStream(stream, *columns, discovery.topic, discovery.untyped))
+        planned.append(PlannedStream(stream, *columns, discovery.topic, discovery.untyped, discovery.ids))
     if findings:
         raise Refused(*findings)
     return tuple(planned)
@@ -211,7 +211,7 @@ def _is_behind_its_broker(stream: Stream, read: StreamProgress | None) -> bool:
 def _make_good(stream: Stream, holes: Sequence[OffsetRange]) -> str:
     """The next step for ranges that were lost unread."""
     match stream.origin:
-        case LandedSource():
+        case LandedSource() | IcebergSource():
             those = "those ranges" if len(holes) > 1 else "that range"
             return f"restore the landed files of {those}; {go_on_without(*holes)}"
         case KafkaSource():
@@ -262,6 +262,8 @@ def planned_range(discovered: DiscoveredPartition, committed: int, start: int, e
     size = sum(file.share(start, end) for file in files)
     missing = end - start - sum(file.held(start, end) for file in files)
     partition, beginning, epoch = discovered.partition, discovered.beginning, discovered.epoch
+    if end < discovered.end and any(file.snapshot for file in discovered.files):
+        epoch = -1
     doubles = tuple(double for double in discovered.doubles if double.start < end)
     return PlannedPartition(partition, beginning, committed, start, end, size, files, missing, epoch, doubles)
 

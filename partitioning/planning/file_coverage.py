@@ -13,7 +13,7 @@ from partitioning.model.gaps import Explained
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.planned_streams import PlannedPartition, PlannedStream
-from partitioning.model.sources import KafkaSource, LandedSource
+from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource
 from partitioning.model.streams import InputFile, Layout
 from partitioning.planning.task_coverage import unsound
 
@@ -68,6 +68,9 @@ def _of_another(stream: PlannedStream, planned: PlannedPartition, file: InputFil
             )
         case LandedSource():
             return _landed_of_another(stream, planned, file)
+        case IcebergSource() as source:
+            mine = source.uri(stream.name)
+            return None if file.snapshot else f"{file.path} is of no snapshot of {mine}"
         case _:
             assert_never(stream.declared.origin)
 

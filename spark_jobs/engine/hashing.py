@@ -25,6 +25,7 @@ from partitioning.model.placement import (
     CRC32_CONSISTENT,
     FNV1A,
     FNV1A_MASKED,
+    ICEBERG,
     JAVA,
     JAVA_MASKED,
     MURMUR2,
@@ -68,6 +69,8 @@ def placement_hashes(keys: pa.Array, key_format: str, placement: str = MURMUR2) 
         return _custom(keys, starts, data, key_format, placement)
     if findings := tuple(hash_findings(placement, key_format, "key")):
         raise Refused(*findings)
+    if placement == ICEBERG:
+        starts, data = _read_only(*_in_iceberg(starts, data, key_format))
     hashed = _OF_BYTES.get(placement) or _OF_JAVA.get(key_format, _java_numbers)
     return _SIGNED[placement](np.asarray(hashed(starts, data)))
 
@@ -102,6 +105,15 @@ def _written(keys: pa.Array, starts: np.ndarray, data: np.ndarray, name: HashNam
     coded = keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
     written = pa.array([written_key(key, name) for key in coded.dictionary.to_pylist()], pa.large_binary())
     return _variable(pc.fill_null(written.take(coded.indices), b""))
+
+
+def _in_iceberg(starts: np.ndarray, data: np.ndarray, key_format: str) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers with their last byte first, and uuids as their 16 bytes, instead of their texts."""
+    if key_format == "long":
+        return starts, np.ascontiguousarray(data.view(">i8").astype("<i8")).view(np.uint8)
+    texts = data[starts[0] : starts[-1]].tobytes().replace(b"-", b"")
+    there = np.diff(starts) > 0
+    return np.concatenate(([0], np.cumsum(there * 16))), np.frombuffer(bytes.fromhex(texts.decode()), np.uint8).copy()
 
 
 def _custom(keys: pa.Array, starts: np.ndarray, data: np.ndarray, key_format: str, placement: str) -> np.ndarray:
@@ -388,6 +400,7 @@ _OF_BYTES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     FNV1A: _fnv1a_all,
     FNV1A_MASKED: _fnv1a_all,
     MURMUR3: _murmur3_all,
+    ICEBERG: _murmur3_all,
 }
 # Java's hashCode, by key format; of all others that of numbers.
 _OF_JAVA = {"string": _java_texts, "uuid": _java_uuids}
@@ -401,6 +414,7 @@ _SIGNED: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     FNV1A: _absolute,
     FNV1A_MASKED: _masked,
     MURMUR3: _masked,
+    ICEBERG: _masked,
     JAVA: _absolute_in_java,
     JAVA_MASKED: _masked,
 }

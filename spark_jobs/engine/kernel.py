@@ -33,7 +33,7 @@ from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.private import without_values
 from partitioning.model.receipt import TaskReceipt
 from partitioning.model.shared_reads import companies
-from partitioning.model.sources import KafkaSource, LandedSource
+from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource
 from partitioning.model.stage_inputs import StateInput
 from partitioning.model.task_memory import USUAL, TaskMemory
 from partitioning.values import replace
@@ -263,7 +263,7 @@ def stream_reader(
     """The reader of a stream, by its source. What is only to be `shown` may have text that is not UTF-8."""
     written = as_landed(ordered)
     match ordered.declared.origin:
-        case LandedSource():
+        case LandedSource() | IcebergSource():
             columns = landed_columns(ordered.declared, written.columns)
             landed = replace(written, columns=columns)
             read: Reader = LandedReader(landed, environment.files, pipeline, environment.memory, shown=shown)

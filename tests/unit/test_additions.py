@@ -21,7 +21,7 @@ from partitioning.authoring.flow import Flow
 from partitioning.hashes import hash_of
 from partitioning.model.graph import Join, Missing, Mode, Updates
 from partitioning.model.key_schemas import Framing
-from partitioning.model.placement import HASHES, JSON, OPAQUE, KeyFormat
+from partitioning.model.placement import HASHES, ICEBERG, JSON, OPAQUE, KeyFormat
 from partitioning.model.streams import Format, Layout, NullKeys
 from partitioning.model.watermarks import Late
 from spark_jobs.engine.hashing import placement_hashes
@@ -31,9 +31,10 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 @pytest.mark.parametrize("name", [name for name in HASHES if name != OPAQUE])
 def test_a_hash_places_keys_alike_one_by_one_and_all_at_once(name: str) -> None:
-    keys = ["", "a", "N328AA", "Zürich", "polygenelubricants"]
-    one_by_one = [hash_of(name, "here")(key, "string") for key in keys]
-    assert placement_hashes(pa.array(keys), "string", name).tolist() == one_by_one
+    texts = ["", "a", "N328AA", "Zürich", "polygenelubricants"]
+    key_format, keys = ("long", [*range(5)]) if name == ICEBERG else ("string", texts)
+    one_by_one = [hash_of(name, "here")(key, key_format) for key in keys]
+    assert placement_hashes(pa.array(keys), key_format, name).tolist() == one_by_one
 
 
 @pytest.mark.parametrize("name", HASHES)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of, java_hash, key_bytes, murmur2, placement_hash
 from partitioning.model.placement import HashName, KeyFormat
@@ -169,6 +170,7 @@ def test_a_stream_may_be_placed_by_any_of_these(hash: str) -> None:
     [
         ("murmur4", KeyFormat.STRING, "unknown hash 'murmur4'"),
         ("java_masked", KeyFormat.LONG, "the hash 'java_masked' is of text, not of long keys"),
+        ("iceberg", KeyFormat.STRING, "the hash 'iceberg' is of long and uuid keys, not of string ones"),
         ("shop.codecs", KeyFormat.STRING, "unknown hash 'shop.codecs'"),
         ("java", KeyFormat.BYTES, "no common hash"),
     ],
@@ -178,3 +180,27 @@ def test_a_stream_that_declares_no_such_hash_is_refused(hash: str, key_format: K
     (finding,) = stream_findings(stream)
     assert what in finding.what
     assert finding.where == "stream 'views'"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        ({"key_format": "int"}, "the hash 'iceberg' is of long and uuid keys, not of int ones"),
+        ({"hash": "murmur2"}, "buckets are of one column, by murmur3, and not by murmur2"),
+        ({"key": ("member", "country"), "hash": "opaque"}, "buckets are of one column, by murmur3, and not by opaque"),
+        ({"format": "json", "columns": {"member": "VARCHAR"}}, "format= is given"),
+        ({"offsets": "sparse"}, "no offsets that could be missing"),
+        ({"source": "iceberg://lake"}, "names no namespace of a catalogue"),
+    ],
+)
+def test_an_iceberg_table_says_itself_how_it_lies(wrong: dict[str, Any], what: str) -> None:
+    said = {"key": "member", "partitions": 8, "source": "iceberg://lake.shop", **wrong}
+    with pytest.raises(Refused, match=what):
+        Pipeline("views").stream("views", **said)
+
+
+def test_an_iceberg_table_is_kept_by_key_or_a_stream() -> None:
+    with pytest.raises(Refused, match="declare kept=True too"):
+        Pipeline("views", source="iceberg://lake.shop").table("views", key="member", partitions=8)
+    kept = Pipeline("views", source="iceberg://lake.shop").table("views", key="member", partitions=8, kept=True)
+    assert kept.step

@@ -14,7 +14,16 @@ from expectations import ExpectKeysToHashToTheirPartition
 from expectations.colocation import FITS
 from expectations.key_hashes import hashes_or_why
 from partitioning.hashes import hash_of
-from partitioning.model.placement import HASHES, JAVA, KNOWN_HASHES, OPAQUE, HashName, hash_findings, keeps_empty
+from partitioning.model.placement import (
+    HASHES,
+    ICEBERG,
+    JAVA,
+    KNOWN_HASHES,
+    OPAQUE,
+    HashName,
+    hash_findings,
+    keeps_empty,
+)
 from spark_jobs.engine.hashing import placement_hashes
 
 ROOT = Path(__file__).parents[2]
@@ -45,8 +54,8 @@ def test_the_page_has_a_row_for_each_client_and_setting_that_was_asked_and_for_n
 
 
 def test_each_hash_has_a_client_on_the_page() -> None:
-    # Samza's is in its own vectors.
-    assert {said.strip("`") for said, *_ in ROWS.values()} == {*set(HASHES) - {JAVA, OPAQUE}, "opaque`, moved"}
+    # Samza's and Iceberg's are in their own vectors.
+    assert {said.strip("`") for said, *_ in ROWS.values()} == {*set(HASHES) - {JAVA, ICEBERG, OPAQUE}, "opaque`, moved"}
 
 
 @pytest.mark.parametrize("who", ANSWERED, ids=" ".join)
@@ -74,7 +83,7 @@ def test_whatever_is_declared_the_refusal_names_the_clients_hash(who: tuple[str,
     frame = pd.DataFrame({"k": KEYS, "p": [5 if place is None else place for place in places]})
     right = HashName(ROWS[who][0].strip("`"))
     named = "crc32" if right.startswith("crc32") else right
-    for declared in set(KNOWN_HASHES) - {right, named}:
+    for declared in set(KNOWN_HASHES) - {right, named, ICEBERG}:
         assert not any(hash_findings(declared, "string", "here"))
         expectation = ExpectKeysToHashToTheirPartition(
             key_column="k", partition_column="p", partitions=12, hash=declared

@@ -22,15 +22,17 @@ from coset.batches.tables.delta import newest_in
 from coset.batches.tables.live_files import live_files
 from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import opened
-from coset.sources.s3 import iceberg_options, is_denied
+from coset.sources.iceberg.catalogue import catalogue, catalogue_errors, is_clients, is_refused, text_of
+from coset.sources.s3 import iceberg_options
 from partitioning.commands import Iceberg, Repeat
 from partitioning.documents.document import canonical, digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.errors import Finding, OutcomeUnknown, Refused, Unreachable
+from partitioning.errors import Finding, OutcomeUnknown, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import Updates
 from partitioning.model.plan import PlannedWrite
+from partitioning.model.sources import NAMESPACE
 from spark_jobs.tables.table_schema import RESIDUE, folder, table_schema
 
 if TYPE_CHECKING:
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
 
 # The variable with the catalogue, by its name in PyIceberg's configuration, and the namespace: `prod.analytics`.
 ASKED = "COSET_ICEBERG"
-_ASKED = re.compile(r"(\w[\w-]*)\.(\w[\w.-]*)")
 _TRIES = 5
 # What an Iceberg table says of the Delta table that it follows: its folder and id, and of a snapshot the version.
 _FOLDER, _ID, _VERSION = "coset.folder", "coset.id", "coset.version"
@@ -61,18 +62,6 @@ _PROPERTIES = {
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": str(_FEWEST),
     "write.metadata.delete-after-commit.enabled": "true",
-}
-# PyIceberg has no base of its errors, and each catalogue raises those of its client.
-_CLIENTS = {"botocore", "hive_metastore", "pydantic_core", "pyiceberg", "requests", "sqlalchemy", "thrift"}
-# What it is no use to ask again. PyIceberg has NotImplementedError for what a catalogue does not do.
-_REFUSED = {
-    "AuthorizationExpiredError",
-    "BadRequestError",
-    "ForbiddenError",
-    "InvalidOperationException",
-    "NotImplementedError",
-    "OAuthError",
-    "UnauthorizedError",
 }
 
 
@@ -92,7 +81,7 @@ def asked() -> Namespace | None:
     said = os.environ.get(ASKED, "")
     if not said:
         return None
-    if found := _ASKED.fullmatch(said):
+    if found := NAMESPACE.fullmatch(said):
         return Namespace(*found.groups())
     then = "write CATALOGUE.NAMESPACE, such as prod.analytics, with a catalogue of PyIceberg's configuration"
     raise Refused.of(Kind.SETTING, f"iceberg, or {ASKED}, cannot be {said!r}", "environment", then, said=said)
@@ -125,11 +114,11 @@ def follow(store: Store, pipeline: str) -> tuple[str, ...]:
     if (place := asked()) is None or (published := Ledger(store, pipeline).standing().published) is None:
         return ()
     findings, taken = list[Finding](), list[str]()
-    with _errors(place.catalogue, Iceberg(pipeline)):
-        catalogue = _catalogue(place.catalogue)
+    with catalogue_errors(place.catalogue, Iceberg(pipeline)):
+        known = catalogue(place.catalogue)
     for name in sorted(write.declared.table for write in published.writes()):
         try:
-            if _Follower(store, pipeline, catalogue, place, name).follow():
+            if _Follower(store, pipeline, known, place, name).follow():
                 taken.append(place.named(name))
         except Refused as refusal:
             findings += refusal.findings
@@ -144,37 +133,24 @@ def try_place() -> str | None:
     if (place := asked()) is None:
         return None
     table = f"{place.name}.doctor-{uuid4().hex}"
-    with _errors(place.catalogue, Repeat()):
-        catalogue = _catalogue(place.catalogue)
-        _make_namespace(catalogue, place)
-        catalogue.create_table(table, pa.schema([("k", pa.string())]))
+    with catalogue_errors(place.catalogue, Repeat()):
+        known = catalogue(place.catalogue)
+        _make_namespace(known, place)
+        known.create_table(table, pa.schema([("k", pa.string())]))
         try:
-            catalogue.purge_table(table)
+            known.purge_table(table)
         except NotImplementedError:
-            catalogue.drop_table(table)
+            known.drop_table(table)
     return f"{place.catalogue}.{place.name}"
 
 
-def _catalogue(name: str) -> Catalog:
-    from pyiceberg.catalog import load_catalog  # noqa: PLC0415  an extra
-    from pyiceberg.utils.config import Config  # noqa: PLC0415
-
-    said = Config().get_catalog_config(name) or {}
-    try:
-        return load_catalog(name, **iceberg_options() | cast(dict[str, str], said))
-    except ValueError as error:
-        then = f"configure it in .pyiceberg.yaml, or with PYICEBERG_CATALOG__{name.upper()}__URI"
-        what = f"PyIceberg cannot load the catalogue {name}: {error}"
-        raise Refused.of(Kind.SETTING, what, "environment", then, catalogue=name) from error
-
-
-def _make_namespace(catalogue: Catalog, place: Namespace) -> None:
+def _make_namespace(known: Catalog, place: Namespace) -> None:
     """Make a namespace, and those that it is in, unless it is there: who may make tables may not make namespaces."""
     levels = place.name.split(".")
     try:
-        if not catalogue.namespace_exists(place.name):
+        if not known.namespace_exists(place.name):
             for level in range(len(levels)):
-                catalogue.create_namespace_if_not_exists(tuple(levels[: level + 1]))
+                known.create_namespace_if_not_exists(tuple(levels[: level + 1]))
     except ValueError as error:
         what = f"the catalogue {place.catalogue} cannot have the namespace {place.name}: {error}"
         raise Refused.of(Kind.SETTING, what, "environment", "name one without a dot", namespace=place.name) from error
@@ -197,7 +173,7 @@ class _Follower:
         """Make one snapshot of what is new. Returns whether there was anything."""
         for _ in range(_TRIES):
             # After a lost race the log may be newer too.
-            with opened(self._folder) as log, _errors(self._where, Iceberg(self._pipeline)):
+            with opened(self._folder) as log, catalogue_errors(self._where, Iceberg(self._pipeline)):
                 if log is None:
                     return False
                 try:
@@ -394,36 +370,6 @@ def _changing() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not _is_clients(error) or _is_refused(error):
+        if not is_clients(error) or is_refused(error):
             raise
-        raise _Unsure(_text(error)) from error
-
-
-@contextmanager
-def _errors(where: str, again: Iceberg | Repeat) -> Iterator[None]:
-    """Turns errors of the catalogue and its client into Coset's, which name the command that asks again."""
-    try:
-        yield
-    except Exception as error:
-        if _is_refused(error):
-            then = ("let the catalogue allow it, or correct PyIceberg's configuration of it, then ", again)
-            what = f"the catalogue refuses what it is asked: {_text(error)}"
-            raise Refused.of(Kind.ICEBERG_DENIED, what, where, then, asked=where) from error
-        if not _is_clients(error):
-            raise
-        what = f"the catalogue does not answer: {_text(error)}"
-        raise Unreachable.of(Kind.ICEBERG_UNREACHABLE, what, where, again, asked=where) from error
-
-
-def _is_clients(error: Exception) -> bool:
-    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _CLIENTS
-
-
-def _is_refused(error: Exception) -> bool:
-    if type(error).__name__ in _REFUSED:
-        return True
-    return _is_clients(error) and (is_denied(error) or "AccessDenied" in str(error))
-
-
-def _text(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:500]
+        raise _Unsure(text_of(error)) from error

@@ -33,7 +33,8 @@ def inspect(
         str,
         typer.Argument(
             metavar="ADDRESS",
-            help="A topic: its folder, s3://bucket/topics/orders or one of this machine, or kafka://broker:9092/orders.",
+            help="A topic: its folder, s3://bucket/topics/orders or one of this machine, kafka://broker:9092/orders; "
+            "or an Iceberg table, iceberg://catalogue.namespace.orders.",
         ),
     ],
 ) -> Answer:

@@ -67,7 +67,12 @@ class ParquetRows:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        return bare_schema(self._open().schema_arrow)
+        return bare_schema(self.written_schema)
+
+    @cached_property
+    def written_schema(self) -> pa.Schema:
+        """The columns, with what is written beside them."""
+        return self._open().schema_arrow
 
     @cached_property
     def avro_schema(self) -> Any:

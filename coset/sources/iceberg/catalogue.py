@@ -1,0 +1,75 @@
+"""Catalogues of Iceberg tables, by their names in PyIceberg's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
+
+from coset.sources.s3 import iceberg_options, is_denied
+from partitioning.commands import Command
+from partitioning.errors import Refused, Unreachable
+from partitioning.kinds import Kind
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+# PyIceberg has no base of its errors, and each catalogue raises those of its client.
+_CLIENTS = {"botocore", "hive_metastore", "pydantic_core", "pyiceberg", "requests", "sqlalchemy", "thrift"}
+# What it is no use to ask again. PyIceberg has NotImplementedError for what a catalogue does not do.
+_REFUSED = {
+    "AuthorizationExpiredError",
+    "BadRequestError",
+    "ForbiddenError",
+    "InvalidOperationException",
+    "NotImplementedError",
+    "OAuthError",
+    "UnauthorizedError",
+}
+
+
+def catalogue(name: str) -> Catalog:
+    """The catalogue of that name. Raises Refused if nothing configures it."""
+    from pyiceberg.catalog import load_catalog  # noqa: PLC0415  an extra
+    from pyiceberg.utils.config import Config  # noqa: PLC0415
+
+    said = Config().get_catalog_config(name) or {}
+    try:
+        return load_catalog(name, **iceberg_options() | cast(dict[str, str], said))
+    except ValueError as error:
+        then = f"configure it in .pyiceberg.yaml, or with PYICEBERG_CATALOG__{name.upper()}__URI"
+        what = f"PyIceberg cannot load the catalogue {name}: {error}"
+        raise Refused.of(Kind.SETTING, what, "environment", then, catalogue=name) from error
+
+
+@contextmanager
+def catalogue_errors(where: str, then: Command) -> Iterator[None]:
+    """Turns errors of a catalogue and its client into Coset's, but for those that the caller catches."""
+    try:
+        yield
+    except Exception as error:
+        if is_refused(error):
+            allowed = ("let the catalogue allow it, or correct PyIceberg's configuration of it, then ", then)
+            what = f"the catalogue refuses what it is asked: {text_of(error)}"
+            raise Refused.of(Kind.ICEBERG_DENIED, what, where, allowed, asked=where) from error
+        if not is_clients(error):
+            raise
+        what = f"the catalogue does not answer: {text_of(error)}"
+        raise Unreachable.of(Kind.ICEBERG_UNREACHABLE, what, where, then, asked=where) from error
+
+
+def is_clients(error: Exception) -> bool:
+    """Whether an error comes from a catalogue, its client, or the network between them."""
+    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _CLIENTS
+
+
+def is_refused(error: Exception) -> bool:
+    """Whether a catalogue understood what it was asked, and does not do it."""
+    if type(error).__name__ in _REFUSED:
+        return True
+    return is_clients(error) and (is_denied(error) or "AccessDenied" in str(error))
+
+
+def text_of(error: Exception) -> str:
+    """What an error says, in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:500]

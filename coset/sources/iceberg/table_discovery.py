@@ -1,0 +1,342 @@
+"""Discovery of Iceberg tables: the files that snapshots have added behind what was read, by the buckets of their keys.
+
+The rows of a bucket are counted: first those of the snapshot that was read first, by the age of its files, then what
+each later one added. A file's name orders it among those of its snapshot.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from coset.sources.file_columns import UnknownType, columns_of
+from coset.sources.files import Files, version
+from coset.sources.formats.landed_file import OFFSET_TYPE, Unreadable
+from coset.sources.iceberg.catalogue import catalogue, catalogue_errors
+from coset.sources.iceberg.data_files import DataFile, ids_of
+from coset.sources.iceberg.history import AddedFile, History, Taken
+from coset.sources.plain_arrays import bare_schema
+from coset.sources.s3 import AGAIN, reaching
+from partitioning.commands import Forget, Then
+from partitioning.errors import CosetError, Finding, Refused
+from partitioning.kinds import Kind
+from partitioning.model.failure import together
+from partitioning.model.offsets import Span
+from partitioning.model.placement import KeyFormat, bucket_hash
+from partitioning.model.read_ends import NOTHING, End, Ends
+from partitioning.model.sources import FOLDER, IcebergSource
+from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, Stream
+from partitioning.packed_rows import PackedRows
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table
+
+_READ_AT_ONCE = 16
+# The types of Iceberg's that keys have, by their format.
+_KEYS = {
+    KeyFormat.STRING: ("string",),
+    KeyFormat.LONG: ("int", "long"),
+    KeyFormat.UUID: ("uuid",),
+    KeyFormat.BYTES: ("binary", "fixed"),
+    KeyFormat.INT: (),
+    KeyFormat.DOUBLE: (),
+}
+_NO_KEY = "name another key column: keys are text, whole numbers, uuids or bytes"
+
+
+def discover(stream: Stream, source: IcebergSource, ends: Ends = NOTHING) -> Discovered:
+    """What was added to a table behind `ends`, and its columns.
+
+    Raises Refused, with all findings, if the table is missing, was created anew, or cannot be read by buckets as
+    declared, or if rows went, or went unseen; Unreachable if the catalogue or the store does not answer.
+    """
+    where = source.uri(stream.name)
+    with catalogue_errors(where, AGAIN):
+        return _Discovery(stream, _loaded(stream, source, where), where, ends).run()
+
+
+def declared(name: str, source: str) -> Stream:
+    """The stream that a table is, by its buckets; without any, one partition, with the first column that can be a key.
+
+    Raises as `discover`, and Refused if no column can be a key.
+    """
+    from pyiceberg.transforms import BucketTransform  # noqa: PLC0415  an extra
+
+    place = IcebergSource(source.partition("://")[2])
+    where = place.uri(name)
+    with catalogue_errors(where, AGAIN):
+        table = _loaded(Stream(name, source, "", 1), place, where)
+    keys = {
+        field.field_id: (field.name, fits)
+        for field in table.schema().fields
+        if (fits := _format_of(str(field.field_type)))
+    }
+    of_buckets = [
+        (field.transform.num_buckets, *keys[field.source_id])
+        for field in table.spec().fields
+        if isinstance(field.transform, BucketTransform) and field.source_id in keys
+    ]
+    of_columns = [(1, *key) for key in keys.values()]
+    if not keys:
+        what, then = f"{name}: no column can be a key", _NO_KEY
+        raise Refused.of(Kind.STREAM_COLUMNS, what, where, then, stream=name)
+    count, key, key_format = (of_buckets or of_columns)[0]
+    return Stream(name, source, key, count, key_format, hash=bucket_hash(key_format), counted=True)
+
+
+def _format_of(kind: str) -> KeyFormat | None:
+    """The format of keys of a type of Iceberg's. None if no key has it."""
+    return next((each for each, names in _KEYS.items() if kind.startswith(names)), None)
+
+
+def _loaded(stream: Stream, source: IcebergSource, where: str) -> Table:
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError  # noqa: PLC0415  an extra
+
+    try:
+        return catalogue(source.catalogue).load_table(source.identifier(stream.name))
+    except (NoSuchNamespaceError, NoSuchTableError):
+        then = "correct the name of the stream, or source=, which is iceberg://catalogue.namespace"
+        what = f"{stream.name}: the catalogue {source.catalogue} has no table {source.identifier(stream.name)}"
+        raise Refused.of(Kind.TOPIC_UNKNOWN, what, where, then, stream=stream.name) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A file as it was found, with the columns of now that it has."""
+
+    path: str
+    size: int
+    etag: str
+    rows: int
+    added: AddedFile
+    columns: frozenset[str]
+
+
+class _Discovery:
+    """The discovery of one table."""
+
+    def __init__(self, stream: Stream, table: Table, where: str, ends: Ends) -> None:
+        self._stream = stream
+        self._table = table
+        self._where = where
+        self._before = ends.stream(stream.name)
+        self._anew = Forget(ends.pipeline, stream.name)
+        self._uuid, *taken = self._before.topic.split() if self._before and self._before.topic else [""]
+        self._history = History(table, where, ends.pipeline, stream.name, self._taken(*map(int, taken)))
+        self._store = Files()
+        history, bucket_field = self._history, self._bucket_field
+        self._base = lru_cache(None)(lambda snapshot: self._by_partition(history.base(snapshot)))
+        self._since = lru_cache(None)(lambda anchor: self._by_partition(history.since(anchor)))
+        self._buckets = lru_cache(None)(bucket_field)
+
+    def _taken(self, snapshot: int = -1, number: int = 0) -> Taken | None:
+        """Up to where the last batch read the table."""
+        ends = self._before.ends if self._before else ()
+        rows = sum(end.end for end in ends) if all(end.epoch == snapshot for end in ends) else None
+        return None if snapshot == -1 else Taken(snapshot, number, rows)
+
+    def run(self) -> Discovered:
+        stream, uuid = self._stream, str(self._table.metadata.table_uuid)
+        if findings := [*self._table_findings(uuid), *self._column_findings()]:
+            raise Refused(*findings)
+        listed = {number: self._listed(number) for number in range(stream.partitions)}
+        with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
+            opened = list(pool.map(self._opened, (file for _, files in listed.values() for file in files)))
+        if errors := [each for each in opened if isinstance(each, CosetError)]:
+            raise together(errors)
+        found = iter([each for each in opened if isinstance(each, _Opened)])
+        lacking = set[str]()
+        partitions = list[DiscoveredPartition]()
+        for number, (begun, files) in listed.items():
+            some = [next(found) for _ in files]
+            lacking.update(name for each in some for name in self._ids if name not in each.columns)
+            partitions.append(self._partition(number, begun, some))
+        required = tuple(sorted({stream.offset, *(field.name for field in self._schema.fields if field.required)}))
+        rows = PackedRows.of(DiscoveredPartition, partitions)
+        lacks = tuple(sorted(lacking))
+        now = self._history.current
+        read_up_to = f"{uuid} {now.snapshot_id} {now.sequence_number or 0}" if now else uuid
+        return Discovered(stream.name, self._columns, rows, lacks, required, read_up_to, ids=self._ids)
+
+    def _partition(self, number: int, begun: InputFile | None, some: Sequence[_Opened]) -> DiscoveredPartition:
+        end, current = self._end(number), self._history.current
+        files, at = [begun] if begun else [], begun.end if begun else end.end if end and self._is_anchored(end) else 0
+        for each in some:
+            files.append(InputFile(each.path, each.size, each.etag, at, at + each.rows, snapshot=each.added.snapshot))
+            at += each.rows
+        unread = [file for file in files if end is None or file.end > end.end]
+        read = Span(min(end.beginning, end.end), end.end) if end else None
+        first = next((file.snapshot for file in unread if file.start >= (end.end if end else 0)), None)
+        landed = next((each.timestamp_ms for each in self._table.snapshots() if each.snapshot_id == first), None)
+        when = datetime.fromtimestamp(landed / 1000, UTC) if landed else None
+        return DiscoveredPartition(number, tuple(unread), read, when, current.snapshot_id if current else -1)
+
+    def _end(self, number: int) -> End | None:
+        return self._before.end(number) if self._before else None
+
+    @staticmethod
+    def _is_anchored(end: End) -> bool:
+        """Whether it is known up to which snapshot or file a partition was read."""
+        return end.epoch != -1 or bool(end.files)
+
+    def _listed(self, number: int) -> tuple[InputFile | None, Sequence[AddedFile]]:
+        """The files of a partition behind those that were read, and the one in which the last batch ended, if so."""
+        end, current = self._end(number), self._history.current
+        if end is None or not self._is_anchored(end):
+            return None, self._base(current.snapshot_id).get(number, ()) if current else ()
+        if end.epoch != -1:
+            return None, self._since(end.epoch).get(number, ())
+        last = end.files[-1]
+        rest = self._by_partition(self._history.after(last.snapshot, last.path))
+        files = [*rest.get(number, ()), *self._since(last.snapshot).get(number, ())]
+        return last if last.end > end.end else None, files
+
+    def _by_partition(self, files: Sequence[AddedFile]) -> dict[int, list[AddedFile]]:
+        found = defaultdict[int, list[AddedFile]](list)
+        for file in files:
+            found[self._partition_of(file)].append(file)
+        return found
+
+    def _partition_of(self, file: AddedFile) -> int:
+        """The partition of a file. A bucket without keys is the first one's."""
+        place = self._buckets(file.spec)
+        return 0 if place is None else (file.file.partition[place] or 0) % self._stream.partitions
+
+    def _bucket_field(self, number: int) -> int | None:
+        """Which field of a partition spec is the bucket of the key; None if there is one partition anyway. Raises
+        Refused if buckets do not lie as the stream's partitions are declared."""
+        from pyiceberg.transforms import BucketTransform  # noqa: PLC0415  an extra
+
+        stream, spec = self._stream, self._table.specs()[number]
+        if stream.partitions == 1:
+            return None
+        counts = list[int]()
+        for place, field in enumerate(spec.fields):
+            if isinstance(field.transform, BucketTransform) and field.source_id == self._ids[stream.key]:
+                if field.transform.num_buckets % stream.partitions == 0:
+                    return place
+                counts.append(field.transform.num_buckets)
+        then = "declare partitions=1, which fits any table"
+        if counts:
+            then = f"declare partitions={counts[0]}, or a divisor of it; {then}"
+        else:
+            then = (
+                f"{then}; or let it be partitioned by bucket({stream.partitions}, {stream.key}), and rewrite its files"
+            )
+        shown = ", ".join(f"{field.transform}({self._name(field.source_id)})" for field in spec.fields)
+        what = f"files of the table lie by {shown or 'no partition'}, and {stream.partitions} buckets are declared"
+        raise Refused(self._found(Kind.PARTITIONS, what, then, partitions=stream.partitions, spec=number))
+
+    def _name(self, number: int) -> str:
+        return next((name for name, each in self._ids.items() if each == number), str(number))
+
+    def _opened(self, file: AddedFile) -> _Opened | CosetError:
+        """What a file holds. An error if it is not what the table says."""
+        data = file.file
+        then = "let the table's engine repair it, and begin anew with it if it cannot: ", self._anew
+        try:
+            if data.file_format.value != "PARQUET":
+                raise Unreadable(f"it is {data.file_format.value}, and only Parquet is read", "let it be rewritten")
+            if not file.path.startswith(("s3://", FOLDER)):
+                raise Unreadable("it lies neither in S3 nor in a folder", "move the table there")
+            with reaching("the file cannot be opened", file.path, then), self._store.open(file.path) as source:
+                size, etag = version(file.path, source)
+                held = DataFile(source, self._ids)
+                rows, parts = held.facts().rows, held.parts
+        except FileNotFoundError:
+            return Refused(self._found(Kind.FILE_GONE, "the file is gone", then, at=file.path, file=file.path))
+        except Unreadable as error:
+            return Refused(self._found(Kind.FILE_UNREADABLE, str(error), error.then, at=file.path, file=file.path))
+        except CosetError as error:
+            return error
+        if (size, rows) != (data.file_size_in_bytes, data.record_count):
+            said = f"{data.file_size_in_bytes} bytes and {data.record_count} rows, and it has {size} and {rows}"
+            what = f"the table says that the file has {said}"
+            return Refused(self._found(Kind.FILE_CHANGED, what, then, at=file.path, file=file.path))
+        for name in self._parts.keys() & parts.keys():
+            if parts[name] != self._parts[name]:
+                what = f"column {name!r} has other parts in the file than the table has now: they changed since"
+                rewrite = "let the table's engine rewrite its files, and begin anew with it: ", self._anew
+                return Refused(self._found(Kind.STREAM_COLUMNS, what, rewrite, at=file.path, name=name))
+        return _Opened(file.path, size, etag, rows, file, frozenset(parts))
+
+    @cached_property
+    def _schema(self) -> Schema:
+        return self._table.schema()
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {field.name: field.field_id for field in self._schema.fields}
+
+    @cached_property
+    def _parts(self) -> dict[str, tuple[int, ...]]:
+        """The ids of each column and, behind its own, of its parts."""
+        from pyiceberg.io.pyarrow import schema_to_pyarrow  # noqa: PLC0415  an extra
+
+        return {field.name: tuple(ids_of(field)) for field in schema_to_pyarrow(self._schema)}
+
+    @cached_property
+    def _columns(self) -> tuple[Column, ...]:
+        """The columns, with the rows' positions. A key of whole numbers is one of long ones: so it is hashed."""
+        from pyiceberg.io.pyarrow import schema_to_pyarrow  # noqa: PLC0415  an extra
+
+        fields = [
+            field.with_type(pa.int64()) if field.name == self._stream.key and field.type == pa.int32() else field
+            for field in bare_schema(schema_to_pyarrow(self._schema))
+        ]
+        return (*columns_of(pa.schema(fields)).columns, Column(self._stream.offset, OFFSET_TYPE))
+
+    def _table_findings(self, uuid: str) -> Iterator[Finding]:
+        before = self._before
+        if before is None:
+            return
+        if self._uuid not in ("", uuid):
+            what = f"the table was made anew: it has the uuid {uuid}, and {self._uuid} was read before"
+            then: Then = "give the new table another stream, or begin anew with it: ", self._anew
+            yield self._found(Kind.STREAM_RESET, what, then, topic=uuid, read=self._uuid)
+        if before.declared.partitions != self._stream.partitions:
+            was, now = before.declared.partitions, self._stream.partitions
+            what = f"its rows were counted by {was} buckets, and {now} are declared"
+            then = (
+                f"declare partitions={was}, which any multiple of {was} buckets fits; or begin anew with it: ",
+                self._anew,
+            )
+            yield self._found(Kind.PARTITIONS, what, then, partitions=now, declared=was)
+
+    def _column_findings(self) -> Iterator[Finding]:
+        stream, types = self._stream, {field.name: str(field.field_type) for field in self._schema.fields}
+        wanted = _KEYS[stream.key_format]
+        if stream.key not in types:
+            then = f"declare the right one; there are {', '.join(types)}"
+            yield self._found(Kind.STREAM_COLUMNS, f"there is no key column {stream.key!r}", then, name=stream.key)
+        elif not types[stream.key].startswith(wanted):
+            kind = types[stream.key]
+            fits = _format_of(kind)
+            what = f"key column {stream.key!r} is {kind}, and key_format={stream.key_format.value!r} is declared"
+            then = f"declare key_format={fits.value!r}" if fits else _NO_KEY
+            yield self._found(Kind.STREAM_COLUMNS, what, then, name=stream.key, type=kind)
+        if clash := next((name for name in types if name.lower() == stream.offset.lower()), None):
+            what = f"column {clash!r} of the table has the name that the positions of rows have"
+            yield self._found(Kind.STREAM_COLUMNS, what, 'declare offset="_position", or another name', name=clash)
+        for field in self._schema.fields:
+            if field.initial_default is not None:
+                what = f"column {field.name!r} has a value in rows of before it was added, which is not read"
+                then = "let the table's engine rewrite its files and drop that default"
+                yield self._found(Kind.STREAM_COLUMNS, what, then, name=field.name)
+        try:
+            self._columns  # noqa: B018  to see whether there is a type for each
+        except (UnknownType, TypeError, ValueError) as error:
+            what = f"a column has no type that DuckDB knows: {error}"
+            yield self._found(Kind.STREAM_COLUMNS, what, "leave it out of the table that is read")
+
+    def _found(self, kind: Kind, what: str, then: Then, at: str = "", **values: object) -> Finding:
+        values = {"stream": self._stream.name, **values}
+        return Finding.of(kind, f"{self._stream.name}: {what}", at or self._where, then, **values)

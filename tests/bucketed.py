@@ -1,0 +1,125 @@
+"""Iceberg tables in buckets, written as engines do: PyIceberg alone writes no buckets."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriterV2
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import IcebergType, NestedField
+
+Row = dict[str, object]
+
+
+def create(lake: Catalog, name: str, columns: Mapping[str, IcebergType], buckets: int | None) -> Table:
+    """A table, in so many buckets of its first column; in none if that is None."""
+    lake.create_namespace_if_not_exists(name.partition(".")[0])
+    fields = [NestedField(number, name, kind) for number, (name, kind) in enumerate(columns.items(), 1)]
+    spec = [PartitionField(1, 1000, BucketTransform(buckets), "bucket")] if buckets else []
+    return lake.create_table(name, Schema(*fields), partition_spec=PartitionSpec(*spec))
+
+
+def append(table: Table, rows: Iterable[Row]) -> None:
+    """Append rows by one snapshot: a file for each bucket."""
+    append_files(table, files_of(table, rows))
+
+
+def append_files(table: Table, files: Iterable[DataFile]) -> None:
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as change:
+        for file in files:
+            change.append_data_file(file)
+
+
+def rewrite(table: Table, gone: Iterable[DataFile], rows: Iterable[Row], operation: Operation) -> None:
+    """Replace files by one with other rows; `replace` is said of compaction, with the same rows."""
+    come = files_of(table, rows)
+    with table.transaction() as transaction, transaction.update_snapshot().overwrite() as change:
+        # PyIceberg itself compacts nothing.
+        saying: Any = change
+        summary = saying._summary
+        saying._summary = lambda said: Summary(operation, **summary(said).additional_properties)
+        for file in gone:
+            change.delete_data_file(file)
+        for file in come:
+            change.append_data_file(file)
+
+
+class _Deletes(ManifestWriterV2):
+    """A manifest of files that say which rows are deleted; PyIceberg writes none."""
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}
+
+
+def delete_positions(table: Table) -> None:
+    """Say that the first row of a file is deleted, as engines do that merge on read."""
+    file = live(table)[0]
+    gone = pa.table({"file_path": [file.file_path], "pos": [0]})
+    deletes = _written(table, file.partition[0], gone, DataFileContent.POSITION_DELETES)
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as change:
+        saying: Any = change
+        saying.new_manifest_writer = lambda spec: _Deletes(
+            spec, table.schema(), saying.new_manifest_output(), saying.snapshot_id, "deflate"
+        )
+        change.append_data_file(deletes)
+
+
+def live(table: Table) -> list[DataFile]:
+    """The files that a table has."""
+    return [task.file for task in table.scan().plan_files()]
+
+
+def files_of(table: Table, rows: Iterable[Row]) -> list[DataFile]:
+    """New files with these rows, named as Spark names them: as if they said an offset."""
+    by_bucket = dict[int | None, list[Row]]()
+    for row in rows:
+        by_bucket.setdefault(bucket_of(table, row), []).append(row)
+    return [file_of(table, bucket, some) for bucket, some in by_bucket.items()]
+
+
+def bucket_of(table: Table, row: Row) -> int | None:
+    """The bucket of a row, by PyIceberg."""
+    for field in table.spec().fields:
+        source = table.schema().find_field(field.source_id)
+        return field.transform.transform(source.field_type)(row[source.name])
+    return None
+
+
+def file_of(table: Table, bucket: int | None, rows: list[Row]) -> DataFile:
+    """A new file with these rows, which are said to be of a bucket."""
+    return _written(table, bucket, pa.Table.from_pylist(rows, schema_to_pyarrow(table.schema())), DataFileContent.DATA)
+
+
+def _written(table: Table, bucket: int | None, rows: pa.Table, content: DataFileContent) -> DataFile:
+    path = f"{table.location()}/data/bucket={bucket}/00000-7-{uuid.uuid4()}-0-00001.parquet"
+    output = table.io.new_output(path)
+    with output.create() as sink:
+        pq.write_table(rows, sink)
+    return DataFile.from_args(
+        _table_format_version=table.format_version,
+        content=content,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*([bucket] if table.spec().fields else [])),
+        record_count=len(rows),
+        file_size_in_bytes=len(output.to_input_file()),
+        spec_id=table.spec().spec_id,
+        sort_order_id=None,
+        equality_ids=None,
+        key_metadata=None,
+    )
