@@ -179,6 +179,22 @@ def test_a_scheduler_that_is_killed_in_mid_run_with_its_tasks_costs_no_record_an
     parts.start_scheduler(killed)
 
 
+def test_a_scheduler_that_is_stopped_with_its_tasks_and_goes_on_when_the_other_is_done_doubles_none(
+    deployed: Deployed,
+) -> None:
+    (run, name, task), parts = deployed.held(), deployed.parts
+    scheduler = psutil.Process(parts.running[name].pid)
+    stopped = [scheduler, *scheduler.children(recursive=True)]
+    for process in stopped:
+        process.suspend()
+    assert deployed.ended(run) == "success", parts.said()
+    deployed.check_published()
+    for process in stopped:
+        process.resume()
+    assert until(lambda: not task.is_running(), within=120), parts.said()
+    deployed.check_published()
+
+
 def test_a_task_whose_process_is_killed_is_tried_again(deployed: Deployed) -> None:
     run, _, process = deployed.held()
     process.kill()

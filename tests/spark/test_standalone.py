@@ -250,8 +250,9 @@ def test_what_is_not_installed_cannot_be_packed(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_groups_use_both_hosts_and_an_executor_that_is_killed_in_mid_task_loses_nothing(
-    cluster: Standalone, s3: S3Server, tmp_path: Path
+@pytest.mark.parametrize("gone", ["kill", "terminate", "suspend"])
+def test_groups_use_both_hosts_and_an_executor_that_is_killed_evicted_or_stopped_in_mid_task_loses_nothing(
+    gone: str, cluster: Standalone, s3: S3Server, tmp_path: Path
 ) -> None:
     batch = small_batch(SLOW)
     hosts = [cluster.hosts["sea"], cluster.host("coast")]
@@ -267,7 +268,7 @@ def test_groups_use_both_hosts_and_an_executor_that_is_killed_in_mid_task_loses_
         groups = [pool.submit(runner.group, batch.ref, number) for number in (0, 1)]
         assert until(lambda: all(map(works, hosts)), within=120), "groups are spread over both"
         for executor in hosts[1].executors():
-            executor.kill()
+            getattr(executor, gone)()
         assert all("2 tasks read" in group.result() for group in groups)
     cluster.kill("coast")
     run_and_publish(batch.ref, tmp_path / "docs")
