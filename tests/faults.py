@@ -1,7 +1,7 @@
-"""A loopback proxy in front of an S3 server that spoils chosen requests, as a network or a busy store does.
+"""Faults of a store, in one language, for the model and for a loopback proxy in front of a real S3 server.
 
-It is a process of its own (`python tests/faults.py ENDPOINT`), because delta-rs keeps Python from running
-any other thread while it waits for some of its answers.
+The proxy is a process of its own (`python tests/faults.py ENDPOINT`), because delta-rs keeps Python from running any
+other thread while it waits for some of its answers.
 """
 
 from __future__ import annotations
@@ -14,21 +14,75 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import cache
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
-# What becomes of a request: whether the server gets it, and the answer that the client gets, if any.
-FAULTS: dict[str, tuple[bool, int | None, str]] = {
-    "answer lost": (True, None, ""),
-    "500 after storing": (True, 500, "InternalError"),
-    "503 before storing": (False, 503, "SlowDown"),
-    "409 before storing": (False, 409, "ConditionalRequestConflict"),
-    "403 before storing": (False, 403, "AccessDenied"),
+# What a request may be. Parts of a large file, and removing many, are posted.
+GET, HEAD, LIST, PUT, PUT_NEW, POST, DELETE = "get", "head", "list", "put", "put-new", "post", "delete"
+# What S3 says with these statuses.
+CODES = {
+    "403": "AccessDenied",
+    "409": "ConditionalRequestConflict",
+    "412": "PreconditionFailed",
+    "500": "InternalError",
+    "503": "SlowDown",
 }
-# What else may happen to an answer: it ends in the middle, or comes late, or is to the request that came a second time.
-CUT, LATE, REPEATED = "answer cut", "answer late", "request repeated"
-_LATE_SECONDS = 1.0
+_TEXT = re.compile(
+    r"(before:(?:[0-9]{3}|lost)|after:(?:[0-9]{3}|lost|cut|own|twice))(?:\+([0-9.]+)s)?"
+    r"(?: (\S+) (\S+))?(?: x([0-9]+))?(?: ([0-9.]+)% of seed ([0-9]+))?"
+)
+
+
+class Fault(NamedTuple):
+    """What becomes of requests of an operation on keys, both expressions: of so many of them, or of so much by chance.
+
+    Its client is told so `before` the store acts, which it then never does, or `after`: a status, nothing as the
+    connection is `lost`, half of the answer, which is `cut`, its `own` answer, or that to a repetition, as it came
+    `twice`. With a delay the answer comes late;
+    one that was told before is wrong then, as the store acts when its client has gone on.
+
+    >>> Fault.of("before:503 put-new /plans/ x1").meets("put", "any/plans/0"), Fault.of("after:lost").told
+    (False, 'lost')
+    >>> Fault.of("after:own+1.5s get|list . 5% of seed 7").delay
+    1.5
+    """
+
+    text: str
+    what: str
+    delay: float
+    operation: str
+    key: str
+    times: int | None
+    share: float
+    seed: int
+
+    @classmethod
+    @cache
+    def of(cls, text: str) -> Self:
+        match = _TEXT.fullmatch(text)
+        assert match, f"no fault: {text}"
+        what, delay, operation, key, times, share, seed = match.groups()
+        part = float(share or 100), int(seed or 0)
+        return cls(text, what, float(delay or 0), operation or ".*", key or "", int(times) if times else None, *part)
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def acts(self) -> bool:
+        """Whether the store acts before its client is told."""
+        return self.what.startswith("after:")
+
+    @property
+    def told(self) -> str:
+        return self.what.partition(":")[2]
+
+    def meets(self, operation: str, key: str) -> bool:
+        return bool(re.fullmatch(self.operation, operation) and re.search(self.key, key))
 
 
 class FaultProxy:
@@ -39,35 +93,64 @@ class FaultProxy:
             [sys.executable, __file__, endpoint], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.url: str = self._line()
+        self._faults = tuple[str, ...]()
 
-    def spoil(self, what: str, method: str, key: str, times: int | None = 1) -> None:
-        """Spoil the next `times` requests (None: all) whose method and path match these expressions."""
-        self._say({"what": what, "method": method, "key": key, "times": times})
+    def spoil(self, *faults: str) -> None:
+        """From now on these faults happen, and no others."""
+        self._faults = faults
+        self._say(*faults)
 
-    def disturb(self, what: str, share: float, seed: int) -> None:
-        """Spoil so much of all requests from now on, by chance."""
-        self._say({"what": what, "method": ".*", "key": "", "times": None, "share": share, "seed": seed})
+    def heal(self) -> dict[str, int]:
+        """Pass everything on again; how many requests met each fault, also when it had no more times for them.
 
-    def heal(self) -> int:
-        """Pass everything on again; how many requests matched since `spoil`."""
-        return int(self._say(None))
+        One that was never met was not survived.
+        """
+        met = dict(zip(self._faults, json.loads(self._say()), strict=True))
+        self._faults = ()
+        assert [fault for fault, times in met.items() if not times] == [], "never met"
+        return met
 
     def asked(self) -> list[tuple[str, str]]:
         """The requests that came since this was asked last: method, and path with query."""
-        return [(method, path) for method, path in json.loads(self._say({"asked": True}))]
+        return [(method, path) for method, path in json.loads(self._say(_ASKED))]
+
+    def count(self, method: str, key: str, do: Callable[[], object]) -> int:
+        """How many requests of these methods for these paths, both expressions, somebody sends who does this."""
+        self.asked()
+        do()
+        asked = self.asked()
+        return sum(bool(re.fullmatch(method, each) and re.search(key, unquote(path))) for each, path in asked)
 
     def stop(self) -> None:
+        self.heal()
         self._process.communicate("")
 
-    def _say(self, fault: dict[str, object] | None) -> str:
+    def _say(self, *words: str) -> str:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(fault) + "\n")
+        self._process.stdin.write(json.dumps(words) + "\n")
         self._process.stdin.flush()
         return self._line()
 
     def _line(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
+
+
+_ASKED = "asked"
+
+
+class _Happening:
+    """A fault, how many requests it has met, and its chance."""
+
+    def __init__(self, fault: str) -> None:
+        self.fault, self.met = Fault.of(fault), 0
+        self._chance = random.Random(self.fault.seed)
+
+    def strikes(self, operation: str, key: str) -> bool:
+        if not self.fault.meets(operation, key) or self._chance.random() * 100 >= self.fault.share:
+            return False
+        self.met += 1
+        return self.fault.times is None or self.met <= self.fault.times
 
 
 class _Server(ThreadingHTTPServer):
@@ -78,33 +161,23 @@ class _Server(ThreadingHTTPServer):
         self.upstream = urlsplit(endpoint).netloc
         self.lock = threading.Lock()
         self.asked: list[tuple[str, str]] = []
-        self.set(None)
+        self.faults: list[_Happening] = []
 
-    def set(self, fault: dict[str, object] | None) -> int:
+    def hear(self, *words: str) -> list[object]:
+        """What was asked, or, as other faults begin, how many requests met each until now."""
         with self.lock:
-            before, self.fault, self.seen = getattr(self, "seen", 0), fault, 0
-            self.chance = random.Random(str(fault["seed"])) if fault and "seed" in fault else None
-        return before
+            if words == (_ASKED,):
+                asked, self.asked = self.asked, []
+                return [*asked]
+            before, self.faults = self.faults, [*map(_Happening, words)]
+            return [each.met for each in before]
 
-    def all_asked(self) -> list[tuple[str, str]]:
-        with self.lock:
-            before, self.asked = self.asked, []
-        return before
-
-    def strikes(self, method: str, path: str) -> str | None:
+    def strikes(self, method: str, path: str, new: bool) -> Fault | None:
         """What this request meets, if anything."""
+        operation = LIST if "list-type=" in path else PUT_NEW if new else method.lower()
         with self.lock:
             self.asked.append((method, path))
-            fault = self.fault
-            if fault is None:
-                return None
-            if not re.fullmatch(str(fault["method"]), method) or not re.search(str(fault["key"]), unquote(path)):
-                return None
-            if self.chance is not None and self.chance.random() >= float(str(fault["share"])):
-                return None
-            self.seen += 1
-            struck = fault["times"] is None or self.seen <= int(str(fault["times"]))
-            return str(fault["what"]) if struck else None
+            return next((each.fault for each in self.faults if each.strikes(operation, unquote(path))), None)
 
     def handle_error(self, *_: object) -> None:
         """A client that hangs up is no news."""
@@ -118,27 +191,23 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pass_on(self) -> None:
         body = self._body()
-        what = self.server.strikes(self.command, self.path)
-        if what == REPEATED:
-            self._ask(body)
-        if what in (None, REPEATED):
+        fault = self.server.strikes(self.command, self.path, "If-None-Match" in self.headers and self.command == "PUT")
+        if fault is None:
             self._answer(*self._ask(body))
             return
-        if what == LATE:
-            time.sleep(_LATE_SECONDS)
-            self._answer(*self._ask(body))
-            return
-        if what == CUT:
-            self._answer(*self._ask(body), cut=True)
-            return
-        stored, status, code = FAULTS[what]
-        if stored:
-            self._ask(body)
-        if status is None:
+        if fault.acts:
+            answer = [self._ask(body) for _ in range(2 if fault.told == "twice" else 1)][-1]
+            time.sleep(fault.delay)
+        elif fault.delay:
+            threading.Timer(fault.delay, self._ask, (body,)).start()
+        if fault.told == "lost":
             self._hang_up()
-        else:
+        elif fault.told in CODES:
+            code = CODES[fault.told]
             xml = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>injected</Message></Error>".encode()
-            self._answer(status, [("Content-Type", "application/xml")], xml)
+            self._answer(int(fault.told), [("Content-Type", "application/xml")], xml)
+        else:
+            self._answer(*answer, cut=fault.told == "cut")
 
     def _body(self) -> bytes:
         """The request's body, as it came: PyArrow sends the parts of a file in chunks."""
@@ -197,5 +266,4 @@ if __name__ == "__main__":
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(f"http://127.0.0.1:{server.server_address[1]}", flush=True)
     for line in sys.stdin:
-        said = json.loads(line)
-        print(json.dumps(server.all_asked()) if said and "asked" in said else server.set(said), flush=True)
+        print(json.dumps(server.hear(*json.loads(line))), flush=True)

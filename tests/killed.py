@@ -1,4 +1,4 @@
-"""A process that is killed (SIGKILL) right before or after one of the effects that a `coset` command has."""
+"""A process that is killed, or stopped, right before or after one of the effects that a `coset` command has."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -26,26 +27,30 @@ def killed_once(point: str, pipeline: str, root: str, docs: Path, **environment:
     return done
 
 
-def deadly(effect: Callable[..., Any], moment: str, when: Callable[..., bool]) -> Callable[..., Any]:
-    """The same function, but it is the last thing that this process does, or does not do."""
+def deadly(
+    effect: Callable[..., Any], moment: str, when: Callable[..., bool], by: signal.Signals
+) -> Callable[..., Any]:
+    """The same function, but it is the last thing that this process does, or does not do, unless it goes on later."""
+    times = count()
 
     def die() -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), by)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        if not when(*args, **kwargs):
+        if not when(*args, **kwargs) or next(times):
             return effect(*args, **kwargs)
         if moment == "before":
             die()
         result = effect(*args, **kwargs)
-        die()
+        if moment == "after":
+            die()
         return result
 
     return wrapped
 
 
-def arm(point: str) -> None:
-    """Make this process die at `point`: one of `POINTS` such as plan.before, or group-1.after for a group's receipt."""
+def arm(point: str, by: signal.Signals = signal.SIGKILL) -> None:
+    """Send this process a signal at `point`: one of `POINTS` such as plan.before, or group-1.after for a receipt."""
     effect, moment = point.split(".")
     owners: tuple[type, ...]
     if effect == "job":
@@ -64,7 +69,7 @@ def arm(point: str) -> None:
         owners, name = (FolderStore, S3Store), "put_new"
         when = lambda _, key, *__: ending in key and "/turns/" not in key  # noqa: E731
     for owner in owners:
-        setattr(owner, name, deadly(getattr(owner, name), moment, when))
+        setattr(owner, name, deadly(getattr(owner, name), moment, when, by))
 
 
 def always(*_: Any, **__: Any) -> bool:

@@ -1,15 +1,30 @@
-"""`python -m tests.promises` writes docs/internals/promises.md: what is promised, and what was done to break it."""
+"""`python -m tests.promises` writes docs/internals/promises.md: what is promised, and what was done to break it.
+
+With `all`, or with names of tests, it runs these before, with all examples, and remembers how often each met its class
+of faults. It ends non-zero if one fails, or never met it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from xml.etree import ElementTree
 
 from tests.model.__main__ import FAULTS
 from tests.seeded.__main__ import faults
 from tests.specification.guards import GUARDS
 
-PAGE = Path(__file__).parents[1] / "docs" / "internals" / "promises.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "internals" / "promises.md"
+# How often each test met its faults, and the day of that.
+MET = Path(__file__).with_name("promises.json")
 # A promise, the properties of the specification that it is, and the invariants of the model.
 PROMISES = (
     (
@@ -59,10 +74,18 @@ PROMISES = (
 # The classes of faults, and tests that meet them.
 CLASSES = {
     "a process killed at any step, again and again": "test_a_run_killed_at test_a_run_killed_again_and_again",
+    "a driver, an executor or a worker killed": (
+        "test_a_driver_that_is_killed_in_mid_task_takes_its_executors_along_and_its_group_runs_again"
+        " test_groups_use_both_hosts_and_an_executor_that_is_killed_evicted_or_stopped_in_mid_task_loses_nothing"
+        " test_a_function_that_ends_its_process_is_told_from_memory_that_ran_out"
+    ),
     "a document stored, its answer lost": "test_a_document_that_is_stored_but_never_answered_is_read_back",
     "a commit stored, its answer lost": "test_a_delta_commit_that_is_stored_but_not_answered_counts_once",
     "many processes at once": "test_sixteen_processes_publishing_one_batch_make_one_version_of_it",
-    "a process that slept": "test_a_publisher_that_slept_through_two_batches_is_refused_by_the_log",
+    "a process that slept": (
+        "test_a_run_stopped_at test_a_publisher_that_slept_through_two_batches_is_refused_by_the_log"
+        " test_a_scheduler_that_is_stopped_with_its_tasks_and_goes_on_once_it_was_given_up_doubles_none"
+    ),
     "a write that arrives late": "test_every_order_of_two_with_a_crash_and_a_lost_answer_does",
     "a store that fails or is slow": "test_a_batch_ends_right_though_one_request_in_twenty_is_spoiled",
     "a conflict that is none": "test_a_document_that_meets_a_fault_once_is_stored_once",
@@ -70,7 +93,9 @@ CLASSES = {
     "a damaged document": "test_any_truncation_is_refused test_a_damaged_verdict_is_refused",
     "a lost document": "test_a_lost_commit_object_is_made_again_with_the_same_bytes",
     "all documents lost": "test_a_table_that_is_ahead_of_a_lost_control_folder_is_refused",
-    "a wrong clock": "test_the_times_of_new_records_count_when_the_clock_was_set_back",
+    "a wrong clock": (
+        "test_runs_whose_clocks_are_hours_apart test_the_times_of_new_records_count_when_the_clock_was_set_back"
+    ),
     "input that changed": "test_a_file_that_changed_after_it_was_opened_is_refused_and_what_was_read_is_not_used",
     "offsets that are missing": "test_a_hole_that_is_larger_than_declared_is_refused_with_its_range",
     "offsets that come twice": "test_offsets_that_are_missing_or_twice_are_told_and_declared",
@@ -81,11 +106,19 @@ CLASSES = {
     "other columns": "test_columns_that_are_added_dropped_reordered_and_widened_are_read_together",
     "records that nobody can read": "test_a_line_that_cannot_be_read_is_set_aside_and_the_others_count",
     "code that loses or doubles rows": "test_a_writer_that_drops_or_doubles_a_row_is_refused",
-    "a full disk": "test_a_full_disk_is_freed_before_the_same_command_is_run_again",
+    "a full disk": ("test_a_run_whose_store_is_full test_a_full_disk_is_freed_before_the_same_command_is_run_again"),
+    "few file descriptors": "test_a_run_that_may_open_few_files",
     "no memory left": "test_a_function_that_ends_its_process_is_told_from_memory_that_ran_out",
-    "a scheduler killed, tasks cleared": (
+    "two schedulers, of which one is killed, and tasks cleared": (
         "test_a_scheduler_that_is_killed_in_mid_run_with_its_tasks_costs_no_record_and_doubles_none"
+        " test_a_task_whose_process_is_killed_is_tried_again"
+        " test_what_was_marked_failed_publishes_nothing_until_it_is_cleared_and_cleared_again_changes_nothing"
     ),
+    "a broker that goes": (
+        "test_a_leader_that_is_killed_in_the_middle_makes_no_difference"
+        " test_without_a_leader_brokers_are_unreachable_until_there_is_one"
+    ),
+    "all of these in turn": "test_a_soak_loses_and_doubles_nothing",
     "a backfill beside batches": "test_every_order_of_two_keeps_what_was_promised",
     "files changed before a commit": ("test_a_file_that_changed_after_the_verdict_is_refused_and_nothing_published"),
     "cleaning and vacuum": "test_a_table_that_was_compacted_vacuumed_and_checkpointed_keeps_its_batches",
@@ -116,18 +149,19 @@ bounds: with it all properties hold, in so many states; without it one fails.
 `tests/integration/test_specification.py` compares.
 
 **Code.** `tests/model` runs the real code. *Taken out* are guards of it: `python -m tests.model` finds each by an
-invariant of that row. `tests/integration/test_traces.py` holds 10,000 schedules of it against the specification,
-which has to allow each step, and refuses forged ones. `tests/model/lasting.py` has actors that never get well: they
-come back, crash after each number of writes, or are denied a verb. Beside any of them all has to be published
-within 200 requests.
+invariant of that row. `tests/integration/test_traces.py` holds 10,000 schedules of it against the specification, which
+has to allow each step, and refuses forged ones. It refuses what the code does without some of the guards too:
+{refused}. Of the others an invariant tells more than what was stored in which order.
 
-**Faults.** A test meets each class:
+`tests/model/lasting.py` has actors that never get well: they come back, crash after each number of writes, or are
+denied a verb. Beside any of them all has to be published within 200 requests.
+
+**Faults.** A test meets each class, so many times on that day:
 
 {classes}
 
 **Checked within these bounds**: no proof for more actors. Not specified: clocks, several pipelines with one table,
-hand-over, restoring, compaction, and what Spark, Airflow and the store do inside. Not tested: an hour of all faults
-at once, evicted executors, two schedulers.
+hand-over, restoring, compaction, and what Spark, Airflow and the store do inside.
 """
 
 
@@ -142,8 +176,41 @@ def page() -> str:
                 for each in GUARDS
             ),
         ),
-        classes="\n".join(f"- {fault}: {_code(tests.split())}" for fault, tests in CLASSES.items()),
+        refused=_code(fault.name for fault in faults(FAULTS) if fault.refused),
+        classes="\n".join(f"- {fault}: {', '.join(map(_met, tests.split()))}" for fault, tests in CLASSES.items()),
     )
+
+
+def _met(test: str) -> str:
+    return f"`{test}` ({json.loads(MET.read_text())[test]})"
+
+
+def there() -> dict[str, list[str]]:
+    """The files with a test of a name."""
+    found = dict[str, list[str]]()
+    for file in (ROOT / "tests").rglob("test_*.py"):
+        for name in re.findall(r"^def (test_\w+)\(", file.read_text(), re.M):
+            found.setdefault(name, []).append(str(file))
+    return found
+
+
+def run(tests: Collection[str]) -> int:
+    """Run tests, and remember how often they met their faults."""
+    where, met = there(), Counter[str]()
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "told.xml"
+        words = ["--hypothesis-profile", "thorough", f"--junitxml={file}"]
+        words += [f"{place}::{each}" for each in tests for place in where[each]]
+        code = subprocess.run([sys.executable, "-m", "pytest", *words], check=False, cwd=ROOT).returncode
+        for case in ElementTree.parse(file).iter("testcase"):
+            passed = {told.tag for told in case}.isdisjoint(("failure", "error", "skipped"))
+            met[case.get("name", "").partition("[")[0]] += passed
+    day = str(datetime.now(UTC).date())
+    known = json.loads(MET.read_text()) if MET.exists() else {}
+    MET.write_text(json.dumps(known | {each: f"{met[each]}, {day}" for each in tests}, indent=1, sort_keys=True) + "\n")
+    never = [each for each in tests if not met[each]]
+    print(*(f"never met: {each}" for each in never), sep="\n")
+    return code or min(len(never), 1)
 
 
 def _promise(promise: tuple[str, tuple[str, ...], tuple[str, ...]]) -> str:
@@ -165,5 +232,11 @@ def _table(head: str, rows: Iterable[str]) -> str:
     return "\n".join(f"| {line} |" for line in lines())
 
 
-if __name__ == "__main__":
+def main(words: Sequence[str]) -> int:
+    code = run(" ".join(CLASSES.values()).split() if list(words) == ["all"] else words) if words else 0
     PAGE.write_text(page())
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -22,7 +22,7 @@ from coset.batches.runners.connection import connected
 from coset.batches.runners.spark_server import SparkServer
 from coset.sources.s3 import storage_options
 from partitioning.documents.stores import store_at
-from tests.airflow_parts import ROOT, Parts, airflow_parts
+from tests.airflow_parts import ROOT, SCHEDULERS, Parts, airflow_parts
 from tests.landed import land_table
 from tests.postgres import postgres
 from tests.small import until
@@ -177,6 +177,26 @@ def test_a_scheduler_that_is_killed_in_mid_run_with_its_tasks_costs_no_record_an
     deployed.check_published()
     deployed.check_reconnected(run)
     parts.start_scheduler(killed)
+
+
+def test_a_scheduler_that_is_stopped_with_its_tasks_and_goes_on_once_it_was_given_up_doubles_none(
+    deployed: Deployed,
+) -> None:
+    (run, name, task), parts = deployed.held(), deployed.parts
+    (other,) = set(SCHEDULERS) - {name}
+    scheduler, log = psutil.Process(parts.running[name].pid), parts.folder / f"{other}.log"
+    stopped, given_up = [scheduler, *scheduler.children(recursive=True)], log.read_text().count("Reset the following")
+    for process in stopped:
+        process.suspend()
+    assert until(lambda: log.read_text().count("Reset the following") > given_up, within=120), parts.said()
+    # It may have stopped while it held rows of Airflow's database that others wait for.
+    for process in stopped:
+        process.resume()
+    assert deployed.ended(run) == "success", parts.said()
+    assert deployed.tries(run) == 2
+    deployed.check_published()
+    assert until(lambda: not task.is_running(), within=120), parts.said()
+    deployed.check_published()
 
 
 def test_a_task_whose_process_is_killed_is_tried_again(deployed: Deployed) -> None:

@@ -14,10 +14,10 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import OutcomeUnknown, Refused, Unreachable
 from tests.batches import NAME, PASSED, decided, expected, pipeline, planned, rows, run
 from tests.examples import few, in_turn
-from tests.faults import FAULTS, FaultProxy
+from tests.faults import FaultProxy
 
 NOUNS = ("verdicts", "plans", "commits")
-STORED = [what for what, (stored, _, _) in FAULTS.items() if stored]
+STORED = ["after:lost", "after:500"]
 DELTA = r"/_delta_log/0+1\.json"
 
 
@@ -47,14 +47,13 @@ def name(noun: str) -> str:
     return f"{noun}/0.json" + (".gz" if noun == "plans" else "")
 
 
-@pytest.mark.parametrize(("what", "noun"), in_turn([name for name in FAULTS if name != "403 before storing"], NOUNS))
+@pytest.mark.parametrize(("what", "noun"), in_turn([*STORED, "before:503", "before:409", "before:lost+0.2s"], NOUNS))
 def test_a_document_that_meets_a_fault_once_is_stored_once(
     what: str, noun: str, store: Store, proxy: FaultProxy
 ) -> None:
     waiting(noun, store)
-    proxy.spoil(what, "PUT", f"/{name(noun)}$")
+    proxy.spoil(f"{what} put.* /{name(noun)}$ x1")
     write(noun, store.root)
-    assert proxy.heal() >= 1
     first = store.get(f"{NAME}/{name(noun)}")
     assert first is not None
     write(noun, store.root)
@@ -66,7 +65,7 @@ def test_a_document_that_is_stored_but_never_answered_is_read_back(
     what: str, noun: str, store: Store, proxy: FaultProxy
 ) -> None:
     waiting(noun, store)
-    proxy.spoil(what, "PUT", f"/{name(noun)}$", times=None)
+    proxy.spoil(f"{what} put.* /{name(noun)}$")
     write(noun, store.root)
     assert store.get(f"{NAME}/{name(noun)}") is not None
 
@@ -74,13 +73,13 @@ def test_a_document_that_is_stored_but_never_answered_is_read_back(
 @pytest.mark.parametrize("noun", few(NOUNS))
 @pytest.mark.parametrize(
     ("what", "error"),
-    [("503 before storing", OutcomeUnknown), ("409 before storing", OutcomeUnknown), ("403 before storing", Refused)],
+    [("before:503", OutcomeUnknown), ("before:409", OutcomeUnknown), ("before:403", Refused)],
 )
 def test_a_document_that_is_never_stored_is_an_error_and_the_next_run_settles_it(
     noun: str, what: str, error: type[Exception], store: Store, proxy: FaultProxy
 ) -> None:
     waiting(noun, store)
-    proxy.spoil(what, "PUT", f"/{name(noun)}$", times=None)
+    proxy.spoil(f"{what} put.* /{name(noun)}$")
     with pytest.raises(error, match=name(noun)):
         write(noun, store.root)
     assert store.get(f"{NAME}/{name(noun)}") is None
@@ -89,37 +88,36 @@ def test_a_document_that_is_never_stored_is_an_error_and_the_next_run_settles_it
     assert store.get(f"{NAME}/{name(noun)}") is not None
 
 
-@pytest.mark.parametrize("times", [1, None], ids=["once", "always"])
+@pytest.mark.parametrize("times", [" x1", ""], ids=["once", "always"])
 @pytest.mark.parametrize("what", STORED)
 def test_a_delta_commit_that_is_stored_but_not_answered_counts_once(
-    what: str, times: int | None, store: Store, proxy: FaultProxy
+    what: str, times: str, store: Store, proxy: FaultProxy
 ) -> None:
     waiting("commits", store)
-    proxy.spoil(what, "PUT", DELTA, times)
+    proxy.spoil(f"{what} put.* {DELTA}{times}")
     write("commits", store.root)
-    assert proxy.heal() >= 1
     assert rows(store.root) == expected(0)
     assert transaction_version(store, NAME, "delays") == 0
 
 
-@pytest.mark.parametrize("what", ["503 before storing", "409 before storing"])
+@pytest.mark.parametrize("what", ["before:503", "before:409"])
 def test_a_delta_commit_that_meets_a_busy_store_is_tried_again(what: str, store: Store, proxy: FaultProxy) -> None:
     waiting("commits", store)
-    proxy.spoil(what, "PUT", DELTA)
+    proxy.spoil(fault := f"{what} put.* {DELTA} x1")
     write("commits", store.root)
-    assert proxy.heal() == 2
+    assert proxy.heal() == {fault: 2}
     assert rows(store.root) == expected(0)
 
 
 @pytest.mark.parametrize(
     ("what", "error"),
-    [("503 before storing", OutcomeUnknown), ("409 before storing", OutcomeUnknown), ("403 before storing", Refused)],
+    [("before:503", OutcomeUnknown), ("before:409", OutcomeUnknown), ("before:403", Refused)],
 )
 def test_a_delta_commit_that_is_never_stored_ends_in_bounded_time(
     what: str, error: type[Exception], store: Store, proxy: FaultProxy
 ) -> None:
     waiting("commits", store)
-    proxy.spoil(what, "PUT", DELTA, times=None)
+    proxy.spoil(f"{what} put.* {DELTA}")
     started = monotonic()
     with pytest.raises(error, match="tables/delays"):
         write("commits", store.root)
@@ -135,7 +133,7 @@ def test_a_delta_commit_that_may_be_stored_in_a_log_that_cannot_be_read_is_an_un
     store: Store, proxy: FaultProxy
 ) -> None:
     waiting("commits", store)
-    proxy.spoil("500 after storing", "PUT|GET", DELTA, times=None)
+    proxy.spoil(f"after:500 put.*|get {DELTA}")
     with pytest.raises(OutcomeUnknown, match="it is not known whether the table has batch 0"):
         write("commits", store.root)
     proxy.heal()
@@ -147,21 +145,20 @@ def test_a_delta_commit_that_may_be_stored_in_a_log_that_cannot_be_read_is_an_un
 @pytest.mark.parametrize("what", STORED)
 def test_a_table_whose_creation_is_not_answered_is_created_once(what: str, store: Store, proxy: FaultProxy) -> None:
     waiting("commits", store)
-    proxy.spoil(what, "PUT", r"/_delta_log/0+\.json")
+    proxy.spoil(rf"{what} put.* /_delta_log/0+\.json x1")
     write("commits", store.root)
-    assert proxy.heal() >= 1
     assert rows(store.root) == expected(0)
 
 
-@pytest.mark.parametrize(("method", "key"), [("GET", "/data/"), ("GET", "/_delta_log"), ("GET", "/verdicts/0.json")])
+@pytest.mark.parametrize("key", ["/data/", "/_delta_log", "/verdicts/0.json"])
 def test_a_store_that_stops_answering_reads_is_unreachable_and_publishes_nothing(
-    method: str, key: str, store: Store, proxy: FaultProxy
+    key: str, store: Store, proxy: FaultProxy
 ) -> None:
     waiting("commits", store)
-    proxy.spoil("503 before storing", method, key, times=None)
+    proxy.spoil(f"before:503 get|list {key}")
     with pytest.raises(Unreachable):
         write("commits", store.root)
-    assert proxy.heal() >= 1
+    proxy.heal()
     assert transaction_version(store, NAME, "delays") is None
     write("commits", store.root)
     assert rows(store.root) == expected(0)

@@ -35,7 +35,7 @@ from partitioning.documents.store import Store
 from partitioning.kinds import Kind
 from tests.catalogues import Made, rest_catalogues
 from tests.commands import coset, refused, succeeded
-from tests.faults import REPEATED, FaultProxy
+from tests.faults import FaultProxy
 from tests.followed import told
 from tests.histories import Click, table_of
 from tests.landed import land_table
@@ -47,7 +47,7 @@ from tests.there import there
 __all__ = ["backfilled", "two_batches"]
 TABLES = ("counts", "newest")
 # What may happen to a request on its way to a catalogue, and be over when it is made again.
-WIRED = ("answer lost", "500 after storing", "503 before storing", "409 before storing", REPEATED)
+WIRED = ("after:lost", "after:500", "before:503", "before:409", "after:twice")
 ICEBERG_OF_DUCKDB = [
     f"{name}==1.5.5" for name in ("duckdb", "duckdb-extensions", "duckdb-extension-avro", "duckdb-extension-iceberg")
 ]
@@ -301,9 +301,9 @@ def test_the_doctor_tries_the_catalogue(
     assert found()["seen"] == "lake.shop let a table be made and removed"
     assert lake.list_tables("shop") == []
     if wire:
-        wire.spoil("403 before storing", "POST", "/tables$")
+        wire.spoil("before:403 post /tables$")
         assert found()["seen"].startswith("the catalogue refuses what it is asked: Forbidden")
-        wire.spoil("503 before storing", ".*", "", times=None)
+        wire.spoil("before:503")
     (tmp_path / "lake").rename(tmp_path / "away")
     assert found()["seen"].startswith("the catalogue does not answer")
     assert found()["then"]
@@ -345,7 +345,7 @@ def test_a_catalogue_that_does_not_answer_stops_no_batch(
 ) -> None:
     land(two_batches, 2)
     if wire:
-        wire.spoil("503 before storing", ".*", "", times=None)
+        wire.spoil("before:503")
     (tmp_path / "lake").rename(tmp_path / "away")
     found = told(Kind.ICEBERG_UNREACHABLE, "run", NEWEST, "--runner", "local", code=6)
     assert "Batch 2 is published" in succeeded("status", NEWEST).stdout
@@ -538,19 +538,19 @@ def test_each_request_to_a_catalogue_may_end_in_every_way(
 ) -> None:
     wire.asked()
     succeeded("iceberg", NEWEST)
-    requests = {(method, re.escape(urlsplit(path).path) + r"(\?|$)") for method, path in wire.asked()}
+    requests = {f"{method.lower()} {re.escape(urlsplit(path).path)}(\\?|$)" for method, path in wire.asked()}
     assert len(requests) == 8
-    ways = [(what, *each) for what in (*WIRED, "403 before storing") for each in sorted(requests)]
-    for what, method, path in random.Random(0).sample(ways, most or len(ways)):
+    ways = [f"{what} {each} x1" for what in (*WIRED, "before:403") for each in sorted(requests)]
+    for way in random.Random(0).sample(ways, most or len(ways)):
         for name in TABLES:
             lake.drop_table(f"shop.{name}")
         # Of a namespace that was not made when its tables were, nothing is left.
         with suppress(NoSuchNamespaceError):
             lake.drop_namespace("shop")
-        wire.spoil(what, method, path)
+        wire.spoil(way)
         code = coset("iceberg", NEWEST).exit_code
-        assert wire.heal(), (what, method, path)
-        assert code in ({0, 3} if what.startswith("403") else {0, 6}), (what, method, path)
+        wire.heal()
+        assert code in ({0, 3} if way.startswith("before:403") else {0, 6}), way
         succeeded("iceberg", NEWEST)
         follows(two_batches, lake)
         assert [len(snapshots(lake, name)) for name in TABLES] == [1, 1]
@@ -572,7 +572,7 @@ def history(lake: Catalog, wire: FaultProxy | None, store: Store, faulty: list[F
 
     def spoiled(what: str) -> Fault:
         def fault(given: tuple[Any, ...], commit: Callable[..., Any]) -> Any:
-            there(wire).spoil(what, "POST", "/tables/")
+            there(wire).spoil(f"{what} post /tables/ x1")
             return commit(*given)
 
         return fault

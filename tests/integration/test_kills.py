@@ -1,27 +1,39 @@
-"""A run that is killed anywhere is taken up again by the next one, and every flight counts exactly once."""
+"""A run that is killed anywhere is taken up again by the next one, and every flight counts exactly once.
+
+So it is with a run that is stopped and goes on when another has done its work, whose clock is wrong, or that lacks
+disk or file descriptors."""
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 import duckdb
+import psutil
 import pyarrow as pa
 import pytest
+import time_machine
 
 from demo.landing import STREAMS, land, raw, read
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from tests.examples import few
 from tests.forked import coset
 from tests.killed import POINTS, arm
 from tests.landed import land_table
 from tests.logs import log_of
+from tests.small import until
 
 ROWS = 500
 
@@ -53,6 +65,8 @@ _SPARK, _NO_SPARK = ("--master", "local[2]"), ("--runner", "local")
 _BY_TAIL_NUMBER = """
     SELECT tailnum, count(*), sum(distance)::BIGINT FROM flights WHERE month BETWEEN {months} GROUP BY 1 ORDER BY 1
 """
+# Where a process stops while it does what no other waits for.
+STOPS = [point for point in POINTS if not point.startswith("job.")]
 Counted = tuple[str | None, int, int]
 
 
@@ -107,6 +121,79 @@ def test_a_run_killed_again_and_again(source: str, store: Store, counted: list[C
     _finish_and_compare(source, store, counted)
 
 
+@pytest.mark.parametrize("point", few(sorted(STOPS, key="verdict.before".__ne__)))
+def test_a_run_stopped_at(point: str, source: str, store: Store, tmp_path: Path, counted: list[Counted]) -> None:
+    place = tmp_path / "process"
+    with ThreadPoolExecutor(1) as pool:
+        stopped = pool.submit(_run, source, store, *_NO_SPARK, first=partial(_stopping, point, place))
+        assert until(lambda: place.exists() and _status(place) == psutil.STATUS_STOPPED)
+        _finish_and_compare(source, store, counted)
+        os.kill(int(place.read_text()), signal.SIGCONT)
+        ended = stopped.result()
+    assert ended.returncode == 0, ended.stderr
+    _finish_and_compare(source, store, counted)
+
+
+def test_runs_whose_clocks_are_hours_apart(source: str, store: Store, counted: list[Counted]) -> None:
+    for point, hours in zip(("plan.after", "verdict.before", "delta.after"), (7, -9, 30), strict=True):
+        killed = _run(source, store, *_NO_SPARK, first=partial(_at, hours, point))
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    _finish_and_compare(source, store, counted)
+
+
+@pytest.mark.parametrize(("files", "code"), few([(40, 3), (128, 0)]))
+def test_a_run_that_may_open_few_files(
+    files: int, code: int, source: str, store: Store, counted: list[Counted]
+) -> None:
+    limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (files, files))
+    starved = _run(source, store, *_NO_SPARK, first=limit)
+    assert starved.returncode == code, starved.stderr
+    _finish_and_compare(source, store, counted)
+
+
+# Where it is full: in all of its steps, in the end in none.
+@pytest.mark.parametrize("kilobytes", few([60, 4, *range(12, 280, 16)]))
+def test_a_run_whose_store_is_full(kilobytes: int, source: str, tmp_path: Path, counted: list[Counted]) -> None:
+    with small_disk(tmp_path, kilobytes) as disk:
+        store = store_at(str(disk / "store"))
+        full = _run(source, store, *_NO_SPARK)
+        assert full.returncode == 0 or (full.returncode in (5, 6) and "free its disk" in full.stderr), full.stderr
+        grow(disk, 100_000)
+        _finish_and_compare(source, store, counted)
+
+
+def _stopping(point: str, place: Path) -> None:
+    place.write_text(str(os.getpid()))
+    arm(point, signal.SIGSTOP)
+
+
+def _status(place: Path) -> str:
+    return str(psutil.Process(int(place.read_text())).status())
+
+
+def _at(hours: int, point: str) -> None:
+    """Let the clock of this process be off, and the process end there."""
+    time_machine.travel(datetime.now(UTC) + timedelta(hours=hours), tick=True).start()
+    arm(point)
+
+
+@contextmanager
+def small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
+    """A disk of its own."""
+    (disk := folder / "disk").mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", str(disk)]
+    if subprocess.run(words, check=False, capture_output=True).returncode:
+        pytest.skip("this machine lets nobody mount a disk")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def grow(disk: Path, kilobytes: int) -> None:
+    subprocess.run(["mount", "-o", f"remount,size={kilobytes}k", str(disk)], check=True)
+
+
 def _finish_and_compare(source: str, store: Store, counted: list[Counted]) -> None:
     finished = _run(source, store, *_NO_SPARK)
     assert finished.returncode == 0, finished.stderr
@@ -131,11 +218,13 @@ def _first_files(store: Store) -> bool:
     return any(True for _ in store.list("tables/flights_counted/data/"))
 
 
-def _run(source: str, store: Store, *words: str, killed_at: str | None = None) -> subprocess.CompletedProcess[str]:
+def _run(
+    source: str, store: Store, *words: str, killed_at: str | None = None, first: Callable[[], None] | None = None
+) -> subprocess.CompletedProcess[str]:
     return coset(
         *_arguments(store, *words),
         environment=os.environ | {"FLIGHTS_SOURCE": source},
-        first=partial(arm, killed_at) if killed_at else None,
+        first=partial(arm, killed_at) if killed_at else first,
     )
 
 

@@ -288,7 +288,7 @@ def test_a_file_that_the_store_does_not_give_is_not_called_truncated(
 ) -> None:
     land_file(VIEWS, "views", store.root, 0, 0)
     proxy = FaultProxy(s3.environment["AWS_ENDPOINT_URL"])
-    proxy.spoil("403 before storing", "GET", r"\.parquet$", None)
+    proxy.spoil(r"before:403 get \.parquet$")
     monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
     said = refusal(views(store))
     proxy.stop()

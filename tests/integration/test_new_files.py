@@ -80,16 +80,11 @@ class Requests:
 
     proxy: FaultProxy
 
-    def count(self, pattern: str, do: Callable[[], object]) -> int:
-        self.proxy.spoil("503 before storing", "GET|HEAD", pattern, times=0)
-        do()
-        return self.proxy.heal()
-
     def opened(self, do: Callable[[], object]) -> int:
-        return self.count(r"views\+\d\+\d+\.parquet", do)
+        return self.proxy.count("GET|HEAD", r"views\+\d\+\d+\.parquet", do)
 
     def listed(self, do: Callable[[], object]) -> int:
-        return self.count(r"list-type=2.*topics/views", do)
+        return self.proxy.count("GET|HEAD", r"list-type=2.*topics/views", do)
 
 
 @pytest.fixture

@@ -359,7 +359,7 @@ def test_batches_are_named_that_are_published(shop: Shop) -> None:
 
 def test_a_store_that_answers_again_is_asked_again(shop: Shop, proxy: FaultProxy) -> None:
     file = shop.published()
-    proxy.spoil("503 before storing", "GET", "plans", None)
+    proxy.spoil("before:503 get|list plans")
     found = told(Kind.STORE_UNREACHABLE, "status", file, code=6)
     proxy.heal()
     found.again()
@@ -368,7 +368,7 @@ def test_a_store_that_answers_again_is_asked_again(shop: Shop, proxy: FaultProxy
 @pytest.mark.long
 def test_a_write_whose_end_nobody_knows_is_settled_by_the_same_command(shop: Shop, proxy: FaultProxy) -> None:
     file = shop.published()
-    proxy.spoil("503 before storing", "PUT", "plans/1", None)
+    proxy.spoil("before:503 put.* plans/1")
     found = told(Kind.STORE_UNKNOWN, "plan", file, code=5)
     proxy.heal()
     assert "Batch 1 is planned" in found.again()

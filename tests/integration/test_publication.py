@@ -223,9 +223,7 @@ def test_a_log_is_read_from_its_newest_checkpoint_on(
 
 def _requests(proxy: FaultProxy, store: Store) -> int:
     """How many requests it takes to read the table's log."""
-    proxy.spoil("503 before storing", ".*", "_delta_log/", times=0)
-    log_of(store, "delays")
-    return proxy.heal()
+    return proxy.count(".*", "_delta_log/", lambda: log_of(store, "delays"))
 
 
 def test_a_table_that_is_ahead_of_a_lost_control_folder_is_refused(store: Store) -> None:

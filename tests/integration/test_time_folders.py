@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -83,12 +82,6 @@ def last(store: Store) -> Plan:
     return plan
 
 
-def requests(proxy: FaultProxy, pattern: str, do: Callable[[], object]) -> int:
-    proxy.spoil("503 before storing", "GET|HEAD", pattern, times=0)
-    do()
-    return proxy.heal()
-
-
 def test_a_record_that_comes_late_is_found_in_the_folder_of_its_hour(landed: Store, tmp_path: Path) -> None:
     land(landed, 3, 0, HOURS * ROWS)
     assert ranges(landed) == ["views-0@[24,26)", "views-1@[24,24)"]
@@ -100,12 +93,12 @@ def test_a_record_that_comes_late_is_found_in_the_folder_of_its_hour(landed: Sto
 
 def test_all_folders_are_listed_and_only_new_files_opened(landed: Store, proxy: FaultProxy) -> None:
     made, plan, opened = views(landed), last(landed), r"^[^?]*views\+\d\+\d+\.json"
-    assert requests(proxy, r"list-type=2.*topics/views", lambda: discover(made.streams, plan.ends)) == -(
+    assert proxy.count("GET|HEAD", r"list-type=2.*topics/views", lambda: discover(made.streams, plan.ends)) == -(
         -2 * HOURS // 10
     )
-    assert requests(proxy, opened, lambda: discover(made.streams, plan.ends)) == 0
+    assert proxy.count("GET|HEAD", opened, lambda: discover(made.streams, plan.ends)) == 0
     land(landed, 3, 0, HOURS * ROWS)
-    one_file = requests(proxy, opened, lambda: discover(made.streams, plan.ends))
+    one_file = proxy.count("GET|HEAD", opened, lambda: discover(made.streams, plan.ends))
     assert 1 <= one_file <= 2
     # What was read before the last batch is not even kept in mind.
     stream = made.streams[0]
@@ -118,7 +111,10 @@ def test_the_audit_lists_from_the_first_planned_file_to_the_last(landed: Store, 
     late = land(landed, 3, 0, HOURS * ROWS)
     plan = there(preview(views(landed), landed).plan)
     assert (
-        requests(proxy, r"list-type=2.*topics/views", lambda: list(not_as_planned(plan.streams, Replan("hourly")))) == 1
+        proxy.count(
+            "GET|HEAD", r"list-type=2.*topics/views", lambda: list(not_as_planned(plan.streams, Replan("hourly")))
+        )
+        == 1
     )
     assert list(not_as_planned(plan.streams, Replan("hourly"))) == []
     landed.put(late, WRITER.write([row(0)], None))

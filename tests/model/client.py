@@ -9,21 +9,8 @@ from typing import Any
 
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from tests.model.server import (
-    AGAIN,
-    BUSY,
-    CONTENDED,
-    DELETE,
-    DENIED,
-    GET,
-    HEAD,
-    LIST,
-    PUT,
-    PUT_NEW,
-    Fault,
-    Request,
-    etag_of,
-)
+from tests.faults import CODES, DELETE, GET, HEAD, LIST, PUT, PUT_NEW, Fault
+from tests.model.server import Request, etag_of
 
 Ask = Callable[[Request], Any]
 _STORED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -76,14 +63,8 @@ class Client:
         answer = self._ask(Request(verb, key, data))
         if not isinstance(answer, Fault):
             return answer
-        if answer == BUSY:
-            raise _error("SlowDown", 503)
-        if answer == CONTENDED:
-            raise _error("ConditionalRequestConflict", 409)
-        if answer == DENIED:
-            raise _error("AccessDenied", 403)
-        if answer == AGAIN:
-            return verb != PUT_NEW
+        if answer.told in CODES:
+            raise _error(CODES[answer.told], int(answer.told))
         raise ConnectionClosedError(endpoint_url="model")
 
 

@@ -12,14 +12,17 @@ from functools import partial
 from itertools import cycle, product
 from typing import NamedTuple
 
+from tests.faults import DELETE, GET, HEAD, LIST, PUT, PUT_NEW, Fault
 from tests.model import invariants, programs
 from tests.model.cases import Case, Program
 from tests.model.explore import Judge, Violation
 from tests.model.recorded import Node, Recorded
-from tests.model.server import BUSY, CONTENDED, DELETE, DENIED, GET, HEAD, LIST, PUT, PUT_NEW, WRITES, Fault, Objects
+from tests.model.server import WRITES, Objects
+from tests.model.world import BUSY, CONTENDED
 
 # Nobody who is well asks so often until there is nothing to do, even if another publishes between any two requests.
 WITHIN = 200
+DENIED = "before:403"
 # The invariants that only a lasting fault breaks.
 GETS_ON, ENDS = "i8_one_gets_on_beside_a_bad_one", "i9_who_is_ill_ends_too"
 
@@ -30,15 +33,18 @@ class Ill(NamedTuple):
     program: Program
     # It crashes after so many writes.
     crashes: int = 0
-    # What it is told of each request of this kind.
-    verb: str = ""
-    told: Fault = DENIED
+    # What each request that it meets is told.
+    fault: Fault | None = None
     pace: int = 1
 
+    @property
+    def denied(self) -> bool:
+        return self.fault is not None and self.fault.what == DENIED
+
     def __str__(self) -> str:
-        wrong = f"crashes after {self.crashes} writes" if self.crashes else f"is told {self.told} of each {self.verb}"
+        wrong = f"crashes after {self.crashes} writes" if self.crashes else f"meets {self.fault}"
         function = self.program.func if isinstance(self.program, partial) else self.program
-        return f"{function.__name__} {wrong if self.crashes or self.verb else 'comes back'}, {self.pace} at once"
+        return f"{function.__name__} {wrong if self.crashes or self.fault else 'comes back'}, {self.pace} at once"
 
 
 def ills(case: Case) -> Iterator[Ill]:
@@ -47,8 +53,8 @@ def ills(case: Case) -> Iterator[Ill]:
         for pace in (1, 7):
             yield Ill(program, pace=pace)
             yield from (Ill(program, crashes, pace=pace) for crashes in range(1, 10))
-        told = [*product((GET, HEAD, LIST, PUT, PUT_NEW, DELETE), (DENIED,)), (PUT_NEW, CONTENDED), (PUT, BUSY)]
-        yield from (Ill(program, verb=verb, told=fault) for verb, fault in told)
+        told = [*product((DENIED,), (GET, HEAD, LIST, PUT, PUT_NEW, DELETE)), (CONTENDED, PUT_NEW), (BUSY, PUT)]
+        yield from (Ill(program, fault=Fault.of(f"{what} {operation} .")) for what, operation in told)
 
 
 def _goes_on(program: Program) -> bool:
@@ -74,11 +80,9 @@ class _Acting:
             self.node = self.actor.begun(objects)
         request = self.node.request
         assert request is not None
-        told, answer = ill is not None and ill.verb == request.verb, object()
-        self.denied = ill is not None and told and ill.told == DENIED
-        if ill and told:
-            answer = ill.told
-        else:
+        answer: object = ill.fault if ill and ill.fault and ill.fault.meets(request.verb, request.key) else None
+        self.denied = ill is not None and answer is not None and ill.denied
+        if answer is None:
             objects, answer = self._act(objects, request)
         self.wrote += request.verb in WRITES
         if ill and ill.crashes and self.wrote == ill.crashes:

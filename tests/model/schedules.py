@@ -12,7 +12,7 @@ from tests.model.explore import Judge, Schedule, Violation
 from tests.model.recorded import ENDLESS
 from tests.model.world import CRASH, LANDS, Move, World
 
-_TURN = re.compile(r"([a-f])(?:\*([0-9]+))?(?:!([a-z]+))?|lands-([0-9])")
+_TURN = re.compile(r"([a-f])(?:\*([0-9]+))?(?:!(\S+))?|lands-([0-9])")
 Turn = tuple[Move, int]
 
 

@@ -8,8 +8,8 @@ from functools import lru_cache
 from hashlib import md5
 from typing import Any, NamedTuple
 
-# What a request may be.
-GET, HEAD, LIST, PUT, PUT_NEW, DELETE = "get", "head", "list", "put", "put new", "delete"
+from tests.faults import DELETE, PUT, PUT_NEW
+
 WRITES = frozenset((PUT, PUT_NEW, DELETE))
 
 
@@ -22,23 +22,6 @@ class Request(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.verb} {self.key}"
-
-
-class Fault(NamedTuple):
-    """What an actor is told instead of an answer."""
-
-    what: str
-
-    def __str__(self) -> str:
-        return self.what
-
-
-# The server acted, and the answer is lost for good, or boto3 asks again and meets its own object.
-LOST, AGAIN = Fault("lost"), Fault("again")
-# The server did not act: it is busy, another writes the same object, or the request comes when its sender has gone on.
-# Who is denied once is denied for good.
-BUSY, CONTENDED, LATE, DENIED = Fault("busy"), Fault("contended"), Fault("late"), Fault("denied")
-ACTED = frozenset((LOST, AGAIN))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -83,9 +66,9 @@ class Server:
                 after, most = data
                 found = [(name, len(each), etag_of(each)) for name, each in objects.under(key, after)]
                 return objects, (tuple(found[:most]), len(found) > most)
-            case "put new" if held is not None:
+            case "put-new" if held is not None:
                 return objects, False
-            case "put" | "put new":
+            case "put" | "put-new":
                 return (objects if held == data else self.having({**objects.by_key, key: data})), True
             case "delete":
                 left = {name: each for name, each in objects.by_key.items() if name != key}

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from random import Random
 
@@ -20,7 +21,7 @@ from tests.model.explore import Violation, by_chance, every_order
 from tests.model.lasting import beside, ills
 from tests.model.schedules import as_test, moves_in, played, shrunk, text_of
 from tests.model.seams import seams
-from tests.model.world import Move
+from tests.model.world import AGAIN, BUSY, CONTENDED, CRASH, LATE, LOST, Move
 from tests.seeded.__main__ import ROOT, Fault, faults
 
 _LARGE = {"two run the first batch", "two begin a store", "two run, two tables", "one swaps"}
@@ -81,7 +82,9 @@ def test_schedules_of_many_by_chance_keep_it_too_and_are_the_same_each_time() ->
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", CASES)
 def test_more_of_them_keep_it(name: str) -> None:
-    assert len(chosen(name, 2_000, 1)) == 2_000
+    met = Counter(re.findall(r"!(\S+)", " ".join(chosen(name, 2_000, 1))))
+    print(f"{name}: {', '.join(f'{fault} {times}' for fault, times in sorted(met.items()))}")
+    assert met.keys() == {CRASH, LOST, BUSY, LATE, AGAIN, CONTENDED}
 
 
 # ---- lasting faults
@@ -161,6 +164,6 @@ def test_each_guard_that_is_taken_out_is_found_in_the_same_way_each_time() -> No
 
 
 def test_a_schedule_is_read_as_it_is_written() -> None:
-    said = "a*18 b*1 a!crash b!late b*3 lands-0 b!lost"
+    said = "a*18 b*1 a!crash b!before:lost+1s b*3 lands-0 b!after:lost"
     assert text_of(moves_in(said)) == said
-    assert next(moves_in("b!late")) == Move(1, "late")
+    assert next(moves_in("b!before:503")) == Move(1, BUSY)

@@ -35,7 +35,8 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", re.M)
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault: what is `wrong` for a user if this text of a file is the other. `found_by` is the test that finds it."""
+    """A fault: what is `wrong` for a user if this text of a file is the other. `found_by` is the test, or
+    the invariant of the model, that finds it; or the specification has `refused` traces of it too."""
 
     name: str
     room: str
@@ -44,6 +45,7 @@ class Fault:
     before: str
     after: str
     found_by: str = ""
+    refused: bool = False
 
     def changed(self, text: str) -> str:
         """The text of its file with the fault in it."""

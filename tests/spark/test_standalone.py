@@ -250,11 +250,12 @@ def test_what_is_not_installed_cannot_be_packed(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_groups_use_both_hosts_and_an_executor_that_is_killed_in_mid_task_loses_nothing(
-    cluster: Standalone, s3: S3Server, tmp_path: Path
+@pytest.mark.parametrize("gone", ["kill", "terminate", "suspend"])
+def test_groups_use_both_hosts_and_an_executor_that_is_killed_evicted_or_stopped_in_mid_task_loses_nothing(
+    gone: str, cluster: Standalone, s3: S3Server, tmp_path: Path
 ) -> None:
-    batch = small_batch(SLOW)
-    hosts = [cluster.hosts["sea"], cluster.host("coast")]
+    batch, coast = small_batch(SLOW), f"coast-{gone}"
+    hosts = [cluster.hosts["sea"], cluster.host(coast)]
     # A task that takes longer than half of them is started once more, on the other host.
     twice = {"spark.speculation": "true", "spark.speculation.quantile": "0.5", "spark.speculation.multiplier": "1.1"}
     settings = {
@@ -267,13 +268,13 @@ def test_groups_use_both_hosts_and_an_executor_that_is_killed_in_mid_task_loses_
         groups = [pool.submit(runner.group, batch.ref, number) for number in (0, 1)]
         assert until(lambda: all(map(works, hosts)), within=120), "groups are spread over both"
         for executor in hosts[1].executors():
-            executor.kill()
+            getattr(executor, gone)()
         assert all("2 tasks read" in group.result() for group in groups)
-    cluster.kill("coast")
+    cluster.kill(coast)
     run_and_publish(batch.ref, tmp_path / "docs")
     receipts = [batch.ledger.receipt(0, 0, number) for number in (0, 1)]
     tasks = [task for receipt in receipts if receipt is not None for task in receipt.tasks]
-    assert {"sea"} <= {task.location for task in tasks} <= {"sea", "coast"}
+    assert {"sea"} <= {task.location for task in tasks} <= {"sea", coast}
     assert sum(partition.taken for task in tasks for partition in task.partitions) == ROWS
     assert len(rows_of(batch.ledger.store, tasks, "sums")) == KEYS
 
