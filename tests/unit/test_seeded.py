@@ -25,7 +25,7 @@ def test_the_names_of_faults_are_their_own() -> None:
 
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.found_by], ids=lambda fault: fault.name)
 def test_what_finds_a_fault_is_a_test_that_make_test_runs(fault: Fault) -> None:
-    file, _, name = fault.found_by.partition("::")
+    file, _, name = fault.found_by.partition("[")[0].partition("::")
     (test,) = (
         node
         for node in ast.parse((ROOT / file).read_text(encoding="utf-8")).body
