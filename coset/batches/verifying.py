@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coset.batches.attempt import Attempt
-from coset.batches.backfills.comparison.compared_rows import compared, rows_of
+from coset.batches.backfills.comparison.compared_rows import nearly, rows_of
 from coset.batches.backfills.swap.swaps import half, newest_shown
 from coset.batches.balances import balance
 from coset.batches.code import with_code
@@ -128,7 +128,8 @@ class Verified:
         of_part += f", from batch {self.since} on, as records before it are gone" if self.since else ""
         if self.found.same:
             return f"Table {self.table} is its query up to batch {self.batch}{of_part}: {many(published, 'row')}"
-        rows = f"{published:,} rows are published, {query:,} are right"
+        differ = f"the rows of {many(self.found.keys, 'key')} differ" if self.found.keys else "its rows differ"
+        rows = f"{differ}; it has {many(published, 'row')}, its query {query:,}"
         return "; ".join([f"Table {self.table} is not its query{of_part}: {rows}", *self.reasons])
 
 
@@ -138,7 +139,7 @@ def verify(
     tables: Collection[str] = (),
     part: KeyPart | Callable[[str], KeyPart] = ALL,
     as_of: int | None = None,
-    compare: Compare = compared,
+    compare: Compare = nearly,
 ) -> Iterator[Verified]:
     """Hold published tables against their queries, over the records that published batches took: all, or these.
 

@@ -113,7 +113,7 @@ def _late(pipeline: Pipeline, ledger: Ledger, plan: Plan, write: Write) -> str:
 def _lines(table: str, found: Difference) -> Iterator[str]:
     published, right = found.rows
     of_keys = f"the rows of {many(found.keys, 'key')} differ"
-    yield f"Table {table} is not its query: {published:,} rows are published, {right:,} are right; {of_keys}"
+    yield f"Table {table} is not its query: {of_keys}; it has {many(published, 'row')}, its query {right:,}"
     for key, is_there, is_right in found.first:
         yield f"  key {key}, published: {is_there or 'no row'}"
         yield f"  key {key}, right: {is_right or 'no row'}"

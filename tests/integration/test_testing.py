@@ -74,7 +74,7 @@ def test_a_table_that_is_not_its_query_fails_with_its_key_and_both_rows() -> Non
     with pytest.raises(AssertionError) as caught:
         run(adding_one(), first, second)
     assert str(caught.value).splitlines() == [
-        "Table more is not its query: 5 rows are published, 5 are right; the rows of 1 key differ",
+        "Table more is not its query: the rows of 1 key differ; it has 5 rows, its query 5",
         "  key c1, published: {'customer': 'c1', 'spent': 36.5}",
         "  key c1, right: {'customer': 'c1', 'spent': 35.5}",
     ]

@@ -207,6 +207,19 @@ def test_a_row_that_somebody_changed_is_found_by_its_key() -> None:
         assert sorted(mine) == [*[0] * 15, 1]
 
 
+def test_floating_sums_of_batches_are_nearly_those_of_all_records_at_once() -> None:
+    pipeline, chance = Pipeline("real", source="s3://nowhere/topics"), random.Random(0)
+    orders = pipeline.stream("orders", key="customer", partitions=3)
+    orders.select("amount").combine("sum(amount) AS amount", running=True, name="spent").write("spent", mode="upsert")
+    with Trial.made(pipeline) as place:
+        for _ in range(3):
+            rows = [{"customer": f"c{chance.randrange(5)}", "amount": chance.uniform(-99, 99)} for _ in range(200)]
+            place.land({"orders": rows})
+            place.run()
+        (found,) = verified(place)
+        assert str(found) == "Table spent is its query up to batch 2: 5 rows"
+
+
 def test_a_part_of_the_keys_is_computed_without_the_records_of_others() -> None:
     def declared(amount: str) -> Pipeline:
         pipeline = Pipeline("small")
