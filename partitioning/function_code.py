@@ -54,8 +54,9 @@ def _registered(statement: ast.stmt) -> Iterator[tuple[str, ast.AST]]:
         for decorator in statement.decorator_list:
             called = decorator.func if isinstance(decorator, ast.Call) else decorator
             if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
+                yield called.value.id, statement
                 noted = [each.annotation for each in ast.walk(statement) if isinstance(each, ast.arg)]
-                yield called.value.id, ast.Tuple([statement, *filter(None, noted)])
+                yield called.value.id, ast.Tuple([each for each in noted if each])
 
 
 def _names(node: ast.AST) -> Iterator[str]:

@@ -220,6 +220,20 @@ def test_floating_sums_of_batches_are_nearly_those_of_all_records_at_once() -> N
         assert str(found) == "Table spent is its query up to batch 2: 5 rows"
 
 
+def test_of_records_that_are_alike_the_first_that_came_may_not_be_the_earliest() -> None:
+    pipeline, hour = Pipeline("late", source="s3://nowhere/topics"), timedelta(hours=1)
+    views = pipeline.stream("views", key="k", partitions=1, time="seen", late=9 * hour)
+    views.distinct("page", time="seen", within=hour, name="once").write("once")
+    noon = datetime.fromisoformat("2026-11-01 12:00:00")
+    with Trial.made(pipeline) as place:
+        for minute in (30, 10):
+            place.land({"views": [{"k": "a", "page": 1, "seen": noon + timedelta(minutes=minute)}]})
+            place.run()
+        (found,) = verified(place)
+        assert found.is_wrong
+        assert "step once keeps the first to come, which may not be the earliest" in str(found)
+
+
 def test_a_part_of_the_keys_is_computed_without_the_records_of_others() -> None:
     def declared(amount: str) -> Pipeline:
         pipeline = Pipeline("small")
