@@ -23,19 +23,50 @@ def digest_of(source: str, name: str) -> str | None:
     >>> digest_of("def f(x): return x + 1", "f") == digest_of("def f(x: int):\\n  'adds'\\n  return x + 1  # !", "f")
     True
     """
-    defined = dict[str, list[ast.AST]]()
-    for statement in ast.parse(source).body:
+    defined, statements = dict[str, list[ast.AST]](), ast.parse(source).body
+    for statement in statements:
         for known_as, node in _bound(statement):
             defined.setdefault(known_as, []).append(node)
+    own = {known_as for statement in statements if not _is_import(statement) for known_as, _ in _bound(statement)}
+    for known_as, node in (each for statement in statements for each in _registered(statement)):
+        if known_as in own:
+            defined[known_as].append(node)
     if name not in defined:
         return None
-    used, left = dict[str, list[str]](), [name]
+    # What the module has of others by a star, any name may be.
+    used, left = dict[str, list[str]](), [name, "*"]
     while left:
         here = left.pop()
         if here in defined and here not in used:
             used[here] = [_text(node) for node in defined[here]]
-            left += (each.id for node in defined[here] for each in ast.walk(node) if isinstance(each, ast.Name))
+            left += (each for node in defined[here] for each in _names(node))
     return SAYS + sha256(repr(sorted(used.items())).encode()).hexdigest()[:_DIGITS]
+
+
+def _is_import(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Import | ast.ImportFrom)
+
+
+def _registered(statement: ast.stmt) -> Iterator[tuple[str, ast.AST]]:
+    """The names of what a function or class is registered with by a decorator, `@area.register`, which may go by its
+    annotations, each with what is registered."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        for decorator in statement.decorator_list:
+            called = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
+                yield called.value.id, statement
+                noted = [each.annotation for each in ast.walk(statement) if isinstance(each, ast.arg)]
+                yield called.value.id, ast.Tuple([each for each in noted if each])
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    """The names in a node of a syntax tree, but for those that do not count."""
+    if isinstance(node, ast.Name):
+        yield node.id
+    for field, value in ast.iter_fields(node):
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, ast.AST) and field not in _IGNORED:
+                yield from _names(each)
 
 
 def _bound(statement: ast.stmt) -> Iterator[tuple[str, ast.AST]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from math import gcd, lcm
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coset.batches.attempt import Attempt
-from coset.batches.backfills.comparison.compared_rows import compared, rows_of
+from coset.batches.backfills.comparison.compared_rows import nearly, rows_of
 from coset.batches.backfills.swap.swaps import half, newest_shown
 from coset.batches.balances import balance
 from coset.batches.code import with_code
@@ -46,7 +46,7 @@ from partitioning.kinds import Kind
 from partitioning.model.backfill import Difference
 from partitioning.model.composite_key import key_parts
 from partitioning.model.gaps import covers
-from partitioning.model.graph import Mode, Step, Write
+from partitioning.model.graph import Mode, Op, Step, Write
 from partitioning.model.meaning import Meaning, RowKind, meanings
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import OPAQUE, Placement, any_of, each_of, hash_schema
@@ -130,7 +130,8 @@ class Verified:
         of_part += f", from batch {self.since} on, as records before it are gone" if self.since else ""
         if self.found.same:
             return f"Table {self.table} is its query up to batch {self.batch}{of_part}: {many(published, 'row')}"
-        rows = f"{published:,} rows are published, {query:,} are right"
+        differ = f"the rows of {many(self.found.keys, 'key')} differ" if self.found.keys else "its rows differ"
+        rows = f"{differ}; it has {many(published, 'row')}, its query {query:,}"
         return "; ".join([f"Table {self.table} is not its query{of_part}: {rows}", *self.reasons])
 
 
@@ -140,7 +141,7 @@ def verify(
     tables: Collection[str] = (),
     part: KeyPart | Callable[[str], KeyPart] = ALL,
     as_of: int | None = None,
-    compare: Compare = compared,
+    compare: Compare = nearly,
 ) -> Iterator[Verified]:
     """Hold published tables against their queries, over the records that published batches took: all, or these.
 
@@ -243,12 +244,21 @@ def _reasons(shown: Plan, only: Pipeline, write: Write) -> Iterator[str]:
     """What is known of why a table may differ: it was asked for by its name, or its query is another than it was."""
     if (batch := shown.accepted_by_name.get(write.table)) is not None:
         yield f"it may differ since batch {batch}, as asked for by its name"
+    yield from by_arrival(only.steps)
     steps = {each.declared.table: each.declared.step for each in shown.writes()}
     if write.table in steps:
         before, after = map(Origins, with_known_code(graph_of(shown), over(only.graph, shown.streams)))
         was, now = before.of(steps[write.table]), after.of(write.step)
         for change in told_changes(was, now):
             yield f"since batch {shown.batch} {said(change)}"
+
+
+def by_arrival(steps: Iterable[Step]) -> Iterator[str]:
+    """Which steps keep records because they came first; of all records at once they would keep the earliest."""
+    for step in steps:
+        if step.op is Op.DISTINCT:
+            of_alike = f"of records that are alike step {step.name} keeps the first to come"
+            yield f"{of_alike}, which may not be the earliest, and forgets it by time"
 
 
 def _since(only: Pipeline, write: Write, means: Meaning, taken: _Taken) -> int:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from coset.batches.auditing.audit_tables import load_some
 from coset.batches.balances import balance
 from coset.batches.tables import first_rows
-from coset.batches.verifying import verify
+from coset.batches.verifying import by_arrival, verify
 from coset.testing.likeness import MOST_ROWS, Rows, plain_rows, without
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
@@ -100,11 +100,9 @@ def _late(pipeline: Pipeline, ledger: Ledger, plan: Plan, write: Write) -> str:
             late += int(counts.fillna(0).to_numpy().sum())
     if late:
         return f"{many(late, 'record')} came too late for its rows, and count in its query"
-    forgetful = (
-        step.name
-        for step in steps
-        if step.op is Op.DISTINCT or (step.op is Op.RECENT and step.state and step.state.waits is None)
-    )
+    if plan.batch and (first := next(by_arrival(steps), "")):
+        return first
+    forgetful = (step.name for step in steps if step.op is Op.RECENT and step.state and step.state.waits is None)
     if plan.batch and (name := next(forgetful, None)):
         return f"step {name} forgets by time, and does not count what came too late for it"
     return ""
@@ -113,7 +111,7 @@ def _late(pipeline: Pipeline, ledger: Ledger, plan: Plan, write: Write) -> str:
 def _lines(table: str, found: Difference) -> Iterator[str]:
     published, right = found.rows
     of_keys = f"the rows of {many(found.keys, 'key')} differ"
-    yield f"Table {table} is not its query: {published:,} rows are published, {right:,} are right; {of_keys}"
+    yield f"Table {table} is not its query: {of_keys}; it has {many(published, 'row')}, its query {right:,}"
     for key, is_there, is_right in found.first:
         yield f"  key {key}, published: {is_there or 'no row'}"
         yield f"  key {key}, right: {is_right or 'no row'}"

@@ -85,8 +85,8 @@ class Steps(Relations):
             self._made(step, file)
         elif step.keeps_its_rows:
             self._goes_on(step)
-        elif step.op is Op.CHANGES and (state := self._states.get(step.inputs[0])):
-            self._changes_of(step, state)
+        elif step.op is Op.CHANGES and (kept := self._by_name.get(step.inputs[0])) and kept.keeps_its_rows:
+            self._changes_of(step, self._states[kept.name])
         elif waiting(step, self._by_name):
             # It is counted as well as read.
             self.create(step.name, step.sql, f"step {step.name!r}")

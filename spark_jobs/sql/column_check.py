@@ -163,6 +163,8 @@ class _Check:
         if not unfit and self._repeatable(step, relation):
             if step.op is Op.COMBINE:
                 self._findings.extend(self._regrouped(step, trees))
+            elif step.op in {Op.AGGREGATE, Op.COGROUP}:
+                self._findings.extend(self._reordered(step, trees))
             self._relations[step.name] = relation
 
     def _expression(self, step: Step, text: str, inputs: Sequence[str]) -> Tree | None:
@@ -223,14 +225,16 @@ class _Check:
         """What a combine makes of results, its own or those of parts, that it would not make of all records."""
         reads = step.inputs[0]
         combine = self._pipeline.flow(reads).aggregated(f"{GROUPED}, {step.expressions[0]}")
-        found, tried = dict[str, str](), True
-        if step.state or step.fan_in:
+        found, tried, made_of = dict[str, str](), True, [*self._parts(step)]
+        # Settings may limit the fan-in of any that gets the results of tasks.
+        if step.state or step.fan_in or made_of:
             samples = Samples(
                 self._connection, self._relations[reads].columns, {step.key, *key_parts(step.key)}, trees[0]
             )
             found.update(samples.of_own_results(combine, reads))
+            found.update(() if found or made_of else samples.of_order(combine, reads))
             tried = samples.tried
-        for made, *between in self._parts(step):
+        for made, *between in made_of:
             given = self._pipeline.flow(made.inputs[0])
             keys = {key for each in (given.key, made.key) for key in (each, *key_parts(each))}
             parts = parse(self._connection, made.expressions[0])
@@ -240,12 +244,25 @@ class _Check:
             for each in between:
                 sql.append((each.name, f"FROM {quote(sql[-1][0])}" if each.op is Op.MERGE else each.sql))
             found.update(samples.of_parts(combine, sql, given.step))
+            found.update(() if found else samples.of_order(combine, given.step, sql))
             tried &= samples.tried
         if not tried:
             what = "it fails on all values that were tried, so nobody knows whether it can be applied to its results"
             found[what] = "make the values in a select before it, and combine those"
         for what, then in found.items():
             yield Finding.of(Kind.SQL, what, f"{_where(step)}: {step.expressions[0]}", then, wrong=what)
+
+    def _reordered(self, step: Step, trees: Sequence[Tree]) -> Iterator[Finding]:
+        """What an aggregate of rows that change makes otherwise of them in another order: they have none."""
+        texts = step.expressions if step.op is Op.COGROUP else (", ".join(step.expressions),)
+        for name, text, tree in zip(step.inputs, texts, trees, strict=False):
+            reads = self._pipeline.step_of(name)
+            if reads is None or reads.op is not Op.ROWS:
+                continue
+            samples = Samples(self._connection, self._relations[name].columns, {step.key, *key_parts(step.key)}, tree)
+            grouped = self._pipeline.flow(name).aggregated(f"{GROUPED}, {text}")
+            for what, then in samples.of_order(grouped, name):
+                yield Finding.of(Kind.SQL, what, f"{_where(step)}: {text}", then, wrong=what)
 
     def _hiding_rows(self, step: Step) -> Iterator[str]:
         """The columns that hide the rows by which a step orders equal records: SQL calls a row as its flow."""

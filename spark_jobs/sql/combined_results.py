@@ -35,11 +35,19 @@ _EACH_SIGN = [f"{GROUPED} % {_OF_ANY_SIGN} {sign} 0" for sign in ("=", "<>")]
 # Which groups are tried, and which if some of them fail.
 _FEWER = (["true"], _EACH_SIGN, [f"{GROUPED} = {group}" for group in range(12)])
 _TOLERANCE = 1e-9
+# Texts that a function of texts may put in another order than they have: by case, blanks, accents and length.
+_UNLIKE_TEXTS = (" x", "W", "v10", "Ä", "")
+# To so many digits behind the point a sum may be rounded.
+_DIGITS = range(1, 9)
 # Aggregates that pass over what is missing, with those that do not: of their own results they forget it.
 _FORGETS = {
     **dict.fromkeys(("arg_max", "argmax", "max_by"), "arg_max_null"),
     **dict.fromkeys(("arg_min", "argmin", "min_by"), "arg_min_null"),
 }
+_SAY_WHICH = (
+    "say which is meant: list_sort(…) of all, max(…) or min(…), or arg_max(…, (at, id)) by what is equal in no two "
+    "records"
+)
 _Row = Mapping[str, Any]
 
 
@@ -99,11 +107,27 @@ class Samples:
             what = f"{column} would be {wrong}, not {right}, if one task or batch had {_listed(rows, 1)}"
             yield f"{what} and another {_listed(rows, 2)}", self._instead(column)
 
-    def _differing(self, at_once: str, apart: str) -> Iterator[tuple[str, str, str, Sequence[_Row]]]:
-        """The columns that differ: each with what it is at once and apart, of the fewest rows, and these."""
+    def of_order(self, grouped: str, given: str, made: Sequence[tuple[str, str]] = ()) -> Iterator[tuple[str, str]]:
+        """What an aggregate makes otherwise of the same records `given` in another order, perhaps through steps `made`
+        before it. Between records that are equal in what an aggregate compares, the choice is not looked at."""
+        steps = "".join(f", {quote(name)} AS ({sql})" for name, sql in made)
+        rows = f"SELECT * REPLACE (0 AS {PARTED}) FROM $samples ORDER BY ALL"
+        one, other = (f"WITH {quote(given)} AS ({rows} {way}){steps} {grouped}" for way in ("ASC", "DESC"))
+        for column, right, wrong, found in self._differing(one, other, _GROUPS):
+            some = " and ".join(filter(None, (_listed(found, 1), _listed(found, 2))))
+            what = f"the order of records decides whether {column} is {right} or {wrong}, of {some}"
+            yield f"{what}: it depends on the tasks and batches", _SAY_WHICH
+
+    def _differing(
+        self, at_once: str, apart: str, groups: int | None = None
+    ) -> Iterator[tuple[str, str, str, Sequence[_Row]]]:
+        """The columns that differ, in the first `groups`: each with what it is at once and apart, of the fewest rows,
+        and these."""
         found = dict[str, tuple[str, str, Sequence[_Row]]]()
         for group, rows, right, wrong in self._compared(at_once, apart):
             self.tried = True
+            if groups is not None and group >= groups:
+                continue
             for column in right[0].keys() - {_GROUP}:
                 names = self._named.get(column, frozenset({"", column}))
                 one, other = (sorted((row[column] for row in made), key=repr) for made in (right, wrong))
@@ -200,7 +224,7 @@ def _value(kind: Any, number: str, texts: Sequence[str]) -> str:
         case "enum":
             texts = kind.children[0][1]
         case "varchar":
-            texts = ["v1", *texts, *(f"v{each}" for each in range(2, 10))]
+            texts = ["v1", *texts, *(f"v{each}" for each in range(2, 7)), *_UNLIKE_TEXTS]
         case name if name.startswith(("date", "time")):
             return f"TRY_CAST(TIMESTAMP '2026-01-01' + to_minutes(({number} * 1000)::BIGINT) AS {kind})"
         case _:
@@ -218,7 +242,17 @@ def _constants(trees: Sequence[Tree | None]) -> tuple[list[float], list[str]]:
     literals = [node["literal"] for node in nodes(trees) if node["class"] == "CONSTANT"]
     found = [(each["kind"], each.get("text", "")) for each in literals]
     numbers = [float(text) for kind, text in found if kind in {"INTEGER", "NUMERIC"} and abs(float(text)) < 1e15]
-    return numbers, [text for kind, text in found if kind == "STRING"]
+    return [*numbers, *_halves(trees)], [text for kind, text in found if kind == "STRING"]
+
+
+def _halves(trees: Sequence[Tree | None]) -> Iterator[float]:
+    """Of digits to which a function may round, numbers of which half is rounded to nothing, and several halves are
+    not."""
+    for node in nodes(trees):
+        last = (node.get("arguments") or node.get("children") or [{}])[-1]
+        literal = (last.get("expression") or last).get("literal") or {}
+        if node["class"] == "FUNCTION" and literal.get("kind") == "INTEGER" and int(literal["text"]) in _DIGITS:
+            yield 0.8 * 10 ** -int(literal["text"])
 
 
 def _named(item: Tree, columns: Collection[str]) -> frozenset[str]:

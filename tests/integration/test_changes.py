@@ -5,9 +5,10 @@ The oracle is one query for each table, in DuckDB over all records.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import duckdb
 import pyarrow as pa
@@ -178,6 +179,59 @@ def test_of_changes_only_those_that_come_are_records() -> None:
     orders.latest("n", name="newest").rekey("g", name="moved").to_stream().write("moves")
     rows = run(pipeline, {"orders": [{"k": "a", "g": "x", "n": 1}]}, {"orders": [{"k": "a", "g": "y", "n": 2}]})
     assert sorted((row["g"], row["n"]) for row in rows["moves"]) == [("x", 1), ("y", 2)]
+
+
+def counted(rows: pa.Table, kept: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Each record with its number among those of its key, where what is kept is the last."""
+    last, numbers = dict(zip(kept["k"].to_pylist(), kept["records"].to_pylist(), strict=True)), list[int]()
+    for key in rows["k"].to_pylist():
+        last[key] = last.get(key, 0) + 1
+        numbers.append(last[key])
+    return (
+        pa.table({"k": rows["k"], "records": numbers}),
+        pa.table({"k": list(last.keys()), "records": list(last.values())}),
+    )
+
+
+@pytest.mark.parametrize("step", ["distinct", "process"])
+def test_records_of_a_step_that_keeps_something_else_only_come(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COSET_IMPORTS", "tests")
+    pipeline = Pipeline("kept", source="s3://landing")
+    views = pipeline.stream("views", key="k", partitions=2)
+    if step == "distinct":
+        hours = {"within": timedelta(hours=1), "keep": timedelta(days=9)}
+        made = views.distinct("page", time="seen", name="once", **hours).select("page AS records", name="made")
+    else:
+        columns = {"k": "VARCHAR", "records": "BIGINT"}
+        made = views.process("tests.integration.test_changes:counted", columns, state=columns, name="made")
+    made.write("records")
+    logged = made if step == "process" else pipeline.flow("once").select("page AS records", name="logged")
+    pipeline.flow("once" if step == "distinct" else "made").write("log", mode="changelog")
+    logged.kept(name="all").aggregate("count(*) AS n, max(records) AS most").write("most", mode="upsert")
+    noon = datetime.fromisoformat("2026-11-01 12:00:00")
+    batches = [
+        {"views": [{"k": key, "page": 1, "seen": noon + timedelta(minutes=minute)} for key in keys]}
+        for minute, keys in enumerate(("ab", "a", "bc"))
+    ]
+    rows = run(pipeline, *batches)
+    assert not rows.unverified.keys() - {"log"}
+    assert len(rows["log"]) == len(rows["records"]) == {"distinct": 3, "process": 5}[step]
+    assert {row["_change_type"] for row in rows["log"]} == {"insert"}
+    assert {row["k"]: row["n"] for row in rows["most"]} == {
+        "distinct": {"a": 1, "b": 1, "c": 1},
+        "process": {"a": 2, "b": 2, "c": 1},
+    }[step]
+
+
+def test_what_is_no_number_is_the_greatest_in_the_printed_query_too() -> None:
+    pipeline = Pipeline("real")
+    prices = pipeline.stream("prices", key="k", partitions=1, source="s3://lake/prices")
+    prices.filter("price > 1").write("high")
+    prices.latest("price", name="newest").write("newest", mode="upsert")
+    landed = [{"k": "a", "price": price} for price in (0.5, math.nan, -1.0)]
+    # Each is held against its query.
+    rows = run(pipeline, {"prices": landed}, {"prices": landed[:1]})
+    assert [len(rows[table]) for table in ("high", "newest")] == [1, 1]
 
 
 def test_what_goes_is_taken_back_as_it_came() -> None:

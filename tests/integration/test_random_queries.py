@@ -28,6 +28,16 @@ def test_a_table_is_the_query_that_is_printed_of_it(seed: int) -> None:
     assert sum(compared.tables[kind] for kind in (RowKind.RECORDS, RowKind.NEWEST, RowKind.ALL)) >= 6
 
 
+@pytest.mark.parametrize("seed", few([*range(30)], always=1))
+def test_a_table_is_its_query_whatever_leads_to_it_and_is_done_to_it(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COSET_IMPORTS", "tests")
+    compared = Compared()
+    check(history(seed, wide=True), compared)
+    assert compared.tables
+
+
 @pytest.mark.parametrize("seed", few(LATER, always=2))
 def test_a_table_that_is_added_later_is_its_query_unless_the_plan_asks_about_it(seed: int) -> None:
     compared = Compared()

@@ -74,7 +74,7 @@ def test_a_table_that_is_not_its_query_fails_with_its_key_and_both_rows() -> Non
     with pytest.raises(AssertionError) as caught:
         run(adding_one(), first, second)
     assert str(caught.value).splitlines() == [
-        "Table more is not its query: 5 rows are published, 5 are right; the rows of 1 key differ",
+        "Table more is not its query: the rows of 1 key differ; it has 5 rows, its query 5",
         "  key c1, published: {'customer': 'c1', 'spent': 36.5}",
         "  key c1, right: {'customer': 'c1', 'spent': 35.5}",
     ]
@@ -146,7 +146,8 @@ def test_a_table_of_which_a_record_came_too_late_is_named(of: str) -> None:
     hour = timedelta(hours=1)
     if of == "distinct":
         orders.distinct("amount", time="make_timestamp_ms(seen)", within=hour, name="timed").write("timed")
-        why = "step timed forgets by time, and does not count what came too late for it"
+        why = "of records that are alike step timed keeps the first to come"
+        why += ", which may not be the earliest, and forgets it by time"
     else:
         orders.windows("count(*) AS n", time="make_timestamp_ms(seen)", every=hour, name="timed").write("timed")
         why = "1 record came too late for its rows, and count in its query"

@@ -207,6 +207,33 @@ def test_a_row_that_somebody_changed_is_found_by_its_key() -> None:
         assert sorted(mine) == [*[0] * 15, 1]
 
 
+def test_floating_sums_of_batches_are_nearly_those_of_all_records_at_once() -> None:
+    pipeline, chance = Pipeline("real", source="s3://nowhere/topics"), random.Random(0)
+    orders = pipeline.stream("orders", key="customer", partitions=3)
+    orders.select("amount").combine("sum(amount) AS amount", running=True, name="spent").write("spent", mode="upsert")
+    with Trial.made(pipeline) as place:
+        for _ in range(3):
+            rows = [{"customer": f"c{chance.randrange(5)}", "amount": chance.uniform(-99, 99)} for _ in range(200)]
+            place.land({"orders": rows})
+            place.run()
+        (found,) = verified(place)
+        assert str(found) == "Table spent is its query up to batch 2: 5 rows"
+
+
+def test_of_records_that_are_alike_the_first_that_came_may_not_be_the_earliest() -> None:
+    pipeline, hour = Pipeline("late", source="s3://nowhere/topics"), timedelta(hours=1)
+    views = pipeline.stream("views", key="k", partitions=1, time="seen", late=9 * hour)
+    views.distinct("page", time="seen", within=hour, name="once").write("once")
+    noon = datetime.fromisoformat("2026-11-01 12:00:00")
+    with Trial.made(pipeline) as place:
+        for minute in (30, 10):
+            place.land({"views": [{"k": "a", "page": 1, "seen": noon + timedelta(minutes=minute)}]})
+            place.run()
+        (found,) = verified(place)
+        assert found.is_wrong
+        assert "step once keeps the first to come, which may not be the earliest" in str(found)
+
+
 def test_a_part_of_the_keys_is_computed_without_the_records_of_others() -> None:
     def declared(amount: str) -> Pipeline:
         pipeline = Pipeline("small")

@@ -40,7 +40,7 @@ def several(source: str, partitions: int) -> Pipeline:
     pipeline = counting(source, partitions)
     by_id = pipeline.flow("by_id")
     by_id.aggregate("max(k) AS last, avg(id) AS mean", name="last").write("last", mode="upsert")
-    by_id.aggregate("list(k) AS all", name="listed").write("listed", mode="upsert")
+    by_id.aggregate("list_sort(list(k)) AS all", name="listed").write("listed", mode="upsert")
     return pipeline
 
 

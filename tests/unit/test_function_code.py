@@ -76,6 +76,54 @@ def test_what_it_uses_of_its_module_counts(change: str) -> None:
     assert digest_of(SOURCE.replace(was, now), "scored") != digest_of(SOURCE, "scored")
 
 
+DISPATCHED = """
+from functools import lru_cache, singledispatch
+import registry
+from shop.rates import *
+
+
+class Row:
+    n: int = 1
+
+
+@singledispatch
+def area(shape) -> Row:
+    return 0
+
+
+@area.register
+def _(shape: int):
+    return shape * 2
+
+
+@registry.add
+def unused(shape):
+    return 1
+
+
+def scored(rows: Row):
+    return [area(row) for row in rows]
+"""
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "counts"),
+    [
+        ("shape * 2", "shape * 3", True),
+        ("shape: int", "shape: str", True),
+        ("@area.register", "@area.register(float)", True),
+        ("shop.rates", "shop.other_rates", True),
+        # What a type says, or is registered elsewhere, is no part of what a function does.
+        ("n: int = 1", "n: int = 2", False),
+        ("return 1", "return 2", False),
+    ],
+)
+def test_what_a_function_is_dispatched_to_counts(was: str, now: str, counts: bool) -> None:
+    assert DISPATCHED.count(was) == 1
+    differs = digest_of(DISPATCHED.replace(was, now), "scored") != digest_of(DISPATCHED, "scored")
+    assert differs == counts
+
+
 def test_each_version_of_python_gives_the_same_digest() -> None:
     # Python 3.11 gave this.
     assert digest_of(SOURCE, "scored") == "says:6abbeeb3da3c3a28"

@@ -1,7 +1,7 @@
 """Compares the rows of a batch before and now, in any order.
 
 Rows are equal if all their columns are, except `_task`, which says who made them. Floats are equal if their bits are,
-or if both are NaN.
+or if both are NaN; or if they are nearly, where their sums may have been made in another order.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from spark_jobs.engine.task_database import connect
 _FIRST = 5
 _NOW = quote("@now")
 _WHERE_MADE = {"_task"}
+_FLOATING, _TOLERANCE = {"FLOAT", "DOUBLE"}, 1e-9
 
 
 def compared(
@@ -33,23 +34,25 @@ def compared(
     key: str,
     private: Collection[str] = (),
     memory: str = "1GB",
+    *,
+    nearly: bool = False,
 ) -> Difference:
     """Compare rows by key, which may be made of several columns. Without a `key`, each row is its own key. Rows with
-    `private` columns are not listed."""
+    `private` columns are not listed. If `nearly`, floating-point columns may differ by one in a billion."""
     with connect(memory) as connection:
         columns = _both(connection, before, now)
         sides = [_digested(connection, columns, side) for side in ("NOT " + _NOW, _NOW)]
         (rows_before, digest_before), (rows_now, digest_now) = sides
         same = sides[0] == sides[1]
-        keys, first = (0, ()) if same else _differing(connection, columns, _key(key, columns))
+        keys, first = (0, ()) if same else _differing(connection, columns, key and _key(key, columns), nearly)
+        if nearly and not keys:
+            digest_now = digest_before
         if any(is_private(column, private) for column in columns):
             first = ()
         return Difference((rows_before, rows_now), (digest_before, digest_now), keys, first)
 
 
 def _key(key: str, columns: Sequence[str]) -> str:
-    if not key:
-        return _row(columns)
     return quote(key) if key in columns else canonical(key_parts(key))
 
 
@@ -75,18 +78,48 @@ def _digested(connection: duckdb.DuckDBPyConnection, columns: Sequence[str], sid
 
 
 def _differing(
-    connection: duckdb.DuckDBPyConnection, columns: Sequence[str], key: str
+    connection: duckdb.DuckDBPyConnection, columns: Sequence[str], key: str, nearly: bool
 ) -> tuple[int, tuple[tuple[str, str, str], ...]]:
     """How many keys have different rows, and the first of them."""
-    texts = f"SELECT {key} AS key, {_row(columns)} AS row FROM rows WHERE"
-    for name, (mine, others) in {"gone": (f"NOT {_NOW}", _NOW), "come": (_NOW, f"NOT {_NOW}")}.items():
-        connection.execute(f"CREATE TEMP TABLE {name} AS {texts} {mine} EXCEPT ALL {texts} {others}")
+    types = dict(connection.execute("SELECT column_name, column_type FROM (DESCRIBE rows)").fetchall())
+    floats = [name for name in columns if types[name] in _FLOATING] if nearly else []
+    exact = [name for name in columns if name not in floats]
+    others = _row(exact) if floats and exact else "''"
+    key = key or (others if floats else _row(columns))
+    listed = "".join(f", {quote(name)} AS {quote(f'@{number}')}" for number, name in enumerate(floats))
+    texts = f'SELECT {key} AS key, {_row(columns)} AS row, {others} AS "@others"{listed} FROM rows WHERE'
+    for name, (mine, theirs) in {"gone": (f"NOT {_NOW}", _NOW), "come": (_NOW, f"NOT {_NOW}")}.items():
+        connection.execute(f"CREATE TEMP TABLE {name} AS {texts} {mine} EXCEPT ALL {texts} {theirs}")
+    if floats:
+        _leave_alike_out(connection, [quote(f"@{number}") for number in range(len(floats))])
     keys = "SELECT key FROM gone UNION SELECT key FROM come"
     ((count,),) = connection.execute(f"SELECT count(*) FROM ({keys})").fetchall()
     first = connection.execute(
         f"SELECT key::VARCHAR, {_listed('gone')}, {_listed('come')} FROM ({keys}) AS keys ORDER BY 1 LIMIT {_FIRST}"
     ).fetchall()
     return count, tuple((str(name), were, are) for name, were, are in first)
+
+
+def _leave_alike_out(connection: duckdb.DuckDBPyConnection, floats: Sequence[str]) -> None:
+    """Take the rows out of both sides that are nearly the same: the first of a key with the first, and so on."""
+    in_order = f'row_number() OVER (PARTITION BY key, "@others" ORDER BY {", ".join(floats)}, row)'
+    for side in ("gone", "come"):
+        connection.execute(f'CREATE OR REPLACE TEMP TABLE {side} AS SELECT *, {in_order} AS "@place" FROM {side}')
+    # An infinity is nearly nothing else.
+    most = (f"{_TOLERANCE} * least(greatest(abs(gone.{each}), 1), greatest(abs(come.{each}), 1))" for each in floats)
+    alike = (
+        f"(gone.{each} IS NOT DISTINCT FROM come.{each} OR abs(gone.{each} - come.{each}) <= {so_much})"
+        for each, so_much in zip(floats, most, strict=True)
+    )
+    both = f"gone JOIN come ON {_of_one_place('gone', 'come')} AND {' AND '.join(alike)}"
+    connection.execute(f"CREATE TEMP TABLE alike AS SELECT gone.* FROM {both}")
+    for side in ("gone", "come"):
+        connection.execute(f"DELETE FROM {side} WHERE EXISTS (FROM alike WHERE {_of_one_place('alike', side)})")
+
+
+def _of_one_place(one: str, other: str) -> str:
+    names = ("key", '"@others"', '"@place"')
+    return " AND ".join(f"{one}.{name} IS NOT DISTINCT FROM {other}.{name}" for name in names)
 
 
 def _listed(side: str) -> str:
@@ -98,6 +131,14 @@ def _row(columns: Sequence[str]) -> str:
     """A row as text. Two rows are equal if and only if their texts are."""
     fields = ", ".join(f"{quote(column)} := {quote(column)}" for column in columns)
     return f"to_json(struct_pack({fields}))::VARCHAR"
+
+
+def nearly(
+    before: pa.RecordBatchReader, now: pa.RecordBatchReader, key: str, private: Collection[str] = ()
+) -> Difference:
+    """Compare rows as `compared`, where floating-point numbers may differ by one in a billion: sums in another order
+    do."""
+    return compared(before, now, key, private, nearly=True)
 
 
 def rows_of(uris: Sequence[str], schema: pa.Schema) -> pa.RecordBatchReader:
