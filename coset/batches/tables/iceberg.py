@@ -22,7 +22,7 @@ from coset.batches.tables.delta import newest_in
 from coset.batches.tables.live_files import live_files
 from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import opened
-from coset.sources.iceberg.catalogue import catalogue, catalogue_errors, is_clients, is_refused, text_of
+from coset.sources.iceberg.named_catalogue import catalogue, catalogue_errors, is_clients, is_refused, text_of
 from coset.sources.s3 import iceberg_options
 from partitioning.commands import Iceberg, Repeat
 from partitioning.documents.document import canonical, digest

@@ -19,9 +19,9 @@ import pyarrow as pa
 from coset.sources.file_columns import UnknownType, columns_of
 from coset.sources.files import Files, version
 from coset.sources.formats.landed_file import OFFSET_TYPE, Unreadable
-from coset.sources.iceberg.catalogue import catalogue, catalogue_errors
 from coset.sources.iceberg.data_files import DataFile, ids_of
-from coset.sources.iceberg.history import AddedFile, History, Taken
+from coset.sources.iceberg.named_catalogue import catalogue, catalogue_errors
+from coset.sources.iceberg.snapshots import AddedFile, History, Taken
 from coset.sources.plain_arrays import bare_schema
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.commands import Forget, Then
