@@ -39,7 +39,7 @@ class AddedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ReadSnapshot:
     """The snapshot up to which a batch has read a table, which may have expired: its sequence number, and how many rows
     it had, if the batch took all."""
 
@@ -54,7 +54,7 @@ class History:
     Methods raise Refused where rows went, or where what was added is no longer known.
     """
 
-    def __init__(self, table: Table, where: str, pipeline: str, stream: str, taken: Taken | None) -> None:
+    def __init__(self, table: Table, where: str, pipeline: str, stream: str, taken: ReadSnapshot | None) -> None:
         self._table = table
         self._where = where
         self._stream = stream

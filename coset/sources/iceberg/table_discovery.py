@@ -21,7 +21,7 @@ from coset.sources.files import Files, version
 from coset.sources.formats.landed_file import OFFSET_TYPE, Unreadable
 from coset.sources.iceberg.data_files import DataFile, ids_of
 from coset.sources.iceberg.named_catalogue import catalogue, catalogue_errors
-from coset.sources.iceberg.snapshots import AddedFile, History, Taken
+from coset.sources.iceberg.snapshots import AddedFile, History, ReadSnapshot
 from coset.sources.plain_arrays import bare_schema
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.commands import Forget, Then
@@ -137,11 +137,11 @@ class _Discovery:
         self._since = lru_cache(None)(lambda anchor: self._by_partition(history.since(anchor)))
         self._buckets = lru_cache(None)(bucket_field)
 
-    def _taken(self, snapshot: int = -1, number: int = 0) -> Taken | None:
+    def _taken(self, snapshot: int = -1, number: int = 0) -> ReadSnapshot | None:
         """Up to where the last batch read the table."""
         ends = self._before.ends if self._before else ()
         rows = sum(end.end for end in ends) if all(end.epoch == snapshot for end in ends) else None
-        return None if snapshot == -1 else Taken(snapshot, number, rows)
+        return None if snapshot == -1 else ReadSnapshot(snapshot, number, rows)
 
     def run(self) -> Discovered:
         stream, uuid = self._stream, str(self._table.metadata.table_uuid)
