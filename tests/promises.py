@@ -150,8 +150,8 @@ bounds: with it all properties hold, in so many states; without it one fails.
 
 **Code.** `tests/model` runs the real code. *Taken out* are guards of it: `python -m tests.model` finds each by an
 invariant of that row. `tests/integration/test_traces.py` holds 10,000 schedules of it against the specification, which
-has to allow each step, and refuses forged ones. It refuses what the code does without some of the guards too:
-{refused}. Of the others an invariant tells more than what was stored in which order.
+has to allow each step, and refuses forged ones. It refuses what the code does without {refused} of the guards too. Of
+the others an invariant tells more than what was stored in which order.
 
 `tests/model/lasting.py` has actors that never get well: they come back, crash after each number of writes, or are
 denied a verb. Beside any of them all has to be published within 200 requests.
@@ -177,7 +177,7 @@ def page() -> str:
                 for each in GUARDS
             ),
         ),
-        refused=_code(fault.name for fault in faults(FAULTS) if fault.refused),
+        refused=sum(fault.refused for fault in faults(FAULTS)),
         day=min(day for _, day in met.values()),
         classes="\n".join(
             f"- {fault}: {', '.join(f'`{test}` ({met[test][0]})' for test in tests.split())}"
