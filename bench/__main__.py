@@ -10,7 +10,8 @@ and half as many clicks; `by-share`, as `hot` by the share of one key.
 Coset reads and writes an S3 server on this machine, whose own cost is shown apart; the others read the same files from
 the local disk. Processor time is that of all processes of a party; the median of some runs counts. What is to be
 reached (`bench/targets.py`) is said below each table. With `--page` the figures that decide and the
-missed targets go into that page, and plots beside it; those of queries that are not asked stay there.
+missed targets go into that page, and plots beside it; those of queries that are not asked stay there. Without `--query`
+those are asked for which it has a place.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.elsewhere import python_of, variables_of
-from bench.figures import Answers, compared, put, table, tables
+from bench.figures import Answers, compared, place, put, table, tables
 from bench.making import make
 from bench.party import PARTIES, emptied
 from bench.plots import plots
@@ -60,10 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print the figures for machines")
     parser.add_argument("--only", nargs="+", choices=PARTIES, default=list(PARTIES), help="these parties only")
-    parser.add_argument("--query", type=Query, choices=list(Query), nargs="+", default=list(Query), help="these only")
+    parser.add_argument("--query", type=Query, choices=list(Query), nargs="+", help="these only")
     parser.add_argument("--tasks", type=int, help="run so many tasks of Coset; by default, one for each coset")
     parser.add_argument("--page", type=Path)
     asked = parser.parse_args(arguments)
+    page = asked.page.read_text() if asked.page else None
+    asked.query = asked.query or [query for query in Query if page is None or place(_of(query)) in page]
     to = console(stderr=asked.json)
     found = _of_all(to, asked)
     if asked.json:
@@ -78,8 +81,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             to.print(shown)
         to.print(*verdicts(answers), sep="\n")
         if asked.page:
-            put(asked.page, f"{COMMAND} --query {query}", on_page(answers, asked.page))
+            put(asked.page, _of(query), on_page(answers, asked.page))
     return 0 if all(answers.same and answers.all_answered for answers in found.values()) else 1
+
+
+def _of(query: Query) -> str:
+    """The command that finds the figures of a query."""
+    return f"{COMMAND} --query {query}"
 
 
 def _of_all(to: Console, asked: argparse.Namespace) -> dict[Query, Answers]:
@@ -161,8 +169,8 @@ def on_page(answers: Answers, page: Path) -> Iterator[str]:
     same, *targets = verdicts(answers)
     missed = [target for target in targets if not target.startswith("reached")]
     yield from (f"## `{answers.query}`: {answers.query.asks}", "", *table(*compared(answers)), "")
-    load = f"a load of {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
-    yield f"- {same}, at {load}; {len(targets) - len(missed)} of {len(targets)} targets reached"
+    load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    yield f"- {same}; {load}; {len(targets) - len(missed)} of {len(targets)} targets reached"
     yield from (f"- {line}" for line in missed)
     yield from plots(answers, page)
 

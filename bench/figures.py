@@ -136,9 +136,14 @@ def _longest(longest: float | None) -> str:
     return f"{longest:.2f}" if longest else ""
 
 
+def place(command: str) -> str:
+    """The line of a page behind which the figures of that command are."""
+    return f"<!-- figures of {command} -->"
+
+
 def put(page: Path, command: str, lines: Iterable[str]) -> None:
     """Put these lines in place of the figures of that command. Raises ValueError if the page has no place for them."""
-    begin = f"<!-- figures of {command} -->"
+    begin = place(command)
     text = "\n".join((begin, "", *lines, "", _END))
     whole, count = re.subn(f"{re.escape(begin)}.*?{re.escape(_END)}", lambda _: text, page.read_text(), flags=re.S)
     if not count:

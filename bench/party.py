@@ -85,7 +85,7 @@ PARTIES = {
         pom="comet.pom.xml",
     ),
     "iceberg": Party(
-        "Spark 4.1 with Iceberg's join of buckets",
+        "Spark 4.1 with Iceberg's buckets",
         "bench.on_iceberg",
         "buckets",
         _KERNELS,

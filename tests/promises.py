@@ -150,13 +150,13 @@ bounds: with it all properties hold, in so many states; without it one fails.
 
 **Code.** `tests/model` runs the real code. *Taken out* are guards of it: `python -m tests.model` finds each by an
 invariant of that row. `tests/integration/test_traces.py` holds 10,000 schedules of it against the specification, which
-has to allow each step, and refuses forged ones. It refuses what the code does without some of the guards too:
-{refused}. Of the others an invariant tells more than what was stored in which order.
+has to allow each step, and refuses forged ones. It refuses what the code does without {refused} of the guards too. Of
+the others an invariant tells more than what was stored in which order.
 
 `tests/model/lasting.py` has actors that never get well: they come back, crash after each number of writes, or are
 denied a verb. Beside any of them all has to be published within 200 requests.
 
-**Faults.** A test meets each class, so many times on that day:
+**Faults.** A test meets each class, so many times when it last ran, on {day} or later:
 
 {classes}
 
@@ -167,6 +167,7 @@ hand-over, restoring, compaction, and what Spark, Airflow and the store do insid
 
 def page() -> str:
     """The page."""
+    met = {test: told.split(", ") for test, told in json.loads(MET.read_text()).items()}
     return _WORDS.format(
         promises=_table("promise | specification | model | taken out", map(_promise, PROMISES)),
         guards=_table(
@@ -176,13 +177,13 @@ def page() -> str:
                 for each in GUARDS
             ),
         ),
-        refused=_code(fault.name for fault in faults(FAULTS) if fault.refused),
-        classes="\n".join(f"- {fault}: {', '.join(map(_met, tests.split()))}" for fault, tests in CLASSES.items()),
+        refused=sum(fault.refused for fault in faults(FAULTS)),
+        day=min(day for _, day in met.values()),
+        classes="\n".join(
+            f"- {fault}: {', '.join(f'`{test}` ({met[test][0]})' for test in tests.split())}"
+            for fault, tests in CLASSES.items()
+        ),
     )
-
-
-def _met(test: str) -> str:
-    return f"`{test}` ({json.loads(MET.read_text())[test]})"
 
 
 def there() -> dict[str, list[str]]:

@@ -76,24 +76,24 @@ def test_a_party_that_fails_at_some_number_of_records_is_on_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    page = page_in(tmp_path)
+    page = page_in(tmp_path, Query.BY_RECORDS)
     # It finds no room for its results.
     blocked = tmp_path / ".coset" / "bench" / "small" / "results" / "by-records" / "polars" / "30"
     blocked.parent.mkdir(parents=True)
     blocked.touch()
-    asked = ["--size", "small", "--only", "duckdb", "polars", "--query", "by-records", "--page", str(page)]
+    asked = ["--size", "small", "--only", "duckdb", "polars", "--page", str(page)]
     assert main(asked) == 1
     assert "| Polars | failed |  |  |" in page.read_text()
     assert "- FAILED: Polars at 30 M" in page.read_text()
 
 
-def page_in(folder: Path) -> Path:
-    """A page with a place for all figures."""
+def page_in(folder: Path, *queries: Query) -> Path:
+    """A page with a place for the figures of these queries, or of all."""
     page = folder / "internals" / "page.md"
     page.parent.mkdir()
     (folder / "pictures").mkdir()
     page.write_text(
-        "".join(f"<!-- figures of python -m bench --query {query} -->{query}<!-- end -->" for query in Query)
+        "".join(f"<!-- figures of python -m bench --query {query} -->{query}<!-- end -->" for query in queries or Query)
     )
     return page
 
