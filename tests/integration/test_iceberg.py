@@ -166,7 +166,6 @@ FORBIDDEN = (
 )
 ROLLED_BACK = (
     f"{_CALL}.rewrite_data_files(table => 'shop.newest', options => map('rewrite-all', 'true'))",
-    f"{_CALL}.rewrite_manifests('shop.newest')",
     f"{_CALL}.fast_forward('shop.newest', 'main', 'audit')",
     "DELETE FROM lake.shop.newest WHERE k < 'key-2'",
 )
@@ -185,6 +184,8 @@ def maintained(lake: Catalog, store: Store, sql: Callable[[str], object]) -> Non
     for words in FORBIDDEN:
         with pytest.raises(RuntimeError, match="GC is disabled"):
             sql(words)
+    # There is one manifest, so this leaves it as it is.
+    sql(f"{_CALL}.rewrite_manifests('shop.newest')")
     sql(f"{_ALTER} CREATE BRANCH audit")
     sql("INSERT INTO lake.shop.newest.branch_audit SELECT * FROM lake.shop.newest LIMIT 1")
     for words in (*ROLLED_BACK, *MADE_AGAIN):

@@ -64,7 +64,7 @@ class History:
         self.current = table.current_snapshot()
         self._then: Then = (
             f"roll the table back to the snapshot before, and append what changed; or {_REWRITE}, and begin anew with "
-            "what is there: ",
+            "what is there, though result tables and kept steps still have what went: ",
             self._anew,
         )
         self.base, self.added = lru_cache(None)(self._base), lru_cache(None)(self._added)
