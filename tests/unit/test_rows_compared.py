@@ -59,6 +59,8 @@ def test_floats_are_equal_bit_for_bit(before: list[object], now: list[object], k
         ([0.0], [-0.0], 0),
         ([0.1 + 0.2, 5.0], [0.3, 5.001], 1),
         ([math.inf], [1e300], 1),
+        ([1e300], [math.inf], 1),
+        ([math.inf], [-math.inf], 1),
         ([None], [0.0], 1),
         ([0.1 + 0.2], [0.3, 0.3], 1),
     ],

@@ -106,10 +106,10 @@ def _leave_alike_out(connection: duckdb.DuckDBPyConnection, floats: Sequence[str
     for side in ("gone", "come"):
         connection.execute(f'CREATE OR REPLACE TEMP TABLE {side} AS SELECT *, {in_order} AS "@place" FROM {side}')
     # An infinity is nearly nothing else.
-    most = (f"{_TOLERANCE} * least(greatest(abs(gone.{each}), 1), greatest(abs(come.{each}), 1))" for each in floats)
     alike = (
-        f"(gone.{each} IS NOT DISTINCT FROM come.{each} OR abs(gone.{each} - come.{each}) <= {so_much})"
-        for each, so_much in zip(floats, most, strict=True)
+        f"(gone.{each} IS NOT DISTINCT FROM come.{each} OR (isfinite(gone.{each}) AND "
+        f"abs(gone.{each} - come.{each}) <= {_TOLERANCE} * greatest(abs(gone.{each}), 1)))"
+        for each in floats
     )
     both = f"gone JOIN come ON {_of_one_place('gone', 'come')} AND {' AND '.join(alike)}"
     connection.execute(f"CREATE TEMP TABLE alike AS SELECT gone.* FROM {both}")
