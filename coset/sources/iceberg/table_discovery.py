@@ -332,7 +332,7 @@ class _Discovery:
         for field in self._schema.fields:
             if field.initial_default is not None:
                 what = f"column {field.name!r} has a value in rows of before it was added, which is not read"
-                then = "let the table's engine rewrite its files and drop that default"
+                then = "copy its rows to a table that has the column from the start, and read that as another stream"
                 yield self._found(Kind.STREAM_COLUMNS, what, then, name=field.name)
         try:
             self._columns  # noqa: B018  to see whether there is a type for each
