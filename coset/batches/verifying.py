@@ -340,7 +340,8 @@ def _verified(
             runner.group(BatchRef.of(scratch, plan), group.group)
         files = table_files(Attempt.of_open(ledger, plan), write.table)
         made = rows_of([ledger.uri(file.path) for file in files], table_schema(plan.writes()[0]))
-        with all_rows(store, write.table, version, since) as there, _taking(placement, part) as of_part:
+        added = _LINEAGE - {column.name for column in plan.writes()[0].columns}
+        with all_rows(store, write.table, version, since) as there, _taking(placement, part, added) as of_part:
             return compare(of_part(there), of_part(made), write.key, only.private)
 
 
@@ -501,9 +502,9 @@ def _only(group: TaskGroup, stage: Stage, mine: set[int]) -> TaskGroup:
 
 @contextmanager
 def _taking(
-    placement: Placement | None, part: KeyPart
+    placement: Placement | None, part: KeyPart, added: Collection[str]
 ) -> Iterator[Callable[[pa.RecordBatchReader], pa.RecordBatchReader]]:
-    """What takes the rows of a part of the keys, without the columns that say where they were made."""
+    """What takes the rows of a part of the keys, without the columns that Coset `added`."""
     parts = key_parts(placement.key) if placement else ()
     with making_keys(parts) if parts else nullcontext(None) as composed:
 
@@ -514,7 +515,7 @@ def _taking(
             return np.where(np.asarray(pc.is_valid(keys)), hashes, 0)
 
         def taken(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
-            schema = pa.schema([field for field in rows.schema if field.name not in _LINEAGE])
+            schema = pa.schema([field for field in rows.schema if field.name not in added])
             mine = (batch.filter(pa.array(residues(batch) == part.residue)) if part.of > 1 else batch for batch in rows)
             return pa.RecordBatchReader.from_batches(schema, (batch.select(schema.names) for batch in mine))
 

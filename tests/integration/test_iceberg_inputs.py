@@ -384,6 +384,22 @@ def test_a_table_without_buckets_is_one_partition(
     assert "Table spent is its query" in succeeded("verify", SPENT).output
 
 
+def test_files_in_no_buckets_are_read_anew_once_they_lie_in_buckets(orders: Table, store: Store) -> None:
+    with orders.update_spec() as spec:
+        spec.remove_field("bucket")
+    append(orders, some(6))
+    plain = [file for file in live(orders) if not len(file.partition)]
+    found = told(Kind.PARTITIONS, "run", SPENT, "--runner", "local")
+    with orders.refresh().update_spec() as spec:
+        spec.add_field("customer", BucketTransform(8), "again")
+    rewrite(orders, plain, some(6), Operation.REPLACE)
+    # The snapshot that added them still has them.
+    refused(coset("run", SPENT, "--runner", "local"), "lie by no partition")
+    found.follow()
+    run()
+    assert spent(store) == 10 + 16
+
+
 def test_a_table_that_is_not_there_is_named(
     store: Store, lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

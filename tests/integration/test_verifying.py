@@ -185,6 +185,19 @@ def test_a_table_differs_from_its_query_only_where_that_is_said(pipeline: Pipeli
         assert sum(each.keys for each in of_parts if each) == whole.keys
 
 
+@pytest.mark.parametrize("column", ["_batch", "_task", "_residue"])
+def test_a_column_is_compared_although_coset_has_one_of_its_name_elsewhere(column: str) -> None:
+    pipeline = Pipeline("small")
+    orders = pipeline.stream("orders", key="k", partitions=4, source="s3://lake/orders")
+    orders.select(f"n AS {column}").write("each")
+    with Trial.made(pipeline) as place:
+        place.land({"orders": [{"k": f"k{number}", "n": number} for number in range(20)]})
+        place.run()
+        assert [each.is_wrong for each in verified(place)] == [False]
+        DeltaTable(folder(store_at(place.root), "each")).update({column: "-1"}, predicate="k = 'k7'")
+        assert [each.is_wrong for each in verified(place)] == [True]
+
+
 def test_a_row_that_somebody_changed_is_found_by_its_key() -> None:
     pipeline = Pipeline("small")
     orders = pipeline.stream("orders", key="k", partitions=4, source="s3://lake/orders")

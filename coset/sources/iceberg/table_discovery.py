@@ -224,13 +224,16 @@ class _Discovery:
                 if field.transform.num_buckets % stream.partitions == 0:
                     return place
                 counts.append(field.transform.num_buckets)
-        then = "declare partitions=1, which fits any table"
+        then: Then = "declare partitions=1, which fits any table"
         if counts:
             then = f"declare partitions={counts[0]}, or a divisor of it; {then}"
         else:
             then = (
                 f"{then}; or let it be partitioned by bucket({stream.partitions}, {stream.key}), and rewrite its files"
             )
+        if self._before:
+            # The snapshots behind what was read have these files for good, and its rows were counted otherwise.
+            then = f"{then}; then begin anew with it: ", self._anew
         shown = ", ".join(f"{field.transform}({self._name(field.source_id)})" for field in spec.fields)
         what = f"files of the table lie by {shown or 'no partition'}, and {stream.partitions} buckets are declared"
         raise Refused(self._found(Kind.PARTITIONS, what, then, partitions=stream.partitions, spec=number))
@@ -329,7 +332,7 @@ class _Discovery:
         for field in self._schema.fields:
             if field.initial_default is not None:
                 what = f"column {field.name!r} has a value in rows of before it was added, which is not read"
-                then = "let the table's engine rewrite its files and drop that default"
+                then = "copy its rows to a table that has the column from the start, and read that as another stream"
                 yield self._found(Kind.STREAM_COLUMNS, what, then, name=field.name)
         try:
             self._columns  # noqa: B018  to see whether there is a type for each

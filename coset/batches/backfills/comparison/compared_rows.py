@@ -1,7 +1,7 @@
 """Compares the rows of a batch before and now, in any order.
 
-Rows are equal if all their columns are, except `_task`, which says who made them. Floats are equal if their bits are,
-or if both are NaN; or if they are nearly, where their sums may have been made in another order.
+Rows are equal if all their columns are. Floats are equal if their bits are, or if both are NaN; or if they are nearly,
+where their sums may have been made in another order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from spark_jobs.engine.task_database import connect
 
 _FIRST = 5
 _NOW = quote("@now")
-_WHERE_MADE = {"_task"}
 _FLOATING, _TOLERANCE = {"FLOAT", "DOUBLE"}, 1e-9
 
 
@@ -67,7 +66,7 @@ def _both(connection: duckdb.DuckDBPyConnection, before: pa.RecordBatchReader, n
         f"UNION ALL BY NAME SELECT *, true AS {_NOW} FROM are"
     )
     connection.execute("DROP TABLE were; DROP TABLE are")
-    return sorted({*before.schema.names, *now.schema.names} - _WHERE_MADE)
+    return sorted({*before.schema.names, *now.schema.names})
 
 
 def _digested(connection: duckdb.DuckDBPyConnection, columns: Sequence[str], side: str) -> tuple[int, str]:
@@ -106,10 +105,10 @@ def _leave_alike_out(connection: duckdb.DuckDBPyConnection, floats: Sequence[str
     for side in ("gone", "come"):
         connection.execute(f'CREATE OR REPLACE TEMP TABLE {side} AS SELECT *, {in_order} AS "@place" FROM {side}')
     # An infinity is nearly nothing else.
-    most = (f"{_TOLERANCE} * least(greatest(abs(gone.{each}), 1), greatest(abs(come.{each}), 1))" for each in floats)
     alike = (
-        f"(gone.{each} IS NOT DISTINCT FROM come.{each} OR abs(gone.{each} - come.{each}) <= {so_much})"
-        for each, so_much in zip(floats, most, strict=True)
+        f"(gone.{each} IS NOT DISTINCT FROM come.{each} OR (isfinite(gone.{each}) AND "
+        f"abs(gone.{each} - come.{each}) <= {_TOLERANCE} * greatest(abs(gone.{each}), 1)))"
+        for each in floats
     )
     both = f"gone JOIN come ON {_of_one_place('gone', 'come')} AND {' AND '.join(alike)}"
     connection.execute(f"CREATE TEMP TABLE alike AS SELECT gone.* FROM {both}")

@@ -133,8 +133,11 @@ def _tables(
         uris = uris_of(before, batch, was.declared, old[1].rows_of(table))
         if uris is not None:
             are = [now.uri(file.path) for file in new[1].rows_of(table)]
-            rows = rows_of(uris, table_schema(was)), rows_of(are, table_schema(write))
-            found = compared(*rows, write.declared.key, old[0].private | new[0].private)
+            who_made = {"_task"} - {column.name for column in write.columns}
+            rows_before, rows_now = (
+                _without(rows_of(some, table_schema(each)), who_made) for some, each in ((uris, was), (are, write))
+            )
+            found = compared(rows_before, rows_now, write.declared.key, old[0].private | new[0].private)
             yield TableComparison(*astuple(found), batch=batch, table=table)
 
 
