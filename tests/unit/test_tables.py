@@ -50,10 +50,11 @@ def test_lineage_columns_come_last_and_only_where_asked_for() -> None:
 
 def test_every_type_that_a_table_cannot_hold_is_refused_at_once() -> None:
     with pytest.raises(Refused) as refusal:
-        check_storable(planned("VARCHAR", "TIME", "INTERVAL", "TIMESTAMP_NS", "UTINYINT[]"))
+        check_storable(planned("VARCHAR", "TIME", "INTERVAL", "TIMESTAMP_NS", "UTINYINT[]", "STRUCT(a TIMESTAMP_NS)[]"))
     assert [finding.what for finding in refusal.value.findings] == [
         "column 'c1' is TIME, which a Delta table cannot hold",
         "column 'c2' is INTERVAL, which a Delta table cannot hold",
         "column 'c3' is TIMESTAMP_NS, which a Delta table cannot hold",
         "column 'c4' is UTINYINT[], which a Delta table cannot hold",
+        "column 'c5' is STRUCT(a TIMESTAMP_NS)[], which a Delta table cannot hold",
     ]

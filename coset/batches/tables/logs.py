@@ -280,13 +280,18 @@ def comment_on(table: DeltaTable, write: PlannedWrite) -> bool:
 
 def _is_storable(kind: pa.DataType) -> bool:
     """Whether a column of this type has the same type when it is read from a Delta table."""
-    if kind == pa.timestamp("ns"):
-        return False  # delta-rs stores it as a type that other readers do not know
+    if _has_nanoseconds(kind):
+        return False  # delta-rs stores them as a type that other readers do not know
     try:
         back = pa.schema(Schema.from_arrow(pa.schema([pa.field("it", kind)])).to_arrow())
     except Exception:  # delta-rs raises the base class here
         return False
     return bool(back.field("it").type == kind)
+
+
+def _has_nanoseconds(kind: pa.DataType) -> bool:
+    parts = (kind.field(number).type for number in range(kind.num_fields))
+    return kind == pa.timestamp("ns") or any(map(_has_nanoseconds, parts))
 
 
 def check_storable(write: PlannedWrite) -> None:
