@@ -303,6 +303,17 @@ def test_a_part_finer_than_microseconds_is_refused_by_name_or_kept(at: datetime,
         assert rows(store.root, "seen") == [("a", 0), ("a", 789)]
 
 
+def test_a_year_that_arrow_does_not_print_is_told_and_read_as_text(store: Store, tmp_path: Path) -> None:
+    land_int96(store, 0, [int96(10**22), None])
+    finding = finding_of(run, views(store, WITHIN), store, tmp_path)
+    assert "cannot be read as TIMESTAMP" in finding.what
+    assert finding.then.startswith("declare cast={'t': 'VARCHAR'}, which reads it, and ")
+    made = views(store, "t", cast={"t": "VARCHAR"})
+    steps.replan(made, store.root, DEFAULTS, "cast")
+    run(made, store, tmp_path)
+    assert rows(store.root, "seen") == [("a", "318857-05-20 17:46:40.000000"), ("a", None)]
+
+
 def test_a_record_with_a_finer_time_is_set_aside_alone(store: Store, tmp_path: Path) -> None:
     land_int96(store, 0, [nanos(FAR[0]), nanos(NOON, 1), nanos(NOON)])
     run(views(store, WITHIN, bad_records="set aside"), store, tmp_path)

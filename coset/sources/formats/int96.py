@@ -42,5 +42,9 @@ def _times(millis: pa.Array, nanos: pa.Array) -> pa.Array:
         return pc.if_else(missing, pa.scalar(None, micros.type), micros)
     digits = pc.utf8_lpad(pa.array(rest).cast(pa.string()), 6, "0")
     needed = pc.if_else(pa.array(rest % 1000 == 0), pc.utf8_slice_codeunits(digits, 0, 3), digits)
-    texts = pc.binary_join_element_wise(millis.cast(pa.string()), needed, "")
+    printed = millis.cast(pa.string())
+    # Arrow prints no year beyond 32767.
+    far = np.char.replace(np.datetime_as_string(whole.view("M8[ms]"), unit="ms"), "T", " ")
+    printed = pc.if_else(pc.starts_with(printed, "<"), pa.array(far), printed)
+    texts = pc.binary_join_element_wise(printed, needed, "")
     return pc.if_else(missing, pa.scalar(None, pa.string()), texts)
