@@ -134,22 +134,11 @@ def test_each_batch_is_a_snapshot_that_says_its_offsets(lake: Catalog, empty: St
     assert snapshots(lake, "counts")[1]["added-records"] == "7"
 
 
-def in_s3(catalogues: Made, warehouse: str) -> str:
-    """The URL of a REST catalogue whose files are in S3."""
-    client = {"s3.path-style-access": "true", "client.region": "us-east-1", "http-client.type": "urlconnection"}
-    options = {"warehouse": warehouse, "io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}
-    return catalogues(**options, **client, **iceberg_options())
-
-
-@pytest.mark.parametrize("of", ["sql", "rest"])
 def test_store_and_catalogue_may_be_in_s3(
-    of: str, s3: S3Server, catalogues: Made, empty: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3: S3Server, empty: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    warehouse = f"s3://test/{tmp_path.name}-{of}"
-    if of == "sql":
-        lake = asked_for(monkeypatch, uri=f"sqlite:///{tmp_path}/lake.db", warehouse=warehouse, **iceberg_options())
-    else:
-        lake = asked_for(monkeypatch, uri=in_s3(catalogues, warehouse), **iceberg_options())
+    warehouse = f"s3://test/{tmp_path.name}"
+    lake = asked_for(monkeypatch, uri=f"sqlite:///{tmp_path}/lake.db", warehouse=warehouse, **iceberg_options())
     land(empty, 0)
     assert "lake.shop.counts follows; lake.shop.newest follows" in run()
     table = in_catalogue(lake, "newest")
@@ -211,8 +200,8 @@ def test_what_it_costs_to_follow_is_printed(
     proxy: FaultProxy, catalogues: Made, empty: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With `-s`: what publishing a small batch of two tables takes, and following it."""
-    wire = FaultProxy(in_s3(catalogues, f"s3://test/{tmp_path.name}"))
-    asked_for(monkeypatch, uri=wire.url, **iceberg_options())
+    wire = FaultProxy(catalogues(warehouse=f"{tmp_path}/lake"))
+    asked_for(monkeypatch, uri=wire.url)
     said = list[str]()
 
     def measured(module: ModuleType, name: str) -> None:
