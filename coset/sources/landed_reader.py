@@ -17,12 +17,12 @@ from msgspec import UnsetType
 from coset.sources.arrow_schema import arrow_schema
 from coset.sources.exact_casts import cast_exactly, has_limits
 from coset.sources.file_columns import columns_of
-from coset.sources.files import Files, version
+from coset.sources.files import Files
 from coset.sources.formats.counted import Counted
 from coset.sources.formats.landed_file import LandedFile, Unreadable
 from coset.sources.formats.opening import open_landed
 from coset.sources.iceberg.data_files import DataFile
-from coset.sources.pinned import changed, gone, restore
+from coset.sources.pinned import open_pinned, restore
 from coset.sources.plain_arrays import plain_type, with_leaves
 from coset.sources.reader import RAW, WHY, Batch
 from coset.sources.s3 import reaching
@@ -263,14 +263,7 @@ class LandedReader:
         if (whole := self._files.whole(file.path, file.size, file.etag, min(_SMALL, self._room))) is not None:
             self._room -= file.size
             return whole
-        try:
-            with reaching("the file cannot be opened", file.path, self._restore):
-                handle = self._files.open(file.path)
-        except FileNotFoundError as error:
-            raise Refused(gone(file, self._restore)) from error
-        if finding := changed(file, *version(file.path, handle), self._restore):
-            raise Refused(finding)
-        return handle
+        return open_pinned(self._files, file, self._restore)
 
 
 def _as_durations(kind: pa.DataType) -> pa.DataType:

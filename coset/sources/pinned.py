@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import assert_never
+
+import pyarrow as pa
 
 from coset.sources.files import Files, version
 from coset.sources.layouts import folders_of
 from coset.sources.s3 import reaching
 from partitioning.commands import Command, Then
-from partitioning.documents.store import Entry
+from partitioning.documents.store import Entry, at_once
 from partitioning.documents.stores import store_at
-from partitioning.errors import Finding
+from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource
@@ -81,17 +84,30 @@ def _files_not_as_planned(planned: Sequence[PlannedStream], then: Then) -> Itera
             yield finding
 
 
+def open_pinned(store: Files, file: InputFile, then: Then) -> pa.NativeFile:
+    """A file as it was planned. Raises Refused if it is gone, or another."""
+    try:
+        with reaching("the file cannot be opened", file.path, then):
+            opened = store.open(file.path)
+    except FileNotFoundError as error:
+        raise Refused(gone(file, then)) from error
+    if finding := changed(file, *version(file.path, opened), then):
+        raise Refused(finding)
+    return opened
+
+
 def _data_files_not_as_planned(files: Iterable[InputFile], then: Then) -> Iterator[Finding]:
     """The files of a table that are not as a batch planned them. They may lie anywhere, so each is looked up."""
     store = Files()
-    for file in files:
+
+    def found(file: InputFile) -> Sequence[Finding]:
         try:
-            with reaching("the file cannot be opened", file.path, then), store.open(file.path) as source:
-                finding = changed(file, *version(file.path, source), then)
-        except FileNotFoundError:
-            finding = gone(file, then)
-        if finding is not None:
-            yield finding
+            open_pinned(store, file, then).close()
+        except Refused as refusal:
+            return refusal.findings
+        return ()
+
+    yield from chain.from_iterable(at_once(found, [*files]))
 
 
 def _listed(planned: Sequence[PlannedStream], paths: Container[str]) -> dict[str, Entry]:

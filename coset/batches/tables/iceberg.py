@@ -244,10 +244,8 @@ class _Follower:
             evolved = _evolve(transaction, _columns(log))
             if table.current_snapshot() and not gone and not come:
                 return evolved
-            snapshot, metadata = (
-                transaction.update_snapshot(snapshot_properties=self._said(log)),
-                transaction.table_metadata,
-            )
+            snapshot = transaction.update_snapshot(snapshot_properties=self._said(log))
+            metadata = transaction.table_metadata
             with _overwrite(snapshot) if gone else snapshot.merge_append() as change:
                 for path in sorted(gone):
                     change.delete_data_file(held[path])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
@@ -25,6 +24,7 @@ from coset.sources.iceberg.snapshots import AddedFile, History, ReadSnapshot
 from coset.sources.plain_arrays import bare_schema
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.commands import Forget, Then
+from partitioning.documents.store import at_once
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.failure import together
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table
 
-_READ_AT_ONCE = 16
 # The types of Iceberg's that keys have, by their format.
 _KEYS = {
     KeyFormat.STRING: ("string",),
@@ -132,10 +131,9 @@ class _Discovery:
         self._uuid, *taken = self._before.topic.split() if self._before and self._before.topic else [""]
         self._history = History(table, where, ends.pipeline, stream.name, self._taken(*map(int, taken)))
         self._store = Files()
-        history, bucket_field = self._history, self._bucket_field
-        self._base = lru_cache(None)(lambda snapshot: self._by_partition(history.base(snapshot)))
-        self._since = lru_cache(None)(lambda anchor: self._by_partition(history.since(anchor)))
-        self._buckets = lru_cache(None)(bucket_field)
+        self._base = lru_cache(None)(lambda snapshot: self._by_partition(self._history.base(snapshot)))
+        self._since = lru_cache(None)(lambda anchor: self._by_partition(self._history.since(anchor)))
+        self._buckets = lru_cache(None)(self._bucket_field)
 
     def _taken(self, snapshot: int = -1, number: int = 0) -> ReadSnapshot | None:
         """Up to where the last batch read the table."""
@@ -148,8 +146,7 @@ class _Discovery:
         if findings := [*self._table_findings(uuid), *self._column_findings()]:
             raise Refused(*findings)
         listed = {number: self._listed(number) for number in range(stream.partitions)}
-        with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-            opened = list(pool.map(self._opened, (file for _, files in listed.values() for file in files)))
+        opened = at_once(self._opened, [file for _, files in listed.values() for file in files])
         if errors := [each for each in opened if isinstance(each, CosetError)]:
             raise together(errors)
         found = iter([each for each in opened if isinstance(each, _Opened)])
@@ -280,20 +277,22 @@ class _Discovery:
         return {field.name: field.field_id for field in self._schema.fields}
 
     @cached_property
-    def _parts(self) -> dict[str, tuple[int, ...]]:
-        """The ids of each column and, behind its own, of its parts."""
+    def _arrow(self) -> pa.Schema:
         from pyiceberg.io.pyarrow import schema_to_pyarrow  # noqa: PLC0415  an extra
 
-        return {field.name: tuple(ids_of(field)) for field in schema_to_pyarrow(self._schema)}
+        return schema_to_pyarrow(self._schema)
+
+    @cached_property
+    def _parts(self) -> dict[str, tuple[int, ...]]:
+        """The ids of each column and, behind its own, of its parts."""
+        return {field.name: tuple(ids_of(field)) for field in self._arrow}
 
     @cached_property
     def _columns(self) -> tuple[Column, ...]:
         """The columns, with the rows' positions. A key of whole numbers is one of long ones: so it is hashed."""
-        from pyiceberg.io.pyarrow import schema_to_pyarrow  # noqa: PLC0415  an extra
-
         fields = [
             field.with_type(pa.int64()) if field.name == self._stream.key and field.type == pa.int32() else field
-            for field in bare_schema(schema_to_pyarrow(self._schema))
+            for field in bare_schema(self._arrow)
         ]
         return (*columns_of(pa.schema(fields)).columns, Column(self._stream.offset, OFFSET_TYPE))
 
