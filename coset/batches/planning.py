@@ -44,6 +44,8 @@ from partitioning.model.reasons import BeforeMoving, HotRanges, Unifying
 from partitioning.model.root_names import taken_from_pipelines
 from partitioning.model.streams import Column, Discovered
 from partitioning.model.tables_at import TABLES
+from partitioning.planning.changed_queries import changed_since
+from partitioning.planning.origins import said
 from partitioning.planning.partitioners.partitioners import notify
 from partitioning.planning.planner import plan_batch
 from partitioning.planning.stages.step_states import StateSnapshot
@@ -179,7 +181,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     if again:
         raise Refused(*again)
     if plan is None:
-        return NextBatch(None, _nothing_to_do(standing.published, discovered))
+        return NextBatch(None, _nothing_to_do(pipeline, shown, standing.published, discovered))
     plan = with_code(with_columns(plan))
     what = f"{many(plan.records, 'record')} in {many(len(plan.groups), 'task group')}"
     behind = lag_of(pipeline, known.ends, discovered, datetime.now(UTC))
@@ -343,7 +345,9 @@ def _given(plan: Plan, named: Mapping[str, T], for_all: T | None) -> Iterator[tu
             yield stage, wanted
 
 
-def _nothing_to_do(published: Plan | None, discovered: Sequence[Discovered]) -> str:
+def _nothing_to_do(
+    pipeline: Pipeline, shown: Plan | None, published: Plan | None, discovered: Sequence[Discovered]
+) -> str:
     if published is None:
         return f"Nothing to do: {nothing_yet(discovered)}"
     committed = sum(
@@ -355,7 +359,9 @@ def _nothing_to_do(published: Plan | None, discovered: Sequence[Discovered]) -> 
     since = f"Nothing to do: no new records since batch {published.batch}"
     if not any(stream.declared.sparse for stream in published.streams):
         since = f"{since} (all {committed:,} landed records are committed)"
-    return "; ".join([since, *_looked_into(discovered)])
+    changed = dict.fromkeys(map(said, changed_since(pipeline.graph, shown or published)))
+    waits = [f"new records go by the pipeline as it is now: {', and '.join(changed)}"] if changed else []
+    return "; ".join([since, *waits, *_looked_into(discovered)])
 
 
 def nothing_yet(discovered: Sequence[Discovered]) -> str:

@@ -277,7 +277,7 @@ def _findings(
             on = PlanAsking(pipeline, go_on=name)
             right = "what it kept is still right"
             if any(each.op is Op.CHANGES and each.name in above for each in now.steps):
-                right = "the steps give of earlier records what they gave then, as that is what they take back"
+                right = "the steps make the same of earlier records as before"
             then = (
                 f"{back}; if {right}, ask for that by name: ",
                 on,

@@ -23,6 +23,7 @@ from partitioning.planning.origins import (
     StepOrigin,
     graph_of,
     items,
+    over,
     said,
     told_changes,
     with_known_code,
@@ -107,6 +108,16 @@ def changed_queries(
                 continue
         if changes or columns:
             yield ChangedQuery(write, changes, columns)
+
+
+def changed_since(now: Graph, shown: Plan) -> Iterator[Change]:
+    """What changed in the queries of the tables that a plan's batch wrote, whether or not anything of it is asked."""
+    before, graph = with_known_code(graph_of(shown), over(now, shown.streams))
+    were, are = Origins(before), Origins(graph)
+    there = {write.table: write.step for write in before.writes}
+    for write in graph.writes:
+        if write.table in there:
+            yield from told_changes(were.of(there[write.table]), are.of(write.step))
 
 
 def _kept_as_it_was(step: Step, was: StepOrigin, kept: Collection[str]) -> bool:

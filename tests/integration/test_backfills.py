@@ -231,6 +231,38 @@ def test_what_is_kept_must_be_what_later_batches_went_on_from(store: Store, tmp_
     assert refused.value.findings[-1].then == back
 
 
+def running(added: int) -> Callable[[str, int], Pipeline]:
+    """Totals of keys; with so much added, columns behind the first."""
+
+    def pipeline(source: str, partitions: int) -> Pipeline:
+        one, more = Pipeline("kept", source=source), "".join(f", max(id) + {n} AS most_{n}" for n in range(added))
+        clicks, kept = (
+            one.stream("clicks", key="k", partitions=partitions),
+            "".join(f", max(most_{n}) AS most_{n}" for n in range(added)),
+        )
+        totals = clicks.aggregate(f"count(*) AS n{more}").combine(
+            f"sum(n)::BIGINT AS n{kept}", running=True, name="newest"
+        )
+        totals.write("newest", mode="upsert")
+        return one
+
+    return pipeline
+
+
+def test_an_undo_says_which_columns_a_table_keeps(store: Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path, running)
+    for number in range(2):
+        history.batch(number)
+    backfill = history.backfilled(Asked(0, None, Settings()), threshold=2)
+    actions.swap(store, backfill, digest(actions.comparison(store, backfill)), "")
+    Batches(store, tmp_path, lambda _: running(2)).batch(2)
+    with pytest.raises(Refused) as refused:
+        actions.undo(store, backfill, "")
+    but = "but for new columns, which stay (most_0 of table 'newest', most_1 of table 'newest'), "
+    again = f"make the pipeline what it was before, {but}and run them again: `coset backfill kept --from 0 --cascade`"
+    assert {finding.then for finding in refused.value.findings} == {again}
+
+
 @pytest.mark.long
 def test_a_backfill_finds_state_identical_of_which_an_earlier_version_wrote_what_was_over_too(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
@@ -144,3 +144,14 @@ def test_files_that_are_lost_are_told_before_anything_runs(store: Store, tmp_pat
     (lost, *_) = [entry.key for entry in store.list("tables/counts/data/plan-1/") if entry.size]
     store.delete(lost)
     refused_before_anything_runs(history, "the file is missing", f"{store.root}/{lost}")
+
+
+def test_what_others_did_before_a_swap_is_not_taken_back_by_restoring_the_table(store: Store, tmp_path: Path) -> None:
+    history = two_batches(store, tmp_path, "append")
+    write_deltalake(table(store), table(store).to_pyarrow_table().slice(0, 1), mode="append")
+    backfill = history.backfilled(Asked(0, 1, Settings()), threshold=5)
+    actions.swap(store, backfill, digest(actions.comparison(store, backfill)), "")
+    with pytest.raises(Refused, match="version 3 of the table is not by pipeline 'kept': WRITE") as refused:
+        history.batch(2)
+    (finding,) = refused.value.findings
+    assert finding.then.startswith("`coset accept-changes counts --up-to 4 ")

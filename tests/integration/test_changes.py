@@ -248,7 +248,7 @@ def test_what_goes_is_taken_back_as_it_came() -> None:
         place.go_on_with(most_of("v + 1"))
         place.land({"orders": [{"k": "a", "g": "y", "n": 2, "v": 5}]})
         (kept,) = findings_of(place.run)
-        assert "if the steps give of earlier records what they gave then, as that is what they take back" in kept.then
+        assert "if the steps make the same of earlier records as before" in kept.then
         assert kept.where == "state of most.kept.made, left by batch 0, and 1 more step or table"
         finding = finding_of(place.run, Settings(go_on=("most.kept.made",)))
         assert finding.kind is Kind.STATE_CHANGED

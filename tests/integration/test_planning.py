@@ -60,7 +60,11 @@ def test_without_new_records_there_is_nothing_to_do(store: Store) -> None:
     published(store)
     taken = take_up(pipeline(store.root), store)
     assert taken.plan is None
-    assert taken.sentence == "Nothing to do: no new records since batch 0 (all 1,200 landed records are committed)"
+    nothing = "Nothing to do: no new records since batch 0 (all 1,200 landed records are committed)"
+    assert taken.sentence == nothing
+    changed = take_up(pipeline(store.root, "delay + 1 AS delay"), store).sentence
+    step = "step flights.select changed from select: delay to select: delay + 1 AS delay"
+    assert changed == f"{nothing}; new records go by the pipeline as it is now: {step}"
 
 
 def test_an_open_batch_is_taken_up_with_its_plan_though_more_has_arrived(store: Store) -> None:

@@ -110,7 +110,7 @@ def _acceptance(name: str) -> str:
 
 def taken_out(table: TableLog, paths: Collection[str], pipeline: str) -> Mapping[str, tuple[str, str]]:
     """What took each of these files out of a table, as far back as its log goes, in words, and how it is taken back; if
-    a batch of the pipeline came after it, that cannot be."""
+    a batch or a swap of the pipeline came after it, that cannot be."""
     left, found, since = set(paths), dict[str, tuple[str, str]](), False
     for version in range(table.version(), -1, -1):
         if not left or (data := table.commit(version)) is None:
@@ -120,7 +120,7 @@ def taken_out(table: TableLog, paths: Collection[str], pipeline: str) -> Mapping
         said = f"version {version} took it out: {_told(entry)}"
         found |= dict.fromkeys(left & _removed(data), (said, back))
         left -= found.keys()
-        since = since or entry.is_batch(pipeline)
+        since = since or entry.is_of(pipeline)
     return found
 
 
@@ -136,11 +136,11 @@ def _restoring(table: TableLog, version: int) -> str:
 def _changes(table: TableLog, write: Write, pipeline: str) -> Iterator[Finding]:
     entries, lost = _entries(table, write, pipeline)
     name, where, newest = write.table, table.table_uri.rstrip("/"), table.version()
-    batches = [entry.version for entry in entries if entry.is_batch(pipeline)]
+    ours = [entry.version for entry in entries if entry.is_of(pipeline)]
     others = _still_there(entries, pipeline)
     accepted = AcceptChanges(name, newest)
     then: Then = accepted
-    if others and not any(batch > others[0].version for batch in batches):
+    if others and not any(version > others[0].version for version in ours):
         # Restoring also restores the owner, so a version that hands the table over is passed.
         handed = {entry.version for entry in entries if entry.is_handed_over}
         before = next(version for version in range(others[0].version - 1, -1, -1) if version not in handed)

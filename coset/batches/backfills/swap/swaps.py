@@ -263,7 +263,8 @@ def _blockers(
                 what = f"it was compared with the plan {comparison.compared_with[batch]}, which no longer counts"
                 anew = (Run(backfill.name), " compares with what counts now")
                 yield Finding.of(Kind.BACKFILL_UNREADY, what, where, anew, backfill=backfill.name, batch=batch)
-    back = "make the pipeline what it was before, and run them again: "
+    kept = _added_columns(store, backfill, layers) if to is SwapKind.UNDO else ""
+    back = f"make the pipeline what it was before{kept}, and run them again: "
     repaired, first_one = backfill.repaired is True, backfill.batches[0]
     cascade = commands.BackfillAsking(backfill.pipeline, first_one, cascade=True, repaired=repaired)
     again = ("run them too: " if to is SwapKind.SWAP else back, cascade)
@@ -276,6 +277,25 @@ def _blockers(
     for plan, table, why in () if half_done else _unlike(store, backfill, to, layers, decided):
         what, where = f"table {table!r} would not be its query: {why}", f"batch {plan.batch} of {backfill.pipeline}"
         yield Finding.of(Kind.BACKFILL_LATER, what, where, again, table=table, newest=plan.batch)
+
+
+def _added_columns(store: Store, backfill: Backfill, layers: Layers) -> str:
+    """The columns that only rows of the backfill have, for people. A table keeps them."""
+    last = backfill.batches[-1]
+    names = layers.names(last)
+    if names[-1] != backfill.name:
+        return ""
+    before, now = (Ledger(store, name).plan(last) for name in names[-2:])
+    assert before is not None
+    assert now is not None
+    had = {write.declared.table: {column.name for column in write.columns} for write in before.writes()}
+    added = {
+        f"{column.name} of table {write.declared.table!r}": None
+        for write in now.writes()
+        for column in write.columns
+        if column.name not in had.get(write.declared.table, {column.name})
+    }
+    return f", but for new columns, which stay ({', '.join(added)})" if added else ""
 
 
 def _unlike(
