@@ -155,3 +155,24 @@ def test_what_others_did_before_a_swap_is_not_taken_back_by_restoring_the_table(
         history.batch(2)
     (finding,) = refused.value.findings
     assert finding.then.startswith("`coset accept-changes counts --up-to 4 ")
+
+
+@pytest.mark.parametrize("mode", ["append", "replace"])
+def test_an_undo_whose_files_are_gone_says_how_its_rows_are_made_again(
+    mode: WriteMode, store: Store, tmp_path: Path
+) -> None:
+    history = two_batches(store, tmp_path, mode)
+    before: Rows = history.seen()
+    backfill = history.backfilled(Asked(0, 1, Settings()), threshold=5)
+    actions.swap(store, backfill, digest(actions.comparison(store, backfill)), "")
+    # What the first takes away, the second removes.
+    for _ in range(2):
+        compact(appended(0, mode)(f"{store.root}/topics", 4), store, NOW)
+    with pytest.raises(Refused) as refused:
+        actions.undo(store, backfill, "")
+    then = "restore the file from a backup; or make its rows again with the pipeline as it was before"
+    assert {finding.then for finding in refused.value.findings} == {f"{then}: `coset backfill kept --from 0 --to 1`"}
+    # As it says.
+    again = history.backfilled(Asked(0, 1, Settings()))
+    actions.swap(store, again, digest(actions.comparison(store, again)), "")
+    assert history.seen() == before

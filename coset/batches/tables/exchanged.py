@@ -124,7 +124,7 @@ def check_version(store: Store, table: str, version: int) -> tuple[Sequence[Live
             raise Refused(deleted(where))
         files = live_files(log, version)
     if gone := Files().missing([f"{where}/{path}" for path in (*(file.path for file in files), *vector_files(files))]):
-        then = "the swap cannot be taken back any more: run the batches again as they were"
+        then = "restore the file from a backup"
         raise Refused(
             *(
                 Finding.of(

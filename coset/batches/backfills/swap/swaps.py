@@ -221,8 +221,21 @@ def _checked(
         at=at,
     )
     effect = _effect(store, [*decided, swap])
-    check_possible(store, swap.pipeline, effect)
+    try:
+        check_possible(store, swap.pipeline, effect)
+    except Refused as refusal:
+        raise refusal.saying(lambda finding: _made_again(swap, finding)) from None
     return swap, effect
+
+
+def _made_again(swap: Swap, finding: Finding) -> Finding:
+    """A finding on a file that is gone or changed, with how its rows are made again."""
+    if finding.kind not in {Kind.FILE_GONE, Kind.TASK_FILES}:
+        return finding
+    before = " with the pipeline as it was before" if swap.turn is SwapKind.UNDO else ""
+    parts = finding.next if isinstance(finding.next, tuple) else (finding.next,)
+    again = commands.BackfillAsking(swap.pipeline, swap.batches[0], swap.batches[-1])
+    return replace(finding, next=(*parts, f"; or make its rows again{before}: ", again))
 
 
 def _decide(store: Store, swap: Swap) -> None:
