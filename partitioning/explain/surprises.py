@@ -301,7 +301,7 @@ def _row(found: Surprise) -> tuple[str, str, Then]:
             what = (
                 f"it calls {' and '.join(found.functions)} of records that were moved: their order depends on the tasks"
             )
-            return f"step {found.step}", what, "say the order, as in list(page ORDER BY at, id), or use min and max"
+            return f"step {found.step}", what, "say the order, as in list(page ORDER BY seen, page), or use min and max"
         case OrderedByItsKey():
             what = (
                 f"it orders the records of a key by {found.column}, which is the key: all are equal in it, "

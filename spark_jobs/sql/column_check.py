@@ -21,7 +21,7 @@ from partitioning.model.graph import Graph, Mode, Op, Step, Write, quote, waitin
 from partitioning.model.mark_columns import CHANGE
 from partitioning.model.streams import Column, Discovered, Stream
 from partitioning.model.watermarks import EventTime
-from spark_jobs.sql.combined_results import GROUPED, PARTED, Samples
+from spark_jobs.sql.combined_results import Aggregated, loses
 from spark_jobs.sql.database import create_state, create_views, described, null_columns
 from spark_jobs.sql.expressions import Rules, Tree, columns_named, parse
 from spark_jobs.sql.key_check import unfit_keys, unfit_state_key
@@ -162,7 +162,7 @@ class _Check:
         self._findings.extend(unfit)
         if not unfit and self._repeatable(step, relation):
             if step.op is Op.COMBINE:
-                self._findings.extend(self._regrouped(step, trees))
+                self._findings.extend(self._regrouped(step))
             elif step.op in {Op.AGGREGATE, Op.COGROUP}:
                 self._findings.extend(self._reordered(step, trees))
             self._relations[step.name] = relation
@@ -189,8 +189,6 @@ class _Check:
                 wrong["a cogroup has one row for each key, and this would make more"] = "aggregate it"
             elif step.op is Op.AGGREGATE and waiting(step, {each.name: each for each in self._pipeline.steps}):
                 wrong["there is one row for each key and window, and this would make more"] = "aggregate it"
-        if step.op is Op.COMBINE and step.inputs[0] in self._relations:
-            wrong.update(self._combined_wrongly(step, tree))
         if step.op is Op.LATEST and text == step.expressions[0] and not any(columns_named(tree)):
             what = "a constant says of no record that it is later: a number is no column's place here"
             wrong[what] = "name the column that says which record is later"
@@ -204,65 +202,62 @@ class _Check:
         )
         return None if wrong else tree
 
-    def _combined_wrongly(self, step: Step, tree: Tree) -> Iterator[tuple[str, str]]:
-        """What a combine makes wrongly of results of tasks, of levels or of the batches before, if it gets such."""
-        parts = [parse(self._connection, made.expressions[0]) for made, *_ in self._parts(step)]
-        if parts or step.state or step.fan_in:
-            yield from self._rules.combined_wrongly(tree, parts)
-
-    def _parts(self, combine: Step, name: str = "") -> Iterator[tuple[Step, ...]]:
-        """The steps that give a combine the results of tasks, or those of batches that it adds up, each with the steps
-        between."""
-        step = self._pipeline.step_of(name or combine.inputs[0])
-        if step is None or CHANGE in step.sql:
-            return
-        if step.op in {Op.REKEY, Op.REPARTITION, Op.MERGE}:
-            yield from ((*made, step) for each in step.inputs for made in self._parts(combine, each))
-        elif step.op is Op.PARTIAL or (combine.state and self._pipeline.meaning_of(step.name).adds_up):
-            yield (step,)
-
-    def _regrouped(self, step: Step, trees: Sequence[Tree]) -> Iterator[Finding]:
-        """What a combine makes of results, its own or those of parts, that it would not make of all records."""
-        reads = step.inputs[0]
-        combine = self._pipeline.flow(reads).aggregated(f"{GROUPED}, {step.expressions[0]}")
-        found, tried, made_of = dict[str, str](), True, [*self._parts(step)]
+    def _regrouped(self, step: Step) -> Iterator[Finding]:
+        """Why a combine of results, its own or those of tasks and batches, is not that of all records."""
+        handed = [*self._handed(step, step.inputs[0], bool(step.state))]
         # Settings may limit the fan-in of any that gets the results of tasks.
-        if step.state or step.fan_in or made_of:
-            samples = Samples(
-                self._connection, self._relations[reads].columns, {step.key, *key_parts(step.key)}, trees[0]
-            )
-            found.update(samples.of_own_results(combine, reads))
-            found.update(() if found or made_of else samples.of_order(combine, reads))
-            tried = samples.tried
-        for made, *between in made_of:
-            given = self._pipeline.flow(made.inputs[0])
-            keys = {key for each in (given.key, made.key) for key in (each, *key_parts(each))}
-            parts = parse(self._connection, made.expressions[0])
-            samples = Samples(self._connection, self._relations[given.step].columns, keys, trees[0], parts)
-            places = f"{GROUPED}, {PARTED}"
-            sql = [(made.name, f"SELECT {places}, {made.sql.removeprefix('SELECT ')} ORDER BY {places}")]
-            for each in between:
-                sql.append((each.name, f"FROM {quote(sql[-1][0])}" if each.op is Op.MERGE else each.sql))
-            found.update(samples.of_parts(combine, sql, given.step))
-            found.update(() if found else samples.of_order(combine, given.step, sql))
-            tried &= samples.tried
-        if not tried:
-            what = "it fails on all values that were tried, so nobody knows whether it can be applied to its results"
-            found[what] = "make the values in a select before it, and combine those"
+        if not (step.state or step.fan_in or handed):
+            return
+        found = {**dict(self._aggregated(step).of_own_results()), **dict(self._lost(step))}
+        for reads, made, keys in handed:
+            found.update(self._aggregated(reads).of_parts(self._aggregated(made), made.name, keys))
+            found.update(self._lost(made))
         for what, then in found.items():
             yield Finding.of(Kind.SQL, what, f"{_where(step)}: {step.expressions[0]}", then, wrong=what)
+
+    def _handed(
+        self, reads: Step, name: str, running: bool, keys: frozenset[str] = frozenset()
+    ) -> Iterator[tuple[Step, Step, frozenset[str]]]:
+        """The steps whose results a step reads: of tasks or, for a running combine, of batches. Each with its reader
+        and the columns by which rows were re-keyed on the way; and then those that it reads."""
+        made = self._pipeline.step_of(name)
+        if made is None or CHANGE in made.sql:
+            return
+        if made.op in {Op.REKEY, Op.REPARTITION, Op.MERGE}:
+            named = columns_named([parse(self._connection, text) for text in made.expressions])
+            by = frozenset(parts[-1].lower() for parts in named)
+            for each in made.inputs:
+                yield from self._handed(reads, each, running, keys | by)
+        elif made.op is Op.PARTIAL or (running and self._pipeline.meaning_of(name).adds_up):
+            yield reads, made, keys
+            yield from self._handed(made, made.inputs[0], running)
+
+    def _aggregated(self, step: Step) -> Aggregated:
+        """What a step aggregates: of a combine's expressions, the second is a time."""
+        said = step.expressions[:1] if step.op is Op.COMBINE else step.expressions
+        tree = parse(self._connection, ", ".join(said))
+        return Aggregated(self._rules, tree, self._relations[step.inputs[0]].names, {step.key, *key_parts(step.key)})
+
+    def _lost(self, step: Step) -> Iterator[tuple[str, str]]:
+        """What casts of a step's aggregates may lose each time."""
+        if not (casts := self._aggregated(step).casts):
+            return
+        sqls = (step.sql.replace(step.expressions[0], self._rules.written(casts)), step.sql)
+        given, kept = ({each.name.lower(): each.type for each in described(self._connection, sql)} for sql in sqls)
+        for name in casts:
+            if loses(of := given[name], to := kept[name]):
+                what = f"{name} is {of} before step {step.name!r} casts it to {to}, which may lose something each time"
+                then = f"cast before it, as {name}::{'DOUBLE' if to == 'FLOAT' else to} AS {name} of each record"
+                yield what, f"{then}, or in a select behind the combine"
 
     def _reordered(self, step: Step, trees: Sequence[Tree]) -> Iterator[Finding]:
         """What an aggregate of rows that change makes otherwise of them in another order: they have none."""
         texts = step.expressions if step.op is Op.COGROUP else (", ".join(step.expressions),)
         for name, text, tree in zip(step.inputs, texts, trees, strict=False):
             reads = self._pipeline.step_of(name)
-            if reads is None or reads.op is not Op.ROWS:
-                continue
-            samples = Samples(self._connection, self._relations[name].columns, {step.key, *key_parts(step.key)}, tree)
-            grouped = self._pipeline.flow(name).aggregated(f"{GROUPED}, {text}")
-            for what, then in samples.of_order(grouped, name):
-                yield Finding.of(Kind.SQL, what, f"{_where(step)}: {text}", then, wrong=what)
+            if reads and reads.op is Op.ROWS:
+                for what, then in Aggregated(self._rules, tree, self._relations[name].names, ()).of_order():
+                    yield Finding.of(Kind.SQL, what, f"{_where(step)}: {text}", then, wrong=what)
 
     def _hiding_rows(self, step: Step) -> Iterator[str]:
         """The columns that hide the rows by which a step orders equal records: SQL calls a row as its flow."""

@@ -36,15 +36,6 @@ _PARTS = {
     "modifiers": "ORDER BY, LIMIT or DISTINCT",
     "aggregate_handling": "GROUP BY ALL",
 }
-# Aggregates that give something else of their own results: a count of counts, a mean of means.
-_COUNTS = {"count", "count_star", "count_if", "countif"}
-_OF_RECORDS = {
-    *("avg", "mean", "favg", "decimal_average", "median", "mode", "quantile", "quantile_cont", "quantile_disc", "mad"),
-    *("approx_count_distinct", "approx_quantile", "reservoir_quantile", "entropy", "kurtosis", "kurtosis_pop", "sem"),
-    *("skewness", "stddev", "stddev_pop", "stddev_samp", "variance", "var_pop", "var_samp", "corr"),
-    *("covar_pop", "covar_samp"),
-}
-OF_ALL = "aggregate the records themselves by that key: those of a batch, or all that ever come, kept()"
 # Functions of the machine or of how it runs a query, not of a record.
 _OF_THE_MACHINE = {"current_setting", "getvariable", "pg_backend_pid", "getenv", "vector_type", "version"}
 # DuckDB says that this one may change with its versions: state by such a key would be lost, and another run differ.
@@ -171,6 +162,9 @@ class Rules:
             for part in tree
             if part != "select_list" and tree[part] != self._bare.get(part)
         }
+        if _is_collated(tree):
+            what = "what COLLATE makes is compared by it until it is kept or moves, and not any more then"
+            broken[what] = "compare with it at once, a COLLATE NOCASE = b, or make texts alike: lower(a)"
         for node in self._looked_into(tree):
             broken.update(self._broken_by(node, aggregates))
             broken.update(_ordered_by_nothing(node))
@@ -181,40 +175,26 @@ class Rules:
     def aggregates(self, tree: Tree) -> bool:
         """Whether each expression of a list aggregates or is constant."""
         return all(
-            any(_function(node) in self._aggregates for node in self._looked_into(item))
+            any(function(node) in self._aggregates for node in self._looked_into(item))
             or not any(node["class"] in {"COLUMN_REF", "STAR"} for node in nodes(item))
             for item in tree["select_list"]
         )
 
-    def combined_wrongly(self, tree: Tree, parts: Iterable[Tree]) -> Iterator[tuple[str, str]]:
-        """What a combine makes of its own results that is not what it would make of all records, each with its remedy.
-        It gets columns that were made in `parts`, of the records of one task or batch."""
-        for name, of_distinct in _of_records(tree["select_list"]):
-            if of_distinct:
-                what = f"{name} of distinct values forgets which they were"
-                yield what, OF_ALL
-            elif name in _COUNTS:
-                what = "a combine is applied to its own results, and would count those"
-                yield what, "count before it, 1::BIGINT AS n of each record, and add up: sum(n)::BIGINT AS n"
-            else:
-                what = f"a combine is applied to its own results, and {name} of those is not that of the records"
-                yield what, f"combine sums and counts, of which it can be made, or {OF_ALL}"
-        forgotten = {
-            item["alias"].lower(): f"{name} of distinct values" if of_distinct else name
-            for part in parts
-            for item in part["select_list"]
-            for name, of_distinct in _of_records(item)
-            if of_distinct or name in _OF_RECORDS
-        }
-        for node in nodes(tree):
-            given = node["arguments"][:1] if _function(node) in self._aggregates else []
-            for column in (each["expression"].get("column_names", [""])[-1] for each in given):
-                if made := forgotten.get(column.lower()):
-                    what = f"{column} is {made} in one task or batch"
-                    yield f"{what}, and {_function(node)} of that is not that of all records", OF_ALL
+    def called(self, call: Tree) -> set[str]:
+        """The aggregates that the call of a function calls, itself or as a macro."""
+        opened = (self._looked_into(parse(self._connection, each)) for each in self._macros.get(function(call), ()))
+        return {function(call), *(function(node) for nodes in opened for node in nodes)} & self._aggregates
+
+    def written(self, named: Mapping[str, Tree]) -> str:
+        """The SQL of expressions, by the names of their columns."""
+        select = [{**tree, "alias": name} for name, tree in named.items()]
+        node = {**self._bare, "select_list": select, "from_table": {"type": "EMPTY", "alias": "", "sample": None}}
+        said = json.dumps({"error": False, "statements": [{"node": node, "named_param_map": []}]})
+        ((sql,),) = self._connection.execute("SELECT json_deserialize_sql(?)", [said]).fetchall()
+        return str(sql).removeprefix("SELECT ")
 
     def _broken_by(self, node: Mapping[str, Any], aggregates: bool) -> Iterable[tuple[str, str]]:
-        kind, name = node["class"], _function(node)
+        kind, name = node["class"], function(node)
         if kind == "SUBQUERY":
             yield "a subquery would see the records of one task only", "use a join"
         elif kind == "WINDOW":
@@ -238,26 +218,14 @@ class Rules:
         """All expressions in a parse tree, and those in the macros that it calls."""
         for node in nodes(tree):
             yield node
-            if (name := _function(node)) not in opened:
+            if (name := function(node)) not in opened:
                 for definition in self._macros.get(name, ()):
                     yield from self._looked_into(parse(self._connection, definition), opened | {name})
 
 
-def _function(node: Mapping[str, Any]) -> str:
+def function(node: Tree) -> str:
+    """The function that an expression calls, in small letters, or nothing."""
     return str(node.get("function_name", "")).lower()
-
-
-def _of_records(tree: Any) -> Iterator[tuple[str, bool]]:
-    """The aggregates in expressions that cannot be applied to their own results, and whether they are of distinct
-    values. What is compared may be one: `count(*) > 1` says whether there were several."""
-    if isinstance(tree, list):
-        for child in tree:
-            yield from _of_records(child)
-    elif isinstance(tree, dict) and tree.get("class") != "COMPARISON":
-        name, of_distinct = _function(tree), bool(tree.get("distinct"))
-        if name in _COUNTS | _OF_RECORDS or (of_distinct and name == "sum"):
-            yield name, of_distinct
-        yield from _of_records(list(tree.values()))
 
 
 def _ordered_by_nothing(node: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -265,6 +233,15 @@ def _ordered_by_nothing(node: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     orders = (node.get("order_bys") or {}).get("orders", ())
     if any(each["expression"]["class"] == "CONSTANT" for each in orders):
         yield "ORDER BY a constant orders nothing: in an aggregate a number is no column's place", "name the column"
+
+
+def _is_collated(tree: Any) -> bool:
+    """Whether COLLATE is in expressions outside of what is compared."""
+    if isinstance(tree, list):
+        return any(map(_is_collated, tree))
+    if not isinstance(tree, dict) or str(tree.get("type")).startswith("COMPARE_"):
+        return False
+    return tree.get("class") == "COLLATE" or _is_collated(list(tree.values()))
 
 
 def _made_up(name: str, columns: Collection[str], relations: Collection[str]) -> Iterator[tuple[str, str]]:

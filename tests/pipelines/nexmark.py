@@ -117,7 +117,7 @@ def q5(site: Site) -> None:
 
 def q6(site: Site) -> None:
     """Of each auction the average winning bid of its seller's last eleven."""
-    won = "list({'id': id, 'price': price} ORDER BY bid_date_time) AS won"
+    won = "list({'id': id, 'price': price} ORDER BY bid_date_time, id, price) AS won"
     sellers = site.winning.rekey("seller", key_format="long").aggregate(won)
     last = "list_transform(won[greatest(n - 10, 1):n], lambda each: each.price)"
     of_each = f"list_transform(won, lambda one, n: {{'id': one.id, 'avg_price': list_avg({last})}})"

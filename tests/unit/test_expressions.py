@@ -13,7 +13,7 @@ from spark_jobs.sql.expressions import Rules, Tree, parse
 from tests.called import FAILED, calls
 
 _LISTS = [
-    "a, b.c AS d, -a, NOT a, a AND b, a IS NULL, a IN (1, 2), a BETWEEN 1 AND 2, a < b, a LIKE 'x', a COLLATE NOCASE",
+    "a, b.c AS d, -a, NOT a, a AND b, a IS NULL, a IN (1, 2), a BETWEEN 1 AND 2, a LIKE 'x', a COLLATE NOCASE < b",
     "CASE WHEN a THEN 1 ELSE 2 END, CAST(a AS int), TRY_CAST(a AS int), a::STRUCT(x int), DATE '2013-01-01'",
     "*, * EXCLUDE (a), COLUMNS('a.*'), [1, 2][1], a[1:2], {'x': 1}.x, MAP {'x': 1}, INTERVAL 1 day",
     "list_transform(a, lambda x: x + 1), [x FOR x IN a IF x > 1], abs(a), TRY(a / b)",
@@ -46,6 +46,16 @@ def test_a_kind_of_expression_that_a_newer_duckdb_adds_is_refused() -> None:
     (column,) = tree["select_list"]
     (what,) = _broken({**tree, "select_list": [{**column, "class": "ORACLE"}]})
     assert what == "ORACLE is not known to be the same in each task"
+
+
+@pytest.mark.parametrize(
+    "text", ["a COLLATE NOCASE", "max(a COLLATE NOCASE)", "lower(a COLLATE NOCASE) = b AND b COLLATE de"]
+)
+def test_a_column_that_goes_by_another_order_of_texts_is_refused(text: str) -> None:
+    assert (
+        "compare with it at once, a COLLATE NOCASE = b, or make texts alike: lower(a)"
+        in _broken(_parsed(text)).values()
+    )
 
 
 def test_a_parameter_is_refused() -> None:
