@@ -25,7 +25,7 @@ _AROUND = re.compile(r"((list_slice\(1, \d+\) )?list_(reverse_)?sort\(.*?\) (lis
 _OF_ANY_ORDER = {
     *(_OF_RESULTS | _COUNTS),
     *("approx_count_distinct", "avg", "bitstring_agg", "corr", "covar_pop", "covar_samp", "decimal_average", "entropy"),
-    *("favg", "fsum", "histogram", "histogram_exact", "kahan_sum", "kurtosis", "kurtosis_pop", "mad", "mean", "median"),
+    *("favg", "fsum", "histogram", "histogram_exact", "kahan_sum", "mad", "mean", "median"),
     *("product", "quantile", "quantile_cont", "quantile_disc", "regr_avgx", "regr_avgy", "regr_count", "regr_sxx"),
     *("regr_intercept", "regr_r2", "regr_slope", "regr_sxy", "regr_syy", "sem", "skewness", "stddev", "stddev_pop"),
     *("stddev_samp", "sum_no_overflow", "sumkahan", "var_pop", "var_samp", "variance"),

@@ -122,9 +122,9 @@ def test_a_key_that_was_dropped_stays_so_when_its_run_is_merged(store: Store, tm
             "its operation changed from combine to latest",
         ),
         (
-            lambda clicks: summed(clicks, "sum(n)::BIGINT AS n, max(greatest(last, 0)) AS last"),
+            lambda clicks: summed(clicks, "sum(n)::BIGINT AS n, max(last)::BIGINT AS last"),
             "its columns changed from sum(n)::BIGINT AS n, max(last) AS last "
-            "to sum(n)::BIGINT AS n, max(greatest(last, 0)) AS last",
+            "to sum(n)::BIGINT AS n, max(last)::BIGINT AS last",
         ),
         (
             lambda clicks: summed(clicks, last="max(id)::INTEGER").select("n, last::BIGINT AS last"),
