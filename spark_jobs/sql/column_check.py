@@ -247,7 +247,8 @@ class _Check:
         for name in casts:
             if loses(of := given[name], to := kept[name]):
                 what = f"{name} is {of} before step {step.name!r} casts it to {to}, which may lose something each time"
-                then = f"cast before it, as {name}::{'DOUBLE' if to == 'FLOAT' else to} AS {name} of each record"
+                kept_as = {"FLOAT": "DOUBLE", "BOOLEAN": "BIGINT"}.get(to, to)
+                then = f"cast before it, as {name}::{kept_as} AS {name} of each record"
                 yield what, f"{then}, or in a select behind the combine"
 
     def _reordered(self, step: Step, trees: Sequence[Tree]) -> Iterator[Finding]:

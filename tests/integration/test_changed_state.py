@@ -193,7 +193,7 @@ def test_columns_in_another_order_are_not_mixed_up(history: Changing) -> None:
 def test_all_rows_are_written_again_once_by_an_expression(history: Changing) -> None:
     history.batch(total(f"{N}, {LAST}"), clicks(*range(12)))
     history.batch(total(f"{N}, {LAST}"), clicks(1))
-    tens = then(total(f"{N}, greatest(max(last), 0) AS last, {SUM}"), migrate={"last": "last * 10", "sum": "n + last"})
+    tens = then(total(f"{N}, max(last)::BIGINT AS last, {SUM}"), migrate={"last": "last * 10", "sum": "n + last"})
     plan = history.batch(tens, clicks(2), "tasks(3)")
     assert [str(change) for change in read_by(plan).changes] == ["last becomes last * 10", "sum becomes n + last"]
     assert history.written == 12
