@@ -79,7 +79,12 @@ class Aggregated:
         self._rules, self._columns = rules, columns
         items = {self._name(item): item for item in tree["select_list"]}
         # Of each column the calls of aggregates, and the columns outside of them, that it is made of.
-        made_of = [(self._name(item), each) for item in tree["select_list"] for each in self._within(item)]
+        made_of = list[tuple[str, _Call | str]]()
+        for item in tree["select_list"]:
+            for found in self._within(item):
+                # An expression may name one before it, unless there is such a column.
+                before = [each for name, each in made_of if name == found and name not in columns]
+                made_of += [(self._name(item), each) for each in before or [found]]
         self._calls = [(name, each) for name, each in made_of if isinstance(each, _Call)]
         self._bare = [(name, each) for name, each in made_of if isinstance(each, str)]
         self._groups = {name for name, item in items.items() if self._column(item) == name}.union(map(str.lower, keys))
@@ -137,7 +142,7 @@ class Aggregated:
                 yield from self._within(child)
         elif isinstance(tree, dict):
             if tree.get("class") in {"COLUMN_REF", "STAR"}:
-                yield self._column(tree) or ".".join(tree.get("column_names", "*"))
+                yield self._column(tree) or ".".join(tree.get("column_names", "*")).lower()
             elif call := self._call(tree):
                 yield call
             else:

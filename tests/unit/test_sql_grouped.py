@@ -150,6 +150,7 @@ LIST = "[dep_delay] AS xs"
         (TWO, "sum(n)::BIGINT AS n, max(n) AS m", "another m: what max reads is not max of n alone"),
         (TWO, "sum(m)::BIGINT AS n, sum(n)::BIGINT AS m", "another m: what sum reads is not sum of n alone"),
         (TWO, "sum(n)::BIGINT AS n, n % 2 AS m", "another m: n is in no aggregate"),
+        (TWO, "max(m) AS m, m AS n", "another n: m is in no aggregate"),
         (TWO, "arg_max(n, m) AS n, max(m) AS m", "another n: arg_max of several values of those is not that"),
         (TWO, "max(n, 2)[1] AS n, max(m) AS m", "another n: max of several values of those is not that"),
         (
@@ -225,6 +226,11 @@ def test_a_combine_of_aggregates_alone_goes_on_from_its_own_results(select: str,
             "n is list_slice(1, 2) list_sort() list in step 'parts', and list_slice(1, 3) list_sort() list of that is",
         ),
         ("sum(dep_delay)::BIGINT AS n, count(*) AS m", "m, sum(n)::BIGINT AS n", "rows are combined by m, which step"),
+        (
+            "count(*) AS N, n + 1 AS m",
+            "m, sum(n)::BIGINT AS n",
+            "rows are combined by m, which step 'parts' makes by c",
+        ),
     ],
 )
 def test_what_a_task_or_batch_made_of_its_records_adds_up(part: str, expression: str, what: str) -> None:
