@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 import polars
 import pyarrow as pa
 import pytest
+from deltalake import QueryBuilder
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitStateUnknownException, NoSuchNamespaceError
 from pyiceberg.table import Table
@@ -102,8 +104,14 @@ def snapshots(lake: Catalog, name: str = "newest") -> list[dict[str, str]]:
     return [there(each.summary).additional_properties for each in in_catalogue(lake, name).snapshots()]
 
 
-def rows(read: pa.Table) -> list[tuple[object, ...]]:
-    return sorted((tuple(row.values()) for row in read.to_pylist()), key=repr)
+def rows(read: Any) -> list[tuple[object, ...]]:
+    """The rows of a table of Arrow's, of whichever library."""
+    return sorted((tuple(row.values()) for row in pa.table(read).to_pylist()), key=repr)
+
+
+def delta_rows(store: Store, name: str, columns: str) -> list[tuple[object, ...]]:
+    """The rows of a Delta table, of which some may be dead."""
+    return rows(QueryBuilder().register("rows", log_of(store, name)).execute(f"SELECT {columns} FROM rows"))
 
 
 def follows(store: Store, lake: Catalog) -> None:
@@ -112,9 +120,8 @@ def follows(store: Store, lake: Catalog) -> None:
         there_is = in_catalogue(lake, name)
         assert len(there(there_is.current_snapshot()).manifests(there_is.io)) <= 2
         table = there_is.scan().to_arrow()
-        delta = log_of(store, name).to_pyarrow_table(columns=table.column_names)
-        assert rows(table) == rows(delta)
-        assert set(delta.column_names) >= {each.name for each in log_of(store, name).schema().fields} - {"_residue"}
+        assert rows(table) == delta_rows(store, name, ", ".join(table.column_names))
+        assert set(table.column_names) >= {each.name for each in log_of(store, name).schema().fields} - {"_residue"}
 
 
 def run(*more: str) -> str:
@@ -233,22 +240,24 @@ def test_spark_duckdb_and_polars_read_each_snapshot(
     lake: Catalog, empty: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """docs/guide/iceberg.md, by Iceberg for Spark and DuckDB's extension in processes of their own."""
-    for number in range(2):
-        land(empty, number)
+    monkeypatch.setenv("NEWEST_UPDATES", "beside")
+    versions = dict[int | None, Any]()
+    for number, keys in enumerate((range(10), range(3, 10), (4, 5), (5, 6), (5, 7))):
+        arrive(empty, number, keys)
         run()
-    table = in_catalogue(lake, "newest")
-    asked, now = "SELECT k, id FROM TABLE ORDER BY k", rows(table.scan(selected_fields=("k", "id")).to_arrow())
-    first = table.snapshots()[0].snapshot_id
-    before = rows(table.scan(snapshot_id=first, selected_fields=("k", "id")).to_arrow())
-    assert now != before
+        table = in_catalogue(lake, "newest")
+        versions[there(table.current_snapshot()).snapshot_id] = delta_rows(empty, "newest", "k, id")
+    versions[None] = now = versions.pop(there(table.current_snapshot()).snapshot_id)
+    assert any(task.delete_files for task in table.scan().plan_files())
+    asked = "SELECT k, id FROM TABLE ORDER BY k"
     spark, duckdb = variables_of(PARTIES["iceberg"]), environment_of("duckdb-1.5.5-iceberg", *ICEBERG_OF_DUCKDB)
     for name, python, jars in (
         ("iceberg-spark", str(python_of(PARTIES["iceberg"])), spark[JARS]),
         ("iceberg-duckdb", str(duckdb), ""),
     ):
         with reader(name, python, jars) as ask:
-            assert [tuple(row) for row in ask(table.metadata_location, None, asked)] == now
-            assert [tuple(row) for row in ask(table.metadata_location, first, asked)] == before
+            for snapshot, right in versions.items():
+                assert [tuple(row) for row in ask(table.metadata_location, snapshot, asked)] == right
             if jars:
                 maintained(lake, empty, partial(ask, "", None))
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
@@ -312,13 +321,6 @@ def test_what_is_no_place_is_refused(said: str, two_batches: Store, monkeypatch:
 def test_a_catalogue_that_is_not_configured_is_refused(two_batches: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COSET_ICEBERG", "nowhere.shop")
     refused(coset("iceberg", NEWEST), "PyIceberg cannot load the catalogue nowhere", "PYICEBERG_CATALOG__NOWHERE__URI")
-
-
-def test_dead_rows_beside_files_cannot_be_followed(lake: Catalog, empty: Store, tmp_path: Path) -> None:
-    land(empty, 0)
-    pipeline = tmp_path / "beside.py"
-    pipeline.write_text(Path(NEWEST).read_text().replace('mode="upsert"', 'mode="upsert", updates="beside"'))
-    refused(coset("run", str(pipeline), "--runner", "local"), "which of their rows are dead", 'updates="rewrite"')
 
 
 def test_columns_that_iceberg_takes_for_one_are_refused_when_planned(
@@ -474,6 +476,7 @@ clicks.filter("id < 0", name="none").write("nothing")
     assert read.num_rows == 10
 
 
+ways_to_update = pytest.mark.parametrize("updates", ["rewrite", "beside"])
 Fault = Callable[[tuple[Any, ...], Callable[..., Any]], Any]
 
 
@@ -505,9 +508,16 @@ def faulty(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> list[Fault]:
     return faults
 
 
+@ways_to_update
 def test_whoever_loses_a_race_an_answer_or_its_life_adds_nothing_twice(
-    lake: Catalog, wire: FaultProxy | None, two_batches: Store, faulty: list[Fault]
+    lake: Catalog,
+    wire: FaultProxy | None,
+    two_batches: Store,
+    faulty: list[Fault],
+    updates: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("NEWEST_UPDATES", updates)
     history(lake, wire, two_batches, faulty, batches=1)
 
 
@@ -519,6 +529,27 @@ def test_a_table_that_was_made_and_no_more_is_readable_once_it_follows(
     assert in_catalogue(lake, "counts").snapshots() == []
     succeeded("iceberg", NEWEST)
     follows(two_batches, lake)
+
+
+@pytest.mark.parametrize("wire", ["sql"], indirect=True)
+def test_nobody_takes_a_table_back_to_what_its_log_was_before(
+    lake: Catalog, two_batches: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process publishes and follows just before this one reads what the catalogue has."""
+    succeeded("iceberg", NEWEST)
+    load = type(lake).load_table
+
+    def loaded(*given: Any) -> Table:
+        monkeypatch.setattr(type(lake), "load_table", load)
+        with ThreadPoolExecutor(1) as other:
+            other.submit(run).result()
+        return load(*given)
+
+    arrive(two_batches, 2)
+    monkeypatch.setattr(type(lake), "load_table", loaded)
+    succeeded("iceberg", NEWEST)
+    follows(two_batches, lake)
+    assert [each["coset.version"] for each in snapshots(lake, "counts")] == ["2", "3"]
 
 
 @pytest.mark.parametrize("wire", ["rest"], indirect=True)
@@ -547,9 +578,16 @@ def test_each_request_to_a_catalogue_may_end_in_every_way(
 
 
 @pytest.mark.long
+@ways_to_update
 def test_nothing_comes_twice_in_a_longer_history(
-    lake: Catalog, wire: FaultProxy | None, two_batches: Store, faulty: list[Fault]
+    lake: Catalog,
+    wire: FaultProxy | None,
+    two_batches: Store,
+    faulty: list[Fault],
+    updates: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("NEWEST_UPDATES", updates)
     history(lake, wire, two_batches, faulty, batches=8)
 
 
@@ -577,7 +615,7 @@ def history(lake: Catalog, wire: FaultProxy | None, store: Store, faulty: list[F
         # The first commit appends: made again upon the other's, it would add the same files.
         faulty += [raced, *chance.sample([*ways, raced], k=chance.randrange(1, 4))]
         for part in range(9):
-            arrive(store, 10 * number + part)
+            arrive(store, 10 * number + part, chance.sample(range(10), 2))
             coset("run", NEWEST, "--runner", "local")
             coset("iceberg", NEWEST)
             if not faulty:
@@ -589,7 +627,7 @@ def history(lake: Catalog, wire: FaultProxy | None, store: Store, faulty: list[F
         assert not faulty
 
 
-def arrive(store: Store, number: int) -> None:
-    """Land one click of each key."""
-    clicks = [Click(f"key-{key}", 100 * number + key, number) for key in range(10)]
+def arrive(store: Store, number: int, keys: Sequence[int] = range(10)) -> None:
+    """Land one click of each of these keys."""
+    clicks = [Click(f"key-{key}", 100 * number + key, number) for key in keys]
     land_table(table_of(clicks), "clicks", f"{store.root}/topics", key="k", partitions=4)

@@ -30,7 +30,6 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, OutcomeUnknown, Refused
 from partitioning.kinds import Kind
-from partitioning.model.graph import Updates
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.sources import NAMESPACE
 from spark_jobs.tables.table_schema import RESIDUE, folder, table_schema
@@ -38,11 +37,10 @@ from spark_jobs.tables.table_schema import RESIDUE, folder, table_schema
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
-    from pyiceberg.manifest import DataFile, ManifestFile
+    from pyiceberg.manifest import DataFile
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.update.snapshot import UpdateSnapshot, _OverwriteFiles
     from pyiceberg.types import NestedField
 
 # The variable with the catalogue, by its name in PyIceberg's configuration, and the namespace: `prod.analytics`.
@@ -52,15 +50,13 @@ _TRIES = 5
 _FOLDER, _ID, _VERSION = "coset.folder", "coset.id", "coset.version"
 _NAMES = "schema.name-mapping.default"
 _FORMAT = 2
-# Each commit reads all manifests, some of them twice: so many become one, of 8 MB or less.
-_FEWEST = 2
-_BYTES = 8 << 20
 _PROPERTIES = {
     "format-version": str(_FORMAT),
     # `coset compact` removes files, and keeps those that time travel and backfills need.
     "gc.enabled": "false",
     "commit.manifest-merge.enabled": "true",
-    "commit.manifest.min-count-to-merge": str(_FEWEST),
+    # Each commit reads all manifests, some of them twice.
+    "commit.manifest.min-count-to-merge": "2",
     "write.metadata.delete-after-commit.enabled": "true",
 }
 
@@ -93,10 +89,6 @@ def check_followable(write: PlannedWrite) -> None:
     if asked() is None:
         return
     table = write.declared.table
-    if write.declared.updates is Updates.BESIDE:
-        what = "its Iceberg table has the same files, and would not know which of their rows are dead"
-        then = 'write it with updates="rewrite", or leave `iceberg` out of this environment'
-        raise Refused.of(Kind.TABLE_RULE, what, f"table {table!r}", then, table=table)
     try:
         _schema(table_schema(write))
     except ValueError as error:
@@ -172,12 +164,14 @@ class _Follower:
     def follow(self) -> bool:
         """Make one snapshot of what is new. Returns whether there was anything."""
         for _ in range(_TRIES):
-            # After a lost race the log may be newer too.
+            # The log is read after the table, so it is not behind what the table follows.
+            with catalogue_errors(self._where, Iceberg(self._pipeline)):
+                table = self._table()
             with opened(self._folder) as log, catalogue_errors(self._where, Iceberg(self._pipeline)):
                 if log is None:
                     return False
                 try:
-                    return self._commit(log, self._table(log) or self._made(log))
+                    return self._commit(log, self._checked(log, table) if table else self._made(log))
                 except _Unsure as lost:
                     error = lost
         if type(error.__cause__).__name__ == "TableAlreadyExistsError":
@@ -196,15 +190,17 @@ class _Follower:
     def _mine(self, log: TableLog) -> dict[str, str]:
         return {_FOLDER: self._folder, _ID: str(log.metadata().id)}
 
-    def _table(self, log: TableLog) -> Table | None:
-        """The Iceberg table, if there is one. Raises Refused if it does not follow this table."""
+    def _table(self) -> Table | None:
         from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415  an extra
 
-        mine = self._mine(log)
         try:
-            table = self._catalogue.load_table(self._identifier)
+            return self._catalogue.load_table(self._identifier)
         except NoSuchTableError:
             return None
+
+    def _checked(self, log: TableLog, table: Table) -> Table:
+        """The Iceberg table. Raises Refused if it does not follow this table."""
+        mine = self._mine(log)
         if (theirs := {key: table.properties.get(key) for key in mine}) != mine:
             follows = f"follows {theirs[_FOLDER]}" if theirs[_FOLDER] else "is not one that Coset made"
             if theirs[_FOLDER] == mine[_FOLDER]:
@@ -227,26 +223,27 @@ class _Follower:
     def _commit(self, log: TableLog, table: Table) -> bool:
         from pyiceberg.io import load_file_io  # noqa: PLC0415  an extra
 
-        files = live_files(log)
-        if any(file.dead for file in files):
-            what = "files of the table have dead rows, which its Iceberg table would not know"
-            self._refuse(what, 'write it with updates="rewrite", `coset compact` it, then ')
+        from coset.batches.tables.position_deletes import Overwrite, PositionDeletes  # noqa: PLC0415  an extra
+
+        files, tasks = live_files(log), list(table.scan().plan_files())
         there = {f"{self._folder}/{file.path}" for file in files}
-        held = {task.file.file_path: task.file for task in table.scan().plan_files()}
+        held = {task.file.file_path: task.file for task in tasks}
+        deletes = PositionDeletes(self._folder, files)
         # The catalogue may grant access to its own folder, which has none of these files.
         io = load_file_io(iceberg_options(), self._folder)
         gone, come = held.keys() - there, sorted(there - held.keys())
+        appends = not gone and deletes.are_of(tasks)
         table.catalog = cast("Catalog", _Once(self._catalogue))
         with table.transaction() as transaction:
             if _NAMES not in table.properties:
                 # Files have no ids of columns. PyIceberg keeps it when columns change.
                 transaction.set_properties({_NAMES: table.schema().name_mapping.model_dump_json()})
             evolved = _evolve(transaction, _columns(log))
-            if table.current_snapshot() and not gone and not come:
+            if table.current_snapshot() and appends and not come:
                 return evolved
-            snapshot = transaction.update_snapshot(snapshot_properties=self._said(log))
-            metadata = transaction.table_metadata
-            with _overwrite(snapshot) if gone else snapshot.merge_append() as change:
+            said, metadata = self._said(log), transaction.table_metadata
+            appending = transaction.update_snapshot(snapshot_properties=said).merge_append()
+            with appending if appends else Overwrite(transaction, deletes, said) as change:
                 for path in sorted(gone):
                     change.delete_data_file(held[path])
                 for path in come:
@@ -266,28 +263,6 @@ class _Follower:
             "coset.digest": digest(plan),
             "coset.offsets": canonical(ends).decode(),
         }
-
-
-def _overwrite(snapshot: UpdateSnapshot) -> _OverwriteFiles:
-    """An overwrite that merges manifests. PyIceberg merges those of appends, and keeps for good those of what each
-    overwrite removed."""
-    from pyiceberg.table.update.snapshot import _ManifestMergeManager  # noqa: PLC0415  an extra
-
-    change = snapshot.overwrite()
-    merging = _ManifestMergeManager(_BYTES, _FEWEST, True, change)
-
-    def process(manifests: list[ManifestFile]) -> list[ManifestFile]:
-        mine = change.snapshot_id
-        return merging.merge_manifests(
-            [
-                each
-                for each in manifests
-                if each.has_added_files() or each.has_existing_files() or each.added_snapshot_id == mine
-            ]
-        )
-
-    change._process_manifests = process  # type: ignore[method-assign]
-    return change
 
 
 def _data_file(io: FileIO, metadata: TableMetadata, path: str) -> DataFile:

@@ -1,0 +1,149 @@
+"""Iceberg tables of tables with rows beside the data have position deletes, which say what deletion vectors say."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.io.pyarrow import _read_deletes
+
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
+from coset.batches.tables.compaction import compact
+from coset.batches.tables.deletion_vectors import dead
+from coset.batches.tables.iceberg import follow
+from coset.batches.tables.live_files import live_files
+from coset.batches.tables.logs import opened
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import digest
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
+from partitioning.errors import CosetError
+from partitioning.model import table_parts
+from spark_jobs.tables.table_schema import folder
+from tests.backfilled import Batches
+from tests.histories import Click
+from tests.integration.test_iceberg import asked_for, delta_rows, in_catalogue, rows
+from tests.logs import log_of
+from tests.running import run_and_publish_unjudged
+from tests.there import there
+
+KEYS = 60
+
+
+def coming_and_going(threshold: int) -> Callable[[str, int], Pipeline]:
+    """The newest click of each key, unless its identity is a multiple of five."""
+
+    def pipeline(source: str, partitions: int) -> Pipeline:
+        one = Pipeline("kept", source=source)
+        clicks = one.stream("clicks", key="k", partitions=partitions).filter(f"id >= {threshold}", name="chosen")
+        newest = clicks.select("id, seen, id % 5 = 0 AS gone").latest("seen", name="newest")
+        newest.write("newest", mode="upsert", deletes="gone", updates="beside")
+        return one
+
+    return pipeline
+
+
+class Followed:
+    """A table whose Iceberg table follows it, or is behind."""
+
+    def __init__(self, store: Store, lake: Catalog, docs: Path) -> None:
+        self.store, self.lake, self.batches, self.minute = store, lake, Batches(store, docs, coming_and_going), 0
+        self.publish(range(KEYS))
+
+    def publish(self, keys: Any) -> None:
+        self.batches.land([Click(f"key-{key}", 100 * self.minute + key, self.minute) for key in keys], [], 4)
+        run_and_publish_unjudged(self.batches.plan(Settings.parse(scheme="tasks(2)"), 4))
+        self.minute += 1
+
+    def swap(self) -> None:
+        """Swap a backfill in, and take it back or not."""
+        again = self.batches.backfilled(Asked(0, self.minute - 1, Settings()), threshold=7 * self.minute)
+        actions.swap(self.store, again, digest(actions.comparison(self.store, again)), "")
+        self.check()
+        actions.undo(self.store, again, "")
+
+    def compact(self) -> None:
+        compact(coming_and_going(0)(f"{self.store.root}/topics", 4), self.store, timedelta(days=1))
+
+    def restore(self, version: int) -> None:
+        """Somebody else makes it what it was: rows that were dead live."""
+        log_of(self.store, "newest").restore(version)
+
+    def check(self) -> None:
+        follow(self.store, "kept")
+        table, where = in_catalogue(self.lake, "newest"), folder(self.store, "newest")
+        assert rows(table.scan(selected_fields=("k", "id")).to_arrow()) == delta_rows(self.store, "newest", "k, id")
+        with opened(where) as log:
+            files = live_files(there(log))
+        contents = dict[str, bytes | None]()
+        right = {f"{where}/{file.path}": [*dead(store_at(where), file.vector, contents)] for file in files}
+        tasks = {task.file.file_path: task.delete_files for task in table.scan().plan_files()}
+        found = {path: self.positions(path, deletes) for path, deletes in tasks.items()}
+        assert found == right
+        said = there(there(table.current_snapshot()).summary)
+        assert {name: said[f"total-{name}"] for name in ("data-files", "delete-files", "position-deletes")} == {
+            "data-files": str(len(right)),
+            "delete-files": str(sum(map(bool, right.values()))),
+            "position-deletes": str(sum(map(len, right.values()))),
+        }
+        assert len(table.inspect.delete_files()) == int(there(said["total-delete-files"]))
+
+    def positions(self, path: str, deletes: Any) -> list[int]:
+        """The rows of a data file that its delete file has, which has no others."""
+        assert len(deletes) <= 1
+        found = [_read_deletes(in_catalogue(self.lake, "newest").io, file) for file in deletes]
+        assert all(each.keys() == {path} for each in found)
+        return [row for each in found for row in each[path].to_pylist()]
+
+
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.long] if seed else []) for seed in range(6)])
+def test_any_history_is_followed(seed: int, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of any size, compactions, swaps and undos; commits that are lost, killed and raced, and versions that
+    nobody followed. In the end it is restored to any version."""
+    monkeypatch.setattr(table_parts, "MOST_FILES", 4)
+    (tmp_path / "lake").mkdir()
+    lake = asked_for(monkeypatch, uri=f"sqlite:///{tmp_path}/lake/lake.db", warehouse=f"file://{tmp_path}/lake")
+    chance, commit = random.Random(seed), type(lake).commit_table
+    ends = list[str]()
+
+    def committed(catalogue: Catalog, *given: Any) -> Any:
+        end = ends.pop() if ends else "well"
+        if end == "killed before":
+            raise KeyboardInterrupt
+        if end == "raced":
+            follow(store, "kept")
+        answer = commit(catalogue, *given)
+        if end == "killed after":
+            raise KeyboardInterrupt
+        if end == "lost":
+            raise CommitStateUnknownException
+        return answer
+
+    monkeypatch.setattr(type(lake), "commit_table", committed)
+    followed = Followed(store, lake, tmp_path)
+    followed.check()
+    for _ in range(10 if seed else 3):
+        for _ in range(chance.choice([1, 1, 2, 3])):
+            kinds = [followed.compact, followed.swap] if followed.minute > 3 and chance.random() < 0.3 else []
+            if not kinds:
+                followed.publish(chance.sample(range(KEYS + 10), chance.choice([1, 2, 3, 4, 40])))
+            else:
+                chance.choice(kinds)()
+        ends[:] = chance.choices(["well", "killed before", "killed after", "lost", "raced"], k=2)
+        with suppress(KeyboardInterrupt, CosetError):
+            follow(store, "kept")
+        ends.clear()
+        followed.check()
+    newest = log_of(store, "newest").version()
+    for version in chance.sample(range(2, newest), min(6, newest - 2)):
+        followed.restore(version)
+        followed.check()
