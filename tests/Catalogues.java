@@ -1,9 +1,14 @@
 import java.io.BufferedReader;
+import java.io.File;
 import java.io.InputStreamReader;
 import java.net.InetSocketAddress;
 import java.util.HashMap;
 import java.util.Map;
-import org.apache.iceberg.CatalogUtil;
+import org.apache.iceberg.Files;
+import org.apache.iceberg.io.FileIO;
+import org.apache.iceberg.io.InputFile;
+import org.apache.iceberg.io.OutputFile;
+import org.apache.iceberg.jdbc.JdbcCatalog;
 import org.apache.iceberg.rest.RESTCatalogAdapter;
 import org.apache.iceberg.rest.RESTCatalogServlet;
 import org.eclipse.jetty.ee10.servlet.ServletContextHandler;
@@ -20,7 +25,9 @@ public class Catalogues {
         String[] pair = word.split("=", 2);
         properties.put(pair[0], pair[1]);
       }
-      RESTCatalogAdapter adapter = new RESTCatalogAdapter(CatalogUtil.buildIcebergCatalog("lake", properties, null));
+      JdbcCatalog catalogue = new JdbcCatalog(unused -> new LocalFiles(), null, true);
+      catalogue.initialize("lake", properties);
+      RESTCatalogAdapter adapter = new RESTCatalogAdapter(catalogue);
       ServletContextHandler handler = new ServletContextHandler("/");
       handler.addServlet(new ServletHolder(new RESTCatalogServlet(adapter)), "/*");
       Server server = new Server(new InetSocketAddress("127.0.0.1", 0));
@@ -29,5 +36,23 @@ public class Catalogues {
       System.out.println(server.getURI().getPort());
     }
     System.exit(0);
+  }
+
+  /** Iceberg's own files of this machine, which has none with `file:` before their paths. */
+  public static class LocalFiles implements FileIO {
+    @Override
+    public InputFile newInputFile(String path) {
+      return Files.localInput(path);
+    }
+
+    @Override
+    public OutputFile newOutputFile(String path) {
+      return Files.localOutput(Files.localInput(path).location());
+    }
+
+    @Override
+    public void deleteFile(String path) {
+      new File(Files.localInput(path).location()).delete();
+    }
   }
 }

@@ -32,10 +32,8 @@ def rest_catalogues(folder: Path) -> Iterator[Made]:
 
         def made(**properties: str) -> str:
             usual = {
-                "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
                 "uri": f"jdbc:sqlite:{folder}/{uuid4().hex}.db",
                 "jdbc.schema-version": "V1",
-                "io-impl": "org.apache.iceberg.TestTables$LocalFileIO",
             }
             print(*(f"{name}={value}" for name, value in (usual | properties).items()), file=asked, flush=True)
             port = said.readline().strip()

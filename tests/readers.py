@@ -1,5 +1,6 @@
 """Readers of tables that have a process, and packages, of their own: Spark and DuckDB, each of Delta tables by their
-folder, and of Iceberg tables by their metadata. Each answers SQL about one table, of now or of a version."""
+folder, and of Iceberg tables by their metadata; and Trino, in `trino.py`. Each answers SQL about one table, of now or
+of a version."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 Rows = list[list[Any]]
@@ -17,11 +18,15 @@ Ask = Callable[[str, int | None, str], Rows]
 JARS = "COSET_TEST_JARS"
 
 
+def reader(name: str, python: str = sys.executable, jars: str = "") -> AbstractContextManager[Ask]:
+    return reading([python, __file__, name], jars)
+
+
 @contextmanager
-def reader(name: str, python: str = sys.executable, jars: str = "") -> Iterator[Ask]:
+def reading(command: Sequence[str], jars: str = "") -> Iterator[Ask]:
     """A process that reads until the block ends. An answer that is an error is raised as RuntimeError."""
     with subprocess.Popen(
-        [python, __file__, name],
+        command,
         env={**os.environ, JARS: jars},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -45,9 +45,11 @@ from tests.logs import log_of
 from tests.readers import reader
 from tests.swapped import NEWEST, backfilled, entered, land, two_batches
 from tests.there import there
+from tests.trino import trino
 
 __all__ = ["backfilled", "two_batches"]
 TABLES = ("counts", "newest")
+ways_to_update = pytest.mark.parametrize("updates", ["rewrite", "beside"])
 # What may happen to a request on its way to a catalogue, and be over when it is made again.
 WIRED = ("after:lost", "after:500", "before:503", "before:409", "after:twice")
 ICEBERG_OF_DUCKDB = [
@@ -69,7 +71,7 @@ def wire(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FaultProxy 
     if request.param == "sql":
         yield None
         return
-    wire = FaultProxy(request.getfixturevalue("catalogues")(warehouse=f"{tmp_path}/lake"))
+    wire = FaultProxy(request.getfixturevalue("catalogues")(warehouse=f"file://{tmp_path}/lake"))
     yield wire
     wire.stop()
 
@@ -203,12 +205,19 @@ def maintained(lake: Catalog, store: Store, sql: Callable[[str], object]) -> Non
 
 
 @pytest.mark.long
+@ways_to_update
 def test_what_it_costs_to_follow_is_printed(
-    proxy: FaultProxy, catalogues: Made, empty: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    updates: str,
+    proxy: FaultProxy,
+    catalogues: Made,
+    empty: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With `-s`: what publishing a small batch of two tables takes, and following it."""
-    wire = FaultProxy(catalogues(warehouse=f"{tmp_path}/lake"))
+    """With `-s`: what publishing a small batch of two tables takes, and following it; and what both wrote."""
+    wire = FaultProxy(catalogues(warehouse=f"file://{tmp_path}/lake"))
     asked_for(monkeypatch, uri=wire.url)
+    monkeypatch.setenv("NEWEST_UPDATES", updates)
     said = list[str]()
 
     def measured(module: ModuleType, name: str) -> None:
@@ -225,21 +234,29 @@ def test_what_it_costs_to_follow_is_printed(
 
         monkeypatch.setattr(module, name, call)
 
+    def stored() -> tuple[int, int]:
+        lake = (file.stat().st_size for file in (tmp_path / "lake").rglob("*") if file.is_file())
+        return sum(entry.size for entry in empty.list("tables/newest/")), sum(lake)
+
     measured(publication, "publish")
     measured(iceberg, "follow")
+    there_were = 0, 0
     for number in range(8):
-        arrive(empty, number)
+        arrive(empty, number, range(20_000) if not number else range(number, 20_000, 500))
         run()
+        now = stored()
+        said.append(f"{now[0] - there_were[0]:,} bytes of newest, {now[1] - there_were[1]:,} of the catalogue")
+        there_were = now
     wire.stop()
     print("", *said, sep="\n")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("wire", ["rest"], indirect=True)
-def test_spark_duckdb_and_polars_read_each_snapshot(
+def test_spark_trino_duckdb_and_polars_read_each_snapshot(
     lake: Catalog, empty: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """docs/guide/iceberg.md, by Iceberg for Spark and DuckDB's extension in processes of their own."""
+    """docs/guide/iceberg.md, by Iceberg for Spark, Trino and DuckDB's extension in processes of their own."""
     monkeypatch.setenv("NEWEST_UPDATES", "beside")
     versions = dict[int | None, Any]()
     for number, keys in enumerate((range(10), range(3, 10), (4, 5), (5, 6), (5, 7))):
@@ -250,6 +267,9 @@ def test_spark_duckdb_and_polars_read_each_snapshot(
     versions[None] = now = versions.pop(there(table.current_snapshot()).snapshot_id)
     assert any(task.delete_files for task in table.scan().plan_files())
     asked = "SELECT k, id FROM TABLE ORDER BY k"
+    with trino() as ask:
+        for snapshot, right in versions.items():
+            assert [tuple(row) for row in ask("newest", snapshot, asked)] == right
     spark, duckdb = variables_of(PARTIES["iceberg"]), environment_of("duckdb-1.5.5-iceberg", *ICEBERG_OF_DUCKDB)
     for name, python, jars in (
         ("iceberg-spark", str(python_of(PARTIES["iceberg"])), spark[JARS]),
@@ -476,7 +496,6 @@ clicks.filter("id < 0", name="none").write("nothing")
     assert read.num_rows == 10
 
 
-ways_to_update = pytest.mark.parametrize("updates", ["rewrite", "beside"])
 Fault = Callable[[tuple[Any, ...], Callable[..., Any]], Any]
 
 

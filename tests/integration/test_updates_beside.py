@@ -31,6 +31,7 @@ from partitioning.errors import Refused
 from partitioning.model import table_parts
 from tests.begun import Begun
 from tests.readers import reader
+from tests.trino import trino
 
 KEYS = 200
 Rows = dict[str, int]
@@ -263,10 +264,14 @@ def test_readers_do_what_the_page_says(trial: Trial) -> None:
 
 
 @pytest.mark.long
-def test_spark_and_duckdb_read_each_version_whoever_moves_its_rows(trial: Trial) -> None:
-    """docs/guide/reading-results.md, by delta-spark and DuckDB's extension in processes of their own."""
+def test_spark_trino_and_duckdb_read_each_version_whoever_moves_its_rows(trial: Trial) -> None:
+    """docs/guide/reading-results.md, by delta-spark, Trino and DuckDB's extension in processes of their own."""
     asked, folder = "SELECT k, n FROM TABLE", table(trial).table_uri.removeprefix("file://").rstrip("/")
-    with reader("spark", jars=str(delta_jars())) as spark, reader("duckdb", str(packages())) as duckdb:
+    with (
+        reader("spark", jars=str(delta_jars())) as spark,
+        reader("duckdb", str(packages())) as duckdb,
+        trino() as ask_trino,
+    ):
 
         def optimized_by_spark(_: Trial) -> None:
             spark(folder, None, "OPTIMIZE TABLE")
@@ -278,7 +283,7 @@ def test_spark_and_duckdb_read_each_version_whoever_moves_its_rows(trial: Trial)
             if tidy is not None:
                 tidy(trial)
         for version, rows in versions.items():
-            for ask in (spark, duckdb):
+            for ask in (spark, duckdb, ask_trino):
                 assert dict(ask(folder, version, asked)) == rows
         assert dict(spark(folder, None, asked)) == dict(duckdb(folder, None, asked)) == rows
 
