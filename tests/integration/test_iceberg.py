@@ -150,9 +150,13 @@ def test_store_and_catalogue_may_be_in_s3(
     lake = asked_for(monkeypatch, uri=f"sqlite:///{tmp_path}/lake.db", warehouse=warehouse, **iceberg_options())
     land(empty, 0)
     assert "lake.shop.counts follows; lake.shop.newest follows" in run()
+    monkeypatch.setenv("NEWEST_UPDATES", "beside")
+    arrive(empty, 1, (4, 5))
+    run()
     table = in_catalogue(lake, "newest")
     assert table.metadata_location.startswith(f"{warehouse}/")
-    assert table.scan().count() == 10
+    assert snapshots(lake)[1]["added-position-deletes"] == "2"
+    follows(empty, lake)
 
 
 _CALL, _ALTER = "CALL lake.system", "ALTER TABLE lake.shop.newest"
