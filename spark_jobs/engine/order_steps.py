@@ -14,17 +14,18 @@ import pyarrow as pa
 
 from partitioning.authoring.change_sql import net, taken_back
 from partitioning.authoring.state_sql import EARLIEST, THIS_BATCH, kept_since, passed_by
-from partitioning.commands import Replan
+from partitioning.commands import Forget, Replan
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
 from partitioning.model.graph import Mode, Op, Step, quote, state_of, waiting
 from partitioning.model.leaving import BATCH, DAY_END, GONE, Leaving, state_columns
-from partitioning.model.order import Order, Ordered
+from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.private import MASK
 from partitioning.model.receipt import MODULUS, Apart, Closed, Keyed, Migrated
 from partitioning.model.stage_inputs import StateInput
+from partitioning.model.streams import DELETED
 from partitioning.model.task_memory import TaskMemory
 from partitioning.values import replace
 from spark_jobs.engine.closing import closed
@@ -37,6 +38,8 @@ from spark_jobs.sql.kept_versions import projection
 
 # How many records with a time that does not count a receipt lists.
 _APART_TOLD = 5
+# By how many rows a key of an Iceberg table has more, or fewer, since the last batch.
+_ROWS = quote("@rows")
 
 
 class Steps(Relations):
@@ -62,6 +65,8 @@ class Steps(Relations):
         for intake in intakes:
             relations.setdefault(_named(intake.ordered, order), []).append(intake)
         kept = {state_of(step.name): relations.pop(state_of(step.name), []) for step in order.steps if step.state}
+        # Of Iceberg tables that are read as such: whether they are read from their first row on.
+        self._counted: dict[str, bool] = {}
         for name, parts in relations.items():
             with self.errors(f"stream or step {name!r}"):
                 self._relation(name, parts, scans[name])
@@ -166,7 +171,12 @@ class Steps(Relations):
         if ordered.table:
             key = quote(ordered.placement.key)
             newest = f"row_number() OVER (PARTITION BY {key} ORDER BY {quote(ordered.offset)} DESC) = 1"
-            query = f"SELECT * FROM ({query}) QUALIFY {key} IS NULL OR {newest}"
+            more = ""
+            if isinstance(ordered, OrderedStream) and ordered.ids:
+                read = (intake.ordered for intake in intakes if isinstance(intake.ordered, OrderedStream))
+                self._counted[name] = not any(planned.start for each in read for planned in each.partitions)
+                more = f", sum(CASE WHEN {quote(DELETED)} THEN -1 ELSE 1 END) OVER (PARTITION BY {key}) AS {_ROWS}"
+            query = f"SELECT *{more} FROM ({query}) QUALIFY {key} IS NULL OR {newest}"
         kept = ordered.table or scans > 1
         self._connection.execute(f"CREATE TEMP {'TABLE' if kept else 'VIEW'} {quote(name)} AS {query}")
 
@@ -209,11 +219,37 @@ class Steps(Relations):
 
     def _table_of(self, step: Step) -> None:
         """Store the rows of this batch's keys, and give the step's name to the rows of all keys."""
-        state = self._states[step.name]
+        state, name = self._states[step.name], step.inputs[0]
         assert isinstance(state, KeptByKey)
         with self.errors(f"step {step.name!r}"):
+            if name in self._counted:
+                self._check_one_row(step, state)
             self._connection.execute(f"CREATE TEMP TABLE {state.rows} AS {step.sql}")
+            if name in self._counted:
+                state.leave_equal(name)
             self._connection.execute(f"CREATE TEMP VIEW {quote(step.name)} AS {state.rows_of_all()}")
+
+    def _check_one_row(self, step: Step, state: KeptByKey) -> None:
+        """Raise Refused if a key has several rows in an Iceberg table: if one of them goes, others stay, and no state
+        knows them. Of a table that is read from its first row on, keys that were kept and do not come are gone."""
+        name, run = step.inputs[0], self._connection.execute
+        if self._counted[name]:
+            state.begin_anew(name, f"true AS {quote(DELETED)}, 0 AS {_ROWS}")
+            had = "0"
+        else:
+            had = f"(SELECT count(*) FROM {quote(state_of(step.name))} AS kept WHERE kept.{{0}} = it.{{0}})"
+        key = quote(step.key)
+        rows = f"{had.format(key)} + {_ROWS}"
+        wrong = f"SELECT {key}, {rows} FROM temp.{quote(name)} AS it WHERE {rows} <> (NOT {quote(DELETED)})::INTEGER"
+        if found := run(f"{wrong} AND {key} IS NOT NULL LIMIT 1").fetchone():
+            shown, count = MASK if self._order.private else found[0], found[1]
+            what = f"the key {shown!r} has {count:,} rows in the Iceberg table: it is not known which of them stays"
+            then = (
+                "leave one row of each key there, or declare the table by pipeline.stream(…), and begin anew with it: ",
+                Forget(self._order.pipeline, name),
+            )
+            raise Refused.of(Kind.RECORD, what, f"stream {name!r}, {self._order}", then, key=shown)
+        run(f"ALTER TABLE temp.{quote(name)} DROP COLUMN {_ROWS}")
 
     def _made(self, step: Step, file: Path) -> None:
         """Run a Python step, and give its result and its state their names in SQL."""

@@ -1,0 +1,244 @@
+"""Iceberg tables read as tables: what snapshots delete and overwrite goes, and each batch has the rows of now."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import EqualTo, LessThan
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.types import LongType, StringType
+
+from coset.batches.steps import plan as planned
+from coset.batches.verifying import verify
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
+from partitioning.explain.table_query import table_query
+from partitioning.kinds import Kind
+from partitioning.model.schemes import tasks
+from tests.bucketed import Row, append, bucket_of, create, delete_positions, keep_newest, lake, live, rewrite
+from tests.commands import succeeded
+from tests.followed import told
+from tests.logs import log_of
+from tests.running import run_and_publish_unjudged
+from tests.swapped import NEWEST, entered, land
+from tests.there import there
+
+__all__ = ["lake"]
+KEYS = 30
+REGIONS = 5
+
+
+def regions(buckets: int = 8) -> Pipeline:
+    """Two tables that change, each as it is, and what comes of both."""
+    pipeline = Pipeline("regions", source="iceberg://lake.shop")
+    people = pipeline.table("people", key="id", key_format="long", partitions=buckets, kept=True)
+    rates = pipeline.table("rates", key="region", partitions=1, kept=True, deletes="rate = 13")
+    people.write("people", mode="upsert")
+    rates.write("rates", mode="upsert")
+    by_region = people.rekey("region", name="by_region")
+    sums = "count(*) AS n, sum(amount)::BIGINT AS amount"
+    by_region.aggregate(sums, name="sums").write("sums", mode="replace")
+    by_region.join(rates, "by_region.id, amount * rate AS paid", how="inner", name="paid").rekey(
+        "id", key_format="long", name="paid_by_id"
+    ).write("paid", mode="replace")
+    people.write("moves", mode="changelog")
+    return pipeline
+
+
+class Regions:
+    """A table in buckets, which is written as engines do, and one that PyIceberg itself writes."""
+
+    def __init__(self, lake: Catalog, random_: random.Random) -> None:
+        self._random = random_
+        self.people = create(lake, "shop.people", {"id": LongType(), "region": StringType(), "amount": LongType()}, 8)
+        self.rates = create(lake, "shop.rates", {"region": StringType(), "rate": LongType()}, None)
+        self._dead = defaultdict[str, set[int]](set)
+        self.done = list[str]()
+
+    def change(self) -> None:
+        some = [self.insert, self.insert, self.update, self.delete, self.merge, self.compact, self.change_rates]
+        step = self._random.choice(some)
+        self.people.refresh()
+        step()
+        self.done.append(step.__name__)
+
+    def _row(self, key: int) -> Row:
+        return {"id": key, "region": f"r{self._random.randrange(REGIONS)}", "amount": self._random.randrange(100)}
+
+    def _keys(self) -> set[int]:
+        return {*self.people.scan(selected_fields=("id",)).to_arrow()["id"].to_pylist()}
+
+    def insert(self) -> None:
+        new = {*range(KEYS)} - self._keys()
+        append(self.people, [self._row(key) for key in self._random.sample(sorted(new), min(len(new), 4))])
+
+    def update(self) -> None:
+        """Copy on write: the files of some keys are written again, most rows as they were."""
+        self._rewrite(lambda row: self._row(row["id"]) if self._random.random() < 0.3 else row)
+
+    def delete(self) -> None:
+        """Copy on write, or by positions."""
+        if self._random.random() < 0.5:
+            self._rewrite(lambda row: None if self._random.random() < 0.3 else row)
+        elif gone := self._some_rows():
+            delete_positions(self.people, self._said(gone))
+
+    def merge(self) -> None:
+        """Merge on read: old rows go by their positions, and new ones of the same keys come by the next snapshot."""
+        if gone := self._some_rows():
+            keys = [self._held(path)[place]["id"] for path, places in gone.items() for place in places]
+            delete_positions(self.people, self._said(gone))
+            append(self.people, [self._row(key) for key in keys])
+
+    def compact(self) -> None:
+        self._rewrite(lambda row: row, Operation.REPLACE)
+
+    def change_rates(self) -> None:
+        self.rates.refresh()
+        region, rate = f"r{self._random.randrange(REGIONS)}", self._random.randrange(10, 16)
+        new = pa.Table.from_pylist([{"region": region, "rate": rate}])
+        match self._random.randrange(4):
+            case 0:
+                self.rates.delete(EqualTo("region", region))
+            case 1:
+                self.rates.delete(LessThan("rate", rate))
+            case 2:
+                self.rates.overwrite(new, EqualTo("region", region))
+            case _:
+                self.rates.upsert(new, ["region"])
+
+    def expire(self) -> None:
+        keep_newest(self.people)
+        keep_newest(self.rates)
+
+    def _held(self, path: str) -> list[Row]:
+        return pq.read_table(path.removeprefix("file://")).to_pylist()
+
+    def _some_rows(self) -> dict[str, list[int]]:
+        """Rows that are there, of several files."""
+        found = defaultdict[str, list[int]](list)
+        for file in live(self.people):
+            for place in {*range(file.record_count)} - self._dead[file.file_path]:
+                if self._random.random() < 0.2:
+                    found[file.file_path].append(place)
+        return found
+
+    def _said(self, gone: dict[str, list[int]]) -> dict[str, set[int]]:
+        """What a file of positions says: also some that went before."""
+        said = {path: {*places} | self._dead[path] for path, places in gone.items()}
+        for path, places in gone.items():
+            self._dead[path] |= {*places}
+        return said
+
+    def _rewrite(self, new: Callable[[Row], Row | None], operation: Operation = Operation.OVERWRITE) -> None:
+        files = live(self.people)
+        if not files:
+            return
+        bucket = self._random.choice(files).partition[0]
+        old = [file for file in files if file.partition[0] == bucket]
+        rows = [
+            made
+            for file in old
+            for place, row in enumerate(self._held(file.file_path))
+            if place not in self._dead[file.file_path] and (made := new(row))
+        ]
+        self._random.shuffle(rows)
+        assert all(bucket_of(self.people, row) == bucket for row in rows)
+        rewrite(self.people, old, rows, operation)
+
+    def now(self) -> dict[str, pa.Table]:
+        return {
+            name: table.refresh().scan().to_arrow() for name, table in (("people", self.people), ("rates", self.rates))
+        }
+
+
+def published(store: Store, table: str, *columns: str) -> list[tuple[object, ...]]:
+    rows = log_of(store, table).to_pyarrow_table(columns=[*columns]).to_pylist()
+    return sorted((tuple(row.values()) for row in rows), key=repr)
+
+
+def check(store: Store, made: Regions) -> None:
+    """Each table is what DuckDB makes of the rows of now, also by the query that is printed."""
+    with duckdb.connect() as connection:
+        for name, rows in made.now().items():
+            connection.register(f"{name}_rows", rows)
+            connection.execute(
+                f"CREATE TABLE {name} AS SELECT *, false AS _deleted, 0 AS _partition, -1 AS _offset FROM {name}_rows"
+            )
+        connection.execute("CREATE VIEW rated AS FROM rates WHERE rate <> 13")
+        for table, sql in {
+            "people": "SELECT id, region, amount FROM people",
+            "rates": "SELECT region, rate FROM rated",
+            "sums": "SELECT region, count(*) AS n, sum(amount)::BIGINT AS amount FROM people GROUP BY ALL",
+            "paid": "SELECT id, amount * rate AS paid FROM people JOIN rated USING (region)",
+        }.items():
+            right = connection.sql(sql)
+            assert published(store, table, *right.columns) == sorted(right.fetchall(), key=repr), (table, made.done)
+        moves = log_of(store, "moves").to_pyarrow_table().to_pylist()
+        alike = Counter((each["_batch"], each["id"], each["region"], each["amount"]) for each in moves)
+        assert {*alike.values()} <= {1}, made.done
+        signs = {"insert": 1, "delete": -1}
+        balance = Counter[tuple[object, ...]]()
+        for each in moves:
+            balance[each["id"], each["region"], each["amount"]] += signs[each["_change_type"]]
+        assert sorted(balance.elements(), key=repr) == published(store, "people", "id", "region", "amount")
+        plan = there(Ledger(store, "regions").standing().published)
+        asked = connection.execute(table_query(regions(), plan, "sums")).fetchall()
+        assert sorted(asked, key=repr) == published(store, "sums", "region", "n", "amount")
+
+
+def test_a_table_that_a_pipeline_publishes_is_read_as_a_table(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered(store, tmp_path / "docs", monkeypatch)
+    monkeypatch.setenv("COSET_ICEBERG", "lake.shop")
+    file = tmp_path / "reader.py"
+
+    def reader(declared: str, written: str) -> None:
+        lines = "from coset import Pipeline", 'pipeline = Pipeline("reader", source="iceberg://lake.shop")'
+        file.write_text("\n".join([*lines, f'pipeline.{declared}, key="k", partitions=1{written}', ""]))
+
+    reader('stream("newest"', ').write("copied")')
+    for number in range(3):
+        land(store, number)
+        succeeded("run", NEWEST, "--runner", "local")
+        if number == 1:
+            found = told(Kind.STREAM_DELETES, "run", str(file), "--runner", "local")
+            assert found.findings[0]["then"].startswith("read what pipeline 'newest' reads; or begin anew with it as a")
+            found.follow()
+            reader('table("newest"', ', kept=True).write("held", mode="upsert")')
+        succeeded("run", str(file), "--runner", "local")
+        if number:
+            assert published(store, "held", "k", "id") == published(store, "newest", "k", "id")
+
+
+@pytest.mark.filterwarnings("ignore:Delete operation did not match")
+@pytest.mark.parametrize("seed", range(3))
+def test_any_history_of_changing_tables_is_read_as_they_are(lake: Catalog, store: Store, seed: int) -> None:
+    random_ = random.Random(seed)
+    made = Regions(lake, random_)
+    made.insert()
+    made.change_rates()
+    buckets = random_.choice([1, 4, 8])
+    for _ in range(5):
+        for _ in range(random_.randrange(1, 6)):
+            made.change()
+        settings = Settings(scheme=random_.choice([None, tasks(3), tasks(12)]))
+        ref, _ = planned(regions(buckets), store.root, settings)
+        if ref is not None:
+            run_and_publish_unjudged(ref)
+            check(store, made)
+            assert all(
+                found.found.same for found in verify(regions(buckets), store) if not isinstance(found.found, str)
+            )
+        random_.choice([lambda: None, made.expire])()
