@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from partitioning.authoring.change_sql import net, taken_back
 from partitioning.authoring.state_sql import EARLIEST, THIS_BATCH, kept_since, passed_by
-from partitioning.commands import Forget, Replan
+from partitioning.commands import Replan
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
@@ -33,13 +33,12 @@ from spark_jobs.engine.functions import FunctionStep
 from spark_jobs.engine.intake import Intake
 from spark_jobs.engine.relations import Relations, cast
 from spark_jobs.engine.states import KeptByKey, KeptLives, TaskState, rows_of_now, task_state
+from spark_jobs.engine.table_rows import left_of_each
 from spark_jobs.sql.database import create_views
 from spark_jobs.sql.kept_versions import projection
 
 # How many records with a time that does not count a receipt lists.
 _APART_TOLD = 5
-# By how many rows a key of an Iceberg table has more, or fewer, since the last batch.
-_ROWS = quote("@rows")
 
 
 class Steps(Relations):
@@ -171,12 +170,11 @@ class Steps(Relations):
         if ordered.table:
             key = quote(ordered.placement.key)
             newest = f"row_number() OVER (PARTITION BY {key} ORDER BY {quote(ordered.offset)} DESC) = 1"
-            more = ""
             if isinstance(ordered, OrderedStream) and ordered.ids:
                 read = (intake.ordered for intake in intakes if isinstance(intake.ordered, OrderedStream))
                 self._counted[name] = not any(planned.start for each in read for planned in each.partitions)
-                more = f", sum(CASE WHEN {quote(DELETED)} THEN -1 ELSE 1 END) OVER (PARTITION BY {key}) AS {_ROWS}"
-            query = f"SELECT *{more} FROM ({query}) QUALIFY {key} IS NULL OR {newest}"
+            else:
+                query = f"SELECT * FROM ({query}) QUALIFY {key} IS NULL OR {newest}"
         kept = ordered.table or scans > 1
         self._connection.execute(f"CREATE TEMP {'TABLE' if kept else 'VIEW'} {quote(name)} AS {query}")
 
@@ -223,33 +221,28 @@ class Steps(Relations):
         assert isinstance(state, KeptByKey)
         with self.errors(f"step {step.name!r}"):
             if name in self._counted:
-                self._check_one_row(step, state)
+                self._leave_one_row(step, state)
             self._connection.execute(f"CREATE TEMP TABLE {state.rows} AS {step.sql}")
             if name in self._counted:
                 state.leave_equal(name)
             self._connection.execute(f"CREATE TEMP VIEW {quote(step.name)} AS {state.rows_of_all()}")
 
-    def _check_one_row(self, step: Step, state: KeptByKey) -> None:
-        """Raise Refused if a key has several rows in an Iceberg table: if one of them goes, others stay, and no state
-        knows them. Of a table that is read from its first row on, keys that were kept and do not come are gone."""
-        name, run = step.inputs[0], self._connection.execute
-        if self._counted[name]:
-            state.begin_anew(name, f"true AS {quote(DELETED)}, 0 AS {_ROWS}")
-            had = "0"
-        else:
-            had = f"(SELECT count(*) FROM {quote(state_of(step.name))} AS kept WHERE kept.{{0}} = it.{{0}})"
-        key = quote(step.key)
-        rows = f"{had.format(key)} + {_ROWS}"
-        wrong = f"SELECT {key}, {rows} FROM temp.{quote(name)} AS it WHERE {rows} <> (NOT {quote(DELETED)})::INTEGER"
-        if found := run(f"{wrong} AND {key} IS NOT NULL LIMIT 1").fetchone():
+    def _leave_one_row(self, step: Step, state: KeptByKey) -> None:
+        """Leave what became of each key of an Iceberg table. Where that is read from its first row on, keys that were
+        kept and do not come are gone. Raises Refused if a key has several rows: one of them may go, and no state knows
+        the others."""
+        name, key = step.inputs[0], quote(step.key)
+        streams = (each.ordered.declared for each in self._intakes if isinstance(each.ordered, OrderedStream))
+        offset = quote(next(stream.offset for stream in streams if stream.name == name))
+        kept = f"(SELECT * FROM {quote(state_of(step.name))} WHERE {not self._counted[name]})"
+        if found := left_of_each(self._connection, name, key, offset, kept):
             shown, count = MASK if self._order.private else found[0], found[1]
-            what = f"the key {shown!r} has {count:,} rows in the Iceberg table: it is not known which of them stays"
-            then = (
-                "leave one row of each key there, or declare the table by pipeline.stream(…), and begin anew with it: ",
-                Forget(self._order.pipeline, name),
-            )
+            what = f"the key {shown!r} has {count:,} rows in the Iceberg table, and a table has one for each key"
+            leave = "leave one of them there, or declare the table by pipeline.stream(…), then "
+            then = (leave, Replan(self._order.pipeline))
             raise Refused.of(Kind.RECORD, what, f"stream {name!r}, {self._order}", then, key=shown)
-        run(f"ALTER TABLE temp.{quote(name)} DROP COLUMN {_ROWS}")
+        if self._counted[name]:
+            state.begin_anew(name, f"true AS {quote(DELETED)}")
 
     def _made(self, step: Step, file: Path) -> None:
         """Run a Python step, and give its result and its state their names in SQL."""

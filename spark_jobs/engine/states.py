@@ -199,7 +199,10 @@ class KeptByKey(TaskState):
         self._connection.execute(f"CREATE TEMP TABLE {equal} AS SELECT {self._key} FROM ({now} INTERSECT {was})")
         for relation in (self.rows, quote(name)):
             self._connection.execute(f"DELETE FROM temp.{relation} WHERE {self._key} IN (FROM {equal})")
-        self._connection.execute(f"UPDATE {self._needed} SET {_GOT} = false WHERE {self._key} IN (FROM {equal})")
+        self._connection.execute(
+            f"UPDATE {self._needed} SET {_GOT} = false WHERE {self._key} NOT IN "
+            f"(SELECT {self._key} FROM temp.{quote(name)} WHERE {self._key} IS NOT NULL)"
+        )
 
     def left(self) -> str:
         # Without older runs, a key that has no row has no state.

@@ -66,7 +66,8 @@ class Regions:
         self.done = list[str]()
 
     def change(self) -> None:
-        some = [self.insert, self.insert, self.update, self.delete, self.merge, self.compact, self.change_rates]
+        some = [self.insert, self.insert, self.update, self.delete, self.merge, self.come_and_go]
+        some += [self.compact, self.change_rates, self.change_rates]
         step = self._random.choice(some)
         self.people.refresh()
         step()
@@ -86,6 +87,14 @@ class Regions:
         """Copy on write: the files of some keys are written again, most rows as they were."""
         self._rewrite(lambda row: self._row(row["id"]) if self._random.random() < 0.3 else row)
 
+    def come_and_go(self) -> None:
+        """A second row of each key comes, and goes again."""
+        before = {file.file_path for file in live(self.people)}
+        append(self.people, [self._row(key) for key in self._keys()])
+        new = [file for file in live(self.people.refresh()) if file.file_path not in before]
+        gone = {file.file_path: [*range(file.record_count)] for file in new}
+        delete_positions(self.people, self._said(gone))
+
     def delete(self) -> None:
         """Copy on write, or by positions."""
         if self._random.random() < 0.5:
@@ -94,11 +103,17 @@ class Regions:
             delete_positions(self.people, self._said(gone))
 
     def merge(self) -> None:
-        """Merge on read: old rows go by their positions, and new ones of the same keys come by the next snapshot."""
+        """Merge on read: old rows go by their positions, and new ones of the same keys come by the next snapshot, or by
+        the one before."""
         if gone := self._some_rows():
             keys = [self._held(path)[place]["id"] for path, places in gone.items() for place in places]
-            delete_positions(self.people, self._said(gone))
-            append(self.people, [self._row(key) for key in keys])
+            steps = [
+                lambda: delete_positions(self.people, self._said(gone)),
+                lambda: append(self.people, [self._row(key) for key in keys]),
+            ]
+            self._random.shuffle(steps)
+            for step in steps:
+                step()
 
     def compact(self) -> None:
         self._rewrite(lambda row: row, Operation.REPLACE)
@@ -214,7 +229,7 @@ def test_a_table_that_a_pipeline_publishes_is_read_as_a_table(
         succeeded("run", NEWEST, "--runner", "local")
         if number == 1:
             found = told(Kind.STREAM_DELETES, "run", str(file), "--runner", "local")
-            assert found.findings[0]["then"].startswith("read what pipeline 'newest' reads; or begin anew with it as a")
+            assert found.findings[0]["next"].startswith("read what pipeline 'newest' reads; or begin anew with it as a")
             found.follow()
             reader('table("newest"', ', kept=True).write("held", mode="upsert")')
         succeeded("run", str(file), "--runner", "local")
