@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo, LessThan
+from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import LongType, StringType
 
@@ -212,27 +213,78 @@ def check(store: Store, made: Regions) -> None:
         assert sorted(asked, key=repr) == published(store, "sums", "region", "n", "amount")
 
 
+def reader(folder: Path, declared: str, written: str) -> str:
+    """The file of a pipeline that reads a table of the catalogue."""
+    file = folder / "reader.py"
+    lines = "from coset import Pipeline", 'pipeline = Pipeline("reader", source="iceberg://lake.shop")'
+    file.write_text("\n".join([*lines, f"pipeline.{declared}.{written}", ""]))
+    return str(file)
+
+
+@pytest.fixture
+def people(lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
+    """A table in eight buckets with ten rows, which a pipeline has published as it is."""
+    entered(store, tmp_path / "docs", monkeypatch)
+    table = create(lake, "shop.people", {"id": LongType(), "amount": LongType()}, 8)
+    append(table, [{"id": key, "amount": key} for key in range(10)])
+    declared = 'table("people", key="id", key_format="long", partitions=8, kept=True)'
+    succeeded("run", reader(tmp_path, declared, 'write("held", mode="upsert")'), "--runner", "local")
+    return table
+
+
+def is_as_it_is(store: Store, table: Table) -> bool:
+    rows = table.refresh().scan().to_arrow().to_pylist()
+    return published(store, "held", "id", "amount") == sorted((tuple(row.values()) for row in rows), key=repr)
+
+
+def test_a_key_with_two_rows_is_refused_until_one_is_left(people: Table, store: Store, tmp_path: Path) -> None:
+    words = "run", str(tmp_path / "reader.py"), "--runner", "local"
+    first = {file.file_path for file in live(people.refresh())}
+    append(people, [{"id": 1, "amount": 100}, {"id": 2, "amount": 200}])
+    found = told(Kind.RECORD, *words)
+    assert "has 2 rows in the Iceberg table" in found.findings[0]["what"]
+    # Of one key the new row goes, of the other the old one.
+    for key, amount in ((1, 100), (2, 2)):
+        for file in live(people.refresh()):
+            rows = pq.read_table(file.file_path.removeprefix("file://")).to_pylist()
+            if {"id": key, "amount": amount} in rows:
+                assert (file.file_path in first) is (key == 2)
+                delete_positions(people, {file.file_path: [rows.index({"id": key, "amount": amount})]})
+    found.follow()
+    succeeded(*words)
+    assert is_as_it_is(store, people)
+    assert "Table held is its query" in succeeded("verify", words[1]).output
+
+
+def test_what_went_unseen_is_gone_once_the_table_is_begun_anew(people: Table, store: Store, tmp_path: Path) -> None:
+    words = "run", str(tmp_path / "reader.py"), "--runner", "local"
+    files = live(people.refresh())
+    rewrite(people, files[:2], [{"id": 20, "amount": 1}], Operation.OVERWRITE)
+    append(people, [{"id": 21, "amount": 1}])
+    keep_newest(people)
+    found = told(Kind.STREAM_LOST, *words)
+    assert not is_as_it_is(store, people)
+    found.follow()
+    succeeded(*words)
+    assert is_as_it_is(store, people)
+    assert "Table held is its query" in succeeded("verify", words[1]).output
+
+
 def test_a_table_that_a_pipeline_publishes_is_read_as_a_table(
     lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entered(store, tmp_path / "docs", monkeypatch)
     monkeypatch.setenv("COSET_ICEBERG", "lake.shop")
-    file = tmp_path / "reader.py"
-
-    def reader(declared: str, written: str) -> None:
-        lines = "from coset import Pipeline", 'pipeline = Pipeline("reader", source="iceberg://lake.shop")'
-        file.write_text("\n".join([*lines, f'pipeline.{declared}, key="k", partitions=1{written}', ""]))
-
-    reader('stream("newest"', ').write("copied")')
+    file = reader(tmp_path, 'stream("newest", key="k", partitions=1)', 'write("copied")')
     for number in range(3):
         land(store, number)
         succeeded("run", NEWEST, "--runner", "local")
         if number == 1:
-            found = told(Kind.STREAM_DELETES, "run", str(file), "--runner", "local")
+            found = told(Kind.STREAM_DELETES, "run", file, "--runner", "local")
             assert found.findings[0]["next"].startswith("read what pipeline 'newest' reads; or begin anew with it as a")
             found.follow()
-            reader('table("newest"', ', kept=True).write("held", mode="upsert")')
-        succeeded("run", str(file), "--runner", "local")
+            reader(tmp_path, 'table("newest", key="k", partitions=1, kept=True)', 'write("held", mode="upsert")')
+        succeeded("run", file, "--runner", "local")
         if number:
             assert published(store, "held", "k", "id") == published(store, "newest", "k", "id")
 
