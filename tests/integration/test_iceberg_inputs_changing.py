@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -17,6 +18,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import LongType, StringType
 
+from bench.elsewhere import python_of, variables_of
+from bench.party import JARS, PARTIES
 from coset.batches.steps import plan as planned
 from coset.batches.verifying import verify
 from partitioning.authoring.pipeline import Pipeline
@@ -27,9 +30,11 @@ from partitioning.explain.table_query import table_query
 from partitioning.kinds import Kind
 from partitioning.model.schemes import tasks
 from tests.bucketed import Row, append, bucket_of, create, delete_positions, keep_newest, lake, live, rewrite
-from tests.commands import succeeded
+from tests.catalogues import rest_catalogues
+from tests.commands import coset, succeeded
 from tests.followed import told
 from tests.logs import log_of
+from tests.readers import reader as reader_of
 from tests.running import run_and_publish_unjudged
 from tests.swapped import NEWEST, entered, land
 from tests.there import there
@@ -309,3 +314,55 @@ def test_any_history_of_changing_tables_is_read_as_they_are(lake: Catalog, store
                 found.found.same for found in verify(regions(buckets), store) if not isinstance(found.found, str)
             )
         random_.choice([lambda: None, made.expire])()
+
+
+_CALL = "CALL lake.system"
+_ALL = "(table => 'shop.people', options => map('rewrite-all', 'true'))"
+SPARK = (
+    "MERGE INTO lake.shop.people t USING (SELECT id * 7 % 60 AS id, id + {amount} AS amount FROM range({key} % 9)) s "
+    "ON t.id = s.id WHEN MATCHED AND s.amount < 0 THEN DELETE WHEN MATCHED THEN UPDATE SET * "
+    "WHEN NOT MATCHED THEN INSERT *",
+    "DELETE FROM lake.shop.people WHERE id % 11 = {key} % 11",
+    "UPDATE lake.shop.people SET amount = amount + 1 WHERE id % 5 = {key} % 5",
+    "INSERT INTO lake.shop.people SELECT id, 1 FROM range(60) WHERE id NOT IN (SELECT id FROM lake.shop.people)",
+    "INSERT OVERWRITE lake.shop.people SELECT id, amount + 1 FROM lake.shop.people WHERE id <> {key}",
+    f"{_CALL}.rewrite_data_files{_ALL}",
+    f"{_CALL}.rewrite_position_delete_files{_ALL}",
+)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_table_that_spark_merges_into_is_read_as_it_is(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """Deletes by positions, by delete files and by vectors, compaction and expiry, all by Iceberg for Spark itself."""
+    entered(store, tmp_path / "docs", monkeypatch)
+    random_ = random.Random(version)
+    (tmp_path / "lake").mkdir()
+    with rest_catalogues(tmp_path) as made:
+        monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", made(warehouse=f"{tmp_path}/lake"))
+        jars = variables_of(PARTIES["iceberg"])[JARS]
+        with reader_of("iceberg-spark", str(python_of(PARTIES["iceberg"])), jars) as asked:
+            ask = partial(asked, "", None)
+            modes = ", ".join(f"'write.{each}.mode' = 'merge-on-read'" for each in ("delete", "update", "merge"))
+            ask("CREATE NAMESPACE lake.shop")
+            ask(
+                "CREATE TABLE lake.shop.people (id BIGINT, amount BIGINT) USING iceberg PARTITIONED BY (bucket(8, id)) "
+                f"TBLPROPERTIES ('format-version' = '{version}', {modes})"
+            )
+            declared = 'table("people", key="id", key_format="long", partitions=4, kept=True)'
+            file = reader(tmp_path, declared, 'write("held", mode="upsert")')
+            read = 0
+            ask("INSERT INTO lake.shop.people SELECT id, id FROM range(60)")
+            for number in range(24):
+                ask(random_.choice(SPARK).format(key=random_.randrange(60), amount=random_.randrange(-9, 90)))
+                if random_.random() < 0.5:
+                    result = coset("run", file, "--runner", "local")
+                    assert result.exit_code == 0, result.output
+                    read += 1
+                    rows = [tuple(row) for row in ask("SELECT id, amount FROM lake.shop.people")]
+                    assert published(store, "held", "id", "amount") == sorted(rows, key=repr), number
+                    if random_.random() < 0.3:
+                        ask(f"{_CALL}.expire_snapshots(table => 'shop.people', older_than => now())")
+            assert read > 5

@@ -57,9 +57,9 @@ class ReadSnapshot:
 
 class History:
     """The snapshots of a table up to the current one. `pipeline` reads the table as `stream`, up to what was `taken`.
-    Only if it is `changing`, rows may go.
+    Rows may go only if it is `changing`.
 
-    Methods raise Refused where rows went that may not, or where what was added is no longer known.
+    Methods raise Refused if rows went that may not, or if it is not known any more which came.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class History:
         return [] if rewrites else [*went, *came]
 
     def _changed(self, number: int) -> tuple[list[ManifestEntry], list[ManifestEntry], list[ManifestEntry]]:
-        """What a snapshot added, what it removed, and what its manifests list beside that."""
+        """The entries that a snapshot added, those that it removed, and the others of its own manifests."""
         from pyiceberg.manifest import ManifestEntryStatus  # noqa: PLC0415  an extra
 
         new: list[ManifestEntry] = []
