@@ -78,6 +78,13 @@ class _Deletes(ManifestWriterV2):
         return {**super()._meta, "content": "deletes"}
 
 
+def delete_values(table: Table, row: Row) -> None:
+    """Say that the rows like this one are deleted, as Flink does."""
+    _delete(
+        table, [_written(table, bucket_of(table, row), pa.Table.from_pylist([row]), DataFileContent.EQUALITY_DELETES)]
+    )
+
+
 def delete_positions(table: Table, gone: Mapping[str, Iterable[int]]) -> None:
     """Say that these rows of files are deleted, as engines do that merge on read: a file of them for each bucket."""
     by_bucket = dict[int | None, list[tuple[str, int]]]()
@@ -95,12 +102,16 @@ def delete_positions(table: Table, gone: Mapping[str, Iterable[int]]) -> None:
         for bucket, some in by_bucket.items()
         if some
     ]
+    _delete(table, deletes)
+
+
+def _delete(table: Table, files: Iterable[DataFile]) -> None:
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as change:
         saying: Any = change
         saying.new_manifest_writer = lambda spec: _Deletes(
             spec, table.schema(), saying.new_manifest_output(), saying.snapshot_id, "deflate"
         )
-        for file in deletes:
+        for file in files:
             change.append_data_file(file)
 
 

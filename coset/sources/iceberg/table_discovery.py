@@ -244,7 +244,9 @@ class _Discovery:
     def _opened(self, file: FoundRows) -> _Opened | CosetError:
         """What a file holds. An error if it is not what the table says."""
         data = file.file
-        then = "let the table's engine repair it, and begin anew with it if it cannot: ", self._anew
+        repair = "let the table's engine repair it, and begin anew with it if it cannot: "
+        unread = "keep snapshots until a batch has read the next ones, and begin anew with the table: "
+        then = unread if file.gone else repair, self._anew
         try:
             if data.file_format.value != "PARQUET":
                 raise Unreadable(f"it is {data.file_format.value}, and only Parquet is read", "let it be rewritten")
