@@ -244,17 +244,16 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
 
     def _as_table(self, stream: Stream, deletes: str | None, alias: str) -> Flow:
         """The latest records of a table without those that delete their key, under that name in SQL."""
-        said = {deletes: f"({deletes}) IS NOT TRUE"} if deletes is not None else {}
-        if not stream.kept:
-            return replace(self.filter(*said.values()) if said else self, alias=alias)
-        columns, told = "*", quote(DELETED)
+        flow, sql, expressions = self, *self._undeleted(deletes)
         if stream.tells_deletes:
             # Where engines write rows of an Iceberg table again as they are, nothing of them changes.
+            told = quote(DELETED)
             without = told if stream.changes else f"{told}, {quote(stream.offset)}"
-            columns, said = f"* EXCLUDE ({without})", {told: f"{told} IS NOT TRUE"} | said
-        where = f" WHERE {' AND '.join(said.values())}" if said else ""
-        sql = f"SELECT {columns} FROM {self._source}{where}"
-        flow = self._step(Op.TABLE, sql, tuple(said), f"{self.step}.kept", keyed=True, state=StateSpec())
+            sql, expressions = f"SELECT * EXCLUDE ({without}) FROM {self._source} WHERE {told} IS NOT TRUE", (told,)
+        if stream.kept:
+            flow = self._step(Op.TABLE, sql, expressions, f"{self.step}.kept", keyed=True, state=StateSpec())
+        if deletes is not None and not (stream.kept and deletes in expressions):
+            flow = flow.filter(f"({deletes}) IS NOT TRUE")
         return replace(flow, alias=alias)
 
 

@@ -137,7 +137,7 @@ class Regions:
 
     def change_rates(self) -> None:
         self.rates.refresh()
-        region, rate = f"r{self._random.randrange(REGIONS)}", self._random.randrange(10, 16)
+        region, rate = f"r{self._random.randrange(REGIONS)}", self._random.randrange(11, 15)
         new = pa.Table.from_pylist([{"region": region, "rate": rate}])
         match self._random.randrange(4):
             case 0:
@@ -225,7 +225,9 @@ def check(store: Store, made: Regions) -> None:
             balance[each["id"], each["region"], each["amount"]] += signs[each["_change_type"]]
         assert sorted(balance.elements(), key=repr) == published(store, "people", "id", "region", "amount")
         plan = there(Ledger(store, "regions").standing().published)
-        asked = connection.execute(table_query(regions(), plan, "sums")).fetchall()
+        query, now = table_query(regions(), plan, "sums"), there(made.people.refresh().current_snapshot()).snapshot_id
+        assert f"the rows of iceberg://lake.shop.people in snapshot {now}, all with 0 AS _partition" in query
+        asked = connection.execute(query).fetchall()
         assert sorted(asked, key=repr) == published(store, "sums", "region", "n", "amount")
 
 
