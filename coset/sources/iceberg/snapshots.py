@@ -151,9 +151,9 @@ class History:
         new, removed, there = self._changed(number)
         come, go = self._live(new), self._live(removed)
         self._check_rows(number, come.rows - go.rows)
-        if not removed and len(come.files) == len(new):
-            return _found(number, come.but(go))
         rewrites = _only_rewrites(self._by_id[number])
+        if not (removed or rewrites) and len(come.files) == len(new):
+            return _found(number, come.but(go))
         if not (self._changing or rewrites):
             self._deletes(number, "it deletes or overwrites rows, and a stream only grows", self._then)
         there += self._entries(each for each in self._manifests(number) if each.added_snapshot_id != number)
