@@ -81,8 +81,8 @@ class Kind(StrEnum):
     )
     STREAM_DELETES = (
         "stream.deletes",
-        "A snapshot of an Iceberg table that is read as a stream takes rows away.",
-        "Roll it back, or begin anew with what is there.",
+        "A snapshot of an Iceberg table takes rows away that a stream cannot give back, or in a way that is not read.",
+        "Roll it back, or begin anew with it as a table.",
     )
     STREAM_GAP = "stream.gap", "Offsets are missing between records.", "Land them, or declare the stream sparse."
     STREAM_TWICE = "stream.twice", "Two files have other records at the same offsets.", "Remove the wrong one."

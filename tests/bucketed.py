@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.catalog import Catalog
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestWriterV2
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -19,7 +21,17 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IcebergType, NestedField
 
-Row = dict[str, object]
+Row = dict[str, Any]
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
+    """A catalogue in SQLite, which PyIceberg's variables name."""
+    (tmp_path / "lake").mkdir()
+    said = {"uri": f"sqlite:///{tmp_path}/lake/lake.db", "warehouse": f"file://{tmp_path}/lake"}
+    for name, value in said.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
+    return load_catalog("lake", **said)
 
 
 def create(lake: Catalog, name: str, columns: Mapping[str, IcebergType], buckets: int | None) -> Table:
@@ -66,17 +78,50 @@ class _Deletes(ManifestWriterV2):
         return {**super()._meta, "content": "deletes"}
 
 
-def delete_positions(table: Table) -> None:
-    """Say that the first row of a file is deleted, as engines do that merge on read."""
-    file = live(table)[0]
-    gone = pa.table({"file_path": [file.file_path], "pos": [0]})
-    deletes = _written(table, file.partition[0], gone, DataFileContent.POSITION_DELETES)
+def delete_values(table: Table, row: Row) -> None:
+    """Say that the rows like this one are deleted, as Flink does."""
+    _delete(
+        table, [_written(table, bucket_of(table, row), pa.Table.from_pylist([row]), DataFileContent.EQUALITY_DELETES)]
+    )
+
+
+def delete_positions(table: Table, gone: Mapping[str, Iterable[int]]) -> None:
+    """Say that these rows of files are deleted, as engines do that merge on read: a file of them for each bucket."""
+    by_bucket = dict[int | None, list[tuple[str, int]]]()
+    for file in live(table):
+        bucket = file.partition[0] if len(file.partition) else None
+        found = sorted((file.file_path, place) for place in gone.get(file.file_path, ()))
+        by_bucket.setdefault(bucket, []).extend(found)
+    deletes = [
+        _written(
+            table,
+            bucket,
+            pa.table(dict(zip(("file_path", "pos"), zip(*sorted(some), strict=True), strict=True))),
+            DataFileContent.POSITION_DELETES,
+        )
+        for bucket, some in by_bucket.items()
+        if some
+    ]
+    _delete(table, deletes)
+
+
+def _delete(table: Table, files: Iterable[DataFile]) -> None:
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as change:
         saying: Any = change
         saying.new_manifest_writer = lambda spec: _Deletes(
             spec, table.schema(), saying.new_manifest_output(), saying.snapshot_id, "deflate"
         )
-        change.append_data_file(deletes)
+        for file in files:
+            change.append_data_file(file)
+
+
+def keep_newest(table: Table) -> None:
+    """Let all snapshots but the current one expire."""
+    now = table.refresh().current_snapshot()
+    expire = table.maintenance.expire_snapshots()
+    for old in [each.snapshot_id for each in table.snapshots() if now and each.snapshot_id != now.snapshot_id]:
+        expire = expire.by_id(old)
+    expire.commit()
 
 
 def live(table: Table) -> list[DataFile]:

@@ -55,7 +55,13 @@ def _of_partition(stream: PlannedStream, number: int, records: Sequence[Record],
     kind = declared.written_as
     if isinstance(declared.origin, KafkaSource):
         yield f"-- {where} lies in a broker: read the topic from offset {offsets}, for instance with kcat -o."
-    elif declared.changes or declared.keys or kind is Format.AVRO or (kind is Format.JSON and declared.counted):
+    elif (
+        declared.tells_deletes
+        or declared.keys
+        or kind is Format.AVRO
+        or (kind is Format.JSON and declared.counted)
+        or any(file.rows for file in stream.partitions[number].files)
+    ):
         yield f"-- {where} at offset {offsets}: in {', '.join(map(visible, files))}."
     elif declared.counted:
         yield f"-- {where}: a file's name has the offset of its first record, and the others follow."

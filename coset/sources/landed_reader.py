@@ -156,7 +156,9 @@ class LandedReader:
     def _landed(self, file: InputFile, source: pa.NativeFile, keys: pa.NativeFile | None) -> LandedFile:
         if isinstance(self._ids, UnsetType):
             return open_landed(self._declared, source, file.first, self._memory, keys)
-        return Counted(DataFile(source, self._ids, self._memory), self._declared.offset, file.first)
+        gone = file.gone if self._declared.tells_deletes else None
+        data = DataFile(source, self._ids, self._memory, file.rows, gone=gone)
+        return Counted(data, self._declared.offset, file.first)
 
     @contextmanager
     def _reading(self, file: InputFile) -> Iterator[None]:

@@ -19,7 +19,7 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import gives_what_is_over
-from partitioning.model.streams import Stream
+from partitioning.model.streams import DELETED, Stream
 from partitioning.values import replace
 
 if TYPE_CHECKING:
@@ -107,7 +107,9 @@ class Trial:
 
         for stream in self.pipeline.streams:
             if rows := batch.get(stream.name):
-                engine.land(stream, rows, self._declared[stream.name].columns or {}, self._types)
+                declared = self._declared[stream.name]
+                said = {DELETED: "BOOLEAN"} if declared.tells_deletes else {}
+                engine.land(stream, rows, {**(declared.columns or {}), **said}, self._types)
                 self._landed.add(stream.name)
         if unknown := sorted(set(batch) - set(self._declared)):
             what, then = f"the pipeline has no stream {unknown[0]!r}", f"name one of {', '.join(self._declared)}"

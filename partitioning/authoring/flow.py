@@ -23,7 +23,7 @@ from partitioning.model.composite_key import key_parts
 from partitioning.model.graph import ColumnComment, Join, Mode, Op, StateSpec, Updates, quote, union
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, OPAQUE, HashName, hash_findings
-from partitioning.model.streams import DELETED, Column
+from partitioning.model.streams import DELETED, Column, Stream
 from partitioning.numbers import PARTITIONS
 from partitioning.values import replace
 
@@ -242,20 +242,18 @@ class Flow(KeyedSteps, TimedSteps, frozen=True):
         said = tuple(ColumnComment(*each) for each in (comments or {}).items())
         self.pipeline._write(table, flow, lineage, tuple(expect), Mode(stored), comment, said, Updates(updates))
 
-    def _as_table(self, deletes: str | None, *, kept: bool) -> Flow:
-        """The latest records of a table without those that delete their key, under the table's name."""
-        flow = self
-        if kept:
-            sql, expressions = self._undeleted(deletes)
+    def _as_table(self, stream: Stream, deletes: str | None, alias: str) -> Flow:
+        """The latest records of a table without those that delete their key, under that name in SQL."""
+        flow, sql, expressions = self, *self._undeleted(deletes)
+        if stream.tells_deletes:
+            # Where engines write rows of an Iceberg table again as they are, nothing of them changes.
+            told = quote(DELETED)
+            without = told if stream.changes else f"{told}, {quote(stream.offset)}"
+            sql, expressions = f"SELECT * EXCLUDE ({without}) FROM {self._source} WHERE {told} IS NOT TRUE", (told,)
+        if stream.kept:
             flow = self._step(Op.TABLE, sql, expressions, f"{self.step}.kept", keyed=True, state=StateSpec())
-        elif deletes is not None:
-            flow = self.filter(f"({deletes}) IS NOT TRUE")
-        return replace(flow, alias=self.alias)
-
-    def _as_source(self, alias: str) -> Flow:
-        """The rows of the table whose changes a stream has, kept, under that name in SQL."""
-        sql = f"SELECT * EXCLUDE ({quote(DELETED)}) FROM {self._source} WHERE {quote(DELETED)} IS NOT TRUE"
-        flow = self._step(Op.TABLE, sql, (quote(DELETED),), f"{self.step}.kept", keyed=True, state=StateSpec())
+        if deletes is not None and not (stream.kept and deletes in expressions):
+            flow = flow.filter(f"({deletes}) IS NOT TRUE")
         return replace(flow, alias=alias)
 
 

@@ -186,7 +186,8 @@ class Pipeline:
         'planes.filter'
         """
         stream = stream_of(name, key, partitions, self.source, table=True, kept=kept, **declared)
-        return self._declare(stream)._as_table(deletes, kept=kept)
+        flow = self._declare(stream)
+        return flow._as_table(stream, deletes, flow.alias)
 
     def cdc(
         self,
@@ -220,7 +221,7 @@ class Pipeline:
         if columns and DELETED not in columns:
             declared["columns"] = {**columns, DELETED: "BOOLEAN"}
         stream = stream_of(name, key, partitions, self.source, table=True, kept=True, changes=form, **declared)
-        return self._declare(stream)._as_source(name.rpartition(".")[2])
+        return self._declare(stream)._as_table(stream, None, name.rpartition(".")[2])
 
     def flow(self, name: str) -> Flow:
         """The flow of the stream or step of that name. Raises Refused, with the known names, if there is none."""

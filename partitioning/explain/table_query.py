@@ -17,8 +17,9 @@ from partitioning.model.meaning import Meaning, RowKind, meanings
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.placement import KeyFormat, keeps_empty
 from partitioning.model.plan import Plan
-from partitioning.model.sources import LandedSource
-from partitioning.model.streams import Column, Format, Layout, NullKeys, Stream
+from partitioning.model.read_ends import StreamProgress
+from partitioning.model.sources import IcebergSource, LandedSource
+from partitioning.model.streams import DELETED, Column, Format, Layout, NullKeys, Stream
 
 # Which partition a record lies in, as an expression of a pipeline may name it.
 _PARTITION = "_partition"
@@ -171,7 +172,7 @@ class _Query:
 
     def _ctes(self) -> Iterator[str]:
         for stream in self._streams:
-            yield _cte(stream.name, _words_of(stream), self._of_stream(stream))
+            yield _cte(stream.name, _words_of(stream, self._plan.ends.stream(stream.name)), self._of_stream(stream))
         tables = {stream.name for stream in self._streams if stream.table}
         for step in self._steps.values():
             state, sql = state_of(step.name), logical_sql(self._pipeline, step.name)
@@ -268,9 +269,14 @@ def _types(stream: Stream, columns: Sequence[Column]) -> str:
     return f"{{{', '.join(listed)}}}"
 
 
-def _words_of(stream: Stream) -> Iterator[str]:
+def _words_of(stream: Stream, progress: StreamProgress | None) -> Iterator[str]:
     """What is to be known of the records of a stream."""
-    if not _has_files(stream):
+    snapshots = {end.epoch for end in progress.ends} if progress else set[int]()
+    if isinstance(stream.origin, IcebergSource) and len(snapshots) == 1 and snapshots != {-1}:
+        of_all = [f"0 AS {_PARTITION}", f"-1 AS {stream.offset}", *([f"false AS {DELETED}"] if stream.table else [])]
+        rows = f"{stream.origin.uri(stream.name)} in snapshot {snapshots.pop()}"
+        yield f"make a table {stream.name} of the rows of {rows}, all with {', '.join(of_all)}"
+    elif not _has_files(stream):
         yield f"{stream.source}: make a table {stream.name} of its records, with {_PARTITION} and {stream.offset}"
     if stream.table:
         yield "the newest record of each key"

@@ -253,6 +253,9 @@ def _of_iceberg(stream: Stream) -> Iterator[_Wrong]:
         yield f"Iceberg's buckets are of one column, by {right}, and not by {stream.hash}", "leave hash= out"
     if stream.table and not stream.kept:
         yield "of an Iceberg table a batch reads what is new, and this one is read whole", "declare kept=True too"
+    if stream.table and stream.null_keys is NullKeys.OWN_TASK:
+        what = "rows of an Iceberg table come and go by their keys, and those without one are to be taken"
+        yield what, "declare null_keys='drop', or name another column as the key"
     if stream.sparse:
         yield "the rows of an Iceberg table have no offsets that could be missing", "leave offsets= out"
     for name, given in (

@@ -96,7 +96,7 @@ OFFSET = "_offset"
 USUAL_GAP = 100
 # For a stream read from its broker: the broker explains all gaps, except before the log's start.
 BY_THE_BROKER = Sparse(0)
-# The column of Debezium's records that says whether they delete their row.
+# The column that says whether a record deletes its row: of Debezium's, and of Iceberg tables' that are read as tables.
 DELETED = "_deleted"
 # The column with the timestamps of records read from a broker.
 TIMESTAMP = "_timestamp"
@@ -191,6 +191,11 @@ class Stream(Value, frozen=True):
                 assert_never(self.origin)
 
     @property
+    def tells_deletes(self) -> bool:
+        """Whether its records say, in the column DELETED, that their row is gone."""
+        return bool(self.changes) or (self.table and isinstance(self.origin, IcebergSource))
+
+    @property
     def casts(self) -> Mapping[str, str]:
         """The columns that are cast to another type."""
         return self.cast or {}
@@ -223,7 +228,8 @@ class InputFile(Value, frozen=True, order=True, gc=False, omit_defaults=True):
     If keys lie in a file of their own, `keys` is its path, `keys_size` and `keys_etag` pin it.
 
     Of an Iceberg table, offsets count rows, in a row the snapshots that brought them, and those of a file from `start`
-    on. `snapshot` is the one in which planning found the file.
+    on. `snapshot` is the one in which planning found the file. `rows` says which of its rows count, if not all, by how
+    many are left out and taken, by turns: `3,1,0` and so on. They are new there, or `gone`.
 
     In a broker, it is a range of a partition: `path` is the partition, `etag` the topic's id, `size` an estimate. The
     number of records is unknown before they are read.
@@ -239,6 +245,8 @@ class InputFile(Value, frozen=True, order=True, gc=False, omit_defaults=True):
     keys_size: int = 0
     keys_etag: str = ""
     snapshot: int = 0
+    rows: str = ""
+    gone: bool = False
 
     @property
     def beside(self) -> InputFile | None:

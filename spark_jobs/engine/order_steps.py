@@ -20,11 +20,12 @@ from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
 from partitioning.model.graph import Mode, Op, Step, quote, state_of, waiting
 from partitioning.model.leaving import BATCH, DAY_END, GONE, Leaving, state_columns
-from partitioning.model.order import Order, Ordered
+from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.private import MASK
 from partitioning.model.receipt import MODULUS, Apart, Closed, Keyed, Migrated
 from partitioning.model.stage_inputs import StateInput
+from partitioning.model.streams import DELETED
 from partitioning.model.task_memory import TaskMemory
 from partitioning.values import replace
 from spark_jobs.engine.closing import closed
@@ -32,6 +33,7 @@ from spark_jobs.engine.functions import FunctionStep
 from spark_jobs.engine.intake import Intake
 from spark_jobs.engine.relations import Relations, cast
 from spark_jobs.engine.states import KeptByKey, KeptLives, TaskState, rows_of_now, task_state
+from spark_jobs.engine.table_rows import left_of_each
 from spark_jobs.sql.database import create_views
 from spark_jobs.sql.kept_versions import projection
 
@@ -62,6 +64,8 @@ class Steps(Relations):
         for intake in intakes:
             relations.setdefault(_named(intake.ordered, order), []).append(intake)
         kept = {state_of(step.name): relations.pop(state_of(step.name), []) for step in order.steps if step.state}
+        # Of Iceberg tables that are read as such: whether they are read from their first row on.
+        self._counted: dict[str, bool] = {}
         for name, parts in relations.items():
             with self.errors(f"stream or step {name!r}"):
                 self._relation(name, parts, scans[name])
@@ -166,7 +170,11 @@ class Steps(Relations):
         if ordered.table:
             key = quote(ordered.placement.key)
             newest = f"row_number() OVER (PARTITION BY {key} ORDER BY {quote(ordered.offset)} DESC) = 1"
-            query = f"SELECT * FROM ({query}) QUALIFY {key} IS NULL OR {newest}"
+            if isinstance(ordered, OrderedStream) and ordered.ids:
+                read = (intake.ordered for intake in intakes if isinstance(intake.ordered, OrderedStream))
+                self._counted[name] = not any(planned.start for each in read for planned in each.partitions)
+            else:
+                query = f"SELECT * FROM ({query}) QUALIFY {key} IS NULL OR {newest}"
         kept = ordered.table or scans > 1
         self._connection.execute(f"CREATE TEMP {'TABLE' if kept else 'VIEW'} {quote(name)} AS {query}")
 
@@ -209,11 +217,32 @@ class Steps(Relations):
 
     def _table_of(self, step: Step) -> None:
         """Store the rows of this batch's keys, and give the step's name to the rows of all keys."""
-        state = self._states[step.name]
+        state, name = self._states[step.name], step.inputs[0]
         assert isinstance(state, KeptByKey)
         with self.errors(f"step {step.name!r}"):
+            if name in self._counted:
+                self._leave_one_row(step, state)
             self._connection.execute(f"CREATE TEMP TABLE {state.rows} AS {step.sql}")
+            if name in self._counted:
+                state.leave_equal(name)
             self._connection.execute(f"CREATE TEMP VIEW {quote(step.name)} AS {state.rows_of_all()}")
+
+    def _leave_one_row(self, step: Step, state: KeptByKey) -> None:
+        """Leave what became of each key of an Iceberg table. Where that is read from its first row on, keys that were
+        kept and do not come are gone. Raises Refused if a key has several rows: one of them may go, and no state knows
+        the others."""
+        name, key = step.inputs[0], quote(step.key)
+        streams = (each.ordered.declared for each in self._intakes if isinstance(each.ordered, OrderedStream))
+        offset = quote(next(stream.offset for stream in streams if stream.name == name))
+        kept = f"(SELECT * FROM {quote(state_of(step.name))} WHERE {not self._counted[name]})"
+        if found := left_of_each(self._connection, name, key, offset, kept):
+            shown, count = MASK if self._order.private else found[0], found[1]
+            what = f"the key {shown!r} has {count:,} rows in the Iceberg table, and a table has one for each key"
+            leave = "leave one of them there, or declare the table by pipeline.stream(…), then "
+            then = (leave, Replan(self._order.pipeline))
+            raise Refused.of(Kind.RECORD, what, f"stream {name!r}, {self._order}", then, key=shown)
+        if self._counted[name]:
+            state.begin_anew(name, f"true AS {quote(DELETED)}")
 
     def _made(self, step: Step, file: Path) -> None:
         """Run a Python step, and give its result and its state their names in SQL."""

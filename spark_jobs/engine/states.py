@@ -186,6 +186,24 @@ class KeptByKey(TaskState):
         keys = [f"SELECT DISTINCT {self._key} AS {_GOT} FROM {quote(name)}" for name in self._step.inputs]
         return " UNION ".join(keys) + "".join(f" EXCEPT SELECT * FROM {unseen}" for unseen in self.but)
 
+    def begin_anew(self, name: str, more: str) -> None:
+        """Add the keys that were kept, and did not come, to an input, with the columns `more`: they come now."""
+        self._connection.execute(f"UPDATE {self._needed} SET {_GOT} = true")
+        gone = f"SELECT {self._key}, {more} FROM {self._name} ANTI JOIN {quote(name)} USING ({self._key})"
+        self._connection.execute(f"INSERT INTO temp.{quote(name)} BY NAME {gone}")
+
+    def leave_equal(self, name: str) -> None:
+        """Let keys of an input of which the same row came that was kept be such of which none came."""
+        now, was = self.both
+        equal = quote(f"{name}@equal")
+        self._connection.execute(f"CREATE TEMP TABLE {equal} AS SELECT {self._key} FROM ({now} INTERSECT {was})")
+        for relation in (self.rows, quote(name)):
+            self._connection.execute(f"DELETE FROM temp.{relation} WHERE {self._key} IN (FROM {equal})")
+        self._connection.execute(
+            f"UPDATE {self._needed} SET {_GOT} = false WHERE {self._key} NOT IN "
+            f"(SELECT {self._key} FROM temp.{quote(name)} WHERE {self._key} IS NOT NULL)"
+        )
+
     def left(self) -> str:
         # Without older runs, a key that has no row has no state.
         older = self._unmerged >= 0

@@ -23,6 +23,7 @@ from coset.batches.tables.live_files import live_files
 from coset.batches.tables.log_copy import TableLog
 from coset.batches.tables.logs import opened
 from coset.sources.iceberg.named_catalogue import catalogue, catalogue_errors, is_clients, is_refused, text_of
+from coset.sources.iceberg.snapshots import PIPELINE
 from coset.sources.s3 import iceberg_options
 from partitioning.commands import Iceberg, Repeat
 from partitioning.documents.document import canonical, digest
@@ -254,7 +255,7 @@ class _Follower:
         """What a snapshot says of itself: the version, its newest batch, and the offsets up to which it counts."""
         batch = newest_in(log, self._pipeline, self._name)
         plan = None if batch is None else self._ledger.plan(batch)
-        said = {_VERSION: str(log.version()), "coset.pipeline": self._pipeline}
+        said = {_VERSION: str(log.version()), PIPELINE: self._pipeline}
         if plan is None:
             return said
         ends = {f"{read.name}-{end.partition}": end.end for read in plan.ends.streams for end in read.ends}

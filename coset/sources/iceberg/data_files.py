@@ -5,32 +5,63 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
 
 from coset.sources.formats.landed_file import FileFacts, Unreadable
 from coset.sources.formats.parquet import ParquetRows
+from coset.sources.iceberg.row_positions import taken
 from coset.sources.plain_arrays import bare_schema
+from partitioning.model.streams import DELETED
 from partitioning.model.task_memory import USUAL, TaskMemory
 
 _ID = b"PARQUET:field_id"
+WRITE_IDS = "let the table's engine rewrite it, as Spark's rewrite_data_files does, and begin anew"
 
 
 class DataFile:
-    """A Parquet file of a table. A column that the table no longer has keeps no name that another could have."""
+    """A Parquet file of a table. A column that the table no longer has keeps no name that another could have.
 
-    def __init__(self, source: pa.NativeFile, ids: Mapping[str, int], memory: TaskMemory = USUAL) -> None:
+    Only the rows that `rows` says are given, all if it is empty. With `gone`, a column says whether they are deleted.
+    Columns of files that say no ids go by their names.
+    """
+
+    def __init__(
+        self,
+        source: pa.NativeFile,
+        ids: Mapping[str, int],
+        memory: TaskMemory = USUAL,
+        rows: str = "",
+        *,
+        gone: bool | None = None,
+    ) -> None:
         # No column of the file has offsets, whatever it is called.
         self._rows = ParquetRows(source, "", memory)
-        self._named = {number: name for name, number in ids.items()}
+        self._ids = ids
+        self._taken = rows
+        self._gone = gone
 
     @cached_property
     def schema(self) -> pa.Schema:
         written = bare_schema(self._written)
-        return pa.schema([field.with_name(name) for field, name in zip(written, self._names, strict=True)])
+        fields = [field.with_name(name) for field, name in zip(written, self._names, strict=True)]
+        return pa.schema(fields if self._gone is None else [*fields, pa.field(DELETED, pa.bool_())])
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The names of the columns as they were written."""
+        return list(self._written.names)
+
+    @cached_property
+    def says_ids(self) -> bool:
+        """Whether its columns have ids, which no files have that were added to a table, and not written by it."""
+        return any(number is not None for number in self._numbers)
 
     @cached_property
     def parts(self) -> Mapping[str, tuple[int, ...]]:
         """The ids of each column and, behind its own, of its parts."""
+        if not self.says_ids:
+            return {name: (self._ids[name],) for name in self._names if name in self._ids}
         return {name: tuple(ids_of(field)) for field, name in zip(self._written, self._names, strict=True)}
 
     def facts(self) -> FileFacts:
@@ -38,23 +69,33 @@ class DataFile:
 
     def batches(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.RecordBatch]:
         written = dict(zip(self._names, self._written.names, strict=True))
-        names = [name for name in columns if name in written]
+        # To count rows, they must be read.
+        names = [name for name in columns if name in written] or self._names[:1]
+        first, is_taken = 0, taken(self._taken, self.facts().rows) if self._taken else None
         for records in self._rows.batches([written[name] for name in names], start, end):
-            yield pa.RecordBatch.from_arrays([records.column(written[name]) for name in names], names)
+            found = pa.RecordBatch.from_arrays([records.column(written[name]) for name in names], names)
+            if is_taken is not None:
+                found, first = found.filter(pa.array(is_taken[first : first + len(records)])), first + len(records)
+            if self._gone is not None and DELETED in columns:
+                found = found.append_column(DELETED, pa.array(np.full(len(found), self._gone)))
+            yield found
 
     @cached_property
     def _written(self) -> pa.Schema:
         return self._rows.written_schema
 
     @cached_property
+    def _numbers(self) -> Sequence[int | None]:
+        return [next(iter(ids_of(field)), None) for field in self._written]
+
+    @cached_property
     def _names(self) -> list[str]:
-        numbers = [next(iter(ids_of(field)), None) for field in self._written]
+        numbers, named = self._numbers, {number: name for name, number in self._ids.items()}
+        if not self.says_ids:
+            return [name if name in self._ids else f"@{name}" for name in self._written.names]
         if None in numbers or len({*numbers}) < len(numbers):
-            what = "its columns have no ids, as those of files that were added to a table, and not written by it"
-            raise Unreadable(
-                what, "let the table's engine rewrite it, as Spark's rewrite_data_files does, and begin anew"
-            )
-        return [self._named.get(number or 0, f"@{number}") for number in numbers]
+            raise Unreadable("some of its columns have no ids", WRITE_IDS)
+        return [named.get(number or 0, f"@{number}") for number in numbers]
 
 
 def ids_of(field: pa.Field) -> Iterator[int]:

@@ -33,9 +33,14 @@ def catalogue(name: str) -> Catalog:
     from pyiceberg.catalog import load_catalog  # noqa: PLC0415  an extra
     from pyiceberg.utils.config import Config  # noqa: PLC0415
 
-    said = Config().get_catalog_config(name) or {}
+    said = iceberg_options() | cast(dict[str, str], Config().get_catalog_config(name) or {})
+    is_rest = "py-catalog-impl" not in said and said.get("type", "rest").lower() == "rest"
     try:
-        return load_catalog(name, **iceberg_options() | cast(dict[str, str], said))
+        if is_rest and said.get("uri", "").startswith("http"):
+            from coset.sources.iceberg.rest_catalogue import RestWithin  # noqa: PLC0415  an extra
+
+            return RestWithin(name, **said)
+        return load_catalog(name, **said)
     except ValueError as error:
         then = f"configure it in .pyiceberg.yaml, or with PYICEBERG_CATALOG__{name.upper()}__URI"
         what = f"PyIceberg cannot load the catalogue {name}: {error}"

@@ -1,13 +1,16 @@
-"""The history of an Iceberg table: which rows each snapshot added, and what a reader of rows cannot follow."""
+"""The history of an Iceberg table: which rows each snapshot added, and which it took away."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NoReturn
 
+import numpy as np
+
+from coset.sources.iceberg.live_files import LiveFiles
 from partitioning.commands import Forget, Repeat, Then
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
@@ -20,16 +23,22 @@ if TYPE_CHECKING:
 
 # What engines call the addresses that Coset has.
 _ADDRESSES = ((re.compile(r"s3[an]://"), "s3://"), (re.compile(r"(file:)?/+"), f"{FOLDER}/"))
-_REWRITE = "rewrite its files, as Spark's rewrite_data_files does, so that none has deleted rows"
+# What a snapshot of a pipeline's Iceberg table says of that.
+PIPELINE = "coset.pipeline"
+_BY_VALUES = "it deletes rows by their values (equality deletes), and only deletes by position are read"
+_REWRITE = "let the table's engine rewrite its files, as Spark's rewrite_data_files does"
 
 
 @dataclass(frozen=True, slots=True)
-class AddedFile:
-    """A data file with rows, by the partition spec `spec`, as it was found in a snapshot."""
+class FoundRows:
+    """Rows of a data file as a snapshot added them, or took them away if they are `gone`: `count` of them. `rows` says
+    which, as plans do."""
 
     snapshot: int
-    spec: int
     file: DataFile
+    count: int
+    rows: str = ""
+    gone: bool = False
 
     @property
     def path(self) -> str:
@@ -40,40 +49,39 @@ class AddedFile:
 
 @dataclass(frozen=True, slots=True)
 class ReadSnapshot:
-    """The snapshot up to which a batch has read a table, which may have expired: its sequence number, and how many rows
-    it had, if the batch took all."""
+    """The snapshot up to which a batch has read a table, which may have expired, and its sequence number."""
 
     snapshot: int
     number: int
-    rows: int | None
 
 
 class History:
     """The snapshots of a table up to the current one. `pipeline` reads the table as `stream`, up to what was `taken`.
+    Rows may go only if it is `changing`.
 
-    Methods raise Refused where rows went, or where what was added is no longer known.
+    Methods raise Refused if rows went that may not, or if it is not known any more which came.
     """
 
-    def __init__(self, table: Table, where: str, pipeline: str, stream: str, taken: ReadSnapshot | None) -> None:
+    def __init__(
+        self, table: Table, where: str, pipeline: str, stream: str, taken: ReadSnapshot | None, *, changing: bool
+    ) -> None:
         self._table = table
         self._where = where
         self._stream = stream
         self._taken = taken
+        self._changing = changing
         self._anew = Forget(pipeline, stream)
         self._by_id = {each.snapshot_id: each for each in table.snapshots()}
+        self._positions = lru_cache(None)(self._deleted_by)
         self.current = table.current_snapshot()
-        self._then: Then = (
-            f"roll the table back to the snapshot before, and append what changed; or {_REWRITE}, and begin anew with "
-            "what is there, though result tables and kept steps still have what went: ",
-            self._anew,
-        )
         self.base, self.added = lru_cache(None)(self._base), lru_cache(None)(self._added)
 
-    def since(self, anchor: int) -> list[AddedFile]:
-        """What was added behind a snapshot, in the order of the snapshots, and of the files' names in each."""
-        return [file for snapshot in self._behind(anchor) for file in self.added(snapshot.snapshot_id)]
+    def since(self, anchor: int) -> list[FoundRows]:
+        """What came and went behind a snapshot: in the order of the snapshots, in each what went first, then by the
+        files' names."""
+        return [found for snapshot in self._behind(anchor) for found in self.added(snapshot)]
 
-    def after(self, snapshot: int, path: str) -> list[AddedFile]:
+    def after(self, snapshot: int, path: str) -> list[FoundRows]:
         """What follows a file in the snapshot in which it was found, whose files were not all taken."""
         if snapshot not in self._by_id:
             self._lost(snapshot)
@@ -83,22 +91,24 @@ class History:
                 return found[paths.index(path) + 1 :]
         self._refuse(Kind.STREAM_RESET, f"snapshot {snapshot} no longer has {path}", snapshot)
 
-    def _behind(self, anchor: int) -> list[Snapshot]:
-        """The snapshots behind one, the oldest first."""
-        chain: list[Snapshot] = []
+    def _behind(self, anchor: int) -> list[int]:
+        """The snapshots behind one that may have other rows, the oldest first."""
+        chain: list[int] = []
         snapshot = self.current
         while snapshot is None or snapshot.snapshot_id != anchor:
             if snapshot is None or _number(snapshot) < self._number_of(anchor):
                 now = f"its snapshot is {self.current.snapshot_id}" if self.current else "it has no snapshot"
                 what = f"{now}, which does not follow snapshot {anchor}, up to which it was read: it was rolled back"
                 self._refuse(Kind.STREAM_RESET, what, anchor)
-            chain.append(snapshot)
-            parent = snapshot.parent_snapshot_id
-            if parent == anchor or (parent is None and self._follows(snapshot, anchor)):
-                break
-            if parent not in self._by_id:
+            if snapshot.snapshot_id in self._by_id:
+                chain.append(snapshot.snapshot_id)
+            elif not _only_rewrites(snapshot):
                 self._lost(anchor)
-            snapshot = self._by_id[parent]
+            if (parent := self._parent(snapshot)) == anchor:
+                break
+            snapshot = self._by_id.get(parent or 0) or self._expired.get(parent or 0)
+            if snapshot is None and parent is not None:
+                self._lost(anchor)
         return chain[::-1]
 
     def _number_of(self, anchor: int) -> int:
@@ -108,62 +118,111 @@ class History:
             return _number(known) if known else 0
         return self._taken.number
 
-    def _follows(self, snapshot: Snapshot, anchor: int) -> bool:
-        """Whether a snapshot is the next after one that has expired. PyIceberg takes the parent away then. Numbers have
-        no gaps; to roll a table back, and append to it, takes one too, but the rows are others."""
-        taken = self._taken
-        if taken is None or taken.rows is None or (taken.snapshot, taken.number + 1) != (anchor, _number(snapshot)):
-            return False
-        return _rows(self._manifests(snapshot.snapshot_id)) == taken.rows + _added_rows(
-            self.added(snapshot.snapshot_id)
-        )
+    def _parent(self, snapshot: Snapshot) -> int | None:
+        """The snapshot upon which one was made. Where that expires, PyIceberg no longer says it."""
+        if (said := snapshot.parent_snapshot_id) is not None or snapshot.snapshot_id not in self._expired:
+            return said
+        return self._expired[snapshot.snapshot_id].parent_snapshot_id
 
-    def _base(self, number: int) -> list[AddedFile]:
-        """All files of a snapshot, in the order in which they were added."""
-        entries = list[tuple[int, AddedFile]]()
-        for manifest in self._manifests(number):
-            for entry in manifest.fetch_manifest_entry(self._table.io):
-                if _has_deletes(manifest):
-                    self._deletes(number, "some of its rows are deleted", (f"{_REWRITE}, then ", Repeat()))
-                entries.append((entry.sequence_number or 0, self._file(number, manifest, entry)))
-        return [file for _, file in sorted(entries, key=lambda each: (each[0], each[1].path))]
+    @cached_property
+    def _expired(self) -> dict[int, Snapshot]:
+        """What earlier metadata says of snapshots, as far as it is there: the oldest that knows each."""
+        from pyiceberg.serializers import FromInputFile  # noqa: PLC0415  an extra
 
-    def _added(self, number: int) -> list[AddedFile]:
-        """The files that a snapshot added, by their names. Raises Refused if it took rows away."""
+        found: dict[int, Snapshot] = {}
+        for entry in reversed(self._table.metadata.metadata_log):
+            try:
+                metadata = FromInputFile.table_metadata(self._table.io.new_input(entry.metadata_file))
+            except FileNotFoundError:
+                continue
+            found |= {each.snapshot_id: each for each in metadata.snapshots}
+        return found
+
+    def _base(self, number: int) -> list[FoundRows]:
+        """All rows of a snapshot, in the order in which their files were added."""
+        now = self._live(self._entries(self._manifests(number)))
+        if now.by_values:
+            self._deletes(number, _BY_VALUES, (f"{_REWRITE}, then ", Repeat()))
+        added = {path: entry.sequence_number or 0 for path, entry in now.files.items()}
+        return sorted(_found(number, now.but(self._live())), key=lambda each: (added[each.file.file_path], each.path))
+
+    def _added(self, number: int) -> list[FoundRows]:
+        """The rows that went by a snapshot, and those that came. Raises Refused if none may go."""
+        new, removed, there = self._changed(number)
+        come, go = self._live(new), self._live(removed)
+        self._check_rows(number, come.rows - go.rows)
+        rewrites = _only_rewrites(self._by_id[number])
+        if not (removed or rewrites) and len(come.files) == len(new):
+            return _found(number, come.but(go))
+        if not (self._changing or rewrites):
+            self._deletes(number, "it deletes or overwrites rows, and a stream only grows", self._then)
+        there += self._entries(each for each in self._manifests(number) if each.added_snapshot_id != number)
+        before, after = self._live([*there, *removed]), self._live([*there, *new])
+        by_values = before.by_values or after.by_values
+        if by_values and not rewrites:
+            self._deletes(number, _BY_VALUES, (f"{_REWRITE}, and begin anew with it: ", self._anew))
+        went, came = _found(number, before.but(after), gone=True), _found(number, after.but(before))
+        if rewrites and not by_values and sum(each.count for each in went) != sum(each.count for each in came):
+            self._deletes(number, "it says that it replaces files, and has other rows", self._then)
+        return [] if rewrites else [*went, *came]
+
+    def _changed(self, number: int) -> tuple[list[ManifestEntry], list[ManifestEntry], list[ManifestEntry]]:
+        """The entries that a snapshot added, those that it removed, and the others of its own manifests."""
         from pyiceberg.manifest import ManifestEntryStatus  # noqa: PLC0415  an extra
-        from pyiceberg.table.snapshots import Operation  # noqa: PLC0415
 
-        snapshot, all_manifests = self._by_id[number], self._manifests(number)
-        before = self._by_id.get(snapshot.parent_snapshot_id or 0)
-        files = list[AddedFile]()
-        if snapshot.summary is None or snapshot.summary.operation is not Operation.REPLACE:
-            for manifest in all_manifests:
-                if manifest.added_snapshot_id != number:
-                    continue
-                for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=False):
-                    if entry.status is ManifestEntryStatus.DELETED or _has_deletes(manifest):
-                        self._deletes(number, "it deletes or overwrites rows", self._then)
-                    if entry.status is ManifestEntryStatus.ADDED and entry.snapshot_id == number:
-                        files.append(self._file(number, manifest, entry))
-        # Format 1 need not count them.
-        counted = self._table.metadata.format_version > 1
-        if (
-            counted
-            and before is not None
-            and _rows(all_manifests) != _rows(self._manifests(before.snapshot_id)) + _added_rows(files)
-        ):
-            self._deletes(number, "it has other rows than it says it added", self._then)
-        return sorted(files, key=lambda each: each.path)
+        new: list[ManifestEntry] = []
+        removed: list[ManifestEntry] = []
+        there: list[ManifestEntry] = []
+        own = (each for each in self._manifests(number) if each.added_snapshot_id == number)
+        for entry in self._entries(own, removed_too=True):
+            is_new = entry.status is ManifestEntryStatus.ADDED and entry.snapshot_id == number
+            is_removed = entry.status is ManifestEntryStatus.DELETED
+            (removed if is_removed else new if is_new else there).append(entry)
+        return new, removed, there
+
+    def _entries(self, manifests: Iterable[ManifestFile], *, removed_too: bool = False) -> list[ManifestEntry]:
+        return [
+            entry
+            for manifest in manifests
+            for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=not removed_too)
+        ]
+
+    def _live(self, entries: Iterable[ManifestEntry] = ()) -> LiveFiles:
+        return LiveFiles(entries, self._positions)
+
+    def _deleted_by(self, file: DataFile) -> Mapping[str, np.ndarray]:
+        """The positions of rows that a file deletes, by the paths of data files."""
+        from pyiceberg.io.pyarrow import _read_deletes  # noqa: PLC0415  an extra
+
+        return {path: positions.to_numpy() for path, positions in _read_deletes(self._table.io, file).items()}
 
     def _manifests(self, number: int) -> Sequence[ManifestFile]:
         return self._by_id[number].manifests(self._table.io)
 
-    def _file(self, number: int, manifest: ManifestFile, entry: ManifestEntry) -> AddedFile:
-        return AddedFile(number, manifest.partition_spec_id, entry.data_file)
+    def _check_rows(self, number: int, came: int) -> None:
+        """Raise Refused if a snapshot has other files than it says: by so many rows more than the one before."""
+        before = self._by_id.get(self._by_id[number].parent_snapshot_id or 0)
+        # Format 1 need not count rows.
+        if before is None or self._table.metadata.format_version == 1:
+            return
+        if _rows(self._manifests(number)) != _rows(self._manifests(before.snapshot_id)) + came:
+            self._deletes(number, "it has other rows than it says it added", self._then)
+
+    @property
+    def _then(self) -> Then:
+        """What to do about rows that went from a stream."""
+        as_a_table = "as a table, declared by pipeline.table(…, kept=True), whose rows may go"
+        if (summary := self.current.summary if self.current else None) and (made := summary.get(PIPELINE)):
+            return f"read what pipeline {made!r} reads; or begin anew with it {as_a_table}: ", self._anew
+        return (
+            "roll the table back to the snapshot before, and append what changed; or begin anew with what is there: "
+            f"{as_a_table}; or as a stream, though result tables and kept steps still have what went: ",
+            self._anew,
+        )
 
     def _deletes(self, number: int, why: str, then: Then) -> NoReturn:
-        what = f"snapshot {number} of the table cannot be read: {why}, and a stream only grows"
-        raise Refused.of(Kind.STREAM_DELETES, f"{self._stream}: {what}", self._where, then, snapshot=number)
+        what = f"{self._stream}: snapshot {number} of the table cannot be read: {why}"
+        raise Refused.of(Kind.STREAM_DELETES, what, self._where, then, snapshot=number)
 
     def _lost(self, anchor: int) -> NoReturn:
         what = (
@@ -176,20 +235,23 @@ class History:
         raise Refused.of(kind, f"{self._stream}: {what}", self._where, then, snapshot=snapshot)
 
 
-def _has_deletes(manifest: ManifestFile) -> bool:
+def _found(number: int, rows: Iterable[tuple[DataFile, int, str]], *, gone: bool = False) -> list[FoundRows]:
+    return [FoundRows(number, file, count, which, gone) for file, count, which in rows if count]
+
+
+def _rows(manifests: Iterable[ManifestFile]) -> int:
+    """How many rows the data files of a snapshot have."""
     from pyiceberg.manifest import ManifestContent  # noqa: PLC0415  an extra
 
-    return manifest.content is ManifestContent.DELETES
-
-
-def _rows(manifests: Sequence[ManifestFile]) -> int:
-    """How many rows the data files of a snapshot have."""
-    data = [each for each in manifests if not _has_deletes(each)]
+    data = [each for each in manifests if each.content is ManifestContent.DATA]
     return sum((each.added_rows_count or 0) + (each.existing_rows_count or 0) for each in data)
 
 
-def _added_rows(files: Sequence[AddedFile]) -> int:
-    return sum(each.file.record_count for each in files)
+def _only_rewrites(snapshot: Snapshot) -> bool:
+    """Whether a snapshot has the rows of that before it."""
+    from pyiceberg.table.snapshots import Operation  # noqa: PLC0415  an extra
+
+    return snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE
 
 
 def _number(snapshot: Snapshot) -> int:

@@ -1,13 +1,13 @@
-"""Discovery of Iceberg tables: the files that snapshots have added behind what was read, by the buckets of their keys.
+"""Discovery of Iceberg tables: the rows that came and went by snapshots behind what was read, by the buckets of keys.
 
 The rows of a bucket are counted: first those of the snapshot that was read first, by the age of its files, then what
-each later one added. A file's name orders it among those of its snapshot.
+each later one changed: the rows that it took away, then those that it added. A file's name orders its rows among these.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
@@ -18,9 +18,9 @@ import pyarrow as pa
 from coset.sources.file_columns import UnknownType, columns_of
 from coset.sources.files import Files, version
 from coset.sources.formats.landed_file import OFFSET_TYPE, Unreadable
-from coset.sources.iceberg.data_files import DataFile, ids_of
+from coset.sources.iceberg.data_files import WRITE_IDS, DataFile, ids_of
 from coset.sources.iceberg.named_catalogue import catalogue, catalogue_errors
-from coset.sources.iceberg.snapshots import AddedFile, History, ReadSnapshot
+from coset.sources.iceberg.snapshots import FoundRows, History, ReadSnapshot
 from coset.sources.plain_arrays import bare_schema
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.commands import Forget, Then
@@ -32,7 +32,7 @@ from partitioning.model.offsets import Span
 from partitioning.model.placement import KeyFormat, bucket_hash
 from partitioning.model.read_ends import NOTHING, End, Ends
 from partitioning.model.sources import FOLDER, IcebergSource
-from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, Stream
+from partitioning.model.streams import DELETED, Column, Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.packed_rows import PackedRows
 
 if TYPE_CHECKING:
@@ -111,12 +111,16 @@ def _loaded(stream: Stream, source: IcebergSource, where: str) -> Table:
 class _Opened:
     """A file as it was found, with the columns of now that it has."""
 
-    path: str
     size: int
     etag: str
-    rows: int
-    added: AddedFile
+    found: FoundRows
     columns: frozenset[str]
+
+    def starting(self, at: int) -> InputFile:
+        """It as a plan has it, if its rows are counted from here on."""
+        found, end = self.found, at + self.found.count
+        where = found.path, self.size, self.etag, at, end
+        return InputFile(*where, snapshot=found.snapshot, rows=found.rows, gone=found.gone)
 
 
 class _Discovery:
@@ -129,17 +133,15 @@ class _Discovery:
         self._before = ends.stream(stream.name)
         self._anew = Forget(ends.pipeline, stream.name)
         self._uuid, *taken = self._before.topic.split() if self._before and self._before.topic else [""]
-        self._history = History(table, where, ends.pipeline, stream.name, self._taken(*map(int, taken)))
+        was = self._before.declared if self._before else stream
+        # A batch that reads it whole would need its rows of then.
+        self._goes_on = was.table is stream.table and not (self._before and ends.is_read_whole(stream))
+        read = ReadSnapshot(*map(int, taken)) if taken else None
+        self._history = History(table, where, ends.pipeline, stream.name, read, changing=stream.table)
         self._store = Files()
         self._base = lru_cache(None)(lambda snapshot: self._by_partition(self._history.base(snapshot)))
         self._since = lru_cache(None)(lambda anchor: self._by_partition(self._history.since(anchor)))
         self._buckets = lru_cache(None)(self._bucket_field)
-
-    def _taken(self, snapshot: int = -1, number: int = 0) -> ReadSnapshot | None:
-        """Up to where the last batch read the table."""
-        ends = self._before.ends if self._before else ()
-        rows = sum(end.end for end in ends) if all(end.epoch == snapshot for end in ends) else None
-        return None if snapshot == -1 else ReadSnapshot(snapshot, number, rows)
 
     def run(self) -> Discovered:
         stream, uuid = self._stream, str(self._table.metadata.table_uuid)
@@ -156,7 +158,8 @@ class _Discovery:
             some = [next(found) for _ in files]
             lacking.update(name for each in some for name in self._ids if name not in each.columns)
             partitions.append(self._partition(number, begun, some))
-        required = tuple(sorted({stream.offset, *(field.name for field in self._schema.fields if field.required)}))
+        said = {stream.offset, *([DELETED] if stream.table else [])}
+        required = tuple(sorted({*said, *(field.name for field in self._schema.fields if field.required)}))
         rows = PackedRows.of(DiscoveredPartition, partitions)
         lacks = tuple(sorted(lacking))
         now = self._history.current
@@ -167,8 +170,8 @@ class _Discovery:
         end, current = self._end(number), self._history.current
         files, at = [begun] if begun else [], begun.end if begun else end.end if end and self._is_anchored(end) else 0
         for each in some:
-            files.append(InputFile(each.path, each.size, each.etag, at, at + each.rows, snapshot=each.added.snapshot))
-            at += each.rows
+            files.append(each.starting(at))
+            at = files[-1].end
         unread = [file for file in files if end is None or file.end > end.end]
         read = Span(min(end.beginning, end.end), end.end) if end else None
         first = next((file.snapshot for file in unread if file.start >= (end.end if end else 0)), None)
@@ -184,7 +187,7 @@ class _Discovery:
         """Whether it is known up to which snapshot or file a partition was read."""
         return end.epoch != -1 or bool(end.files)
 
-    def _listed(self, number: int) -> tuple[InputFile | None, Sequence[AddedFile]]:
+    def _listed(self, number: int) -> tuple[InputFile | None, Sequence[FoundRows]]:
         """The files of a partition behind those that were read, and the one in which the last batch ended, if so."""
         end, current = self._end(number), self._history.current
         if end is None or not self._is_anchored(end):
@@ -196,15 +199,15 @@ class _Discovery:
         files = [*rest.get(number, ()), *self._since(last.snapshot).get(number, ())]
         return last if last.end > end.end else None, files
 
-    def _by_partition(self, files: Sequence[AddedFile]) -> dict[int, list[AddedFile]]:
-        found = defaultdict[int, list[AddedFile]](list)
+    def _by_partition(self, files: Sequence[FoundRows]) -> dict[int, list[FoundRows]]:
+        found = defaultdict[int, list[FoundRows]](list)
         for file in files:
             found[self._partition_of(file)].append(file)
         return found
 
-    def _partition_of(self, file: AddedFile) -> int:
+    def _partition_of(self, file: FoundRows) -> int:
         """The partition of a file. A bucket without keys is the first one's."""
-        place = self._buckets(file.spec)
+        place = self._buckets(file.file.spec_id or 0)
         return 0 if place is None else (file.file.partition[place] or 0) % self._stream.partitions
 
     def _bucket_field(self, number: int) -> int | None:
@@ -238,10 +241,12 @@ class _Discovery:
     def _name(self, number: int) -> str:
         return next((name for name, each in self._ids.items() if each == number), str(number))
 
-    def _opened(self, file: AddedFile) -> _Opened | CosetError:
+    def _opened(self, file: FoundRows) -> _Opened | CosetError:
         """What a file holds. An error if it is not what the table says."""
         data = file.file
-        then = "let the table's engine repair it, and begin anew with it if it cannot: ", self._anew
+        repair = "let the table's engine repair it, and begin anew with it if it cannot: "
+        unread = "keep snapshots until a batch has read the next ones, and begin anew with the table: "
+        then = unread if file.gone else repair, self._anew
         try:
             if data.file_format.value != "PARQUET":
                 raise Unreadable(f"it is {data.file_format.value}, and only Parquet is read", "let it be rewritten")
@@ -251,6 +256,8 @@ class _Discovery:
                 size, etag = version(file.path, source)
                 held = DataFile(source, self._ids)
                 rows, parts = held.facts().rows, held.parts
+                if not held.says_ids:
+                    self._check_names(held.columns)
         except FileNotFoundError:
             return Refused(self._found(Kind.FILE_GONE, "the file is gone", then, at=file.path, file=file.path))
         except Unreadable as error:
@@ -266,7 +273,17 @@ class _Discovery:
                 what = f"column {name!r} has other parts in the file than the table has now: they changed since"
                 rewrite = "let the table's engine rewrite its files, and begin anew with it: ", self._anew
                 return Refused(self._found(Kind.STREAM_COLUMNS, what, rewrite, at=file.path, name=name))
-        return _Opened(file.path, size, etag, rows, file, frozenset(parts))
+        return _Opened(size, etag, file, frozenset(parts))
+
+    def _check_names(self, columns: Iterable[str]) -> None:
+        """Raise Unreadable if the columns of a file without ids are not those of now that have their names."""
+        mapping = self._table.metadata.name_mapping()
+        mapped = {name: each.field_id for each in mapping or () for name in each.names}
+        if mapping is None:
+            what = "its columns have no ids, as those of files that were added to a table, and not written by it"
+            raise Unreadable(what, WRITE_IDS)
+        if other := next((name for name in columns if mapped.get(name) != self._ids.get(name)), None):
+            raise Unreadable(f"its columns have no ids, and {other!r} has another name by now", WRITE_IDS)
 
     @cached_property
     def _schema(self) -> Schema:
@@ -294,7 +311,9 @@ class _Discovery:
             field.with_type(pa.int64()) if field.name == self._stream.key and field.type == pa.int32() else field
             for field in bare_schema(self._arrow)
         ]
-        return (*columns_of(pa.schema(fields)).columns, Column(self._stream.offset, OFFSET_TYPE))
+        columns = columns_of(pa.schema(fields)).columns
+        deleted = [Column(DELETED, "BOOLEAN")] if self._stream.table else []
+        return (*columns, *deleted, Column(self._stream.offset, OFFSET_TYPE))
 
     def _table_findings(self, uuid: str) -> Iterator[Finding]:
         before = self._before
@@ -304,6 +323,11 @@ class _Discovery:
             what = f"the table was made anew: it has the uuid {uuid}, and {self._uuid} was read before"
             then: Then = "give the new table another stream, or begin anew with it: ", self._anew
             yield self._found(Kind.STREAM_RESET, what, then, topic=uuid, read=self._uuid)
+        elif not self._goes_on:
+            what = "it was read as a stream" if not before.declared.table else "it was read as a table"
+            if before.declared.table and self._stream.table:
+                what = "the last batch did not read it, so what was kept of it is gone"
+            yield self._found(Kind.STREAM_RESET, what, ("declare it so, or begin anew with it: ", self._anew))
         if before.declared.partitions != self._stream.partitions:
             was, now = before.declared.partitions, self._stream.partitions
             what = f"its rows were counted by {was} buckets, and {now} are declared"
@@ -328,6 +352,9 @@ class _Discovery:
         if clash := next((name for name in types if name.lower() == stream.offset.lower()), None):
             what = f"column {clash!r} of the table has the name that the positions of rows have"
             yield self._found(Kind.STREAM_COLUMNS, what, 'declare offset="_position", or another name', name=clash)
+        if stream.table and (clash := next((name for name in types if name.lower() == DELETED), None)):
+            what = f"column {clash!r} of the table has the name that says which rows went"
+            yield self._found(Kind.STREAM_COLUMNS, what, "let the table's engine rename it", name=clash)
         for field in self._schema.fields:
             if field.initial_default is not None:
                 what = f"column {field.name!r} has a value in rows of before it was added, which is not read"
