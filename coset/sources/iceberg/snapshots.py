@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from coset.sources.iceberg.live_files import LiveFiles
+from coset.sources.iceberg.snapshot_files import LiveFiles
 from partitioning.commands import Forget, Repeat, Then
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
