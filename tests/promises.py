@@ -170,7 +170,7 @@ denied a verb. Beside any of them all has to be published within 200 requests.
 {classes}
 
 **Checked within these bounds**: no proof for more actors. Not specified: clocks, several pipelines with one table,
-hand-over, restoring, compaction, and what Spark, Airflow and the store do inside.
+two backfills, hand-over, restoring, compaction, and what Spark, Airflow and the store do inside.
 """
 
 
