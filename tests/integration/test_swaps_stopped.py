@@ -292,7 +292,7 @@ def test_a_table_that_others_put_together_blocks_a_swap_of_which_nothing_was_don
 
 
 @pytest.mark.parametrize(
-    ("where", "code"), [((DeltaTable, "vacuum"), 0), ((compaction, "_unneeded_vectors"), 3)], ids=["before", "after"]
+    ("where", "code"), [((DeltaTable, "vacuum"), 0), ((compaction, "at_once"), 3)], ids=["before", "after"]
 )
 def test_a_compaction_that_stops_while_a_swap_is_taken_back_removes_nothing_that_a_table_has(
     where: tuple[Any, str], code: int, backfilled: Store, monkeypatch: pytest.MonkeyPatch

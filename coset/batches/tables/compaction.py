@@ -106,18 +106,18 @@ def _compacted(
         files, made = _AGAIN(merging)
         # An Iceberg table has the files from before until it follows.
         follow(store, name)
-        old = _AGAIN(partial(_old, table, name, write.table, keep))
-    old += _unneeded_vectors(where, keep)
+        old = _AGAIN(partial(_old, table, name, write.table, where, keep))
     at_once(store_at(where).delete, old)
     return Compacted(write.table, files, made, len(old))
 
 
-def _old(table: DeltaTable, pipeline: str, name: str, keep: timedelta) -> list[str]:
+def _old(table: DeltaTable, pipeline: str, name: str, where: str, keep: timedelta) -> list[str]:
     """The files that no version up to `keep` old has. The log says first that they go: a swap that wants one again is
     made before, or not at all."""
     table.update_incremental()
     # Without `full` it is only files that the log once named, so none of an unpublished batch.
     old = table.vacuum(keep // timedelta(hours=1), dry_run=True, enforce_retention_duration=False, full=False)
+    old += _unneeded_vectors(where, keep)
     if old:
         until = max(int(1000 * (time.time() - keep.total_seconds())), table.transaction_version(removals(name)) or 0)
         said = CommitProperties(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
 
 from deltalake import Schema
 from deltalake.transaction import AddAction, RemoveAction
 
 from coset.batches.tables.delta import Change, added, carry_out, entry_of, newest_in, path_in
 from coset.batches.tables.held import deleted, files_held, held_in
-from coset.batches.tables.live_files import LiveFile, live_files, vector_files
+from coset.batches.tables.live_files import LiveFile, identity, live_files, vector_files
 from coset.batches.tables.log_copy import TableLog, actions_in
 from coset.batches.tables.logs import opened, opened_at
 from coset.batches.tables.owners import Owner, application
@@ -43,7 +45,7 @@ class Exchange:
 
 def removals(table: str) -> str:
     """The application whose transactions in a table's log say until when, in milliseconds, a file has to be out of it
-    to be removed. It is said before the first is removed."""
+    to be removed. That is said before the first is removed."""
     return f"{table}:removed"
 
 
@@ -90,7 +92,7 @@ def check_kept(store: Store, files: Sequence[Artefact]) -> None:
     for table in sorted({file.name for file in files}):
         with opened(folder(store, table)) as log:
             if log is not None:
-                _check_kept(log, table, (path_in(file) for file in files if file.name == table))
+                _check_kept(log, table, ({"path": path_in(file)} for file in files if file.name == table))
 
 
 def replace_rows(store: Store, swap: Swap, write: PlannedWrite, files: Sequence[Artefact]) -> int:
@@ -137,24 +139,24 @@ def check_version(store: Store, table: str, version: int) -> tuple[Sequence[Live
         if log is None:
             raise Refused(deleted(where))
         files = live_files(log, version)
-        _check_kept(log, table, (file.path for file in files))
+        _check_kept(log, table, (file.added for file in files))
     if gone := Files().missing([f"{where}/{path}" for path in (*(file.path for file in files), *vector_files(files))]):
         what, then = "the file was removed since", "restore the file from a backup"
         raise Refused(*(_removed(what, uri, then, table, version) for uri in gone))
     return files, columns
 
 
-def _check_kept(log: TableLog, table: str, paths: Iterable[str]) -> None:
-    until, left, gone = log.transaction_version(removals(table)), set(paths), dict[str, int]()
+def _check_kept(log: TableLog, table: str, files: Iterable[Mapping[str, Any]]) -> None:
+    until, left, gone = log.transaction_version(removals(table)), {identity(file) for file in files}, dict[str, int]()
     for version in range(log.version(), -1, -1) if until is not None else ():
         if not left or (data := log.commit(version)) is None:
             break
         actions = actions_in(data)
-        left -= {action["add"]["path"] for action in actions if "add" in action}
-        for removed in (action["remove"] for action in actions if "remove" in action):
-            if removed["path"] in left and removed["deletionTimestamp"] <= until:
-                gone[removed["path"]] = version
-            left.discard(removed["path"])
+        left -= {identity(action["add"]) for action in actions if "add" in action}
+        for file in (action["remove"] for action in actions if "remove" in action):
+            if identity(file) in left and file["deletionTimestamp"] <= until:
+                gone[unquote(file["path"])] = version
+            left.discard(identity(file))
     if gone:
         what, then = "the table has not had the file since version {}, and it is removed", "leave what readers see"
         where = log.table_uri.rstrip("/")
@@ -172,8 +174,8 @@ def _swapped(store: Store, swap: Swap, write: PlannedWrite, change_of: Callable[
 
     def change(log: TableLog) -> Change:
         wanted = change_of(log)
-        come = (action.path for action in wanted.actions if isinstance(action, AddAction))
-        _check_kept(log, table, [*come, *(file.path for file in wanted.again)])
+        come = ({"path": action.path} for action in wanted.actions if isinstance(action, AddAction))
+        _check_kept(log, table, [*come, *(file.added for file in wanted.again)])
         return wanted
 
     return carry_out(
