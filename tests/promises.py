@@ -212,6 +212,9 @@ def run(tests: Collection[str]) -> int:
         words = ["--hypothesis-profile", "thorough", f"--junitxml={file}"]
         words += [f"{place}::{each}" for each in tests for place in where[each]]
         code = subprocess.run([sys.executable, "-m", "pytest", *words], check=False, cwd=ROOT).returncode
+        if not file.exists():
+            print(f"pytest was ended by signal {-code}")
+            return 1
         for case in ElementTree.parse(file).iter("testcase"):
             passed = {told.tag for told in case}.isdisjoint(("failure", "error", "skipped"))
             met[case.get("name", "").partition("[")[0]] += passed
