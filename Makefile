@@ -15,7 +15,7 @@ SITE ?= .coset/site
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka kafka serve test test-all test-rest test-ahead test-failed durations explore seeded check format engines bench bench-latency bench-plan compose-test kubernetes-test airflow docs requirements clean
+.PHONY: help setup demo demo-kafka kafka serve test test-all test-rest test-ahead test-failed durations explore seeded check format engines bench bench-latency bench-plan compose-test kubernetes-test airflow docs requirements audit clean
 
 help: ## Show these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,6 +106,9 @@ requirements: $(READY) ## Pin requirements.in anew, and the constraints of each 
 		$(BIN)/uv pip compile --quiet --python-version $$version --no-emit-index-url --no-emit-find-links --no-annotate \
 			--custom-compile-command "make requirements" --all-extras --constraint requirements.txt pyproject.toml \
 			-o constraints/constraints-$$version.txt || exit 1; done
+
+audit: $(READY) ## Ask PyPI for known vulnerabilities of what is pinned; it fails where nobody can tell
+	@$(BIN)/uv tool run --quiet pip-audit==2.10.1 --strict --no-deps --disable-pip -r requirements.txt -r docs/requirements.txt
 
 clean: ## Remove .venv and everything that the demo kept
 	rm -rf .venv .coset

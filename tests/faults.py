@@ -32,7 +32,7 @@ CODES = {
     "503": "SlowDown",
 }
 _TEXT = re.compile(
-    r"(before:(?:[0-9]{3}|lost)|after:(?:[0-9]{3}|lost|cut|own|twice))(?:\+([0-9.]+)s)?"
+    r"(before:(?:[0-9]{3}|lost)|after:(?:[0-9]{3}|lost|cut|short|own|twice))(?:\+([0-9.]+)s)?"
     r"(?: (\S+) (\S+))?(?: x([0-9]+))?(?: ([0-9.]+)% of seed ([0-9]+))?"
 )
 
@@ -207,7 +207,9 @@ class _Handler(BaseHTTPRequestHandler):
             xml = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>injected</Message></Error>".encode()
             self._answer(int(fault.told), [("Content-Type", "application/xml")], xml)
         else:
-            self._answer(*answer, cut=fault.told == "cut")
+            status, headers, data = answer
+            data = data[: len(data) // 2] if fault.told == "short" else data
+            self._answer(status, headers, data, cut=fault.told == "cut")
 
     def _body(self) -> bytes:
         """The request's body, as it came: PyArrow sends the parts of a file in chunks."""
@@ -244,7 +246,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response_only(status)
         for name, value in headers:
             if name.lower() == "content-length":
-                length = value  # of a HEAD, which has no body
+                length = value if self.command == "HEAD" else length  # it has no body
             elif name.lower() not in {"connection", "transfer-encoding"}:
                 self.send_header(name, value)
         self.send_header("Content-Length", length)

@@ -50,6 +50,7 @@ FAULTS = (
     "after:500 .* . 2%",
     "after:lost .* . 2%",
     "after:cut get . 2%",
+    "after:short list . 2%",
     "after:own+1s .* . 2%",
     "before:lost+2s put.* . 5%",
 )

@@ -17,6 +17,8 @@ from itertools import chain
 from coset.batches.backfills.request import backfills, comparison_key
 from coset.batches.backfills.swap.swaps import cancelled, in_force
 from coset.batches.swept import put_swept, swept
+from coset.batches.tables.logs import opened
+from coset.batches.tables.owners import earlier_owners
 from coset.sources.counting import Counting, each_counted, uncounted
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
@@ -31,6 +33,7 @@ from partitioning.model.stage_inputs import StateInput
 from partitioning.model.tables_at import TABLES
 from partitioning.sections import many, size
 from partitioning.values import Value
+from spark_jobs.tables.table_schema import folder
 
 # How many published batches keep their state, for backfills and for looking at it.
 STATES_KEPT = 10
@@ -100,7 +103,7 @@ def _looked(
         if match := _BATCH.search(entry.key):
             batch = int(next(filter(None, match.groups())))
             by_place.setdefault((entry.key[: match.start()], batch), []).append(entry)
-    ledgers = list(_ledgers(store))
+    ledgers = list(_ledgers(pipeline, store))
     states = _states(store, pipeline.name) | _states_of_backfills(store, pipeline.name)
     files, undecided, damaged = list[Entry](), set[int](), dict[Finding, None]()
     kept = {batch for batch, _ in states}
@@ -155,16 +158,27 @@ def pipelines_in(store: Store) -> list[str]:
     return names
 
 
-def _ledgers(store: Store) -> Iterator[tuple[Ledger, Collection[int] | None]]:
-    """The ledgers whose verdicts may name files, and the batches of those of backfills."""
-    names = pipelines_in(store)
-    asked, over = dict[str, Collection[int]](), set[str]()
-    for pipeline in {pipeline for name in names if (pipeline := pipeline_of(name))}:
+def _ledgers(pipeline: Pipeline, store: Store) -> Iterator[tuple[Ledger, Collection[int] | None]]:
+    """The ledgers whose verdicts may name files, and the batches of those of backfills.
+
+    Those that have written the pipeline's tables are known by name, whatever a listing leaves out.
+    """
+    wrote = {pipeline.name, *_earlier(pipeline, store)}
+    names, asked, over = wrote | {*pipelines_in(store)}, dict[str, Collection[int]](), set[str]()
+    for name in wrote | {of for name in names if (of := pipeline_of(name))}:
         # If the decisions or the requests of a pipeline are damaged, all files count.
         with suppress(Refused):
-            over |= {name_of(pipeline, number) for number in cancelled(store, pipeline)}
-            asked |= {again.name: again.batches for again in backfills(store, pipeline)}
-    yield from ((Ledger(store, name), asked.get(name)) for name in names if name not in over)
+            over |= {name_of(name, number) for number in cancelled(store, name)}
+            asked |= {again.name: again.batches for again in backfills(store, name)}
+    names |= asked.keys()
+    yield from ((Ledger(store, name), asked.get(name)) for name in sorted(names - over))
+
+
+def _earlier(pipeline: Pipeline, store: Store) -> Iterator[str]:
+    """The pipelines that its tables belonged to before."""
+    for write in pipeline.writes:
+        with opened(folder(store, write.table)) as log:
+            yield from earlier_owners(log) if log is not None else ()
 
 
 def _over(file: Artefact, batch: int, states: Collection[tuple[int, str]]) -> bool:

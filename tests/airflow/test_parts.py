@@ -193,7 +193,8 @@ def test_a_scheduler_that_is_stopped_with_its_tasks_and_goes_on_once_it_was_give
     for process in stopped:
         process.resume()
     assert deployed.ended(run) == "success", parts.said()
-    assert deployed.tries(run) == 2
+    # The one that goes on may give up what the other began, if that is slow to answer.
+    assert deployed.tries(run) >= 2
     deployed.check_published()
     assert until(lambda: not task.is_running(), within=120), parts.said()
     deployed.check_published()

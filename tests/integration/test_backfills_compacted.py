@@ -170,7 +170,7 @@ def test_an_undo_whose_files_are_gone_says_how_its_rows_are_made_again(
         compact(appended(0, mode)(f"{store.root}/topics", 4), store, NOW)
     with pytest.raises(Refused) as refused:
         actions.undo(store, backfill, "")
-    then = "restore the file from a backup; or make its rows again with the pipeline as it was before"
+    then = "leave what readers see; or make its rows again with the pipeline as it was before"
     assert {finding.then for finding in refused.value.findings} == {f"{then}: `coset backfill kept --from 0 --to 1`"}
     # As it says.
     again = history.backfilled(Asked(0, 1, Settings()))

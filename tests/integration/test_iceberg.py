@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +36,7 @@ from coset.sources.s3 import iceberg_options
 from demo.s3_server import S3Server
 from partitioning.documents.store import Store
 from partitioning.kinds import Kind
+from tests import forked
 from tests.catalogues import Made, rest_catalogues
 from tests.commands import coset, refused, succeeded
 from tests.faults import FaultProxy
@@ -542,6 +544,25 @@ def test_whoever_loses_a_race_an_answer_or_its_life_adds_nothing_twice(
 ) -> None:
     monkeypatch.setenv("NEWEST_UPDATES", updates)
     history(lake, wire, two_batches, faulty, batches=1)
+
+
+def test_who_stopped_before_it_asked_the_catalogue_takes_nothing_back_of_what_came_meanwhile(
+    lake: Catalog, two_batches: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    succeeded("iceberg", NEWEST)
+    load, before = type(lake).load_table, len(log_of(two_batches, "counts").history())
+
+    def stopped(catalogue: Catalog, *given: Any) -> Table:
+        monkeypatch.setattr(type(lake), "load_table", load)
+        arrive(two_batches, 20)
+        assert forked.coset("run", NEWEST, "--runner", "local", environment=os.environ).returncode == 0
+        return load(catalogue, *given)
+
+    monkeypatch.setattr(type(lake), "load_table", stopped)
+    follow(two_batches, "newest")
+    follows(two_batches, lake)
+    versions = [int(each["coset.version"]) for each in snapshots(lake, "counts")]
+    assert versions == [before - 1, before]
 
 
 def test_a_table_that_was_made_and_no_more_is_readable_once_it_follows(

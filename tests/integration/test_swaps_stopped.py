@@ -14,13 +14,16 @@ import pytest
 from deltalake import DeltaTable
 
 from coset.batches.backfills import actions
-from coset.batches.backfills.request import backfill
+from coset.batches.backfills.comparison.compared_rows import rows_of
+from coset.batches.backfills.request import backfill, comparison_of
 from coset.batches.backfills.swap import swaps
 from coset.batches.steps import plan
+from coset.batches.tables import compaction
 from coset.batches.tables.compaction import compact
 from coset.cli.pipelines import load
 from partitioning.authoring.settings import Settings
 from partitioning.commands import Shown
+from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.backfill import SwapKind
@@ -42,6 +45,7 @@ from tests.swapped import (
     seen,
     two_batches,
 )
+from tests.there import there
 
 __all__ = ["backfilled", "two_batches"]
 
@@ -282,3 +286,50 @@ def test_a_table_that_others_put_together_blocks_a_swap_of_which_nothing_was_don
     assert "0 of 2 tables" in coset("status", NEWEST).stdout
     succeeded(*named(refused, "undo"))
     assert seen(store) == before
+
+
+# ---- beside a compaction
+
+
+@pytest.mark.parametrize(
+    ("where", "code"), [((DeltaTable, "vacuum"), 0), ((compaction, "at_once"), 3)], ids=["before", "after"]
+)
+def test_a_compaction_that_stops_while_a_swap_is_taken_back_removes_nothing_that_a_table_has(
+    where: tuple[Any, str], code: int, backfilled: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it says in the log what it removes, the swap is taken back; after that, it is too late."""
+    store, before = backfilled, seen(backfilled)
+    actions.swap(store, backfill(store, "newest", 0), approved(store), "")
+    swapped, goes_on = seen(store), getattr(*where)
+
+    def stopped(*given: Any, **options: Any) -> Any:
+        monkeypatch.setattr(*where, goes_on)
+        undone = coset("undo", NEWEST, "0")
+        assert (undone.exit_code, "it is removed" in undone.output) == (code, bool(code))
+        return goes_on(*given, **options)
+
+    monkeypatch.setattr(*where, stopped)
+    (first, _) = compact(load(NEWEST), store, timedelta(0))
+    assert first.removed
+    assert seen(store) == (swapped if code else before)
+    assert "half" not in coset("status", NEWEST).stdout
+
+
+def test_a_compaction_that_ends_early_leaves_what_another_wrote_meanwhile(
+    two_batches: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, before, reading = two_batches, seen(two_batches), "coset.batches.tables.compaction.rows_of"
+
+    def ended(*_: object) -> Any:
+        monkeypatch.setattr(reading, rows_of)
+        assert sum(done.made for done in compact(load(NEWEST), store, timedelta(7)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reading, ended)
+    with pytest.raises(KeyboardInterrupt):
+        compact(load(NEWEST), store, timedelta(7))
+    assert seen(store) == before
+
+
+def approved(store: Store) -> str:
+    return digest(there(comparison_of(store, backfill(store, "newest", 0))))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import suppress
+from typing import Any
+
 import pytest
 
 from coset.batches import steps
@@ -11,9 +15,12 @@ from coset.batches.tables.handing_over import hand_over
 from coset.batches.tables.others import accept
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS
-from partitioning.documents.store import Store
+from partitioning.documents.folder_store import FolderStore
+from partitioning.documents.store import KeyPage, Store
 from partitioning.errors import Refused
+from partitioning.model.root_names import LOG
 from partitioning.model.streams import NullKeys
+from tests.examples import few
 from tests.logs import log_of
 from tests.real_batches import TAILS, delays, land_delays, land_flights
 from tests.running import next_batch, run_and_publish, run_groups
@@ -78,6 +85,28 @@ def test_the_files_of_another_pipelines_open_batch_stay(landed: Store) -> None:
     assert left_over(delays(landed), landed) == left_over(other, landed)
     assert left_over(other, landed).files == ()
     assert left_over(other, landed).open == (0,)
+
+
+@pytest.mark.parametrize("seed", few(range(1, 8)))
+def test_where_a_listing_leaves_something_out_nothing_goes_that_counts(
+    seed: int, landed: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_and_publish(planned(landed))
+    hand_over(landed, "delays", "delays", "others", who="somebody", why="the other one writes it now")
+    chance, page = random.Random(seed), FolderStore.page
+
+    def short(store: FolderStore, prefix: str, *asked: Any) -> KeyPage:
+        # What the tables' logs say is believed.
+        found = page(store, prefix, *asked)
+        return found if prefix == LOG else KeyPage(found.objects[: chance.randint(0, len(found.objects))], False)
+
+    other = Pipeline("others", source=f"{landed.root}/topics")
+    other.stream("flights", key="tailnum", partitions=8, null_keys="drop").write("delays")
+    for pipeline in (delays(landed), other):
+        with monkeypatch.context() as patch, suppress(Refused):
+            patch.setattr(FolderStore, "page", short)
+            sweep(pipeline, landed, everything=True)
+        assert rows(landed) == len(TAILS)
 
 
 def counts(store: Store) -> Pipeline:

@@ -49,7 +49,9 @@ def test_what_the_code_does_is_what_the_specification_allows(tmp_path: Path) -> 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_ten_thousand_traces_are_what_it_allows(tmp_path: Path) -> None:
-    assert all_held(CASES, -(-10_000 // len(CASES)), tmp_path) >= 10_000
+    # The specification has one backfill.
+    names = [name for name in CASES if "two backfills" not in name]
+    assert all_held(names, -(-10_000 // len(names)), tmp_path) >= 10_000
 
 
 # ---- forged

@@ -6,7 +6,9 @@ from __future__ import annotations
 import html
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -18,7 +20,7 @@ from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.ref import BatchRef
 from coset.batches.sweeping import sweep
-from coset.batches.tables import dead_rows
+from coset.batches.tables import compaction, dead_rows
 from coset.batches.verifying import verify
 from coset.cli import metrics, status
 from partitioning.authoring.pipeline import Pipeline
@@ -108,6 +110,26 @@ def test_keys_of_rows_that_were_replaced_go_once_their_batch_is_published(store:
     assert newest.rows == rows
     newest.publish(3, 3, 4)
     assert newest.rows == rows | {"key-3": 303, "key-4": 304}
+
+
+def test_a_compaction_that_stops_while_a_swap_is_taken_back_keeps_the_dead_rows_of_a_table(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = Newest(store, tmp_path)
+    newest.publish(1, 1, 2)
+    rows, again = newest.rows, newest.history.backfilled(Asked(0, 1, Settings()), threshold=10)
+    actions.swap(store, again, digest(actions.comparison(store, again)), "")
+    unneeded = compaction._unneeded_vectors
+
+    def stopped(*given: Any) -> list[str]:
+        monkeypatch.setattr(compaction, "_unneeded_vectors", unneeded)
+        found = unneeded(*given)
+        actions.undo(store, again, "")
+        return found
+
+    monkeypatch.setattr(compaction, "_unneeded_vectors", stopped)
+    compaction.compact(newest.pipeline, store, timedelta(0))
+    assert newest.rows == rows
 
 
 def test_status_metrics_and_pages_say_how_near_a_table_is_to_being_written_again(

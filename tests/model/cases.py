@@ -63,6 +63,7 @@ class Case:
 
 
 _BACKFILLED = (partial(arrive, 2, 1), TWO, partial(backfill, tables=2))
+_BACKFILLED_TWICE = (*_BACKFILLED, partial(backfill, tables=2, number=1))
 _FAILING = partial(run, failing=1)
 # Files of a run that was killed.
 _LEFT = tuple(f"tables/t0/data/plan-{batch}/attempt-0-killed/events-0.parquet" for batch in (0, 1))
@@ -80,8 +81,17 @@ _CASES = (
     Case("two swap", (partial(swap), partial(swap)), before=_BACKFILLED, last=TWO),
     Case("one swaps, one takes back", (partial(swap), partial(swap, SwapKind.UNDO)), before=_BACKFILLED, last=TWO),
     Case("one swaps, one cleans", (partial(swap), partial(clean, tables=2)), before=_BACKFILLED, last=TWO),
+    Case(
+        "two backfills are put in place", (partial(swap), partial(swap, number=1)), before=_BACKFILLED_TWICE, last=TWO
+    ),
     Case("three run", (run, run, run)),
     Case("all at once", (run, partial(arrive, 4, 4), abandon, clean, run), left=_LEFT),
+    Case(
+        "all at once, two backfills",
+        (TWO, partial(swap, SwapKind.UNDO), partial(swap, number=1), partial(clean, tables=2), abandon),
+        before=(*_BACKFILLED_TWICE, partial(swap), partial(arrive, 3, 2)),
+        last=TWO,
+    ),
 )
 CASES = {case.name: case for case in _CASES}
 

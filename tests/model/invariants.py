@@ -151,9 +151,9 @@ def i8_all_is_published_at_last(view: View) -> Iterator[str]:
     if view.swaps and max(view.swaps) not in view.swapped:
         yield f"swap {max(view.swaps)} is not finished"
     for table in view.logs:
-        for batch, again in view.exchanged.items():
-            of_batch = [key for key in view.live(table) if f"/plan-{batch}/" in key]
-            if any(("-again/" in key) is not again for key in of_batch):
+        for batch, put in view.exchanged.items():
+            of_batch, run = [key for key in view.live(table) if f"/plan-{batch}/" in key], re.compile("-again([0-9]+)/")
+            if any([int(number) for number in run.findall(key)] != put[-1:] for key in of_batch):
                 yield f"after {len(view.swaps)} swaps {table} has of batch {batch} {of_batch}"
 
 

@@ -15,7 +15,7 @@ from coset.batches.tables.logs import Logs
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.toml_writer import to_toml
-from partitioning.commands import Repeat
+from partitioning.commands import Repeat, backfill_of
 from partitioning.documents.document import canonical, digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.receipts import receipts
@@ -81,24 +81,24 @@ def clean(tables: int = 1) -> str:
     return f"removed {len(sweep(pipeline(tables), store_at(ROOT)).files)}"
 
 
-def backfill(tables: int = 1) -> str:
+def backfill(tables: int = 1, number: int = 0) -> str:
     """A backfill of batch 0 that is run, decided and compared, and not put in place."""
     store = store_at(ROOT)
-    asked = request.put(store, Backfill(PIPELINE, 0, (0,), to_toml(SETTINGS), "ann", "to see", "2026"))
+    asked = request.put(store, Backfill(PIPELINE, number, (0,), to_toml(SETTINGS), "ann", "to see", "2026"))
     plan = actions.planned(pipeline(tables), store, asked, 0)
     ledger = Ledger(store, asked.name)
     run_groups(ledger, plan)
     check(ledger, plan, 0)
     before = there(Ledger(store, PIPELINE).plan(0))
-    found = Comparison(PIPELINE, 0, ((0, digest(before), digest(plan)),), (), (), (), ())
+    found = Comparison(PIPELINE, number, ((0, digest(before), digest(plan)),), (), (), (), ())
     store.put(request.comparison_key(asked), encode(found))
     return f"compared {asked.number}"
 
 
-def swap(to: SwapKind = SwapKind.SWAP) -> str:
+def swap(to: SwapKind = SwapKind.SWAP, number: int = 0) -> str:
     """`coset swap` of that backfill, or `coset undo`."""
     store = store_at(ROOT)
-    asked = request.backfill(store, PIPELINE, 0)
+    asked = request.backfill(store, PIPELINE, number)
     found = there(request.comparison_of(store, asked))
     swapped = swaps.turn(store, asked, found, to, who=HERE.name, why="", at="2026")
     return f"swapped {swapped.number}"
@@ -154,7 +154,8 @@ def _written(
     store: Store, plan: Plan, write: PlannedWrite, task: TaskRef, attempt: int, read: dict[str, tuple[int, int]]
 ) -> Artefact:
     table, data = write.declared.table, json.dumps(read).encode()
-    run = f"attempt-{attempt}-{HERE.name}{'-again' if plan.pipeline != PIPELINE else ''}"
+    again = backfill_of(plan.pipeline)
+    run = f"attempt-{attempt}-{HERE.name}{f'-again{again[1]}' if again else ''}"
     path = f"tables/{table}/data/plan-{plan.batch}/{run}/{task.stage}-{task.task}.parquet"
     entry, records = store.put(path, data), sum(end - start for start, end in read.values())
     of_content = f"sha256:{sha256(data).hexdigest()}"

@@ -122,7 +122,7 @@ def _read(memory: Memory, view: View, tables: int) -> tuple[Memory, Stored]:
     landed = memory.landed if ends in memory.landed else (*memory.landed, ends)
     new = [run for run in of_files if run not in memory.runs and _complete(view, run, of_files[run])]
     runs = (*memory.runs, *new)
-    made = (*memory.made, *((run[0], *_span(view.plans[run[0]], landed), run[1].endswith(_AGAIN)) for run in new))
+    made = (*memory.made, *((run[0], *_span(view.plans[run[0]], landed), (_AGAIN in run[1])) for run in new))
     gone = memory.gone | {n for n, run in enumerate(runs, 1) if not _complete(view, run, of_files.get(run, 0))}
     batches = range(BATCHES)
 
@@ -137,7 +137,7 @@ def _read(memory: Memory, view: View, tables: int) -> tuple[Memory, Stored]:
     def swap(found: Swap) -> tuple[int, int]:
         again = found.turn is SwapKind.SWAP
         (batch,) = found.batches
-        return batch, number(next(run for run in runs if run[0] == batch and run[1].endswith(_AGAIN) is again))
+        return batch, number(next(run for run in runs if run[0] == batch and (_AGAIN in run[1]) is again))
 
     def entries(table: str) -> Iterator[tuple[str, int, int, int]]:
         for actions in view.logs.get(table, ()):

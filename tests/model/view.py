@@ -49,10 +49,13 @@ class View:
         return dict(self._documents("swapped", Swapped))
 
     @property
-    def exchanged(self) -> dict[int, bool]:
-        """Whether readers are to see a backfill's rows, of the batches that were ever swapped. The model has one
-        backfill."""
-        return {batch: swap.turn is SwapKind.SWAP for _, swap in sorted(self.swaps.items()) for batch in swap.batches}
+    def exchanged(self) -> dict[int, list[int]]:
+        """The backfills of the batches that were ever swapped; readers are to see the rows of the last."""
+        found = dict[int, list[int]]()
+        for _, swap in sorted(self.swaps.items()):
+            for put in (found.setdefault(batch, []) for batch in swap.batches):
+                put[:] = [*put, swap.backfill] if swap.turn is SwapKind.SWAP else put[:-1]
+        return found
 
     @property
     def published(self) -> list[int]:

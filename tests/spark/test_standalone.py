@@ -35,6 +35,7 @@ from spark_jobs.worker_code import installed
 from tests.activity import rows_of
 from tests.hosts import Host, Standalone, standalone
 from tests.identity import IDENTITY, STATIC, identity
+from tests.logs import log_of
 from tests.refused import finding_of
 from tests.running import next_batch, run_and_publish
 from tests.small import KEYS, ROWS, SLOW, SmallBatch, land, small_batch, until, working
@@ -327,6 +328,45 @@ def test_a_driver_that_is_killed_in_mid_task_takes_its_executors_along_and_its_g
     tasks = [task for receipt in receipts if receipt is not None for task in receipt.tasks]
     assert sum(partition.taken for task in tasks for partition in task.partitions) == ROWS
     assert len(rows_of(batch.ledger.store, tasks, "sums")) == KEYS
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("who", ["driver", "worker"])
+def test_a_driver_or_a_python_worker_that_is_stopped_and_goes_on_once_another_has_published_doubles_none(
+    who: str, cluster: Standalone, s3: S3Server, tmp_path: Path
+) -> None:
+    batch, sea = small_batch(SLOW), cluster.hosts["sea"]
+    # Executors soon give up a driver that does not answer, and so it does them.
+    soon = {
+        "spark.executor.heartbeatInterval": "1s",
+        "spark.executor.heartbeat.maxFailures": "3",
+        "spark.network.timeout": "5s",
+        "spark.network.timeoutInterval": "1s",
+    }
+    runner = SparkSubmit(cluster.master, "1GB", {**cluster.settings, **soon, PYTHON: str(cluster.python)})
+    with runner, ThreadPoolExecutor(1) as pool:
+        group = pool.submit(runner.group, batch.ref, 0)
+        assert until(lambda: works(sea), within=120)
+        workers = (each for executor in sea.executors() for each in executor.children(recursive=True))
+        stopped = drivers(batch) if who == "driver" else [each for each in workers if "python" in each.name()]
+        for process in stopped:
+            process.suspend()
+        run_and_publish(batch.ref, tmp_path / "docs")
+        published = dict(contents(batch))
+        if who == "driver":
+            assert until(lambda: not sea.executors()), "nobody waits for a driver for ever"
+        for process in stopped:
+            process.resume()
+        assert "2 tasks read" in group.result()
+    assert dict(contents(batch)).items() >= published.items()
+    table = log_of(batch.ledger.store, "sums")
+    assert (table.version(), table.to_pyarrow_table().num_rows) == (1, KEYS)
+
+
+def contents(batch: SmallBatch) -> Iterator[tuple[str, bytes]]:
+    """All objects of its store."""
+    store = batch.ledger.store
+    return ((entry.key, there(store.get(entry.key))) for entry in store.list(""))
 
 
 def drivers(batch: SmallBatch) -> list[psutil.Process]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from datetime import timedelta
 from functools import partial
 
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
@@ -25,7 +26,7 @@ from coset.batches.backfills.comparison.compared_rows import rows_of
 from coset.batches.backfills.swap.swaps import finish, in_force
 from coset.batches.tables.deletion_vectors import PREFIX, version_of
 from coset.batches.tables.delta import path_in
-from coset.batches.tables.exchanged import taken
+from coset.batches.tables.exchanged import removals, taken
 from coset.batches.tables.held import compacted_in, held_in
 from coset.batches.tables.iceberg import follow
 from coset.batches.tables.live_files import LiveFile, has_vectors, live_files, vector_files
@@ -36,7 +37,6 @@ from coset.sources.counting import Counting, uncounted
 from coset.sources.files import Files
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.documents.document import digest_of
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store, at_once
 from partitioning.documents.stores import store_at
@@ -99,16 +99,36 @@ def _compacted(
         check_owner(table, write.table, Owner.here(store, name))
         within = write.mode is Mode.APPEND and not across
         merging = (
-            partial(_within_batches, table, name, write.table, store, counting) if within else partial(_together, table)
+            partial(_within_batches, table, name, write.table, store, secrets.token_hex(4), counting)
+            if within
+            else partial(_together, table)
         )
         files, made = _AGAIN(merging)
         # An Iceberg table has the files from before until it follows.
         follow(store, name)
-        # Without `full` only files that the log once named are removed, so no file of an unpublished batch.
-        old = table.vacuum(keep // timedelta(hours=1), dry_run=False, enforce_retention_duration=False, full=False)
-    vectors = _unneeded_vectors(where, keep)
-    at_once(store_at(where).delete, vectors)
-    return Compacted(write.table, files, made, len(old) + len(vectors))
+        old = _AGAIN(partial(_old, table, name, write.table, where, keep))
+    at_once(store_at(where).delete, old)
+    return Compacted(write.table, files, made, len(old))
+
+
+def _old(table: DeltaTable, pipeline: str, name: str, where: str, keep: timedelta) -> list[str]:
+    """The files that no version up to `keep` old has. The log says first that they go: a swap that wants one again is
+    made before, or not at all."""
+    table.update_incremental()
+    # Without `full` it is only files that the log once named, so none of an unpublished batch.
+    old = table.vacuum(keep // timedelta(hours=1), dry_run=True, enforce_retention_duration=False, full=False)
+    old += _unneeded_vectors(where, keep)
+    if old:
+        until = max(int(1000 * (time.time() - keep.total_seconds())), table.transaction_version(removals(name)) or 0)
+        said = CommitProperties(
+            custom_metadata={"coset.pipeline": pipeline, "coset.removed": str(until)},
+            app_transactions=[Transaction(removals(name), until)],
+            max_commit_retries=0,
+        )
+        table.create_write_transaction(
+            [], "append", table.schema(), table.metadata().partition_columns, commit_properties=said
+        )
+    return old
 
 
 def _unneeded_vectors(where: str, keep: timedelta) -> list[str]:
@@ -137,7 +157,9 @@ def _together(table: DeltaTable) -> tuple[int, int]:
     return figures["numFilesRemoved"], figures["numFilesAdded"]
 
 
-def _within_batches(table: DeltaTable, pipeline: str, name: str, store: Store, counting: Counting) -> tuple[int, int]:
+def _within_batches(
+    table: DeltaTable, pipeline: str, name: str, store: Store, run: str, counting: Counting
+) -> tuple[int, int]:
     """Merge the files of each batch that has several."""
     table.update_incremental()
     held, layers = held_in(table).keys(), in_force(store, pipeline)
@@ -150,7 +172,7 @@ def _within_batches(table: DeltaTable, pipeline: str, name: str, store: Store, c
             if len(gone) > 1 and {path_in(file) for file in gone} <= held:
                 files += len(gone)
                 actions += [taken(path_in(file), file.size, changes=False) for file in gone]
-                actions.append(_written(layers.top(batch), batch, write, gone))
+                actions.append(_written(layers.top(batch), batch, write, gone, run))
             done(1)
     if actions:
         table.create_write_transaction(
@@ -167,11 +189,11 @@ def _files(ledger: Ledger, batch: int, table: str) -> tuple[Sequence[Artefact], 
     return [file for file in verdict.rows_of(table) if file.records] if verdict and write else [], write
 
 
-def _written(ledger: Ledger, batch: int, write: PlannedWrite | None, files: Sequence[Artefact]) -> AddAction:
-    """Write all rows of some files to one new file. Its name has a digest of theirs."""
+def _written(ledger: Ledger, batch: int, write: PlannedWrite | None, files: Sequence[Artefact], run: str) -> AddAction:
+    """Write all rows of some files to one new file. Its name has that of this run: another's may be in the table
+    already, and a run that ends early leaves half a file."""
     assert write is not None
-    schema, name = table_schema(write), digest_of("\n".join(file.path for file in files).encode())
-    path = f"{compacted_in(batch, ledger.pipeline)}{name.rpartition(':')[2][:16]}.parquet"
+    schema, path = table_schema(write), f"{compacted_in(batch, ledger.pipeline)}{run}.parquet"
     uri, arrow = f"{folder(ledger.store, write.declared.table)}/{path}", Files()
     with reaching("the file cannot be written", uri, AGAIN):
         with (

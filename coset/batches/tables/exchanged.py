@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
 
 from deltalake import Schema
-from deltalake.transaction import RemoveAction
+from deltalake.transaction import AddAction, RemoveAction
 
-from coset.batches.tables.delta import Change, added, carry_out, entry_of, newest_in
+from coset.batches.tables.delta import Change, added, carry_out, entry_of, newest_in, path_in
 from coset.batches.tables.held import deleted, files_held, held_in
-from coset.batches.tables.live_files import LiveFile, live_files, vector_files
-from coset.batches.tables.log_copy import TableLog
+from coset.batches.tables.live_files import LiveFile, identity, live_files, vector_files
+from coset.batches.tables.log_copy import TableLog, actions_in
 from coset.batches.tables.logs import opened, opened_at
 from coset.batches.tables.owners import Owner, application
 from coset.sources.files import Files
@@ -39,6 +41,12 @@ class Exchange:
     def overwrites(self) -> bool:
         """Whether all rows of the table go, and not just those of the batches."""
         return self.write.declared.mode is Mode.REPLACE
+
+
+def removals(table: str) -> str:
+    """The application whose transactions in a table's log say until when, in milliseconds, a file has to be out of it
+    to be removed. That is said before the first is removed."""
+    return f"{table}:removed"
 
 
 def taken(path: str, size: int, *, changes: bool) -> RemoveAction:
@@ -77,6 +85,14 @@ def check_held(store: Store, change: Exchange) -> None:
             _gone(log, change)
         elif any(file.records for _, files in change.gone.values() for file in files):
             raise Refused(deleted(where))
+
+
+def check_kept(store: Store, files: Sequence[Artefact]) -> None:
+    """Raise Refused with each file of a table that a compaction removes, as the table has not had it for so long."""
+    for table in sorted({file.name for file in files}):
+        with opened(folder(store, table)) as log:
+            if log is not None:
+                _check_kept(log, table, ({"path": path_in(file)} for file in files if file.name == table))
 
 
 def replace_rows(store: Store, swap: Swap, write: PlannedWrite, files: Sequence[Artefact]) -> int:
@@ -123,21 +139,45 @@ def check_version(store: Store, table: str, version: int) -> tuple[Sequence[Live
         if log is None:
             raise Refused(deleted(where))
         files = live_files(log, version)
+        _check_kept(log, table, (file.added for file in files))
     if gone := Files().missing([f"{where}/{path}" for path in (*(file.path for file in files), *vector_files(files))]):
-        then = "restore the file from a backup"
-        raise Refused(
-            *(
-                Finding.of(
-                    Kind.FILE_GONE, "the file was removed since", uri, then, table=table, version=version, file=uri
-                )
-                for uri in gone
-            )
-        )
+        what, then = "the file was removed since", "restore the file from a backup"
+        raise Refused(*(_removed(what, uri, then, table, version) for uri in gone))
     return files, columns
+
+
+def _check_kept(log: TableLog, table: str, files: Iterable[Mapping[str, Any]]) -> None:
+    until, left, gone = log.transaction_version(removals(table)), {identity(file) for file in files}, dict[str, int]()
+    for version in range(log.version(), -1, -1) if until is not None else ():
+        if not left or (data := log.commit(version)) is None:
+            break
+        actions = actions_in(data)
+        left -= {identity(action["add"]) for action in actions if "add" in action}
+        for file in (action["remove"] for action in actions if "remove" in action):
+            if identity(file) in left and file["deletionTimestamp"] <= until:
+                gone[unquote(file["path"])] = version
+            left.discard(identity(file))
+    if gone:
+        what, then = "the table has not had the file since version {}, and it is removed", "leave what readers see"
+        where = log.table_uri.rstrip("/")
+        raise Refused(
+            *(_removed(what.format(n), f"{where}/{path}", then, table, n) for path, n in sorted(gone.items()))
+        )
+
+
+def _removed(what: str, uri: str, then: str, table: str, version: int) -> Finding:
+    return Finding.of(Kind.FILE_GONE, what, uri, then, table=table, version=version, file=uri)
 
 
 def _swapped(store: Store, swap: Swap, write: PlannedWrite, change_of: Callable[[TableLog], Change]) -> int:
     table = write.declared.table
+
+    def change(log: TableLog) -> Change:
+        wanted = change_of(log)
+        come = ({"path": action.path} for action in wanted.actions if isinstance(action, AddAction))
+        _check_kept(log, table, [*come, *(file.added for file in wanted.again)])
+        return wanted
+
     return carry_out(
         folder(store, table),
         write,
@@ -146,7 +186,7 @@ def _swapped(store: Store, swap: Swap, write: PlannedWrite, change_of: Callable[
         (_swaps_of(swap, table), swap.number),
         _metadata(swap),
         lambda log: _version_in(log, swap, table),
-        change_of,
+        change,
     )
 
 

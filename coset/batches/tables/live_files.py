@@ -60,7 +60,7 @@ class LiveFile:
 def identity(file: Mapping[str, Any]) -> tuple[Any, ...]:
     """What tells a file with its dead rows from others, in a log: with other dead rows it is another."""
     vector = file.get("deletionVector") or {}
-    return file["path"], vector.get("storageType"), vector.get("pathOrInlineDv"), vector.get("offset")
+    return unquote(file["path"]), vector.get("storageType"), vector.get("pathOrInlineDv"), vector.get("offset")
 
 
 def has_vectors(table: DeltaTable) -> bool:

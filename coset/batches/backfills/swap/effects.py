@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from coset.batches.backfills.swap.layers import Layers
 from coset.batches.publication import check_files
-from coset.batches.tables.exchanged import Exchange, check_held, check_version
+from coset.batches.tables.exchanged import Exchange, check_held, check_kept, check_version
 from coset.batches.tables.logs import Logs, check_exchangeable
 from coset.batches.tables.others import check_untouched
 from coset.batches.tables.owners import Owner
@@ -78,6 +78,7 @@ def check_possible(store: Store, pipeline: str, effect: Effect) -> None:
         coming.extend(replacement.files)
         if replacement.version is not None:
             check_version(store, table, replacement.version)
+    check_kept(store, coming)
     check_files(Ledger(store, pipeline), coming, "restore the file from a backup")
     for change in effect.exchanges.values():
         check_held(store, change)
