@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -31,8 +32,8 @@ BASE = plan_of(PIPELINE, tails_found())
 class Listing(MemoryStore):
     """Notes what is listed and what is fetched."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
         self.listed, self.gets = list[str](), list[str]()
 
     def get(self, key: str) -> bytes | None:
@@ -45,8 +46,9 @@ class Listing(MemoryStore):
 
 
 @pytest.fixture
-def ledger() -> Ledger:
-    return Ledger(Listing(), PIPELINE.name)
+def ledger(tmp_path: Path) -> Ledger:
+    # Its tables have no log there.
+    return Ledger(Listing(f"file://{tmp_path}"), PIPELINE.name)
 
 
 def planned(ledger: Ledger, batches: range) -> None:
