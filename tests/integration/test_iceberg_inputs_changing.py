@@ -323,6 +323,16 @@ def test_columns_that_have_names_of_others_are_read_anew(
     assert "Table held is its query" in succeeded("verify", words[1]).output
 
 
+def test_a_table_of_which_no_snapshot_is_known_is_read_anew(people: Table, store: Store, tmp_path: Path) -> None:
+    words = "run", str(tmp_path / "reader.py"), "--runner", "local"
+    succeeded("forget", words[1], "people", "--keep-offsets", "--why", "to see what is read")
+    file = live(people.refresh())[0]
+    delete_positions(people, {file.file_path: [0]})
+    told(Kind.STREAM_RESET, *words).follow()
+    succeeded(*words)
+    assert is_as_it_is(store, people)
+
+
 def test_its_pipelines_are_tried_without_a_catalogue() -> None:
     pipeline = Pipeline("tried", source="iceberg://lake.shop")
     people = pipeline.table("people", key="id", partitions=8, kept=True)

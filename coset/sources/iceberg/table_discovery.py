@@ -328,6 +328,9 @@ class _Discovery:
             if before.declared.table and self._stream.table:
                 what = "the last batch did not read it, so what was kept of it is gone"
             yield self._found(Kind.STREAM_RESET, what, ("declare it so, or begin anew with it: ", self._anew))
+        elif self._stream.table and any(end.end and not self._is_anchored(end) for end in before.ends):
+            what = "it is forgotten which of its snapshots was read, so rows may have gone unseen"
+            yield self._found(Kind.STREAM_RESET, what, ("begin anew with it: ", self._anew))
         if before.declared.partitions != self._stream.partitions:
             was, now = before.declared.partitions, self._stream.partitions
             what = f"its rows were counted by {was} buckets, and {now} are declared"
