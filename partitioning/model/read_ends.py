@@ -11,6 +11,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, assert_never
 
+from msgspec import UNSET, UnsetType
+
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.sources import LandedSource
 from partitioning.model.streams import Column, InputFile, Stream
@@ -40,7 +42,7 @@ class StreamProgress(Value, frozen=True, omit_defaults=True, dict=True):
 
     `declared` and the columns are those of the last `batch` that read it. No file allowed nulls in `required` columns,
     and those that are `untyped` were null in all records. `topic` is the topic's id in its broker, if it was ever read
-    there.
+    there. Columns of Iceberg tables have `ids`, whatever their names.
     """
 
     declared: Stream
@@ -50,6 +52,7 @@ class StreamProgress(Value, frozen=True, omit_defaults=True, dict=True):
     required: tuple[str, ...] = ()
     topic: str = ""
     untyped: tuple[str, ...] = ()
+    ids: Mapping[str, int] | UnsetType = UNSET
 
     @property
     def name(self) -> str:
@@ -187,7 +190,8 @@ NOTHING = Ends()
 
 def _read(stream: PlannedStream, batch: int) -> StreamProgress:
     ends = _by_order(_end(planned, batch) for planned in stream.partitions)
-    return StreamProgress(stream.declared, batch, stream.columns, ends, stream.required, stream.topic, stream.untyped)
+    seen = stream.required, stream.topic, stream.untyped, stream.ids
+    return StreamProgress(stream.declared, batch, stream.columns, ends, *seen)
 
 
 def _end(planned: PlannedPartition, batch: int) -> End:

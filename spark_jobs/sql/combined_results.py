@@ -20,7 +20,7 @@ _OF_RESULTS = {"sum", "min", "max", "bool_and", "bool_or", "bit_and", "bit_or", 
 _COUNTS = {"count", "count_star", "count_if", "countif"}
 # So do lists of lists that are sorted, perhaps without what is equal, and perhaps cut behind the first of them.
 _LISTS = {"list", "array_agg"}
-_AROUND = re.compile(r"((list_slice\(1, \d+\) )?list_(reverse_)?sort\(.*?\) (list_distinct\(\) )?)?(flatten\(\) )?")
+_AROUND = re.compile(r"((list_slice\(1, \d+\) )?list_(reverse_)?sort\([^()]*\) (list_distinct\(\) )?)?(flatten\(\) )?")
 # The order of records decides the last digits of floating-point numbers of these, and nothing else.
 _OF_ANY_ORDER = {
     *(_OF_RESULTS | _COUNTS),

@@ -250,9 +250,10 @@ def people(lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.Monk
     return table
 
 
-def is_as_it_is(store: Store, table: Table) -> bool:
-    rows = table.refresh().scan().to_arrow().to_pylist()
-    return published(store, "held", "id", "amount") == sorted((tuple(row.values()) for row in rows), key=repr)
+def is_as_it_is(store: Store, table: Table, *others: str) -> bool:
+    names = "id", "amount", *others
+    rows = table.refresh().scan().to_arrow().select(names).to_pylist()
+    return published(store, "held", *names) == sorted((tuple(row.values()) for row in rows), key=repr)
 
 
 def test_a_key_with_two_rows_is_refused_until_one_is_left(people: Table, store: Store, tmp_path: Path) -> None:
@@ -293,6 +294,43 @@ def test_what_went_unseen_is_gone_once_the_table_is_begun_anew(
     succeeded(*words)
     assert is_as_it_is(store, people)
     assert "Table held is its query" in succeeded("verify", words[1]).output
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["names are swapped", "a name comes again"])
+def test_columns_that_have_names_of_others_are_read_anew(
+    people: Table, store: Store, tmp_path: Path, again: bool
+) -> None:
+    words = "run", str(tmp_path / "reader.py"), "--runner", "local"
+    with people.update_schema() as change:
+        change.add_column("rank", LongType())
+    append(people, [{"id": 10, "amount": 1, "rank": 7}])
+    succeeded(*words)
+    with people.update_schema() as change:
+        if again:
+            change.delete_column("amount")
+        else:
+            change.rename_column("amount", "old")
+    with people.update_schema() as change:
+        if again:
+            change.add_column("amount", LongType())
+        else:
+            change.rename_column("rank", "amount")
+            change.rename_column("old", "rank")
+    append(people, [{"id": 11, "amount": 3, "rank": 8}])
+    told(Kind.STREAM_COLUMNS, *words).follow()
+    succeeded(*words)
+    assert is_as_it_is(store, people, "rank")
+    assert "Table held is its query" in succeeded("verify", words[1]).output
+
+
+def test_a_table_of_which_no_snapshot_is_known_is_read_anew(people: Table, store: Store, tmp_path: Path) -> None:
+    words = "run", str(tmp_path / "reader.py"), "--runner", "local"
+    succeeded("forget", words[1], "people", "--keep-offsets", "--why", "to see what is read")
+    file = live(people.refresh())[0]
+    delete_positions(people, {file.file_path: [0]})
+    told(Kind.STREAM_RESET, *words).follow()
+    succeeded(*words)
+    assert is_as_it_is(store, people)
 
 
 def test_its_pipelines_are_tried_without_a_catalogue() -> None:

@@ -59,7 +59,7 @@ AGGREGATES = {
     "VARCHAR": ("string_agg({}, '' ORDER BY {})", "any_value({} ORDER BY {})", "arg_min({}, length({}))"),
     "BOOLEAN": ("count({}) > 1", "bool_or({}) FILTER (NOT {})", "sum({})"),
     "BIGINT[]": ("list_slice(list_sort(flatten(list({}))), 2, 3)", "flatten(list_sort(list({})))", "flatten(list({}))",
-                 "list_distinct(flatten(list({})))"),
+                 "list_distinct(flatten(list({})))", "list_sort(list_slice(flatten(list({})), 1, 2))"),
     "STRUCT(a BIGINT, s VARCHAR)": ("any_value({} ORDER BY {})", "max({}) FILTER ({}.a > 0)"),
 }  # fmt: skip
 ALIKE = {"DOUBLE": "BIGINT", "FLOAT": "BIGINT", "DECIMAL(9,2)": "BIGINT"}

@@ -328,6 +328,9 @@ class _Discovery:
             if before.declared.table and self._stream.table:
                 what = "the last batch did not read it, so what was kept of it is gone"
             yield self._found(Kind.STREAM_RESET, what, ("declare it so, or begin anew with it: ", self._anew))
+        elif self._stream.table and any(end.end and not self._is_anchored(end) for end in before.ends):
+            what = "it is forgotten which of its snapshots was read, so rows may have gone unseen"
+            yield self._found(Kind.STREAM_RESET, what, ("begin anew with it: ", self._anew))
         if before.declared.partitions != self._stream.partitions:
             was, now = before.declared.partitions, self._stream.partitions
             what = f"its rows were counted by {was} buckets, and {now} are declared"
@@ -355,6 +358,7 @@ class _Discovery:
         if stream.table and (clash := next((name for name in types if name.lower() == DELETED), None)):
             what = f"column {clash!r} of the table has the name that says which rows went"
             yield self._found(Kind.STREAM_COLUMNS, what, "let the table's engine rename it", name=clash)
+        yield from self._renamed()
         for field in self._schema.fields:
             if field.initial_default is not None:
                 what = f"column {field.name!r} has a value in rows of before it was added, which is not read"
@@ -365,6 +369,20 @@ class _Discovery:
         except (UnknownType, TypeError, ValueError) as error:
             what = f"a column has no type that DuckDB knows: {error}"
             yield self._found(Kind.STREAM_COLUMNS, what, "leave it out of the table that is read")
+
+    def _renamed(self) -> Iterator[Finding]:
+        """The columns of which kept rows have the values of others, or by other names."""
+        read = (self._before.ids or {}) if self._before and self._stream.table else {}
+        names = {number: name for name, number in read.items()}
+        for name, number in self._ids.items():
+            was = names.get(number, name)
+            if was != name or read.get(name, number) != number:
+                is_new = was == name
+                called = "is a new one, and another had that name" if is_new else f"was named {was!r}"
+                what = f"column {name!r} {called} when the rows were read that are kept"
+                named = "otherwise" if is_new else f"{was!r} again"
+                then = f"let the table's engine name it {named}; or begin anew with the table: ", self._anew
+                yield self._found(Kind.STREAM_COLUMNS, what, then, name=name)
 
     def _found(self, kind: Kind, what: str, then: Then, at: str = "", **values: object) -> Finding:
         values = {"stream": self._stream.name, **values}
