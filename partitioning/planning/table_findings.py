@@ -68,7 +68,7 @@ def _as_one(found: Sequence[Finding], now: Graph) -> Finding:
         first,
         what=what,
         where=f"{first.where}, and {many(len(found) - 1, 'more step or table', 'more steps and tables')}",
-        next=(*then, "; that name answers for the others too"),
+        next=(*then, "; `--go-on` answers for the others too, `--begin-anew` for this one alone"),
         each=tuple(replace(each, what=what) for each in found),
     )
 

@@ -210,7 +210,8 @@ class _Check:
             return
         found = {**dict(self._aggregated(step).of_own_results()), **dict(self._lost(step))}
         for reads, made, keys in handed:
-            found.update(self._aggregated(reads).of_parts(self._aggregated(made), made.name, keys))
+            parts = self._aggregated(made), made.name, keys
+            found.update(self._aggregated(reads).of_parts(*parts, is_told=reads is step))
             found.update(self._lost(made))
         for what, then in found.items():
             yield Finding.of(Kind.SQL, what, f"{_where(step)}: {step.expressions[0]}", then, wrong=what)
@@ -248,8 +249,10 @@ class _Check:
             if loses(of := given[name], to := kept[name]):
                 what = f"{name} is {of} before step {step.name!r} casts it to {to}, which may lose something each time"
                 kept_as = {"FLOAT": "DOUBLE", "BOOLEAN": "BIGINT"}.get(to, to)
-                then = f"cast before it, as {name}::{kept_as} AS {name} of each record"
-                yield what, f"{then}, or in a select behind the combine"
+                yield (
+                    what,
+                    f"cast what it aggregates, of each record, to {kept_as}; or {name} in a select behind the combine",
+                )
 
     def _reordered(self, step: Step, trees: Sequence[Tree]) -> Iterator[Finding]:
         """What an aggregate of rows that change makes otherwise of them in another order: they have none."""

@@ -20,6 +20,7 @@ _OF_RESULTS = {"sum", "min", "max", "bool_and", "bool_or", "bit_and", "bit_or", 
 _COUNTS = {"count", "count_star", "count_if", "countif"}
 # So do lists of lists that are sorted, perhaps without what is equal, and perhaps cut behind the first of them.
 _LISTS = {"list", "array_agg"}
+_MEANS = {"avg", "mean"}
 _AROUND = re.compile(r"((list_slice\(1, \d+\) )?list_(reverse_)?sort\([^()]*\) (list_distinct\(\) )?)?(flatten\(\) )?")
 # The order of records decides the last digits of floating-point numbers of these, and nothing else.
 _OF_ANY_ORDER = {
@@ -57,7 +58,7 @@ class _Call:
 
     @property
     def told(self) -> str:
-        return f"{self.how}{' with FILTER' * self.filters}"
+        return f"{'count(*)' if self.how == 'count_star' else self.how}{' with FILTER' * self.filters}"
 
     @property
     def is_of_results(self) -> bool:
@@ -107,19 +108,22 @@ class Aggregated:
         for name, why, how in wrong:
             yield f"a combine is applied to its own results, and would make another {name}: {why}", _instead(name, how)
 
-    def of_parts(self, parts: Aggregated, step: str, keys: Collection[str]) -> _Wrong:
-        """What it makes otherwise of a step's results of parts of the records, given by these `keys`, than of all."""
+    def of_parts(self, parts: Aggregated, step: str, keys: Collection[str], *, is_told: bool) -> _Wrong:
+        """What it makes otherwise of a step's results of parts of the records, given by these `keys`, than of all.
+        Whether it `is_told` by `of_own_results` what it makes otherwise of any."""
         several = {name: call.told for name, call in parts._calls}
         for column in sorted({*keys, *(column for _, column in self._bare)} & several.keys()):
             what = f"rows are combined by {column}, which step {step!r} makes by {several[column]} of a part of them"
             yield what, f"combine them by columns of the records; or {_OF_ALL}"
         for _, call in self._calls:
             column = self._column(call.given) or "an expression"
-            if not call.adds_up(part := parts._alone.get(column)):
-                made = part.told if part else "no aggregate alone"
-                what = f"{column} is {made} in step {step!r}, and {call.told} of that is not that of all records"
-                then = f"make {column} there by {call.how} alone{', or by count' * (call.how == 'sum')}, and calculate"
-                yield what, f"{then} of each record before it, or in a select behind the combine; or {_OF_ALL}"
+            if call.adds_up(part := parts._alone.get(column)) or (is_told and not call.is_of_results):
+                continue
+            made = part.told if part else "no aggregate alone"
+            what = f"{column} is {made} in step {step!r}, and {call.told} of that is not that of all records"
+            then = f"make {column} there by {call.how} alone{', or by count' * (call.how == 'sum')}, and calculate"
+            then = f"{then} of each record before it, or in a select behind the combine; or {_OF_ALL}"
+            yield what, then if call.is_of_results else _instead(column, call.how)
 
     def of_order(self) -> _Wrong:
         """What it makes otherwise of the same records in another order."""
@@ -226,5 +230,7 @@ def _instead(name: str, how: str) -> str:
         return f"count before it, 1::BIGINT AS {name} of each record, and add up: sum({name})::BIGINT AS {name}"
     if _COMPARING.match(how):
         return _GREATEST
+    if how in _MEANS:
+        return f"combine a sum and a count, each by sum, and divide them in a select behind it; or {_OF_ALL}"
     alone = f"combine {name} by an aggregate alone, as sum(n) AS n, max(n) AS n or list_sort(flatten(list(n))) AS n"
     return f"{alone}, and calculate in a select behind it, or before it of each record; or {_OF_ALL}"

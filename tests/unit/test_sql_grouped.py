@@ -135,13 +135,13 @@ LIST = "[dep_delay] AS xs"
 @pytest.mark.parametrize(
     ("select", "expression", "what"),
     [
-        (ONE, "count(*) AS n", "another n: count_star of those is not that of all records"),
+        (ONE, "count(*) AS n", "another n: count(*) of those is not that of all records"),
         (ONE, "count(DISTINCT n) AS n", "another n: count DISTINCT of those is not that of all records"),
         (REAL, "round(avg(n), 2) AS n", "another n: avg of those is not that of all records"),
         (REAL, "sum(n) FILTER (n < 100) AS n", "another n: sum with FILTER of those is not that of all records"),
         (REAL, "round(sum(n), -3) AS n", "another n: what sum reads is not sum of n alone"),
         (REAL, "CASE WHEN sum(n) > 1e6 THEN 1e6 ELSE sum(n) END AS n", "what sum reads is not sum of n alone"),
-        (REAL, "CASE WHEN count(*) > 20 THEN sum(n) ELSE 0 END AS n", "another n: count_star of those is not"),
+        (REAL, "CASE WHEN count(*) > 20 THEN sum(n) ELSE 0 END AS n", "another n: count(*) of those is not"),
         (REAL, "TRY_CAST(sum(n) AS DOUBLE) AS n", "what sum reads is not sum of n alone"),
         (REAL, "sum(n ORDER BY n) AS n", "another n: sum ORDER BY of those is not that of all records"),
         (REAL, "sum(CASE WHEN n > 200 THEN 200 ELSE n END) AS n", "another n: what sum reads is no column"),
@@ -209,7 +209,7 @@ def test_a_combine_of_aggregates_alone_goes_on_from_its_own_results(select: str,
         ),
         ("round(median(dep_delay)) AS n", "max(n) AS n", "n is no aggregate alone in step 'parts', and max of that is"),
         ("max(dep_delay)::BIGINT AS n", "sum(n)::BIGINT AS n", "n is max in step 'parts', and sum of that is not"),
-        ("count(*) AS n", "max(n) AS n", "n is count_star in step 'parts', and max of that is not that of all records"),
+        ("count(*) AS n", "max(n) AS n", "n is count(*) in step 'parts', and max of that is not that of all records"),
         ("coalesce(max(dep_delay), 0) AS n", "max(n) AS n", "n is no aggregate alone in step 'parts'"),
         ("sum(dep_delay) > 1000 AS n", "bool_or(n) AS n", "n is no aggregate alone in step 'parts'"),
         ("count(*) FILTER (dep_delay = 1) > 10 AS n", "bool_or(n) AS n", "n is no aggregate alone in step 'parts'"),
@@ -275,9 +275,22 @@ def test_what_batches_made_of_results_of_batches_adds_up_too(again: str) -> None
         once_more = getattr(counted, again)(f"{made} AS n", **({"by": "tailnum"} if again == "partial" else {}))
         once_more.combine(f"{made} AS n", running=True).write("t", mode="upsert")
 
-    what = "n is count_star in step 'counted', and max of that is not that of all records"
+    what = "n is count(*) in step 'counted', and max of that is not that of all records"
     assert findings(lambda f, _: build(f, "max(n)"))[0].what == what
     assert columns(lambda f, _: build(f, "sum(n)::BIGINT"))
+
+
+@pytest.mark.parametrize(
+    ("part", "combine", "then"),
+    [
+        ("count(*) AS n", "count(n) AS n", "count before it, 1::BIGINT AS n of each record, and add up"),
+        ("count(*) AS n", "count(*) AS n", "count before it, 1::BIGINT AS n of each record, and add up"),
+        ("avg(dep_delay) AS n", "avg(n) AS n", "combine a sum and a count, each by sum, and divide them in a select"),
+    ],
+)
+def test_what_is_wrong_of_any_results_is_said_once(part: str, combine: str, then: str) -> None:
+    (finding,) = findings(lambda f, p: f.aggregate(part).combine(combine, running=True).to_stream().write("t"))
+    assert finding.then.startswith(then)
 
 
 def test_rows_are_not_combined_by_what_a_batch_made() -> None:
@@ -286,7 +299,7 @@ def test_rows_are_not_combined_by_what_a_batch_made() -> None:
         counted.combine("tailnum, sum(n)::BIGINT AS n", running=True).write("t", mode="upsert")
 
     (finding,) = findings(lambda f, _: build(f, "n::VARCHAR"))
-    assert finding.what.startswith("rows are combined by n, which step 'counted' makes by count_star of a part of them")
+    assert finding.what.startswith("rows are combined by n, which step 'counted' makes by count(*) of a part of them")
     assert columns(lambda f, _: build(f, "upper(tailnum)"))
 
 

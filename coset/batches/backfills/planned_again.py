@@ -25,7 +25,7 @@ from partitioning.model.graph import Mode
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import Plan
 from partitioning.model.planned_streams import PlannedStream
-from partitioning.model.sources import KafkaSource
+from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.streams import Column, Stream
 from partitioning.planning.origins import graph_of
 from partitioning.planning.planner import goes_by_times, plan_arrived
@@ -102,16 +102,17 @@ def _columns(pipeline: Pipeline, stored: Plan, ledger: Ledger) -> Mapping[str, t
     try:
         return result_columns(pipeline, replayed(stored), ledger.store)
     except Refused as refusal:
-        raise refusal.saying(lambda finding: _from_before(finding, pipeline.name, stored.batch)) from None
+        raise refusal.saying(lambda finding: _from_before(finding, pipeline, stored.batch)) from None
 
 
-def _from_before(finding: Finding, pipeline: str, batch: int) -> Finding:
+def _from_before(finding: Finding, pipeline: Pipeline, batch: int) -> Finding:
     if finding.kind is not Kind.SQL_COLUMN:
         return finding
-    landed = ("; or, if it came after this batch, begin at a later batch, or land its files with the column and ",)
-    parts = finding.next if isinstance(finding.next, tuple) else (finding.next,)
-    again = BackfillAsking(pipeline, batch, repaired=True)
-    return replace(finding, where=f"{finding.where}, batch {batch}", next=(*parts, *landed, again))
+    then = finding.next if isinstance(finding.next, tuple) else (finding.next,)
+    then = (*then, "; or, if it came after this batch, begin at a later batch")
+    if any(isinstance(stream.origin, LandedSource) for stream in pipeline.streams):
+        then = (*then, ", or land its files with the column and ", BackfillAsking(pipeline.name, batch, repaired=True))
+    return replace(finding, where=f"{finding.where}, batch {batch}", next=then)
 
 
 def _day_end(stored: Plan) -> int | None:

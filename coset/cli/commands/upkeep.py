@@ -45,7 +45,7 @@ def compact(
     pipeline: Named,
     store: StoreRoot = None,
     keep_days: Annotated[
-        int, typer.Option("--keep-days", help="Keep the table versions of the last N days readable.")
+        int, typer.Option("--keep-days", help="Keep the table versions of the last N days readable, of 1 or more.")
     ] = 7,
     across: Annotated[
         bool,

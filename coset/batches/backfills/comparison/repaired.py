@@ -20,7 +20,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.read_ends import Ends
 from partitioning.model.receipt import range_digest
-from partitioning.model.sources import LandedSource
+from partitioning.model.sources import IcebergSource, LandedSource
 from partitioning.model.streams import DiscoveredPartition, InputFile, Stream
 from partitioning.values import replace
 
@@ -81,6 +81,9 @@ def _gaps(stream: PlannedStream, planned: PlannedPartition, lost: Sequence[Offse
 def _in_its_broker(stream: Stream) -> Finding:
     what = f"topic {stream.name!r} is read from its broker, where no record can be corrected"
     then = "produce the corrected records to the topic once more: the next batch takes each once"
+    if isinstance(stream.origin, IcebergSource):
+        what = f"{stream.origin.uri(stream.name)} is an Iceberg table, whose earlier rows stay as batches took them"
+        then = "correct the rows there: the next batch takes what changed"
     return Finding.of(Kind.BACKFILL_INPUT, what, f"stream {stream.name!r}", then, stream=stream.name)
 
 
