@@ -58,11 +58,11 @@ class DataFile:
         return any(number is not None for number in self._numbers)
 
     @cached_property
-    def parts(self) -> Mapping[str, tuple[int, ...]]:
-        """The ids of each column and, behind its own, of its parts."""
+    def parts(self) -> Mapping[str, tuple[int | str, ...]]:
+        """The ids of each column and, behind its own, of its parts, with the names of these."""
         if not self.says_ids:
             return {name: (self._ids[name],) for name in self._names if name in self._ids}
-        return {name: tuple(ids_of(field)) for field, name in zip(self._written, self._names, strict=True)}
+        return {name: parts_of(field) for field, name in zip(self._written, self._names, strict=True)}
 
     def facts(self) -> FileFacts:
         return self._rows.facts()
@@ -104,3 +104,16 @@ def ids_of(field: pa.Field) -> Iterator[int]:
         yield int(said)
     for number in range(field.type.num_fields):
         yield from ids_of(field.type.field(number))
+
+
+def parts_of(field: pa.Field) -> tuple[int | str, ...]:
+    """The ids of a column and of its parts, and the names of those by which DuckDB reads them."""
+    return *ids_of(field), *_names_within(field)
+
+
+def _names_within(field: pa.Field) -> Iterator[str]:
+    for number in range(field.type.num_fields):
+        part = field.type.field(number)
+        if pa.types.is_struct(field.type):
+            yield part.name
+        yield from _names_within(part)

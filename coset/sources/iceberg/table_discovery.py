@@ -18,7 +18,7 @@ import pyarrow as pa
 from coset.sources.file_columns import UnknownType, columns_of
 from coset.sources.files import Files, version
 from coset.sources.formats.landed_file import OFFSET_TYPE, Unreadable
-from coset.sources.iceberg.data_files import WRITE_IDS, DataFile, ids_of
+from coset.sources.iceberg.data_files import WRITE_IDS, DataFile, parts_of
 from coset.sources.iceberg.named_catalogue import catalogue, catalogue_errors
 from coset.sources.iceberg.snapshots import FoundRows, History, ReadSnapshot
 from coset.sources.plain_arrays import bare_schema
@@ -300,9 +300,9 @@ class _Discovery:
         return schema_to_pyarrow(self._schema)
 
     @cached_property
-    def _parts(self) -> dict[str, tuple[int, ...]]:
-        """The ids of each column and, behind its own, of its parts."""
-        return {field.name: tuple(ids_of(field)) for field in self._arrow}
+    def _parts(self) -> dict[str, tuple[int | str, ...]]:
+        """The ids of each column and, behind its own, of its parts, with the names of these."""
+        return {field.name: parts_of(field) for field in self._arrow}
 
     @cached_property
     def _columns(self) -> tuple[Column, ...]:
