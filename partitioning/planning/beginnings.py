@@ -173,6 +173,9 @@ def settled(
         ):
             new = [each.write.table for each in added if beginning.step in now.above(each.write.step)]
             findings.extend(_findings(pipeline, beginning, published, now, streams, written, ends, new))
+    kept = {step.name for step in before.steps if step.state}
+    told = {*mixed, *changed}
+    anew += [step.name for step in now.steps if step.name in kept - told and _asks_anew(step.name, now, before)]
     findings.extend(_not_kept_any_more(pipeline, streams, before, settings))
     # Who begins a step with nothing for a table that has rows is asked about the others with it.
     begun = frozenset(name for name, each in changed.items() if name in anew or not each.changes)

@@ -265,6 +265,15 @@ def test_a_new_beginning_is_asked_for_in_the_pipeline_once(history: Changing) ->
         )
 
 
+def test_a_step_that_did_not_change_begins_anew_if_the_pipeline_says_so(history: Changing) -> None:
+    history.batch(total(N), clicks(*range(12)))
+    assert history.batch(then(total(N), anew="the topic was made anew"), clicks(1, 1)).anew == ("totals",)
+    assert history.kept() == {KEYS[1]: (2,)}
+    # Once.
+    history.batch(then(total(N), anew="the topic was made anew"), clicks(1, 2))
+    assert history.kept() == {KEYS[1]: (3,), KEYS[2]: (1,)}
+
+
 @pytest.mark.parametrize(
     ("changed", "parts", "what", "line"),
     [
