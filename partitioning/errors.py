@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Self
 
 from partitioning.actors import actor
-from partitioning.commands import Repeat, Shown, Then
+from partitioning.commands import Command, Repeat, Shown, Then
 from partitioning.kinds import Kind
 from partitioning.texts import indented, visible
 from partitioning.values import Value, replace
@@ -80,6 +80,11 @@ class Finding(Value, frozen=True, eq=False, omit_defaults=True):
         return self.shown(Shown())
 
     @property
+    def steps(self) -> tuple[str | Command, ...]:
+        """The next step in its parts: words, and commands."""
+        return self.next if isinstance(self.next, tuple) else (self.next,)
+
+    @property
     def then(self) -> str:
         """The next step, as a terminal shows it for the pipeline's own name."""
         return Shown().says(self.next)
@@ -125,11 +130,11 @@ def gathered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def _as_one(found: list[Finding]) -> Finding:
     each = tuple(place for finding in found for place in finding.places)
     first, others = found[0], len(each) - 1
-    then = first.next if isinstance(first.next, tuple) else (first.next,)
+    then = (*first.steps, "; so with each of the others")
     return replace(
         first,
         where=f"{each[0].where}, and {others:,} more {first.kind.each}{'s' if others > 1 else ''}",
-        next=first.next if all(one.next == first.next for one in found) else (*then, "; so with each of the others"),
+        next=first.next if all(one.next == first.next for one in found) else then,
         each=each,
     )
 

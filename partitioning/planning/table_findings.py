@@ -63,12 +63,11 @@ def _as_one(found: Sequence[Finding], now: Graph) -> Finding:
     reached = [repr(write.table) for write in now.writes if step in now.above(write.step)]
     change = next(each.what for each in found if each.kind is first.kind).partition(": it would have rows")[0]
     what = f"{change}, which reaches table{'s' * (len(reached) > 1)} {' and '.join(reached)}"
-    then = first.next if isinstance(first.next, tuple) else (first.next,)
     return replace(
         first,
         what=what,
         where=f"{first.where}, and {many(len(found) - 1, 'more step or table', 'more steps and tables')}",
-        next=(*then, "; `--go-on` answers for the others too, `--begin-anew` for this one alone"),
+        next=(*first.steps, "; `--go-on` answers for the others too, `--begin-anew` for this one alone"),
         each=tuple(replace(each, what=what) for each in found),
     )
 

@@ -45,12 +45,11 @@ def planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Sett
 
 def asking_anew(finding: Finding, asked: BackfillAsking) -> Finding:
     """The finding, whose next step asks for the backfill instead of for a plan: a backfill makes its plans itself."""
-    parts = finding.next if isinstance(finding.next, tuple) else (finding.next,)
     anew = (
         replace(asked, begin_anew=part.begin_anew or UNSET, go_on=part.go_on or UNSET)
         if isinstance(part, PlanAsking)
         else part
-        for part in parts
+        for part in finding.steps
     )
     return replace(finding, next=tuple(anew))
 
@@ -108,8 +107,7 @@ def _columns(pipeline: Pipeline, stored: Plan, ledger: Ledger) -> Mapping[str, t
 def _from_before(finding: Finding, pipeline: Pipeline, batch: int) -> Finding:
     if finding.kind is not Kind.SQL_COLUMN:
         return finding
-    then = finding.next if isinstance(finding.next, tuple) else (finding.next,)
-    then = (*then, "; or, if it came after this batch, begin at a later batch")
+    then = (*finding.steps, "; or, if it came after this batch, begin at a later batch")
     if any(isinstance(stream.origin, LandedSource) for stream in pipeline.streams):
         then = (*then, ", or land its files with the column and ", BackfillAsking(pipeline.name, batch, repaired=True))
     return replace(finding, where=f"{finding.where}, batch {batch}", next=then)

@@ -35,7 +35,7 @@ def with_files_of_now(pipeline: Pipeline, stored: Plan, ends: Ends, lost: Sequen
     """
     landed = [stream for stream in pipeline.streams if isinstance(stream.origin, LandedSource)]
     if not landed:
-        raise Refused(*(_in_its_broker(stream) for stream in pipeline.streams))
+        raise Refused(*(_not_landed(stream) for stream in pipeline.streams))
     declared = {stream.name: stream for stream in landed}
     discovered = {found.stream: found for found in discover(landed, ends.of_any_files(), lost)}
     streams, missing, findings = list[PlannedStream](), list[OffsetRange](), list[Finding]()
@@ -78,7 +78,7 @@ def _gaps(stream: PlannedStream, planned: PlannedPartition, lost: Sequence[Offse
         yield Gap(_range(stream, planned, end, planned.end), planned.end - end, Explained.NOBODY)
 
 
-def _in_its_broker(stream: Stream) -> Finding:
+def _not_landed(stream: Stream) -> Finding:
     what = f"topic {stream.name!r} is read from its broker, where no record can be corrected"
     then = "produce the corrected records to the topic once more: the next batch takes each once"
     if isinstance(stream.origin, IcebergSource):

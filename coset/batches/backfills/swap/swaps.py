@@ -233,9 +233,8 @@ def _made_again(swap: Swap, finding: Finding) -> Finding:
     if finding.kind not in {Kind.FILE_GONE, Kind.TASK_FILES}:
         return finding
     before = " with the pipeline as it was before" if swap.turn is SwapKind.UNDO else ""
-    parts = finding.next if isinstance(finding.next, tuple) else (finding.next,)
     again = commands.BackfillAsking(swap.pipeline, swap.batches[0], swap.batches[-1])
-    return replace(finding, next=(*parts, f"; or make its rows again{before}: ", again))
+    return replace(finding, next=(*finding.steps, f"; or make its rows again{before}: ", again))
 
 
 def _decide(store: Store, swap: Swap) -> None:
@@ -302,12 +301,12 @@ def _added_columns(store: Store, backfill: Backfill, layers: Layers) -> str:
     assert before is not None
     assert now is not None
     had = {write.declared.table: {column.name for column in write.columns} for write in before.writes()}
-    added = {
-        f"{column.name} of table {write.declared.table!r}": None
+    added = [
+        f"{column.name} of table {write.declared.table!r}"
         for write in now.writes()
         for column in write.columns
         if column.name not in had.get(write.declared.table, {column.name})
-    }
+    ]
     return f", but for new columns, which stay ({', '.join(added)})" if added else ""
 
 
@@ -454,8 +453,7 @@ def _blocked(swap: Swap, finding: Finding, done: Collection[str]) -> Finding:
     words, back = ("put in place", undo) if swap.turn is SwapKind.SWAP else ("taken back", again)
     where = f" except in {', '.join(done)}" if done else ""
     what = f"backfill {swap.backfill} cannot be {words}{where}: {finding.what}"
-    parts = finding.next if isinstance(finding.next, tuple) else (finding.next,)
-    return replace(finding, what=what, next=(*parts, "; or take that back: ", back))
+    return replace(finding, what=what, next=(*finding.steps, "; or take that back: ", back))
 
 
 def _carried_out(store: Store, swap: Swap, effect: Effect) -> Swapped:
