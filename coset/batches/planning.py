@@ -185,7 +185,18 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     plan = with_code(with_columns(plan))
     what = f"{many(plan.records, 'record')} in {many(len(plan.groups), 'task group')}"
     behind = lag_of(pipeline, known.ends, discovered, datetime.now(UTC))
-    return NextBatch(plan, f"Batch {plan.batch} is planned: {what}{_far_too_many_tasks(plan)}", behind)
+    said = f"{what}{_far_too_many_tasks(plan)}{_going_on(plan, published, settings.begin_anew)}"
+    return NextBatch(plan, f"Batch {plan.batch} is planned: {said}", behind)
+
+
+def _going_on(plan: Plan, published: Plan | None, asked: Sequence[str]) -> str:
+    """The end of a sentence on a plan: which steps were to begin anew and go on, as nothing of them has changed."""
+    kept = {step.name for stage in published.stages for step in stage.steps if step.state} if published else set[str]()
+    on = [name for name in asked if name in kept and name not in (plan.anew or ())]
+    if not on or plan.batch in plan.accepted_by_name.values():
+        return ""
+    line = f'pipeline.changed("{on[0]}", anew="why")'
+    return f"; nothing of {' and '.join(on)} changed, so what was kept goes on: `{line}` would begin anew"
 
 
 def _published_before(store: Store, pipeline: str, batch: int, decided: Iterable[Swap]) -> Plan | None:

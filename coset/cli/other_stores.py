@@ -86,7 +86,7 @@ def knowing(pipeline: str, root: str) -> list[Other]:
     asking.join(_WITHIN)
     for other in others.keys() - known.keys():
         why = failed.get(other, "it does not answer")
-        say(console(stderr=True), f"Whether {other} has batches of {pipeline} is not known: {why}")
+        say(console(stderr=True), f"Whether {others[other]} has batches of {pipeline} is not known: {why}")
     return [each for root, each in others.items() if known.get(root)]
 
 

@@ -54,7 +54,7 @@ def make(named: str, root: str, settings: Settings, *, new_store: bool) -> Answe
     if ref is None:
         return _none(sentence)
     ledger, plan = ref.load()
-    return _shown(ledger, plan, sentence, Form(), stored=True)
+    return _shown(ledger, plan, sentence, Form(), stored=True, runs=True)
 
 
 def explain_next(named: str, root: str, settings: Settings, form: Form) -> Answer:
@@ -131,7 +131,14 @@ def of_batch(ledger: Ledger, number: int | None) -> Plan:
 
 
 def _shown(
-    ledger: Ledger, plan: Plan, sentence: str, form: Form, *, stored: bool, to_begin: Sequence[Option] = ()
+    ledger: Ledger,
+    plan: Plan,
+    sentence: str,
+    form: Form,
+    *,
+    stored: bool,
+    runs: bool = False,
+    to_begin: Sequence[Option] = (),
 ) -> Answer:
     if form.svg:
         with writing(form.svg, "the picture"):
@@ -152,6 +159,7 @@ def _shown(
         *sections,
         *([f"Drawn as {form.svg}"] if form.svg else []),
         f"Stored as {uri}" if uri else _stored_by(plan.pipeline, to_begin),
+        *([f"`{pipelines.shown().line(Run(plan.pipeline))}` runs it"] if runs else []),
     )
     value = {"sentence": sentence, "uri": uri, "digest": digest(plan), "plan": partial(plain, plan)}
     return Answer(value | {"surprises": surprises(plan, last), "sections": sections}, text)

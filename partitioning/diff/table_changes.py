@@ -137,6 +137,10 @@ class _Origins:
                 "offset column": None if declared.counted else declared.offset,
                 "format": declared.written_as,
                 "declared columns": tuple(sorted(declared.columns.items())) if declared.columns else (),
+                "cast": sorted(declared.casts.items()),
+                "form of changes": declared.changes,
+                "time": declared.time,
+                "bad_records": bool(declared.bad_records),
                 "records without a key": declared.null_keys,
                 "declaration as a table": declared.table,
             }

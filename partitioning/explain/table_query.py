@@ -183,9 +183,12 @@ class _Query:
                 continue
             if step.state and quote(state) in sql:
                 yield _cte(state, ["nothing is kept, as all records are there"], f"{step.state.sql} LIMIT 0")
-            yield _cte(step.name, self._of_join(step, tables), sql)
+            yield _cte(step.name, self._by_batch(step, tables), sql)
 
-    def _of_join(self, step: Step, tables: set[str]) -> Iterator[str]:
+    def _by_batch(self, step: Step, tables: set[str]) -> Iterator[str]:
+        """In what a step goes by batches, and its query by all records."""
+        if step.op is Op.DISTINCT:
+            yield "DISTINCT BY BATCH: of records that are alike the first to come stays, which may not be the earliest"
         found = joined_by_batch(step, self._steps, tables) if step.op is Op.JOIN else None
         if isinstance(found, JoinsATable):
             yield f"JOIN AS OF BATCH: each batch joins {' and '.join(found.tables)} as it is when the batch is planned"

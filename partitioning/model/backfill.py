@@ -80,7 +80,8 @@ class Difference(Value, frozen=True):
     @property
     def first_columns(self) -> tuple[tuple[str, str, str], ...]:
         """The first differing rows, for people. Where a key has one row on each side, only the columns that differ."""
-        return tuple((key, *_columns_that_differ(before, now)) for key, before, now in self.first)
+        shown = ((key, *_columns_that_differ(old, new), old, new) for key, old, new in self.first)
+        return tuple((key, were if old else "no row", are if new else "no row") for key, were, are, old, new in shown)
 
     @property
     def same(self) -> bool:

@@ -14,6 +14,7 @@ import pytest
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.kept import kept_state, rows_kept
+from coset.batches.planning import NextBatch, preview
 from coset.batches.publication import abandon
 from coset.batches.ref import BatchRef
 from partitioning.authoring.flow import Flow
@@ -56,6 +57,10 @@ class Changing(History):
             if file.name == f"{name}.state"
         )
         return ref.load()[1]
+
+    def next(self, settings: Settings) -> NextBatch:
+        """What would be planned."""
+        return preview(self._pipeline(self._source, 4), self.store, settings)
 
     def kept(self, step: str = "totals") -> dict[object, tuple[object, ...]]:
         """What a step keeps of each key, by column name in declared order."""
@@ -272,6 +277,12 @@ def test_a_step_that_did_not_change_begins_anew_if_the_pipeline_says_so(history:
     # Once.
     history.batch(then(total(N), anew="the topic was made anew"), clicks(1, 2))
     assert history.kept() == {KEYS[1]: (3,), KEYS[2]: (1,)}
+    # By its name alone nothing begins anew that did not change, and that is told.
+    history.land(clicks(1), [], 4)
+    taken = history.next(Settings(begin_anew=("totals",)))
+    assert taken.plan
+    assert not taken.plan.anew
+    assert "nothing of totals changed, so what was kept goes on: `pipeline.changed(" in taken.sentence
 
 
 @pytest.mark.parametrize(

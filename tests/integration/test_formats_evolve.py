@@ -13,11 +13,16 @@ import msgspec
 import pytest
 
 from coset.batches import steps
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
 from coset.batches.planning import preview
+from coset.batches.verifying import verify
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
+from tests import backfilled
 from tests.batches import erase, rows
 from tests.running import next_batch, run_and_publish
 
@@ -60,6 +65,16 @@ def run(store: Store, made: Pipeline, docs: Path, settings: Settings = DEFAULTS)
     return rows(store.root, "seen")
 
 
+def run_again(store: Store, made: Pipeline, docs: Path, *, repaired: bool = False) -> list[tuple[object, ...]]:
+    """All rows after a backfill of the first batch, if they are the table's query."""
+    request = backfilled.run_again(made, store, Asked(0, None, DEFAULTS, repaired=repaired), docs)
+    actions.swap(store, request, digest(actions.comparison(store, request)), "it is declared otherwise")
+    (found,) = verify(made, store)
+    assert found.difference
+    assert found.difference.same
+    return rows(store.root, "seen")
+
+
 def refusal(store: Store, made: Pipeline) -> str:
     with pytest.raises(Refused) as caught:
         preview(made, store)
@@ -91,6 +106,45 @@ def test_a_column_of_json_of_another_type_is_refused_unless_it_is_cast(store: St
     assert "columns differ: n is VARCHAR, not INTEGER" in refusal(store, in_json(store, n="VARCHAR"))
     made = views(store, format="json", columns=KEYS | {"n": "VARCHAR"}, cast={"n": "INTEGER"})
     assert run(store, made, tmp_path, GO_ON) == [("a", 1), ("b", 2)]
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ({"columns": {"n": "DOUBLE"}}, {"columns": {"n": "BIGINT"}}),
+        ({"columns": {"n": "DOUBLE"}}, {"columns": {"n": "DOUBLE"}, "cast": {"n": "BIGINT"}}),
+        ({"columns": {"n": "DOUBLE"}, "cast": {"n": "FLOAT"}}, {"columns": {"n": "DOUBLE"}, "cast": {"n": "BIGINT"}}),
+        ({"columns": {"n": "DOUBLE"}, "cast": {"n": "FLOAT"}}, {"columns": {"n": "BIGINT"}}),
+    ],
+)
+def test_a_backfill_reads_columns_as_they_are_declared_now(
+    was: dict[str, Any], now: dict[str, Any], store: Store, tmp_path: Path
+) -> None:
+    first, then = (
+        views(store, "typeof(n) AS kind", format="json", **declared | {"columns": KEYS | declared["columns"]})
+        for declared in (was, now)
+    )
+    land_json(store, 0, {"ad": "a", "n": 3})
+    assert run(store, first, tmp_path) != [("a", "BIGINT")]
+    assert run_again(store, then, tmp_path) == [("a", "BIGINT")]
+    gone = in_json(store, "typeof(n) AS kind", more="BIGINT")
+    with pytest.raises(Refused, match="there is no column 'n'"):
+        run_again(store, gone, tmp_path)
+
+
+def test_a_backfill_asks_about_a_cast_that_was_taken_back_unless_it_reads_the_files_of_now(
+    store: Store, tmp_path: Path
+) -> None:
+    cast, plain = (views(store, "typeof(n) AS kind", format="avro", **more) for more in ({"cast": {"n": "BIGINT"}}, {}))
+    land_avro(store, 0, {"ad": "string", "n": "double"}, {"ad": "a", "n": 3.0})
+    assert run(store, cast, tmp_path) == [("a", "BIGINT")]
+    with pytest.raises(Refused) as refused:
+        run_again(store, plain, tmp_path)
+    (finding,) = refused.value.findings
+    assert 'declare it: `cast={"n": "BIGINT"}`' in finding.then
+    assert "coset backfill evolving --from 0 --input repaired" in finding.then
+    assert run_again(store, plain, tmp_path, repaired=True) == [("a", "DOUBLE")]
+    assert run_again(store, cast, tmp_path) == [("a", "BIGINT")]
 
 
 def test_columns_of_avro_are_added_dropped_and_widened(store: Store, tmp_path: Path) -> None:

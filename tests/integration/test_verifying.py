@@ -15,8 +15,10 @@ from deltalake import DeltaTable
 from coset.batches.verifying import ALL, KeyPart, Verified, verify
 from coset.testing.runs import Trial
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
+from partitioning.explain.table_query import table_query
 from partitioning.hashes import murmur2
 from partitioning.model.meaning import RowKind, meanings
 from spark_jobs.tables.table_schema import folder
@@ -245,6 +247,9 @@ def test_of_records_that_are_alike_the_first_that_came_may_not_be_the_earliest()
         (found,) = verified(place)
         assert found.is_wrong
         assert "step once keeps the first to come, which may not be the earliest" in str(found)
+        plan = Ledger(store_at(place.root), "late").standing().published
+        assert plan
+        assert "-- DISTINCT BY BATCH: of records that are alike" in table_query(pipeline, plan, "once")
 
 
 def test_a_part_of_the_keys_is_computed_without_the_records_of_others() -> None:

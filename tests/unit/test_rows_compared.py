@@ -97,8 +97,8 @@ def test_people_are_shown_the_columns_that_differ() -> None:
     whole = f"l [2], t {json.dumps(text)}, v 2, w 0.5"
     assert found.first_columns == (
         ("a", "l [1], w 0.0", "l [1,3], w -0.0"),
-        ("b", f'k "b", {whole}', ""),
-        ("c", "", f'k "c", {whole}'),
+        ("b", f'k "b", {whole}', "no row"),
+        ("c", "no row", f'k "c", {whole}'),
     )
 
 

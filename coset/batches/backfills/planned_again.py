@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from msgspec import UNSET
 
@@ -14,6 +14,7 @@ from coset.batches.code import with_code
 from coset.batches.ends import ends_before
 from coset.batches.history import replayed, statistics
 from coset.batches.planning import end_of_day, kept_by, result_columns
+from coset.sources.file_columns import type_named
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.commands import BackfillAsking, PlanAsking
@@ -68,10 +69,11 @@ def _planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Set
     ends = ends_before(ledger, batch)
     if repaired:
         stored = with_files_of_now(then, stored, ends, _lost(ledger.original))
+    stored = replace(stored, streams=_streams(then, stored))
     source, before = _goes_on_from(ledger, batch)
     plan = plan_arrived(
         then,
-        _streams(then, stored),
+        stored.streams,
         _columns(then, stored, ledger),
         batch=batch,
         parent=digest(before) if before else None,
@@ -169,12 +171,38 @@ def _streams(pipeline: Pipeline, stored: Plan) -> tuple[PlannedStream, ...]:
         )
         for name in sorted(declared.keys() ^ read.keys())
     ]
+    findings += [each for stream in pipeline.streams for each in _uncast(stream, read.get(stream.name), stored)]
     if findings:
         raise Refused(*findings)
-    return tuple(
-        replace(read[stream.name], declared=_as_it_lay(stream, read[stream.name].declared))
-        for stream in pipeline.streams
+    return tuple(_as_declared(stream, read[stream.name]) for stream in pipeline.streams)
+
+
+def _uncast(stream: Stream, read: PlannedStream | None, stored: Plan) -> Iterator[Finding]:
+    """A finding for each column whose cast is not declared any more: only its files say which type it had."""
+    if read is None:
+        return
+    for name in sorted(read.declared.casts.keys() - stream.casts.keys() - (read.declared.columns or {}).keys()):
+        kind = read.declared.casts[name]
+        what = f"column {name!r} was cast to {kind} by that batch, which is not declared any more"
+        declares = f'declare it: `cast={{"{name}": "{kind}"}}`'
+        anew = BackfillAsking(stored.pipeline, stored.batch, repaired=True)
+        landed = isinstance(stream.origin, LandedSource)
+        then = (declares, "; or to take its type from the files: ", anew) if landed else (declares,)
+        where = f"stream {stream.name!r}, batch {stored.batch}"
+        yield Finding.of(Kind.BACKFILL_INPUT, what, where, then, name=name, batch=stored.batch)
+
+
+def _as_declared(stream: Stream, read: PlannedStream) -> PlannedStream:
+    """The stream that a batch read, with the columns and types that are declared of it now."""
+    lies = _as_it_lay(stream, read.declared)
+    types = {**(lies.columns or {}), **lies.casts}
+    gone = (read.declared.columns or {}).keys() - (lies.columns or {}).keys()
+    columns = (
+        replace(column, type=type_named(kind) or kind) if (kind := types.get(column.name)) else column
+        for column in read.columns
+        if column.name not in gone
     )
+    return replace(read, declared=lies, columns=tuple(columns))
 
 
 def _as_it_lay(stream: Stream, then: Stream) -> Stream:
