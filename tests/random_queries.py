@@ -319,7 +319,7 @@ def check(of: History, compared: Compared) -> None:
     # However small a table is, batches write beside its rows, until a partition has a few files.
     table_parts.SMALL, table_parts.MOST_FILES = 0, 3
     pipeline, lines = made(of.begun)
-    of_batches, lacking = dict[str, dict[int, list[_Row]]](), set[str]()
+    of_batches, lacking, waiting = dict[str, dict[int, list[_Row]]](), set[str](), frozenset[str]()
     if not pipeline.writes:
         return
     with Trial.made(pipeline) as place:
@@ -331,9 +331,11 @@ def check(of: History, compared: Compared) -> None:
                 compared.added += len({write.table for write in pipeline.writes} - there)
             streams = {stream.name for stream in pipeline.streams}
             place.land({name: rows for name, rows in arriving.records.items() if name in streams})
-            edited = of.edited is not None and number == _LATER
+            edited, last = of.edited is not None and number == _LATER, _published(place)
             try:
                 lacking |= _run(place, arriving, of.reached if edited else frozenset())
+                # An edited line waits for a batch.
+                waiting = (of.reached if edited else waiting) if _published(place) == last else frozenset()
                 compared.edited += edited
                 compared.unasked += edited and not lacking & of.reached
             except Refused as refusal:
@@ -351,16 +353,23 @@ def check(of: History, compared: Compared) -> None:
                 kept = [line for line in of.lines if line in left or line not in known]
                 return check(replaced(of, lines=made(kept)[1]), compared)
             so_far = replaced(of, batches=of.batches[:number])
-            _compare(place, compared, of_batches, so_far, lacking)
+            _compare(place, compared, of_batches, so_far, lacking | waiting)
             if arriving.after and _done(place, arriving.after, number):
                 compared.after[arriving.after] += 1
                 if arriving.after == "backfill":
                     # Of batches before what is new in the pipeline, nobody counted the rows.
                     new, means = {f"t_{name}" for name in of.late} | of.reached, meanings(pipeline.graph)
                     lacking = {table for table in new & means.keys() if means[table].rows is RowKind.OF_BATCH}
-                _compare(place, compared, of_batches, so_far, lacking)
+                    waiting = frozenset()
+                _compare(place, compared, of_batches, so_far, lacking | waiting)
         compared.asked += len(lacking)
     compared.ops.update(step.op for step in pipeline.steps)
+
+
+def _published(place: Trial) -> int | None:
+    """The last batch that is published."""
+    plan = Ledger(store_at(place.root), place.pipeline.name).standing().published
+    return plan.batch if plan else None
 
 
 def _but(lines: Sequence[str], refusal: Refused) -> tuple[str, ...]:
