@@ -99,12 +99,12 @@ def _reasons(before: PlannedWrite, now: PlannedWrite, old: _Origins, new: _Origi
         reasons.append("lineage columns")
     if before.declared.mode != now.declared.mode:
         reasons.append("its mode")
-    if before.declared.step != now.declared.step:
-        return [*reasons, f"it holds {now.declared.step}, before {before.declared.step}"]
+    if other := before.declared.step != now.declared.step:
+        reasons.append(f"it holds {now.declared.step}, before {before.declared.step}")
     for name in new.behind(now.declared.step):
         if known := old.facts(name):
             reasons.extend(f"{fact} of {name}" for fact, value in new.facts(name).items() if value != known.get(fact))
-        else:
+        elif not other:
             reasons.append(f"{name} is new")
     return reasons
 

@@ -6,6 +6,7 @@ import json
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -284,11 +285,27 @@ def test_results_change_with_the_sql_of_a_step_behind_a_table() -> None:
     assert found.sentences[1] == str(found.results)
 
 
-def test_results_change_with_what_a_stream_does_with_records_without_a_key() -> None:
+@pytest.mark.parametrize(
+    ("declared", "fact"),
+    [({"null_keys": "refuse"}, "records without a key"), ({"cast": {"dep_delay": "BIGINT"}}, "cast")],
+)
+def test_results_change_with_how_the_records_of_a_stream_are_read(declared: dict[str, Any], fact: str) -> None:
     plan = tails()
     flights, planes = plan.streams
-    other = replace(plan, streams=(replace(flights, declared=replace(flights.declared, null_keys="refuse")), planes))
-    assert results(plan, other).changed == {"tail_activity": ("records without a key of flights",)}
+    other = replace(plan, streams=(replace(flights, declared=replace(flights.declared, **declared)), planes))
+    assert results(plan, other).changed == {"tail_activity": (f"{fact} of flights",)}
+
+
+def test_of_a_table_that_holds_another_step_the_changes_before_it_are_told_too() -> None:
+    plan, later = tails(), tails(condition="dep_delay > 60", batch=1)
+    (*before, last) = later.stages
+    (write,) = last.writes
+    step = next(each for each in last.steps if each.name == write.declared.step)
+    other = replace(step, name="busy", inputs=(step.name,), sql=f"FROM {step.name}")
+    writes = (replace(write, declared=replace(write.declared, step="busy")),)
+    now = replace(later, stages=(*before, replace(last, steps=(*last.steps, other), writes=writes)))
+    told = (f"it holds busy, before {step.name}", "SQL of late")
+    assert results(plan, now).changed == {"tail_activity": told}
 
 
 def test_a_table_that_gets_the_keys_of_what_a_filter_leaves_out_is_another() -> None:
