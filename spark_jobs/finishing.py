@@ -10,7 +10,7 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
-from coset.sources.arrow_schema import arrow_schema
+from coset.sources.file_columns import arrow_schema
 from coset.sources.files import Files
 from coset.sources.utf8 import columns_not_utf8
 from partitioning.commands import Repeat

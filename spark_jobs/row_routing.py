@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from coset.sources.arrow_schema import arrow_schema
+from coset.sources.file_columns import arrow_schema
 from partitioning.model.graph import Step
 from partitioning.model.order import Order
 from partitioning.model.placement import MURMUR2, OPAQUE, Placement

@@ -16,7 +16,7 @@ from partitioning.model.streams import Column, Discovered, DiscoveredPartition, 
 from partitioning.model.takes import Task, takes
 from partitioning.planning.planner import plan_batch
 from partitioning.planning.returned import Earlier
-from partitioning.planning.stages.step_states import StateSnapshot
+from partitioning.planning.stages.draft import StateSnapshot
 
 COLUMNS = (Column("tailnum", "VARCHAR"), Column("dep_delay", "DOUBLE"))
 FILE_RECORDS = 100

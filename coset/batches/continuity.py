@@ -16,7 +16,7 @@ from coset.batches.ends import ends_before
 from coset.batches.tables.delta import Held, held
 from coset.batches.tables.logs import Logs
 from coset.batches.watermarks import followed
-from coset.sources.log_starts import earlier
+from coset.sources.discovery import earlier_starts
 from coset.sources.rows import frame_of
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
@@ -100,7 +100,7 @@ def _earlier(stream: PlannedStream, before: Ends) -> Mapping[int, int]:
         for partition in stream.partitions
         if whole or before.end(stream.name, partition.partition) is None
     }
-    return earlier(stream.declared, beginnings) if beginnings else {}
+    return earlier_starts(stream.declared, beginnings) if beginnings else {}
 
 
 class _ByLedger:

@@ -31,7 +31,8 @@ from partitioning.model.receipt import latest_times
 from partitioning.model.stage_inputs import StateInput, StateRun
 from partitioning.model.verdict import Decision, GivenUp, Verdict
 from partitioning.model.watermarks import TimePassed
-from partitioning.planning.stages.step_states import States, StateSnapshot, unexpired
+from partitioning.planning.stages.draft import StateSnapshot
+from partitioning.planning.stages.step_states import States, unexpired
 from partitioning.values import Value, replace
 from spark_jobs.engine.older_rows import Versions
 from spark_jobs.engine.relations import RESULT_ROWS

@@ -35,7 +35,7 @@ def mirror(ledger: Ledger, planned: Plan) -> str:
                 by_cluster[source] |= {StreamPartition(read.name, end.partition): end.end for end in read.ends}
     if published is None or not by_cluster:
         return ""
-    from coset.sources.kafka.groups import commit, group_of  # noqa: PLC0415  few pipelines read from brokers
+    from coset.sources.kafka.cluster import commit, group_of  # noqa: PLC0415  few pipelines read from brokers
 
     group, note = group_of(ledger.pipeline), f"batch {published.batch} of plan {digest(published)}"
     try:

@@ -48,7 +48,7 @@ from partitioning.planning.changed_queries import changed_since
 from partitioning.planning.origins import said
 from partitioning.planning.partitioners.partitioners import notify
 from partitioning.planning.planner import plan_batch
-from partitioning.planning.stages.step_states import StateSnapshot
+from partitioning.planning.stages.draft import StateSnapshot
 from partitioning.sections import many
 from spark_jobs.engine.occasions import now, occasion
 from spark_jobs.sql.column_check import check_sql

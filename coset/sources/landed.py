@@ -14,19 +14,18 @@ from functools import partial
 import duckdb
 import pyarrow as pa
 
-from coset.sources.arrow_schema import arrow_schema
 from coset.sources.composite_keys import with_made
 from coset.sources.doubles import ComparedCopies, comparing, once
 from coset.sources.evolution import Evolution, with_casts
 from coset.sources.exact_casts import keeps_values
-from coset.sources.file_columns import NULL_TYPE, UnknownType, type_named
+from coset.sources.file_columns import NULL_TYPE, UnknownType, arrow_schema, type_named
 from coset.sources.files import Files
 from coset.sources.formats.landed_file import LAND_AGAIN, OFFSET_TYPE, FileFacts, Unreadable
 from coset.sources.formats.opening import open_landed, opened, undeclared
 from coset.sources.known import KnownStream
 from coset.sources.landed_keys import landed_columns, with_keys
+from coset.sources.layouts import NO_CSV
 from coset.sources.new_files import NamedFile, NewFiles
-from coset.sources.other_sinks import NO_CSV
 from coset.sources.s3 import AGAIN, is_denied, may_pass, store_error
 from partitioning.commands import BackfillAsking, Forget, Then
 from partitioning.errors import CosetError, Finding, Refused, Unreachable

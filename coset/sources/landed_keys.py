@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from coset.sources.arrow_schema import arrow_schema
 from coset.sources.composite_keys import without_made
+from coset.sources.file_columns import arrow_schema
 from coset.sources.kafka.keys import key_columns_of, keys_of, read_of_key
 from coset.sources.kafka.wrong import Wrong
 from coset.sources.reader import WHY, Batch, Reader

@@ -14,12 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import UnsetType
 
-from coset.sources.arrow_schema import arrow_schema
 from coset.sources.exact_casts import cast_exactly, has_limits
-from coset.sources.file_columns import columns_of
+from coset.sources.file_columns import arrow_schema, columns_of
 from coset.sources.files import Files
-from coset.sources.formats.counted import Counted
-from coset.sources.formats.landed_file import LandedFile, Unreadable
+from coset.sources.formats.landed_file import Counted, LandedFile, Unreadable
 from coset.sources.formats.opening import open_landed
 from coset.sources.iceberg.data_files import DataFile
 from coset.sources.pinned import open_pinned, restore

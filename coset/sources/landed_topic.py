@@ -29,8 +29,7 @@ from coset.sources.formats.opening import open_landed
 from coset.sources.formats.parquet import ParquetRows
 from coset.sources.keys_seen import KeyFiles, beside
 from coset.sources.landing import MARK
-from coset.sources.layouts import FileName, folders_of, may_hold_records
-from coset.sources.other_sinks import AIVEN, NO_CSV, instead_of, sink_of
+from coset.sources.layouts import AIVEN, NO_CSV, FileName, folders_of, instead_of, may_hold_records, sink_of
 from coset.sources.plain_arrays import is_nested, plain_type
 from coset.sources.s3 import store_error
 from partitioning.commands import Inspect, Then

@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coset.sources import landed_lines
-from coset.sources.arrow_schema import arrow_schema
 from coset.sources.composite_keys import making_keys
 from coset.sources.evolution import Evolution, with_casts
 from coset.sources.exact_casts import keeps_values
-from coset.sources.file_columns import NULL_TYPE, FileColumns, UnknownType, columns_of
+from coset.sources.file_columns import NULL_TYPE, FileColumns, UnknownType, arrow_schema, columns_of
 from coset.sources.files import Files
 from coset.sources.formats.landed_file import LAND_AGAIN, Unreadable
 from coset.sources.formats.opening import open_landed, undeclared

@@ -10,8 +10,17 @@ from itertools import islice
 
 from coset.sources.formats.landed_file import LAND_AGAIN
 from coset.sources.known import KnownStream
-from coset.sources.layouts import Folders, beginning, folders_of, formats_of, is_of_keys, may_hold_records
-from coset.sources.other_sinks import AIVEN, instead_of, sink_of
+from coset.sources.layouts import (
+    AIVEN,
+    Folders,
+    beginning,
+    folders_of,
+    formats_of,
+    instead_of,
+    is_of_keys,
+    may_hold_records,
+    sink_of,
+)
 from partitioning.commands import Land, Then
 from partitioning.documents.store import Entry, Found, Store
 from partitioning.documents.stores import store_at

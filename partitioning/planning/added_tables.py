@@ -8,7 +8,7 @@ from partitioning.model.graph import Graph, Mode, Op, Write
 from partitioning.model.meaning import RowKind, meanings
 from partitioning.model.plan import Plan
 from partitioning.model.read_ends import Ends
-from partitioning.planning.kept_before import kept_before
+from partitioning.planning.kept_columns import kept_before
 from partitioning.planning.origins import Origins, graph_of, with_known_code
 from partitioning.planning.returned import Earlier
 from partitioning.values import Value

@@ -21,12 +21,11 @@ from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.model.streams import Column
 from partitioning.planning.added_tables import added_tables
 from partitioning.planning.changed_queries import Now, changed_queries
-from partitioning.planning.kept_before import kept_before, still_asked
-from partitioning.planning.kept_columns import columns_of, declaration, undeclared, windows_of
+from partitioning.planning.kept_columns import columns_of, declaration, kept_before, still_asked, undeclared, windows_of
 from partitioning.planning.origins import NAMES, Change, Origins, graph_of, over, said, told_changes, with_known_code
 from partitioning.planning.returned import Earlier, goes_on, keeps
 from partitioning.planning.table_findings import by_change, rebuilt_by, unlike_queries
-from partitioning.planning.waits import waits_changed
+from partitioning.planning.watermarks import waits_changed
 from partitioning.sections import many
 from partitioning.values import Value
 

@@ -16,7 +16,7 @@ from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import Ends
 from partitioning.model.streams import Column
 from partitioning.planning.added_tables import has_taken
-from partitioning.planning.kept_before import kept_before, still_asked
+from partitioning.planning.kept_columns import kept_before, still_asked
 from partitioning.planning.origins import (
     Change,
     Origins,

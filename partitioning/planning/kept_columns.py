@@ -1,5 +1,5 @@
-"""Kept columns: a step's columns with another meaning now, by the text of the pipeline, and those that it does not
-decide about.
+"""Kept columns: the step that another goes on from, its columns with another meaning now, by the text of the pipeline,
+and those that it does not decide about.
 
 What is dropped is dropped; types are compared once they are known (`spark_jobs.sql.kept_versions`).
 """
@@ -7,12 +7,12 @@ What is dropped is dropped; types are compared once they are known (`spark_jobs.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 
 from partitioning.model.graph import Op, Step
+from partitioning.model.kept_change import KeptChange
 from partitioning.model.streams import Column
-from partitioning.planning.kept_before import still_asked
 from partitioning.planning.origins import alike, items
 
 # The rows that a step with a time keeps have the values of its expressions in these columns.
@@ -114,3 +114,18 @@ def _quoted(name: str) -> str:
 def _old(name: str) -> str:
     """The SQL of the column as it was kept, as text in Python."""
     return _quoted(name) if name.isidentifier() else repr(f'"{name}"')
+
+
+def kept_before(step: Step, before: Collection[str]) -> str:
+    """The name of the step that it continues from, among those `before`; empty if there is none."""
+    if step.name in before:
+        return step.name
+    was = step.state.changed.was if step.state and step.state.changed else ""
+    return was if was in before else ""
+
+
+def still_asked(now: Step, before: Step | None) -> KeptChange:
+    """What is declared of a step and was not carried out in the last plan, in which it was the step `before`."""
+    if not now.state or now.state.changed is None:
+        return KeptChange()
+    return now.state.changed.since((before.state.changed if before.state else None) if before else None)

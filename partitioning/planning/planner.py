@@ -32,15 +32,13 @@ from partitioning.planning.beginnings import settled
 from partitioning.planning.check import check_plan
 from partitioning.planning.exchanges.cuts import cuts
 from partitioning.planning.groups.grouping import Grouping, SizedTask, grouped
-from partitioning.planning.late_records import late_findings
 from partitioning.planning.returned import Earlier
-from partitioning.planning.stages.context import StageContext
+from partitioning.planning.stages.draft import StageContext, StateSnapshot
 from partitioning.planning.stages.record_ranges import spread
 from partitioning.planning.stages.stages import cut
-from partitioning.planning.stages.step_states import StateSnapshot
 from partitioning.planning.taken_away import check_taken_away
 from partitioning.planning.task_sizes import counted, sized
-from partitioning.planning.watermarks import watermarks, with_watermarks
+from partitioning.planning.watermarks import late_findings, watermarks, with_watermarks
 from partitioning.values import replace
 from partitioning.version import VERSION
 

@@ -13,7 +13,8 @@ from partitioning.model.plan import Plan
 from partitioning.model.stage_inputs import StateInput
 from partitioning.planning.beginnings import beginnings
 from partitioning.planning.origins import graph_of
-from partitioning.planning.stages.step_states import States, StateSnapshot
+from partitioning.planning.stages.draft import StateSnapshot
+from partitioning.planning.stages.step_states import States
 from partitioning.sections import many
 
 

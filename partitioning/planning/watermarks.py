@@ -1,15 +1,22 @@
-"""Watermarks of a plan: of each stream that says when its records happened, and of the steps that go by time."""
+"""Watermarks of a plan: of each stream that says when its records happened, and of the steps that go by time; whether
+what a join kept may be given by them, and which late records could not be set aside."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 
-from partitioning.model.graph import Graph, Step
-from partitioning.model.plan import Plan
+from partitioning.authoring.state_sql import sets_late_aside
+from partitioning.errors import Finding
+from partitioning.kinds import Kind
+from partitioning.model.graph import Graph, Op, StateSpec, Step
+from partitioning.model.plan import Plan, Stage
 from partitioning.model.planned_streams import PlannedStream
+from partitioning.model.stage_inputs import ExchangeInput, ResultInput
 from partitioning.model.watermarks import EventTime, LatestTimes, TimePassed, Watermark
 from partitioning.planning.flow_times import FlowTimes
-from partitioning.planning.kept_before import kept_before
+from partitioning.planning.kept_columns import kept_before
+from partitioning.planning.origins import near
 from partitioning.values import replace
 
 
@@ -99,3 +106,64 @@ def _latest(one: int | None, other: int | None) -> int | None:
 
 def _first(one: int | None, other: int | None) -> int | None:
     return other if one is None else one
+
+
+def waits_changed(was: Step, before: Graph, step: Step, now: Graph) -> Iterator[tuple[str, str, str]]:
+    """The old and new time for which the records of a step wait, or are kept, if those that it kept cannot go by the
+    new one: nobody knows any more which of them were given by the old one, or had met a partner by it.
+
+    Of windows, the length is among the expressions.
+    """
+    if not was.state or not step.state or was.expressions != step.expressions:
+        return
+    waited, waits = _waited(was, before), _waited(step, now)
+    kept, keeps = was.state, step.state
+    if keeps.waits is not None and waited is not None and waited != waits:
+        yield "time to wait", _text(waited), _text(waits)
+    elif (keeps.waits is not None and kept.waits is None and kept.microseconds < keeps.microseconds) or (
+        keeps.newest and not kept.newest
+    ):
+        yield "time to keep records", _kept(kept), _kept(keeps)
+
+
+def _waited(step: Step, graph: Graph) -> int | None:
+    """How long the records of a step wait, or those of the other side of its join; of an inner join, how far apart in
+    time records may be."""
+    steps = {each.name: each for each in graph.steps}
+    joins = [each for each in graph.steps if each.op is Op.JOIN and step.name in each.inputs]
+    sides = [step, *(steps[name] for each in joins for name in each.inputs if name in steps)]
+    waits = [side.state.waits for side in sides if side.state and side.state.waits is not None]
+    return waits[0] if waits else next((apart for each in joins if (apart := near(each)) is not None), None)
+
+
+def _kept(state: StateSpec) -> str:
+    return f"{_text(state.microseconds)}{' and the newest of each key' if state.newest else ''}"
+
+
+def _text(microseconds: int | None) -> str:
+    return str(timedelta(microseconds=microseconds or 0))
+
+
+def late_findings(plan: Plan) -> Iterator[Finding]:
+    """The windows that set late records aside and read records which have moved, or which another stage has made: they
+    have no offset any more, so a late one would stop the batch."""
+    for stage in plan.stages:
+        for step in stage.steps:
+            if sets_late_aside(step):
+                yield from (_finding(step, name) for name in _handed_on(stage, step))
+
+
+def _handed_on(stage: Stage, step: Step) -> Iterator[str]:
+    """The streams and steps before a step whose records other tasks have written."""
+    steps, before = {each.name: each for each in stage.steps}, [*step.inputs]
+    for name in before:
+        before.extend(each for each in (steps[name].inputs if name in steps else ()) if each not in before)
+    for read in stage.inputs:
+        if isinstance(read, ExchangeInput | ResultInput) and read.step in before:
+            yield read.step
+
+
+def _finding(step: Step, name: str) -> Finding:
+    what = f"records of {name!r} move before it, and behind that nobody knows whose they are, to set a late one aside"
+    then = 'use late="drop" or "correct", for as long as they move; what is kept stays'
+    return Finding.of(Kind.DECLARATION, what, f"step {step.name!r}", then, step=step.name, moved=name)

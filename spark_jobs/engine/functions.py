@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coset.sources.arrow_schema import arrow_schema
+from coset.sources.file_columns import arrow_schema
 from coset.sources.utf8 import columns_not_utf8
 from partitioning.commands import Repeat
 from partitioning.errors import Refused

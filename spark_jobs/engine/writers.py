@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from coset.sources.arrow_schema import arrow_schema
+from coset.sources.file_columns import arrow_schema
 from coset.sources.files import Files, NewFile
 from coset.sources.parts_reader import left_schema
 from coset.sources.s3 import AGAIN, reaching

@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 import pyarrow as pa
 
-from coset.sources.arrow_schema import arrow_schema
+from coset.sources.file_columns import arrow_schema
 from partitioning.documents.store import Store
 from partitioning.model.composite_key import key_columns
 from partitioning.model.graph import Mode

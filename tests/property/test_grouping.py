@@ -28,10 +28,9 @@ from partitioning.model.reasons import (
     MakesRoom,
     MoveReason,
 )
-from partitioning.planning.groups.balance import Balance, largest_first
-from partitioning.planning.groups.built_in import balanced_sticky
+from partitioning.planning.groups.built_in import balanced_sticky, numbered_after
 from partitioning.planning.groups.grouping import Grouped, SizedTask, grouped
-from partitioning.planning.groups.sticky import numbered_after
+from partitioning.planning.groups.packing import Balance, largest_first
 from tests.examples import examples, few
 
 moderate = settings(deadline=None, max_examples=examples(100))

@@ -17,7 +17,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.stage_inputs import StateInput, StreamInput
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile
 from partitioning.model.takes import Task
-from partitioning.planning.stages.step_states import StateSnapshot
+from partitioning.planning.stages.draft import StateSnapshot
 from tests.plans import COLUMNS, arrived, plan_of
 from tests.refused import finding_of
 

@@ -19,7 +19,7 @@ from partitioning.model.reasons import GroupLeft, LocationUnknown
 from partitioning.model.schemes import Scheme
 from partitioning.model.streams import Discovered
 from partitioning.model.watermarks import LatestTimes
-from partitioning.planning.stages.step_states import StateSnapshot
+from partitioning.planning.stages.draft import StateSnapshot
 from partitioning.sections import Section, markdown
 from partitioning.values import replace
 from tests.goldens import expect_golden

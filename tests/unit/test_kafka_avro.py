@@ -12,8 +12,8 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from coset.sources.kafka.avro_schema import AvroSchema
 from coset.sources.kafka.avro_values import AvroValues
+from coset.sources.kafka.registry import AvroSchema
 from partitioning.errors import Refused
 
 INNER = {"type": "record", "name": "Inner", "fields": [{"name": "x", "type": "int"}]}

@@ -20,7 +20,7 @@ from partitioning.cosets.assignment import assign
 from partitioning.errors import Refused
 from partitioning.model.schemes import COGROUP, Scheme, SchemeKind
 from partitioning.planning.stages.draft import StageDraft
-from partitioning.planning.stages.task_counts import task_count
+from partitioning.planning.stages.stage_cosets import task_count
 from partitioning.sizing.proposal import Targets
 
 HUGE = 10**30

@@ -19,7 +19,8 @@ from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Discovered
 from partitioning.model.watermarks import TimePassed
 from partitioning.planning.planner import KEYS_COMPARED, OPAQUE_KEYS_COMPARED, plan_batch
-from partitioning.planning.stages.step_states import StateSnapshot, unexpired
+from partitioning.planning.stages.draft import StateSnapshot
+from partitioning.planning.stages.step_states import unexpired
 from partitioning.values import replace
 from tests.plans import COLUMNS, arrived, plan_of, tails, tails_found
 from tests.there import there

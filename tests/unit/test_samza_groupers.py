@@ -15,8 +15,8 @@ from partitioning.hashes import hash_of, java_hash
 from partitioning.model.locality import Locality
 from partitioning.model.plan import TaskRef
 from partitioning.model.schemes import Scheme
-from partitioning.planning.groups.balance import Balance
 from partitioning.planning.groups.grouping import Grouped, SizedTask, grouped
+from partitioning.planning.groups.packing import Balance
 from partitioning.samza.groupers import group_by_container_count, group_by_container_ids
 from partitioning.samza.groupings import (
     Grouping,

@@ -9,8 +9,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.json as pj
 
-from coset.sources.arrow_schema import arrow_schema
-from coset.sources.file_columns import columns_of, type_named
+from coset.sources.file_columns import arrow_schema, columns_of, type_named
 from coset.sources.formats.landed_file import OFFSET_TYPE
 from partitioning.errors import Finding
 from partitioning.kinds import Kind

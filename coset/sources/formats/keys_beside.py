@@ -11,8 +11,7 @@ from typing import Any, assert_never
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coset.sources.arrow_schema import arrow_schema
-from coset.sources.file_columns import FileColumns, columns_of, type_named
+from coset.sources.file_columns import FileColumns, arrow_schema, columns_of, type_named
 from coset.sources.formats.avro import AvroRows
 from coset.sources.formats.json_lines import JsonRows
 from coset.sources.formats.landed_file import FileFacts, LandedFile, Unreadable

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from coset.sources.exact_casts import cast_exactly
 from coset.sources.formats.landed_file import Unreadable
-from coset.sources.kafka.avro_schema import AvroSchema
+from coset.sources.kafka.registry import AvroSchema
 from coset.sources.kafka.wrong import Wrong, first_wrong
 from partitioning.framed_keys import FRAME, framed_id
 

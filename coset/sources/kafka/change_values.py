@@ -16,9 +16,9 @@ from coset.sources.formats.avro import batch_of
 from coset.sources.formats.change_lines import ChangeLines, without_schema
 from coset.sources.formats.change_records import ChangeRecords
 from coset.sources.formats.landed_file import FileFacts
-from coset.sources.kafka.avro_schema import AvroSchema
 from coset.sources.kafka.avro_values import AvroValues
 from coset.sources.kafka.keys import keys_of
+from coset.sources.kafka.registry import AvroSchema
 from coset.sources.kafka.wrong import Wrong, first_wrong
 from partitioning.model.composite_key import key_columns, key_parts
 from partitioning.model.placement import each_of, hash_schema, hashed_columns

@@ -1,18 +1,22 @@
-"""A Kafka cluster: clients that never choose an offset by themselves, and their errors."""
+"""A Kafka cluster: clients that never choose an offset by themselves, their errors, and the groups in which positions
+are committed for other tools."""
 
 from __future__ import annotations
 
 import logging
 import re
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from coset.sources.kafka import cluster as clients
 from coset.sources.kafka.properties import PROPERTIES, properties
 from partitioning.errors import CosetError, Refused, Unreachable
 from partitioning.kinds import Kind
+from partitioning.model.offsets import StreamPartition
 from partitioning.model.sources import KafkaSource
 
 # How long a broker has to answer, and how often it is asked in that time. It is longer than a cluster needs to notice a
@@ -149,3 +153,29 @@ class Cluster:
 
 def _is_denied(error: KafkaError) -> bool:
     return error.code() in _DENIED or _ALERT in error.str()
+
+
+def group_of(pipeline: str) -> str:
+    """The name of a pipeline's group."""
+    return f"coset.{pipeline}"
+
+
+def commit(source: KafkaSource, group: str, ends: Mapping[StreamPartition, int], note: str) -> None:
+    """Commit the next offsets of partitions for a group without members, each with `note`.
+
+    Idempotent. Raises Refused if access is denied, Unreachable if the brokers do not answer.
+    """
+    cluster, where = Cluster(source), f"group {group!r} at {source.servers}"
+    offsets = [TopicPartition(place.stream, place.partition, end, metadata=note) for place, end in sorted(ends.items())]
+    # How long the client waits for the group's broker.
+    waits = {"session.timeout.ms": str(int(clients.ANSWERS_WITHIN_SECONDS * 1000))}
+    # Not with the admin client: if the group's broker goes away, that ends the process (librdkafka 4605).
+    with closing(cluster.consumer(group, waits)) as consumer:
+        try:
+            for committed in consumer.commit(offsets=offsets, asynchronous=False):
+                if committed.error is not None:
+                    raise cluster.error(committed.error, "the offset is not committed", where)
+        except KafkaException as error:
+            # The client reports broken connections only when polled.
+            consumer.poll(0)
+            raise cluster.error(error, "the offsets are not committed", where) from None

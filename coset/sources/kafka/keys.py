@@ -9,8 +9,7 @@ from typing import Any, assert_never
 
 import pyarrow as pa
 
-from coset.sources.arrow_schema import arrow_schema
-from coset.sources.file_columns import type_named
+from coset.sources.file_columns import arrow_schema, type_named
 from coset.sources.kafka.wrong import Wrong, first_wrong
 from partitioning.errors import Refused
 from partitioning.framed_keys import column_type, schema_id, values_of

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
+import fastavro
 import httpx2
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
 
-from coset.sources.kafka.avro_schema import AvroSchema
+from coset.sources.formats.avro_types import arrow_schema_of
+from coset.sources.formats.landed_file import Unreadable
 from coset.sources.kafka.properties import PROPERTIES, properties
 from partitioning.commands import Repeat
 from partitioning.errors import Finding, Refused, Unreachable
 from partitioning.kinds import Kind
 
+_THEN = "write values whose schema is a record of fields with one type each, which may be null"
 # Numeric properties, which its client does not parse.
 _NUMBERS = (
     "timeout",
@@ -139,3 +144,30 @@ def _avro(registered: Schema | None, where: str) -> AvroSchema:
             Kind.SCHEMA, what, where, then, schema=where, subjects=[each.subject for each in registered.references]
         )
     return AvroSchema(registered.schema_str, where)
+
+
+class AvroSchema:
+    """The parsed schema of a record, and its fields as columns. Raises Refused, with `where`, if it is invalid."""
+
+    def __init__(self, text: str, where: str) -> None:
+        try:
+            self.parsed = fastavro.parse_schema(_without_uuids(json.loads(text)))
+        except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
+            said = str(error).partition("\n")[0]
+            raise Refused.of(Kind.SCHEMA, f"the schema is no Avro schema: {said}", where, _THEN, schema=where) from None
+        try:
+            self.columns = arrow_schema_of(self.parsed)
+        except Unreadable as wrong:
+            raise Refused.of(Kind.SCHEMA, str(wrong), where, _THEN, schema=where) from None
+
+
+def _without_uuids(schema: Any) -> Any:
+    """The schema that reads UUIDs as the text that they are."""
+    match schema:
+        case list():
+            return [_without_uuids(one) for one in schema]
+        case dict():
+            plain = {name: _without_uuids(value) for name, value in schema.items()}
+            return {name: value for name, value in plain.items() if (name, value) != ("logicalType", "uuid")}
+        case _:
+            return schema

@@ -9,7 +9,7 @@ from contextlib import closing
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
 
-from coset.sources.arrow_schema import arrow_schema
+from coset.sources.file_columns import arrow_schema
 from coset.sources.formats.change_lines import deletes
 from coset.sources.kafka.change_values import tombstones_have_keys_only, without_rows
 from coset.sources.kafka.cluster import Cluster

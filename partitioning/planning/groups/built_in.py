@@ -23,11 +23,8 @@ from partitioning.model.reasons import (
     MoveReason,
     Unit,
 )
-from partitioning.planning.groups.balance import Balance
-from partitioning.planning.groups.co_readers import co_readers
 from partitioning.planning.groups.grouping import Grouped, SizedTask
-from partitioning.planning.groups.packing import Preferences
-from partitioning.planning.groups.sticky import sticky
+from partitioning.planning.groups.packing import Balance, Packing, Preferences, largest_first
 from partitioning.values import Value
 
 
@@ -138,3 +135,56 @@ class _Facts(Value, frozen=True):
         if place == self.locality.groups.get(now):
             return AtLocation(place, now)
         return LocationFull(place) if place in self.sites else LocationGone(place)
+
+
+def co_readers(reads: Sequence[Mapping[str, tuple[int, ...]]]) -> list[tuple[int, ...]]:
+    """For each task, by number, the sets of partitions that others read too; those that most tasks read come first.
+
+    Tasks sorted by it stand side by side with those that they share most with. Here two tasks read each set of
+    views, and four each set of clicks:
+
+    >>> co_readers([{"views": (task % 4,), "clicks": (task % 2, task % 2 + 2)} for task in range(8)])
+    [(1, 0), (3, 2), (1, 4), (3, 5), (1, 0), (3, 2), (1, 4), (3, 5)]
+    """
+    numbers: dict[tuple[str, tuple[int, ...]], int] = {}
+    read_by = [[numbers.setdefault(item, len(numbers)) for item in read.items()] for read in reads]
+    readers = Counter(number for sets in read_by for number in sets)
+    return [
+        tuple(sorted((number for number in sets if readers[number] > 1), key=lambda number: -readers[number]))
+        for sets in read_by
+    ]
+
+
+def sticky(weights: Sequence[int], balance: Balance, preferences: Preferences) -> list[int]:
+    """The group of each task, within the balance.
+
+    Most tasks stay in the group of the last batch. If a fresh packing, numbered after those groups, moves fewer tasks,
+    that is taken.
+    """
+    packing = Packing(weights, balance, preferences)
+    packing.settle()
+    if not packing.is_balanced or packing.moves:
+        fresh = Packing(weights, balance, preferences)
+        fresh.start(numbered_after(preferences.homes, largest_first(weights, len(preferences.sites))))
+        if not packing.is_balanced or fresh.moves < packing.moves:
+            packing = fresh
+    packing.send_back()
+    return [packing.groups[task] for task in range(len(weights))]
+
+
+def numbered_after(homes: Sequence[int | None], groups: Sequence[int]) -> list[int]:
+    """The groups with other numbers: each, if it can, with that from which most of its tasks come.
+
+    >>> numbered_after([2, 2, 0, None, 2], [0, 0, 1, 2, 1])
+    [2, 2, 0, 1, 0]
+    """
+    numbers: dict[int, int] = {}
+    came = Counter((group, home) for group, home in zip(groups, homes, strict=True) if home is not None)
+    free = dict.fromkeys(sorted(set(groups)))
+    for (group, home), _ in came.most_common():
+        if group not in numbers and home in free:
+            numbers[group] = home
+            del free[home]
+    rest = (group for group in sorted(set(groups)) if group not in numbers)
+    numbers.update(zip(rest, free, strict=True))
+    return [numbers[group] for group in groups]

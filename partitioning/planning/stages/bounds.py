@@ -14,7 +14,7 @@ from partitioning.planning.exchanges.derived_placements import derive_placements
 from partitioning.planning.stages.own_tasks import MOST_KEYS
 from partitioning.planning.stages.scheme_choice import chosen_schemes
 from partitioning.planning.stages.split_partitions import MOST_TASKS
-from partitioning.planning.stages.task_counts import MOST_OF_COMMON
+from partitioning.planning.stages.stage_cosets import MOST_OF_COMMON
 
 
 def most_waves(pipeline: Pipeline, settings: Settings = DEFAULTS) -> int:

@@ -11,10 +11,9 @@ from partitioning.model.placement import OPAQUE, Placement, newest_of
 from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
 from partitioning.planning.changeover import Changeover
 from partitioning.planning.exchanges.cuts import Cut
-from partitioning.planning.stages.derived_hashes import apart, keys_of
-from partitioning.planning.stages.draft import ReadKind, StageDraft, StageRead
+from partitioning.planning.stages.draft import ReadKind, StageDraft, StageRead, apart, keys_of
+from partitioning.planning.stages.stage_cosets import exchange_count
 from partitioning.planning.stages.step_states import States
-from partitioning.planning.stages.task_counts import exchange_count
 from partitioning.values import replace
 
 

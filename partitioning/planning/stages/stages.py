@@ -19,15 +19,13 @@ from partitioning.model.streams import Column
 from partitioning.model.unifiers import levels
 from partitioning.planning.changeover import Changeover, changeovers, moved
 from partitioning.planning.exchanges.cuts import Cut
-from partitioning.planning.stages import upsert_writes
-from partitioning.planning.stages.context import NOTHING_BEFORE, StageContext
-from partitioning.planning.stages.draft import StageDraft
+from partitioning.planning.stages.draft import NOTHING_BEFORE, StageContext, StageDraft
 from partitioning.planning.stages.hot_ranges import Split, split_by_ranges
 from partitioning.planning.stages.inputs import Inputs
 from partitioning.planning.stages.levels import with_levels
 from partitioning.planning.stages.scheme_choice import with_choices
 from partitioning.planning.stages.stage_cosets import with_cosets
-from partitioning.planning.stages.step_states import States
+from partitioning.planning.stages.step_states import States, planned_write
 from partitioning.planning.stages.waves import waves
 from partitioning.values import Value, replace
 
@@ -141,7 +139,7 @@ def _with_tables(
         names = (*draft.streams, *(step.name for step in draft.steps))
         written = [write for name in names for write in tables.pop(name, ())]
         written.sort(key=lambda write: order[write.declared.table])
-        yield replace(draft, writes=tuple(upsert_writes.planned(write, draft, context) for write in written))
+        yield replace(draft, writes=tuple(planned_write(write, draft, context) for write in written))
 
 
 def _exchanges(

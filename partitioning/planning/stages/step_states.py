@@ -7,7 +7,7 @@ is rewritten only a few times (Bentley and Saxe's logarithmic method; LSM trees)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import gcd
 
 from msgspec import UnsetType
@@ -15,44 +15,19 @@ from msgspec import UnsetType
 from partitioning.commands import PlanAsking
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Role
-from partitioning.model.graph import StateSpec, Step, state_of
+from partitioning.model.graph import Mode, StateSpec, Step, Updates, state_of
 from partitioning.model.kept_change import NO_CHANGE, KeptVersion
 from partitioning.model.leaving import state_columns
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyHash, Placement, any_of, is_known
-from partitioning.model.plan import Plan
+from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.stage_inputs import StateInput, StateRun
-from partitioning.model.verdict import Verdict
-from partitioning.model.watermarks import LatestTimes
-from partitioning.planning.kept_before import kept_before, still_asked
-from partitioning.planning.stages.derived_hashes import KeyHashes
-from partitioning.values import Value, replace
+from partitioning.model.table_parts import is_small
+from partitioning.planning.kept_columns import kept_before, still_asked
+from partitioning.planning.stages.draft import KeyHashes, StageContext, StageDraft, StateSnapshot
+from partitioning.values import replace
 
 # A partition of state is read by at most this many tasks after the number of tasks changed.
 _READERS = 4
-
-
-class StateSnapshot(Value, frozen=True):
-    """The state that a published batch left: its verdict's digest; records, greatest time and bytes, by name of the
-    state; and the latest event times of its streams."""
-
-    verdict: str
-    records: Mapping[str, int]
-    latest: Mapping[str, int]
-    bytes: Mapping[str, int] = {}
-    times: tuple[LatestTimes, ...] = ()
-
-    @classmethod
-    def by(cls, verdict: Verdict, digest: str) -> StateSnapshot:
-        """The state that a verdict names."""
-        records, latest, size = dict[str, int](), dict[str, int](), dict[str, int]()
-        for artefact in verdict.artefacts:
-            if artefact.role is Role.STATE:
-                records[artefact.name] = records.get(artefact.name, 0) + artefact.records
-                size[artefact.name] = size.get(artefact.name, 0) + sum(part.end - part.start for part in artefact.parts)
-                if artefact.latest is not None:
-                    latest[artefact.name] = max(latest.get(artefact.name, artefact.latest), artefact.latest)
-        return cls(digest, records, latest, size, verdict.latest_times)
 
 
 class States:
@@ -229,3 +204,27 @@ def _only(key_hashes: KeyHashes) -> KeyHash | None:
 
 def _text(key_hash: KeyHash | None) -> str:
     return str(key_hash) if key_hash else "no hash"
+
+
+def planned_write(write: PlannedWrite, stage: StageDraft, context: StageContext) -> PlannedWrite:
+    """How the next batch writes a table of a stage.
+
+    It rewrites the table if the last batch did not upsert it from the same step, or if the state behind it moves to
+    other partitions. A small batch writes beside the rows that are there, if the table is declared so and what it has
+    is known: that of a backfill is not.
+    """
+    if write.declared.mode is not Mode.UPSERT:
+        return write
+    step, published = write.declared.step, context.published
+    state = next(each.state for each in stage.steps if each.name == step)
+    read = next((read for read in stage.inputs if isinstance(read, StateInput) and read.step == step), None)
+    before = {other.declared.table: other.declared for other in published.writes()} if published else {}
+    goes_on = before.get(write.declared.table)
+    lies = read is not None and state is not False and read.placement == state.placement
+    same = goes_on is not None and (goes_on.step, goes_on.mode) == ((read.was or step) if read else step, Mode.UPSERT)
+    if not (lies and same):
+        return replace(write, anew=True)
+    parts = context.parts.get(write.declared.table)
+    if parts is None or write.declared.updates is Updates.REWRITE or not is_small(context.records, parts):
+        return write
+    return replace(write, beside=True, merged=tuple(part.partition for part in parts if part.is_due))

@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from partitioning.model.graph import Graph, Op, Step, union
 from partitioning.planning.exchanges.cuts import Cut
 from partitioning.planning.exchanges.versions import reading_from
-from partitioning.planning.stages.derived_hashes import keys_of
-from partitioning.planning.stages.draft import ReadKind, StageDraft, StageRead
+from partitioning.planning.stages.draft import ReadKind, StageDraft, StageRead, keys_of
 from partitioning.values import Value, replace
 
 
