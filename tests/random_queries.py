@@ -113,8 +113,10 @@ class History:
         if self.edited is None:
             return frozenset()
         pipeline, name = made(self.lines)[0], _made_by(self.edited[0])
-        above = {write.table: {write.step, *pipeline.graph.above(write.step)} for write in pipeline.writes}
-        return frozenset(table for table, names in above.items() if any(re.match(rf"{name}\b", each) for each in names))
+        above = {write.table: pipeline.graph.above(write.step) for write in pipeline.writes}
+        behind = {table for table, names in above.items() if any(re.match(rf"{name}\b", each) for each in names)}
+        # to_stream() of records is no step.
+        return frozenset(behind | {*re.findall(rf'\b{name}\.write\("(\w+)"', " ".join(self.lines))})
 
 
 @dataclass
