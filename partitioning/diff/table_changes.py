@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import field
 
+from partitioning.model.column_ids import renamed
 from partitioning.model.graph import Op, Step
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.planned_streams import PlannedStream
@@ -104,6 +105,8 @@ def _reasons(before: PlannedWrite, now: PlannedWrite, old: _Origins, new: _Origi
     for name in new.behind(now.declared.step):
         if known := old.facts(name):
             reasons.extend(f"{fact} of {name}" for fact, value in new.facts(name).items() if value != known.get(fact))
+            if name in new.streams and renamed(old.streams[name].ids, new.streams[name].ids):
+                reasons.append(f"names of columns of {name}")
         elif not other:
             reasons.append(f"{name} is new")
     return reasons

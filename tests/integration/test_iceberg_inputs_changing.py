@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -360,6 +362,32 @@ def test_rows_that_are_written_again_as_they_are_change_nothing(people: Table, s
     assert log_of(store, "held").file_uris() == files
 
 
+@pytest.mark.parametrize("known", [False, True], ids=["rows went", "rows are known"])
+def test_inspection_writes_the_declaration_of_a_table(lake: Catalog, store: Store, known: bool) -> None:
+    columns = {"region": StringType(), "id": LongType(), "amount": LongType()}
+    made = create(lake, "shop.people", columns, 4)
+    with made.update_schema(allow_incompatible_changes=True) as change:
+        change.update_column("id", required=True)
+        if known:
+            change.set_identifier_fields("id")
+    rows = [{"region": f"r{key % 3}", "id": key, "amount": 1} for key in range(10)]
+    append(made.refresh(), rows)
+    said = json.loads(succeeded("inspect", "iceberg://lake.shop.people", "--json").stdout)["declaration"]
+    assert ("pipeline.table(" in said) is known
+    rewrite(made.refresh(), live(made.refresh()), rows[1:], Operation.OVERWRITE)
+    said = json.loads(succeeded("inspect", "iceberg://lake.shop.people", "--json").stdout)["declaration"]
+    declared: dict[str, Any] = {}
+    exec(said, declared)
+    declared["people"].write("held", mode="upsert")
+    ref, _ = planned(declared["pipeline"], store.root)
+    run_and_publish_unjudged(there(ref))
+    assert published(store, "held", "id") == [(key,) for key in range(1, 10)]
+    append(made.refresh(), [{"region": "r0", "id": 1, "amount": 1}])
+    said = succeeded("inspect", "iceberg://lake.shop.people").output
+    assert "pipeline.stream(" in said
+    assert "is no table by any column" in said
+
+
 def test_other_rows_that_are_said_to_be_the_same_are_refused(people: Table, tmp_path: Path) -> None:
     rewrite(people, live(people), [{"id": 1, "amount": 1}], Operation.REPLACE)
     found = told(Kind.STREAM_DELETES, "run", str(tmp_path / "reader.py"), "--runner", "local")
@@ -387,7 +415,7 @@ def test_a_table_that_a_pipeline_publishes_is_read_as_a_table(
         succeeded("run", NEWEST, "--runner", "local")
         if number == 1:
             found = told(Kind.STREAM_DELETES, "run", file, "--runner", "local")
-            assert found.findings[0]["next"].startswith("read what pipeline 'newest' reads; or begin anew with it as a")
+            assert found.next.startswith("read what pipeline 'newest' reads; or read the table as it is: declare it by")
             reader(tmp_path, 'table("newest", key="k", partitions=1, kept=True)', 'write("held", mode="upsert")')
             other = told(Kind.STREAM_RESET, "run", file, "--runner", "local")
             assert "it was read as a stream" in other.findings[0]["what"]
