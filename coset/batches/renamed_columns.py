@@ -10,7 +10,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import BackfillAsking, Command, Forget
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
-from partitioning.model.column_ids import parts_within, renamed
+from partitioning.model.column_ids import PART, parts_within, renamed
 from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import Ends
 from partitioning.model.streams import Column, Discovered, Stream
@@ -32,7 +32,7 @@ def misread(pipeline: Pipeline, found: Sequence[Discovered], results: Results, e
         used = _used(pipeline, stream, each.columns, results)
         shown = used if _keeps_rows(pipeline, stream) else used & given
         for name, was in differing.items():
-            column = name.partition(".")[0]
+            column = name.partition(PART)[0]
             if column in shown or (column in used and name in read_ids):
                 yield _finding(pipeline, stream, name, was)
 
@@ -66,12 +66,13 @@ def _keeps_rows(pipeline: Pipeline, stream: Stream) -> bool:
 
 
 def _finding(pipeline: Pipeline, stream: Stream, name: str, was: str) -> Finding:
+    shown, was = name.replace(PART, "."), was.replace(PART, ".")
     called = f"was named {was!r}" if was else "is a new one, and another had that name"
-    what = f"{stream.name}: column {name!r} {called} when the rows were read that are kept or published"
+    what = f"{stream.name}: column {shown!r} {called} when the rows were read that are kept or published"
     then: list[str | Command] = [f"let the table's engine name it {f'{was!r} again' if was else 'otherwise'}"]
     if stream.table:
         then += "; or begin anew with the table: ", Forget(pipeline.name, stream.name)
-    if "." not in name:
+    if PART not in name:
         then += "; or run all batches again by the names of now: ", BackfillAsking(pipeline.name, 0, cascade=True)
-    values = {"stream": stream.name, "name": name}
+    values = {"stream": stream.name, "name": shown}
     return Finding.of(Kind.STREAM_COLUMNS, what, stream.source, tuple(then), **values)

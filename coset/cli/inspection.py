@@ -131,9 +131,12 @@ def _table(address: str) -> Answer:
         "address": address,
         "stream": stream.name,
         "source": stream.source,
+        "changes": None,
+        "kept": stream.table,
         "partitions": stream.partitions,
         "offsets": offsets,
         "columns": columns,
+        "key": {"columns": [stream.key], "key_format": stream.key_format, "hash": stream.hash, "says": [why]},
         "declaration": "\n".join(code),
     }
     title = (

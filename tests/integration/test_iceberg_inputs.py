@@ -285,7 +285,7 @@ def test_a_table_with_deleted_rows_is_begun_anew_with_what_is_there(
         succeeded("run", str(file), "--runner", "local")
         right = sorted((row["amount"],) for row in orders.refresh().scan().to_arrow().to_pylist())
         assert held(store, f"{name}_each", "paid") == right
-        assert f"Table {name}_each is its query" in succeeded("verify", str(file)).output
+    assert "Table again_each is its query" in succeeded("verify", str(file)).output
 
 
 def test_rows_whose_snapshots_expired_before_a_batch_are_named(orders: Table, store: Store) -> None:

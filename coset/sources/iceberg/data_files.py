@@ -12,7 +12,7 @@ from coset.sources.formats.landed_file import FileFacts, Unreadable
 from coset.sources.formats.parquet import ParquetRows
 from coset.sources.iceberg.row_positions import taken
 from coset.sources.plain_arrays import bare_schema
-from partitioning.model.column_ids import parts_within
+from partitioning.model.column_ids import PART, parts_within
 from partitioning.model.streams import DELETED
 from partitioning.model.task_memory import USUAL, TaskMemory
 
@@ -107,11 +107,11 @@ class DataFile:
 
 
 def ids_of(field: pa.Field) -> Iterator[tuple[str, int]]:
-    """The ids of a column and of its parts, by their names, which Iceberg separates by dots."""
+    """The ids of a column and of its parts, by their names."""
     if (said := _id_of(field)) is not None:
         yield field.name, said
     for part in _parts_of(field.type):
-        yield from ids_of(part.with_name(f"{field.name}.{part.name}"))
+        yield from ids_of(part.with_name(f"{field.name}{PART}{part.name}"))
 
 
 def _id_of(field: pa.Field) -> int | None:
