@@ -70,7 +70,7 @@ def _finding(pipeline: Pipeline, stream: Stream, name: str, was: str) -> Finding
     called = f"was named {was!r}" if was else "is a new one, and another had that name"
     what = f"{stream.name}: column {shown!r} {called} when the rows were read that are kept or published"
     then: list[str | Command] = [f"let the table's engine name it {f'{was!r} again' if was else 'otherwise'}"]
-    if stream.table:
+    if stream.table and name != stream.key:
         then += "; or begin anew with the table: ", Forget(pipeline.name, stream.name)
     if PART not in name:
         then += "; or run all batches again by the names of now: ", BackfillAsking(pipeline.name, 0, cascade=True)

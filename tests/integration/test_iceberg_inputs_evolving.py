@@ -166,3 +166,33 @@ def test_kept_rows_have_no_values_of_other_parts_once_all_files_are_written_anew
     flat = sorted(repr({"id": row["id"], "a": row["of"]["a"], "b": row["of"]["b"]}) for row in right)
     assert rows_of(store, "held", "id", "a", "b") == flat
     assert "Table held is its query" in succeeded("verify", file).output
+
+
+def test_a_renamed_key_is_that_of_all_batches(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered(store, tmp_path / "docs", monkeypatch)
+    people = create(lake, "shop.people", {"id": LongType(), "amount": LongType()}, 4)
+    append(people, [{"id": key, "amount": key} for key in range(6)])
+    file = written(tmp_path, KEPT)
+    succeeded("run", file, *LOCAL)
+    renamed(people, "id", "number")
+    rewrite(people.refresh(), live(people.refresh())[:1], [], Operation.OVERWRITE)
+    written(tmp_path, KEPT.replace('key="id"', 'key="number"').replace("held", "numbered"))
+    found = told(Kind.STREAM_COLUMNS, "run", file, *LOCAL)
+    assert {*told(Kind.STATE_CHANGED, "run", file, *LOCAL).commands} == {*found.commands}
+    swapped_in(found.follow())
+    succeeded("run", file, *LOCAL)
+    right = people.refresh().scan().to_arrow().to_pylist()
+    assert rows_of(store, "numbered", "number", "amount") == sorted(map(repr, right))
+    assert "Table numbered is its query" in succeeded("verify", file).output
+
+
+def test_what_a_table_had_is_verified_although_another_has_its_name(
+    lake: Catalog, orders: Table, store: Store, tmp_path: Path
+) -> None:
+    file = written(tmp_path, STREAM, PAID)
+    succeeded("run", file, *LOCAL)
+    lake.drop_table("shop.orders")
+    create(lake, "shop.orders", {"customer": StringType(), "rank": LongType(), "amount": LongType()}, 4)
+    assert "Table each is its query" in succeeded("verify", file).output
