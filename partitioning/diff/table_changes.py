@@ -105,7 +105,8 @@ def _reasons(before: PlannedWrite, now: PlannedWrite, old: _Origins, new: _Origi
     for name in new.behind(now.declared.step):
         if known := old.facts(name):
             reasons.extend(f"{fact} of {name}" for fact, value in new.facts(name).items() if value != known.get(fact))
-            if name in new.streams and renamed(old.streams[name].ids, new.streams[name].ids):
+            was, now_is = old.streams.get(name), new.streams.get(name)
+            if was and now_is and renamed(was.ids, now_is.ids):
                 reasons.append(f"names of columns of {name}")
         elif not other:
             reasons.append(f"{name} is new")
