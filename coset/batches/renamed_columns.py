@@ -10,7 +10,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import BackfillAsking, Command, Forget
 from partitioning.errors import Finding
 from partitioning.kinds import Kind
-from partitioning.model.column_ids import PART, parts_within, renamed
+from partitioning.model.column_ids import PART, are_other_parts, parts_within, renamed
 from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import Ends
 from partitioning.model.streams import Column, Discovered, Stream
@@ -47,7 +47,7 @@ def other_parts(
         names = {number: name for name, number in was.ids.items()}
         for column in sorted(_used(pipeline, stream.declared, stream.columns, results) & stream.ids.keys()):
             name = names.get(stream.ids[column], "")
-            if name and (parts := parts_within(was.ids, name)) and parts != parts_within(stream.ids, column):
+            if name and are_other_parts(parts_within(was.ids, name), parts_within(stream.ids, column)):
                 what = f"{stream.name}: column {column!r} has other parts than when the batch read it"
                 then_ = "let the table's engine name its parts as they were, or begin at a later batch"
                 where, values = stream.declared.source, {"stream": stream.name, "name": column}

@@ -36,3 +36,12 @@ def parts_within(ids: Mapping[str, int], column: str) -> Mapping[str, int]:
     """
     begin = f"{column}{PART}"
     return {name.removeprefix(begin): number for name, number in ids.items() if name.startswith(begin)}
+
+
+def are_other_parts(then: Mapping[str, int], now: Mapping[str, int]) -> bool:
+    """Whether parts of a column cannot be read as those of now: some have other names, or some came and others went.
+
+    >>> are_other_parts({"a": 1}, {"a": 1, "b": 2}), are_other_parts({"a": 1}, {"b": 1})
+    (False, True)
+    """
+    return bool(renamed(then, now) or (then.keys() - now.keys() and now.keys() - then.keys()))

@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.types import IcebergType, LongType, NestedField, StringType, StructType
+from pyiceberg.types import IcebergType, ListType, LongType, NestedField, StringType, StructType
 
 from partitioning.documents.store import Store
 from partitioning.kinds import Kind
@@ -165,6 +165,39 @@ def test_kept_rows_have_no_values_of_other_parts_once_all_files_are_written_anew
     right = people.refresh().scan().to_arrow().to_pylist()
     flat = sorted(repr({"id": row["id"], "a": row["of"]["a"], "b": row["of"]["b"]}) for row in right)
     assert rows_of(store, "held", "id", "a", "b") == flat
+    assert "Table held is its query" in succeeded("verify", file).output
+
+
+def test_parts_that_come_and_go_leave_others_as_they_are(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In files that were read, in others, and in those of earlier batches."""
+    entered(store, tmp_path / "docs", monkeypatch)
+    parts = StructType(NestedField(11, "a", LongType()), NestedField(12, "b", LongType()))
+    several = ListType(13, parts, element_required=False)
+    people = create(lake, "shop.people", {"id": LongType(), "of": parts, "many": several}, 4)
+    append(people, [{"id": key, "of": {"a": key, "b": 1}, "many": [{"a": key, "b": 2}]} for key in range(4)])
+    of = "of.a + coalesce(many[1].a, 0) AS a"
+    stream = 'pipeline.stream("people", key="id", key_format="long", partitions=4)'
+    file = written(tmp_path, f'{stream}.select("{of}", name="parts").write("held")')
+    succeeded("run", file, *LOCAL)
+    append(people, [{"id": 10, "of": {"a": 7, "b": 1}, "many": None}])
+    with people.refresh().update_schema() as change:
+        for name in ("of", "many.element"):
+            change.add_column((*name.split("."), "c"), LongType())
+    append(people.refresh(), [{"id": 11, "of": {"a": 8, "c": 3}, "many": [{"a": 1, "c": 1}]}])
+    succeeded("run", file, *LOCAL)
+    succeeded("backfill", file, "--from", "0", "--cascade", "--scheme", "tasks(3)", *LOCAL)
+    with people.refresh().update_schema() as change:
+        for name in ("of.b", "of.c", "many.element.c"):
+            change.delete_column((*name.split("."),))
+    append(people.refresh(), [{"id": 12, "of": {"a": 9}, "many": [{"a": 4}]}])
+    succeeded("run", file, *LOCAL)
+    right = [
+        {"a": row["of"]["a"] + sum(each["a"] for each in row["many"] or [])}
+        for row in people.refresh().scan().to_arrow().to_pylist()
+    ]
+    assert rows_of(store, "held", "a") == sorted(map(repr, right))
     assert "Table held is its query" in succeeded("verify", file).output
 
 

@@ -12,7 +12,7 @@ from coset.sources.formats.landed_file import FileFacts, Unreadable
 from coset.sources.formats.parquet import ParquetRows
 from coset.sources.iceberg.row_positions import taken
 from coset.sources.plain_arrays import bare_schema
-from partitioning.model.column_ids import PART, parts_within
+from partitioning.model.column_ids import PART, are_other_parts, parts_within
 from partitioning.model.streams import DELETED
 from partitioning.model.task_memory import USUAL, TaskMemory
 
@@ -62,12 +62,15 @@ class DataFile:
 
     @cached_property
     def other(self) -> Collection[str]:
-        """The columns that have other parts in the file than the table has."""
+        """The columns that have other parts in the file than the table has. Files without ids have none that are
+        known."""
         written = zip(self._written, self._names, strict=True)
+        parts = {name: dict(ids_of(field.with_name(name))) for field, name in written}
         return {
             name
-            for field, name in written
-            if (now := parts_within(self._ids, name)) and now != parts_within(dict(ids_of(field.with_name(name))), name)
+            for name, of_file in parts.items()
+            if (now := parts_within(self._ids, name))
+            and (not self.says_ids or are_other_parts(parts_within(of_file, name), now))
         }
 
     def facts(self) -> FileFacts:

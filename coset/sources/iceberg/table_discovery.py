@@ -28,6 +28,7 @@ from partitioning.commands import Forget, Then
 from partitioning.documents.store import at_once
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.model.column_ids import PART
 from partitioning.model.failure import together
 from partitioning.model.offsets import Span
 from partitioning.model.placement import KeyFormat, bucket_hash
@@ -422,11 +423,13 @@ class _Discovery:
         if stream.table and (clash := next((name for name in types if name.lower() == DELETED), None)):
             what = f"column {clash!r} of the table has the name that says which rows went"
             yield self._found(Kind.STREAM_COLUMNS, what, "let the table's engine rename it", name=clash)
-        for field in self._schema.fields:
-            if field.initial_default is not None:
-                what = f"column {field.name!r} has a value in rows of before it was added, which is not read"
+        for name, number in self.ids.items():
+            if self._schema.find_field(number).initial_default is not None:
+                what = (
+                    f"column {name.replace(PART, '.')!r} has a value in rows of before it was added, which is not read"
+                )
                 then = "copy its rows to a table that has the column from the start, and read that as another stream"
-                yield self._found(Kind.STREAM_COLUMNS, what, then, name=field.name)
+                yield self._found(Kind.STREAM_COLUMNS, what, then, name=name)
         try:
             self.columns  # noqa: B018  to see whether there is a type for each
         except (UnknownType, TypeError, ValueError) as error:
