@@ -47,8 +47,8 @@ class ExpectOffsetsToBeCoveredExactlyOnce(CoverageExpectation):
 
     Judges a coverage table. Each task that reads a partition read all of its range in order. The records taken,
     dropped and set aside are as many as planned. The digest of their offsets is that of the range. With missing offsets
-    the planned number is that of the files, and the digest that of all read records. Records refused for
-    want of a key count as lost. Tasks that share a hot key count as one, if they copied the same records.
+    the planned number is that of the files, and the digest that of all read records. Records refused for want of a key
+    are another expectation's. Tasks that share a hot key count as one, if they copied the same records.
     """
 
     sentence = "Every planned offset is read, and taken, dropped or set aside, exactly once."
@@ -62,8 +62,8 @@ class ExpectOffsetsToBeCoveredExactlyOnce(CoverageExpectation):
         for read in sorted({row.read_min, row.read_max} - {row.planned}):
             yield f"a task read {read:,} of {many(row.planned, 'record')}"
         accounted = row.taken + row.dropped + row.set_aside
-        if accounted < row.planned:
-            yield f"{many(row.planned - accounted, 'record')} of {row.planned:,} not taken by any task"
+        if (left := row.planned - accounted - row.refused_nulls) > 0:
+            yield f"{many(left, 'record')} of {row.planned:,} not taken by any task"
         if accounted > row.planned:
             yield f"{many(accounted - row.planned, 'record')} more taken than the {row.planned:,} planned"
         if not row.digest_planned:
@@ -113,7 +113,7 @@ class ExpectRecordsToHaveKeys(CoverageExpectation):
     sentence = "Every record has a key, where its stream refuses records without one."
     figures = ("refused_nulls",)
     violations = (Violation.NULL_KEY,)
-    remedy = 'declare null_keys="drop" or "own task" for the stream, or land the records with keys'
+    remedy = 'declare null_keys="drop" or "own task" for the stream, or give the records keys'
 
     def _wrongs(self, row: Any) -> Iterable[str]:
         if row.refused_nulls:

@@ -64,6 +64,7 @@ def replayed(plan: Plan) -> tuple[Discovered, ...]:
                 DiscoveredPartition,
                 (DiscoveredPartition(part.partition, _files(part), epoch=part.epoch) for part in stream.partitions),
             ),
+            ids=stream.ids,
         )
         for stream in plan.streams
     )

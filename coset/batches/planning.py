@@ -19,6 +19,7 @@ from coset.batches.history import statistics
 from coset.batches.measuring import check_measurable
 from coset.batches.progress import lag_of
 from coset.batches.publication import transaction_version
+from coset.batches.renamed_columns import misread
 from coset.batches.tables.earlier_owners import appended_again
 from coset.batches.tables.iceberg import check_followable
 from coset.batches.tables.logs import Logs, check_storable, check_table
@@ -149,7 +150,10 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     known = known_after(ledger, published, decided)
     discovered = discover(pipeline.streams, known.ends, settings.accept_loss)
     results = result_columns(pipeline, discovered, store, logs)
-    again = tuple(appended_again(store, pipeline, discovered, known.ends, settings.starts, logs))
+    again = (
+        *appended_again(store, pipeline, discovered, known.ends, settings.starts, logs),
+        *misread(pipeline, discovered, results, known.ends),
+    )
     last = Attempt.published(ledger, published) if published else None
     shown = newest_shown(store, pipeline.name, published.batch, decided) if published else None
     try:

@@ -231,6 +231,10 @@ def _as_taken(ledger: Ledger, published: Plan, found: Discovered) -> Discovered:
         plan = ledger.published_before(plan.batch)
     if not any(files.values()):
         return found
+    took = next((each for each in published.streams if each.name == found.stream), None)
+    if took and took.topic.split()[:1] != found.topic.split()[:1]:
+        # The table was made anew: its ids are those of other columns.
+        found = replace(found, columns=took.columns, ids=took.ids, lacking=took.lacking, required=took.required)
     gone = {*Files().missing([file.path for of_one in files.values() for file in of_one.values()])}
     rows = (
         replace(each, files=tuple(of_one[start] for start in sorted(of_one) if of_one[start].path not in gone))

@@ -111,11 +111,13 @@ def _table(address: str) -> Answer:
     place, _, name = address.rstrip("/").rpartition(".")
     if findings := source_findings(source_of(place), address):
         raise Refused(*findings)
-    stream = declared(check_name(name, "stream"), place)
+    stream, why = declared(check_name(name, "stream"), place)
     discovered = discover([stream])[0]
     options = {"key": stream.key, "partitions": stream.partitions}
     if stream.key_format is not KeyFormat.STRING:
         options["key_format"] = stream.key_format.value
+    if stream.table:
+        options["kept"] = True
     code = declaration(stream, options)
     says = f"It lies by {stream.partitions} buckets of {stream.key}, each a partition"
     if stream.partitions == 1:
@@ -124,14 +126,17 @@ def _table(address: str) -> Answer:
             "are joined or counted by"
         )
     offsets = [_offsets(stream, each) for each in discovered.partitions]
-    columns = [each for each in discovered.columns if each.name != stream.offset]
+    columns = [each for each in discovered.columns if each.name not in {stream.offset, *([DELETED] * stream.table)}]
     value = {
         "address": address,
         "stream": stream.name,
         "source": stream.source,
+        "changes": None,
+        "kept": stream.table,
         "partitions": stream.partitions,
         "offsets": offsets,
         "columns": columns,
+        "key": {"columns": [stream.key], "key_format": stream.key_format, "hash": stream.hash, "says": [why]},
         "declaration": "\n".join(code),
     }
     title = (
@@ -139,7 +144,7 @@ def _table(address: str) -> Answer:
     )
     shown = tuple((str(each["partition"]), f"{each['records']:,}") for each in offsets[:_MOST_SHOWN])
     table = Table("Columns", ("column", "type"), tuple((each.name, each.type) for each in columns))
-    return Answer(value, [Table(title, ("partition", "rows"), shown), table, says, "", *code])
+    return Answer(value, [Table(title, ("partition", "rows"), shown), table, says, *filter(None, [why]), "", *code])
 
 
 def _look(address: str) -> SeenTopic:
@@ -212,7 +217,7 @@ def declaration(stream: Stream, options: Options, moved: str = "") -> list[str]:
     if stream.changes:
         given = _of_changes(given, stream.changes)
     words = [_python(stream.name), *(f"{name}={_python(value)}" for name, value in given.items())]
-    call = f"{variable} = pipeline.{'cdc' if stream.changes else 'stream'}("
+    call = f"{variable} = pipeline.{'cdc' if stream.changes else 'table' if stream.table else 'stream'}("
     lines = [f"{call}{', '.join(words)}){moved}"]
     if len(lines[0]) > _LONGEST_LINE:
         words = [words[0], *(f"{name}={_python(value, by_line=True)}" for name, value in given.items())]

@@ -12,10 +12,12 @@ from coset.batches.attempt import Attempt
 from coset.batches.balances import balance
 from coset.batches.history import statistics
 from coset.batches.planning import ignored, preview
+from coset.batches.renamed_columns import other_parts
 from coset.cli import pipelines
 from coset.cli.machine import writing
 from coset.cli.other_stores import NEW, check_meant, elsewhere
 from coset.cli.output import Answer, Block
+from coset.sources.discovery import as_of_now
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Option, PlanAsking, Run, Status
 from partitioning.documents.document import digest, plain
@@ -33,6 +35,7 @@ from partitioning.pictures.drawing import drawing
 from partitioning.pictures.mermaid import mermaid
 from partitioning.pictures.svg import svg
 from partitioning.planning.origins import graph_of
+from partitioning.values import replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,13 @@ def query(named: str, root: str, table: str, number: int | None) -> Answer:
             return _none(taken.sentence)
         plan = taken.plan
     upto = balance(ledger, ledger.published_before(plan.batch)).then(plan)
-    text = table_query(pipeline, plan, table, [each.offsets for each in upto.skipped], upto.doubled or ())
+    declared = {each.name: each for each in pipeline.streams}
+    results = {each.declared.table: each.columns for each in plan.writes()}
+    planned = [replace(each, declared=declared[each.name]) for each in plan.streams if each.name in declared]
+    now = [*map(as_of_now, planned)]
+    if wrong := [*other_parts(pipeline, planned, now, results)]:
+        raise Refused(*wrong)
+    text = table_query(pipeline, plan, table, [each.offsets for each in upto.skipped], upto.doubled or (), now)
     means = meanings(pipeline.graph)[table]
     value = {"table": table, "batch": plan.batch, "is_query": means.is_query, "rows": rows_are(means), "query": text}
     return Answer(value, text.rstrip("\n").split("\n"))

@@ -79,8 +79,8 @@ def _of_topic(address: str) -> Mapping[str, str]:
     variable, table = variable_of(found["stream"]), json.dumps(found["stream"].rpartition(".")[2])
     said = {name: found[name] for name in ("address", "stream", "declaration")}
     said |= {"variable": variable, "row": f"{{{row}}}", "dev_source": source}
-    if found["changes"]:
-        said["about"] = f"The table that {found['stream']} has the changes of."
+    if found["changes"] or found.get("kept"):
+        said["about"] = f"The table {found['stream']}, or that it has the changes of."
         said |= {"steps": f'{variable}.write({table}, mode="upsert")', "right": f"len(published[{table}]) == 1"}
     else:
         said["about"] = f"How many records each key of {found['stream']} has, over all batches."

@@ -14,6 +14,7 @@ from partitioning.errors import CosetError, Finding, Refused, Unreachable
 from partitioning.kinds import Kind
 from partitioning.model.failure import together
 from partitioning.model.offsets import OffsetRange
+from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource
 from partitioning.model.streams import Discovered, Stream
@@ -78,6 +79,15 @@ def _table(stream: Stream, source: IcebergSource, ends: Ends) -> tuple[Discovere
     from coset.sources.iceberg.table_discovery import discover as in_catalogue  # noqa: PLC0415  an extra
 
     return (in_catalogue(stream, source, ends),)
+
+
+def as_of_now(stream: PlannedStream) -> PlannedStream:
+    """A stream as a batch planned it; an Iceberg table with the columns that it has now. Raises as `columns_now`."""
+    if not isinstance(stream.declared.origin, IcebergSource):
+        return stream
+    from coset.sources.iceberg.table_discovery import columns_now  # noqa: PLC0415  an extra
+
+    return columns_now(stream, stream.declared.origin)
 
 
 def discover_sound(stream: Stream, ends: Ends) -> tuple[Discovered | None, frozenset[int]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import field
 
+from partitioning.model.column_ids import renamed
 from partitioning.model.graph import Op, Step
 from partitioning.model.plan import Plan, PlannedWrite
 from partitioning.model.planned_streams import PlannedStream
@@ -104,6 +105,9 @@ def _reasons(before: PlannedWrite, now: PlannedWrite, old: _Origins, new: _Origi
     for name in new.behind(now.declared.step):
         if known := old.facts(name):
             reasons.extend(f"{fact} of {name}" for fact, value in new.facts(name).items() if value != known.get(fact))
+            was, now_is = old.streams.get(name), new.streams.get(name)
+            if was and now_is and renamed(was.ids, now_is.ids):
+                reasons.append(f"names of columns of {name}")
         elif not other:
             reasons.append(f"{name} is new")
     return reasons

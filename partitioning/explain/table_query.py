@@ -17,6 +17,7 @@ from partitioning.model.meaning import Meaning, RowKind, meanings
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.placement import KeyFormat, keeps_empty
 from partitioning.model.plan import Plan
+from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import StreamProgress
 from partitioning.model.sources import IcebergSource, LandedSource
 from partitioning.model.streams import DELETED, Column, Format, Layout, NullKeys, Stream
@@ -98,19 +99,27 @@ def table_query(
     table: str,
     skipped: Sequence[OffsetRange] = (),
     doubled: Collection[str] = (),
+    now: Iterable[PlannedStream] = (),
 ) -> str:
     """The query that a result table is after a plan's batch, for DuckDB alone. Batches were asked to leave out records
-    that are `skipped`. Of `doubled` streams several files have the same records.
+    that are `skipped`. Of `doubled` streams several files have the same records. Streams of `now` have the columns that
+    Iceberg tables have by now.
 
     It has a row for each row of the table; of one whose rows are of a batch, for each that this batch makes. Functions
     are only named.
     """
-    return "\n".join(_Query(pipeline, plan, table, skipped, doubled).lines()) + "\n"
+    return "\n".join(_Query(pipeline, plan, table, skipped, doubled, now).lines()) + "\n"
 
 
 class _Query:
     def __init__(
-        self, pipeline: Pipeline, plan: Plan, table: str, skipped: Sequence[OffsetRange], doubled: Collection[str]
+        self,
+        pipeline: Pipeline,
+        plan: Plan,
+        table: str,
+        skipped: Sequence[OffsetRange],
+        doubled: Collection[str],
+        now: Iterable[PlannedStream],
     ) -> None:
         self._pipeline, self._plan, self._doubled = pipeline, plan, doubled
         self._write = next(write for write in pipeline.writes if write.table == table)
@@ -118,6 +127,7 @@ class _Query:
         above = pipeline.graph.above(self._write.step)
         self._streams = [stream for stream in pipeline.streams if stream.name in above]
         self._steps = {step.name: step for step in pipeline.steps if step.name in above}
+        self._now = {stream.name: stream for stream in now}
         self._skipped = {str(each.partition): each.end for each in skipped}
         # What a step keeps is of all batches: rows that it has no part in can be made of the records of one alone.
         keeping = any(step.state and step.op not in {Op.TABLE, Op.UPSERT} for step in self._steps.values())
@@ -199,10 +209,15 @@ class _Query:
         """The SELECT of the records that were taken, with their partition and offset behind the other columns."""
         progress = self._plan.ends.stream(stream.name)
         columns = progress.columns if progress else ()
+        was = {column.name: quote(column.name) for column in columns}
+        if progress and (now := self._now.get(stream.name)):
+            names = {number: quote(name) for name, number in (progress.ids or {}).items()}
+            columns = now.columns
+            was |= {name: names.get(number, "NULL") for name, number in (now.ids or {}).items()}
         parts, offset = key_parts(stream.key), quote(stream.offset)
         made = [f"{canonical(parts)} AS {quote(stream.key)}"] if parts else []
         typed = [
-            f"{quote(column.name)}::{column.type} AS {quote(column.name)}"
+            f"{was[column.name]}::{column.type} AS {quote(column.name)}"
             for column in columns
             if column.name not in ({stream.key, stream.offset} if parts else {stream.offset})
         ]

@@ -18,6 +18,7 @@ from partitioning.model.graph import Graph, Mode, Op, Step, Write
 from partitioning.model.plan import Plan
 from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import NOTHING, Ends
+from partitioning.model.sources import IcebergSource
 from partitioning.model.streams import Column
 from partitioning.planning.added_tables import added_tables
 from partitioning.planning.changed_queries import Now, changed_queries
@@ -274,7 +275,7 @@ def _findings(
         back = f"install {was} again" if noun == ENGINE else "change it back"
         back = "name its columns otherwise" if noun.startswith(NAMES) else back
         if step.op is Op.TABLE and noun != ENGINE:
-            then = ("change it back, or leave kept= out for one batch: it begins anew then",)
+            then = _table_anew(step, now, rebuilt)
         elif not beginning.itself:
             on = PlanAsking(pipeline, go_on=name)
             right = "what it kept is still right"
@@ -318,6 +319,14 @@ def _is_whole_if_read_again(
     names = [write.step for write in now.writes if write.mode is Mode.APPEND]
     names += [step.name for step in now.steps if step.state and kept_before(step, kept)]
     return not any(now.above(name) & set(away) for name in names)
+
+
+def _table_anew(step: Step, now: Graph, rebuilt: Sequence[str | Command]) -> tuple[str | Command, ...]:
+    """What to do about a kept table that changed. An Iceberg table is kept in each batch."""
+    origins = (stream.origin for stream in now.streams if stream.name in step.inputs)
+    if rebuilt and any(isinstance(origin, IcebergSource) for origin in origins):
+        return (f"change it back, or make what it kept anew {rebuilt[0]}", *rebuilt[1:])
+    return ("change it back, or leave kept= out for one batch: it begins anew then",)
 
 
 def _outcome(write: Write, step: str, rows: int | None, from_start: bool) -> str:

@@ -13,8 +13,8 @@ from partitioning.model.streams import Column
 from spark_jobs.sql.expressions import Tree, columns_named, nodes, parse
 
 # These steps have the columns of their input.
-_PASSING = {Op.FILTER, Op.REKEY, Op.REPARTITION, Op.MERGE, Op.LATEST, Op.TABLE, Op.DISTINCT, Op.RECENT, Op.UPSERT}
-_PASSING |= {Op.CHANGES, Op.KEEP, Op.ROWS, Op.TO_STREAM}
+PASSING = {Op.FILTER, Op.REKEY, Op.REPARTITION, Op.MERGE, Op.LATEST, Op.TABLE, Op.DISTINCT, Op.RECENT, Op.UPSERT}
+PASSING |= {Op.CHANGES, Op.KEEP, Op.ROWS, Op.TO_STREAM}
 
 
 def columns_needed(
@@ -46,7 +46,7 @@ def functions_see_all(steps: Sequence[Step]) -> bool:
 
 def _see_all(steps: Sequence[Step], seeing: Iterable[Step]) -> bool:
     """Whether some of the steps see all columns of an input of the stage."""
-    passing = {step.name: step.inputs for step in steps if step.op in _PASSING}
+    passing = {step.name: step.inputs for step in steps if step.op in PASSING}
     made = {step.name for step in steps}
     reached = {name for step in seeing for name in step.inputs}
     while grown := {name for passed in reached & passing.keys() for name in passing[passed]} - reached:

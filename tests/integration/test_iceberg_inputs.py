@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.transforms import BucketTransform
@@ -35,6 +36,7 @@ from pyiceberg.types import (
     LongType,
     MapType,
     NestedField,
+    PrimitiveType,
     StringType,
     StructType,
     TimestampType,
@@ -256,11 +258,34 @@ def test_rows_that_a_snapshot_takes_away_are_refused_until_it_is_rolled_back(ord
     assert "does not follow snapshot" in found.findings[0]["what"]
 
 
-def test_a_table_with_deleted_rows_is_begun_anew_with_what_is_there(orders: Table, store: Store) -> None:
+def test_a_table_with_deleted_rows_is_begun_anew_with_what_is_there(
+    orders: Table, store: Store, tmp_path: Path
+) -> None:
     without(orders, 0)
-    append(orders, some(3))
-    told(Kind.STREAM_DELETES, "run", SPENT, "--runner", "local").follow()
-    run()
+    append(orders, some(3, 10))
+    found = told(Kind.STREAM_DELETES, "run", SPENT, "--runner", "local")
+    # All that the words say is done before anything is run.
+    words = "pipeline.table(…, kept=True)", "mode='upsert'", "result tables of other names", "another name"
+    assert all(each in found.next for each in words)
+    lines = (
+        "from coset import Pipeline",
+        "pipeline = Pipeline({name!r}, source='iceberg://lake.shop')",
+        "orders = pipeline.{declared}",
+        "orders.select('amount AS paid', name='{name}_each').write('{name}_each', mode='{mode}')",
+    )
+    as_it_is = "table('orders', key='amount', key_format='long', partitions=1, kept=True)"
+    for name, declared, mode in (
+        ("spent", as_it_is, "upsert"),
+        ("again", "stream('orders', key='customer', partitions=8)", "append"),
+    ):
+        file = tmp_path / f"{name}.py"
+        file.write_text("\n".join(lines).format(name=name, declared=declared, mode=mode))
+        if name == "spent":
+            found.follow()
+        succeeded("run", str(file), "--runner", "local")
+        right = sorted((row["amount"],) for row in orders.refresh().scan().to_arrow().to_pylist())
+        assert held(store, f"{name}_each", "paid") == right
+    assert "Table again_each is its query" in succeeded("verify", str(file)).output
 
 
 def test_rows_whose_snapshots_expired_before_a_batch_are_named(orders: Table, store: Store) -> None:
@@ -342,8 +367,37 @@ def test_a_row_in_another_bucket_than_its_key_is_not_published(orders: Table, st
 
 def test_rows_without_a_key_are_refused(orders: Table, store: Store) -> None:
     append(orders, [{"customer": None, "amount": 1}, {"customer": "c0", "amount": 2}])
-    refused(coset("run", SPENT, "--runner", "local"), "without a key")
+    result = coset("run", SPENT, "--runner", "local")
+    refused(result, "Refused\n", "without a key")
+    assert "not taken by any task" not in result.output
     assert spent(store) == 10
+
+
+@pytest.mark.parametrize("kind", [DateType(), DecimalType(9, 2), TimestampType(), TimestamptzType()], ids=str)
+def test_keys_of_other_types_are_refused_with_what_is_declared_instead(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: PrimitiveType
+) -> None:
+    entered(store, tmp_path / "docs", monkeypatch)
+    table = create(lake, "shop.orders", {"seen": kind, "id": LongType()}, 4)
+    pa_kind = schema_to_pyarrow(table.schema()).field("seen").type
+    some = pa.array([number * 86_400_000_000 for number in (0, 0, 1, 40)], pa.timestamp("us", "UTC"))
+    seen = (
+        pa.array([Decimal("1.50"), Decimal("1.50"), Decimal("-2.00"), Decimal("0.00")])
+        if isinstance(kind, DecimalType)
+        else some
+    )
+    append(table, pa.table({"seen": seen.cast(pa_kind), "id": [1, 2, 3, 4]}).to_pylist())
+    file = tmp_path / "seen.py"
+    lines = "from coset import Pipeline\npipeline = Pipeline('seen', source='iceberg://lake.shop')\n"
+    rest = "{}.aggregate('count(*) AS n', name='counts').write('counts', mode='replace')\n"
+    file.write_text(lines + rest.format("pipeline.table('orders', key='seen', partitions=4, kept=True)"))
+    refused(coset("run", str(file), "--runner", "local"), "'seen' is", "add one, as CAST(seen AS STRING)")
+    file.write_text(lines + rest.format("pipeline.stream('orders', key='seen', partitions=4)"))
+    then = told(Kind.STREAM_COLUMNS, "run", str(file), "--runner", "local").next
+    declared, behind = then.removeprefix("declare ").split(", and behind it ")
+    file.write_text(lines + rest.format(f"pipeline.stream('orders', {declared}){behind}"))
+    succeeded("run", str(file), "--runner", "local")
+    assert held(store, "counts", "n") == [(1,), (1,), (2,)]
 
 
 def test_a_table_that_was_made_anew_is_refused(lake: Catalog, orders: Table, store: Store) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -19,6 +23,7 @@ from pyiceberg.types import LongType, NestedField, StringType, StructType
 
 from bench.elsewhere import python_of, variables_of
 from bench.party import JARS, PARTIES
+from coset.batches.ends import forget
 from coset.batches.steps import plan as planned
 from coset.batches.verifying import verify
 from coset.testing import run as attempted
@@ -26,8 +31,10 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
+from partitioning.errors import Refused
 from partitioning.explain.table_query import table_query
 from partitioning.kinds import Kind
+from partitioning.model.read_ends import What
 from partitioning.model.schemes import tasks
 from tests.bucketed import (
     Row,
@@ -36,6 +43,7 @@ from tests.bucketed import (
     create,
     delete_positions,
     delete_values,
+    files_of,
     keep_newest,
     lake,
     live,
@@ -52,6 +60,9 @@ from tests.there import there
 
 __all__ = ["lake"]
 KEYS = 60
+_PEOPLE = {"id": LongType(), "region": StringType(), "amount": LongType()}
+# What becomes of a table that no batch has read, or of its columns.
+UNREAD = {Kind.STREAM_RESET, Kind.STREAM_LOST, Kind.STREAM_COLUMNS}
 REGIONS = 5
 
 
@@ -60,7 +71,8 @@ def regions(buckets: int = 4) -> Pipeline:
     pipeline = Pipeline("regions", source="iceberg://lake.shop")
     people = pipeline.table("people", key="id", key_format="long", partitions=buckets, kept=True)
     rates = pipeline.table("rates", key="region", partitions=1, kept=True, deletes="rate = 13")
-    people.write("people", mode="upsert")
+    rows = people.select("region, amount", name="rows")
+    rows.write("people", mode="upsert")
     rates.write("rates", mode="upsert")
     by_region = people.rekey("region", name="by_region")
     sums = "count(*) AS n, sum(amount)::BIGINT AS amount"
@@ -68,7 +80,7 @@ def regions(buckets: int = 4) -> Pipeline:
     by_region.join(rates, "by_region.id, amount * rate AS paid", how="inner", name="paid").rekey(
         "id", key_format="long", name="paid_by_id"
     ).write("paid", mode="replace")
-    people.write("moves", mode="changelog")
+    rows.write("moves", mode="changelog")
     return pipeline
 
 
@@ -76,19 +88,91 @@ class Regions:
     """A table in buckets, which is written as engines do, and one that PyIceberg itself writes."""
 
     def __init__(self, lake: Catalog, random_: random.Random) -> None:
+        self._lake = lake
         self._random = random_
-        self.people = create(lake, "shop.people", {"id": LongType(), "region": StringType(), "amount": LongType()}, 4)
+        self.people = create(lake, "shop.people", _PEOPLE, 4)
         self.rates = create(lake, "shop.rates", {"region": StringType(), "rate": LongType()}, None)
         self._dead = defaultdict[str, set[int]](set)
+        self._dead_at = dict[int, dict[str, set[int]]]()
         self.done = list[str]()
 
-    def change(self) -> None:
+    def change(self, *, wild: bool = False) -> None:
         some = [self.insert, self.insert, self.update, self.delete, self.merge, self.come_and_go]
         some += [self.compact, self.change_rates, self.change_rates]
+        if wild:
+            some += [self.roll_back, self.branch, self.take_branch, self.expire_some, self.evolve, self.evolve]
+            some += [self.make_anew] if self._random.random() < 0.2 else []
         step = self._random.choice(some)
         self.people.refresh()
-        step()
         self.done.append(step.__name__)
+        step()
+        if now := self.people.refresh().current_snapshot():
+            self._dead_at.setdefault(now.snapshot_id, {path: {*dead} for path, dead in self._dead.items()})
+
+    def roll_back(self) -> None:
+        """Undo some snapshots that are still known."""
+        at, before = self.people.current_snapshot(), list[int]()
+        while at and at.parent_snapshot_id and (at := self.people.snapshot_by_id(at.parent_snapshot_id)):
+            before += [at.snapshot_id] * (at.snapshot_id in self._dead_at)
+        if before:
+            self.people.manage_snapshots().rollback_to_snapshot(self._random.choice(before[:3])).commit()
+            self._is_now()
+
+    def branch(self) -> None:
+        """Rows come to a branch, and to no other."""
+        name, keys = f"b{len(self.done)}", sorted({*range(KEYS)} - self._keys())[:3]
+        now = there(self.people.current_snapshot()).snapshot_id
+        self.people.manage_snapshots().create_branch(now, name).commit()
+        rows = [{**self._row(key), "region": name} for key in keys]
+        with self.people.transaction() as change, change.update_snapshot(branch=name).fast_append() as more:
+            for file in files_of(self.people, rows):
+                more.append_data_file(file)
+        branched = there(self.people.refresh().snapshot_by_name(name)).snapshot_id
+        self._dead_at[branched] = {path: {*dead} for path, dead in self._dead.items()}
+
+    def take_branch(self) -> None:
+        """A branch becomes the table."""
+        if names := sorted(self.people.refs().keys() - {"main"}):
+            self.people.manage_snapshots().set_current_snapshot(ref_name=self._random.choice(names)).commit()
+            self._is_now()
+
+    def _is_now(self) -> None:
+        now = there(self.people.refresh().current_snapshot()).snapshot_id
+        self._dead = defaultdict(set, {path: {*dead} for path, dead in self._dead_at[now].items()})
+
+    def expire_some(self) -> None:
+        """Some snapshots expire, whether they were read or not."""
+        held = {ref.snapshot_id for ref in self.people.refs().values()}
+        old = [each.snapshot_id for each in self.people.snapshots() if each.snapshot_id not in held]
+        if gone := self._random.sample(old, self._random.randrange(len(old) + 1)):
+            self.people.maintenance.expire_snapshots().by_ids(gone).commit()
+
+    def evolve(self) -> None:
+        names = sorted({field.name for field in self.people.schema().fields} - _PEOPLE.keys())
+        one, new = self._random.choice(names or [""]), f"c{len(self.done)}"
+        match self._random.randrange(5) if names else 4:
+            case 0:
+                self._rename(one, new)
+            case 1 | 2:
+                self._rename("amount", new)
+                self._rename(one, "amount")
+            case 3:
+                with self.people.update_schema() as change:
+                    change.delete_column(one)
+            case _:
+                with self.people.update_schema() as change:
+                    change.add_column("c" if "c" not in names else new, LongType())
+
+    def _rename(self, old: str, new: str) -> None:
+        with self.people.update_schema() as change:
+            change.rename_column(old, new)
+
+    def make_anew(self) -> None:
+        rows = self.people.scan().to_arrow().select([*_PEOPLE]).to_pylist()
+        self._lake.drop_table("shop.people")
+        self.people = create(self._lake, "shop.people", _PEOPLE, 4)
+        self._dead.clear()
+        append(self.people, rows[1:])
 
     def _row(self, key: int) -> Row:
         return {"id": key, "region": f"r{self._random.randrange(REGIONS)}", "amount": self._random.randrange(100)}
@@ -199,10 +283,10 @@ def published(store: Store, table: str, *columns: str) -> list[tuple[object, ...
     return sorted((tuple(row.values()) for row in rows), key=repr)
 
 
-def check(store: Store, made: Regions) -> None:
-    """Each table is what DuckDB makes of the rows of now, also by the query that is printed."""
+def check(store: Store, made: Regions, found: dict[str, pa.Table], snapshot: int) -> None:
+    """Each table is what DuckDB makes of the rows of a snapshot, also by the query that is printed."""
     with duckdb.connect() as connection:
-        for name, rows in made.now().items():
+        for name, rows in found.items():
             connection.register(f"{name}_rows", rows)
             connection.execute(
                 f"CREATE TABLE {name} AS SELECT *, false AS _deleted, 0 AS _partition, -1 AS _offset FROM {name}_rows"
@@ -225,8 +309,8 @@ def check(store: Store, made: Regions) -> None:
             balance[each["id"], each["region"], each["amount"]] += signs[each["_change_type"]]
         assert sorted(balance.elements(), key=repr) == published(store, "people", "id", "region", "amount")
         plan = there(Ledger(store, "regions").standing().published)
-        query, now = table_query(regions(), plan, "sums"), there(made.people.refresh().current_snapshot()).snapshot_id
-        assert f"the rows of iceberg://lake.shop.people in snapshot {now}, all with 0 AS _partition" in query
+        query = table_query(regions(), plan, "sums")
+        assert f"the rows of iceberg://lake.shop.people in snapshot {snapshot}, all with 0 AS _partition" in query
         asked = connection.execute(query).fetchall()
         assert sorted(asked, key=repr) == published(store, "sums", "region", "n", "amount")
 
@@ -360,6 +444,42 @@ def test_rows_that_are_written_again_as_they_are_change_nothing(people: Table, s
     assert log_of(store, "held").file_uris() == files
 
 
+def is_begun_from(folder: Path) -> None:
+    """A repository with a pipeline that reads the table, whose test passes."""
+    succeeded("init", str(folder), "--from", "iceberg://lake.shop.people")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    tried = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    assert tried.returncode == 0, tried.stdout
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["rows went", "rows are known"])
+def test_inspection_writes_the_declaration_of_a_table(lake: Catalog, store: Store, tmp_path: Path, known: bool) -> None:
+    columns = {"region": StringType(), "id": LongType(), "amount": LongType()}
+    made = create(lake, "shop.people", columns, 4)
+    with made.update_schema(allow_incompatible_changes=True) as change:
+        change.update_column("id", required=True)
+        if known:
+            change.set_identifier_fields("id")
+    rows = [{"region": f"r{key % 3}", "id": key, "amount": 1} for key in range(10)]
+    append(made.refresh(), rows)
+    said = json.loads(succeeded("inspect", "iceberg://lake.shop.people", "--json").stdout)["declaration"]
+    assert ("pipeline.table(" in said) is known
+    rewrite(made.refresh(), live(made.refresh()), rows[1:], Operation.OVERWRITE)
+    said = json.loads(succeeded("inspect", "iceberg://lake.shop.people", "--json").stdout)["declaration"]
+    is_begun_from(tmp_path / "as_a_table")
+    declared: dict[str, Any] = {}
+    exec(said, declared)
+    declared["people"].write("held", mode="upsert")
+    ref, _ = planned(declared["pipeline"], store.root)
+    run_and_publish_unjudged(there(ref))
+    assert published(store, "held", "id") == [(key,) for key in range(1, 10)]
+    append(made.refresh(), [{"region": "r0", "id": 1, "amount": 1}])
+    said = succeeded("inspect", "iceberg://lake.shop.people").output
+    assert "pipeline.stream(" in said
+    assert "is no table by any column" in said
+    is_begun_from(tmp_path / "as_a_stream")
+
+
 def test_other_rows_that_are_said_to_be_the_same_are_refused(people: Table, tmp_path: Path) -> None:
     rewrite(people, live(people), [{"id": 1, "amount": 1}], Operation.REPLACE)
     found = told(Kind.STREAM_DELETES, "run", str(tmp_path / "reader.py"), "--runner", "local")
@@ -387,7 +507,7 @@ def test_a_table_that_a_pipeline_publishes_is_read_as_a_table(
         succeeded("run", NEWEST, "--runner", "local")
         if number == 1:
             found = told(Kind.STREAM_DELETES, "run", file, "--runner", "local")
-            assert found.findings[0]["next"].startswith("read what pipeline 'newest' reads; or begin anew with it as a")
+            assert found.next.startswith("read what pipeline 'newest' reads; or read the table as it is: declare it by")
             reader(tmp_path, 'table("newest", key="k", partitions=1, kept=True)', 'write("held", mode="upsert")')
             other = told(Kind.STREAM_RESET, "run", file, "--runner", "local")
             assert "it was read as a stream" in other.findings[0]["what"]
@@ -401,22 +521,35 @@ def test_a_table_that_a_pipeline_publishes_is_read_as_a_table(
 @pytest.mark.parametrize("seed", range(3))
 def test_any_history_of_changing_tables_is_read_as_they_are(lake: Catalog, store: Store, seed: int) -> None:
     random_ = random.Random(seed)
-    made = Regions(lake, random_)
+    made, wild = Regions(lake, random_), random_.random() < 0.7
     made.insert()
     made.change_rates()
     buckets = random_.choice([1, 2, 4])
     for _ in range(5):
         for _ in range(random_.randrange(1, 6)):
-            made.change()
+            made.change(wild=wild)
         settings = Settings(scheme=random_.choice([None, tasks(3), tasks(12)]))
-        ref, _ = planned(regions(buckets), store.root, settings)
+        try:
+            ref, _ = planned(regions(buckets), store.root, settings)
+        except Refused as refusal:
+            if not wild or {found.kind for found in refusal.findings} - UNREAD:
+                raise
+            made.done.append("forget")
+            forget(Ledger(store, "regions"), "people", None, What.POSITION, "as it is said")
+            ref, _ = planned(regions(buckets), store.root, settings)
+        snapshot = there(made.people.refresh().current_snapshot()).snapshot_id
+        found_then = made.now()
         if ref is not None:
+            if wild and random_.random() < 0.5:
+                made.done.append("planned")
+                made.change(wild=True)
             run_and_publish_unjudged(ref)
-            check(store, made)
+            check(store, made, found_then, snapshot)
             assert all(
                 found.found.same for found in verify(regions(buckets), store) if not isinstance(found.found, str)
             )
-        random_.choice([lambda: None, made.expire])()
+        if not wild:
+            random_.choice([lambda: None, made.expire])()
 
 
 _CALL = "CALL lake.system"

@@ -14,6 +14,8 @@ from coset.batches.code import with_code
 from coset.batches.ends import ends_before
 from coset.batches.history import replayed, statistics
 from coset.batches.planning import end_of_day, kept_by, result_columns
+from coset.batches.renamed_columns import misread, other_parts
+from coset.sources.discovery import as_of_now
 from coset.sources.file_columns import type_named
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -26,6 +28,7 @@ from partitioning.model.graph import Mode
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import Plan
 from partitioning.model.planned_streams import PlannedStream
+from partitioning.model.read_ends import NOTHING
 from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.streams import Column, Stream
 from partitioning.planning.origins import graph_of
@@ -69,12 +72,18 @@ def _planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Set
     ends = ends_before(ledger, batch)
     if repaired:
         stored = with_files_of_now(then, stored, ends, _lost(ledger.original))
-    stored = replace(stored, streams=_streams(then, stored))
+    planned = _streams(then, stored)
+    stored = replace(stored, streams=tuple(map(as_of_now, planned)))
     source, before = _goes_on_from(ledger, batch)
+    results = _columns(then, stored, ledger)
+    read = before.ends.without(stored.forgot) if before else NOTHING
+    other = other_parts(then, planned, stored.streams, results)
+    if wrong := [*misread(then, replayed(stored), results, read), *other]:
+        raise Refused(*wrong)
     plan = plan_arrived(
         then,
         stored.streams,
-        _columns(then, stored, ledger),
+        results,
         batch=batch,
         parent=digest(before) if before else None,
         published=before,
@@ -92,9 +101,9 @@ def _planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Set
         engine=engine(then.graph, [column for stream in stored.streams for column in stream.columns], before),
     )
     plan = with_code(with_columns(plan))
-    planned = replace(plan, pipeline=ledger.pipeline, starts=stored.starts, losses=stored.losses)
+    of_backfill = replace(plan, pipeline=ledger.pipeline, starts=stored.starts, losses=stored.losses)
     # Upserted tables hold later batches, so the first batch of a backfill writes all their rows.
-    return planned if source is ledger else _anew(planned)
+    return of_backfill if source is ledger else _anew(of_backfill)
 
 
 def _columns(pipeline: Pipeline, stored: Plan, ledger: Ledger) -> Mapping[str, tuple[Column, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -12,18 +12,21 @@ from coset.sources.formats.landed_file import FileFacts, Unreadable
 from coset.sources.formats.parquet import ParquetRows
 from coset.sources.iceberg.row_positions import taken
 from coset.sources.plain_arrays import bare_schema
+from partitioning.model.column_ids import PART, are_other_parts, parts_within
 from partitioning.model.streams import DELETED
 from partitioning.model.task_memory import USUAL, TaskMemory
 
 _ID = b"PARQUET:field_id"
-WRITE_IDS = "let the table's engine rewrite it, as Spark's rewrite_data_files does, and begin anew"
+REWRITE = "let the table's engine rewrite it, as Spark's rewrite_data_files does"
+WRITE_IDS = f"{REWRITE}, and begin anew"
 
 
 class DataFile:
     """A Parquet file of a table. A column that the table no longer has keeps no name that another could have.
 
-    Only the rows that `rows` says are given, all if it is empty. With `gone`, a column says whether they are deleted.
-    Columns of files that say no ids go by their names.
+    `ids` has those of columns, and of their parts if the plan knows them. Only the rows that `rows` says are given, all
+    if it is empty. With `gone`, a column says whether they are deleted. Columns of files that say no ids go by their
+    names. Reading a column that has other parts in the file raises Unreadable.
     """
 
     def __init__(
@@ -58,11 +61,17 @@ class DataFile:
         return any(number is not None for number in self._numbers)
 
     @cached_property
-    def parts(self) -> Mapping[str, tuple[int | str, ...]]:
-        """The ids of each column and, behind its own, of its parts, with the names of these."""
-        if not self.says_ids:
-            return {name: (self._ids[name],) for name in self._names if name in self._ids}
-        return {name: parts_of(field) for field, name in zip(self._written, self._names, strict=True)}
+    def other(self) -> Collection[str]:
+        """The columns that have other parts in the file than the table has. Files without ids have none that are
+        known."""
+        written = zip(self._written, self._names, strict=True)
+        parts = {name: dict(ids_of(field.with_name(name))) for field, name in written}
+        return {
+            name
+            for name, of_file in parts.items()
+            if (now := parts_within(self._ids, name))
+            and (not self.says_ids or are_other_parts(parts_within(of_file, name), now))
+        }
 
     def facts(self) -> FileFacts:
         return self._rows.facts()
@@ -71,6 +80,8 @@ class DataFile:
         written = dict(zip(self._names, self._written.names, strict=True))
         # To count rows, they must be read.
         names = [name for name in columns if name in written] or self._names[:1]
+        if other := next((name for name in names if name in self.other), None):
+            raise Unreadable(f"column {other!r} has other parts in the file than the table has now", REWRITE)
         first, is_taken = 0, taken(self._taken, self.facts().rows) if self._taken else None
         for records in self._rows.batches([written[name] for name in names], start, end):
             found = pa.RecordBatch.from_arrays([records.column(written[name]) for name in names], names)
@@ -86,7 +97,7 @@ class DataFile:
 
     @cached_property
     def _numbers(self) -> Sequence[int | None]:
-        return [next(iter(ids_of(field)), None) for field in self._written]
+        return [_id_of(field) for field in self._written]
 
     @cached_property
     def _names(self) -> list[str]:
@@ -98,22 +109,23 @@ class DataFile:
         return [named.get(number or 0, f"@{number}") for number in numbers]
 
 
-def ids_of(field: pa.Field) -> Iterator[int]:
-    """The ids of a column and of its parts."""
-    if (said := (field.metadata or {}).get(_ID)) is not None:
-        yield int(said)
-    for number in range(field.type.num_fields):
-        yield from ids_of(field.type.field(number))
+def ids_of(field: pa.Field) -> Iterator[tuple[str, int]]:
+    """The ids of a column and of its parts, by their names."""
+    if (said := _id_of(field)) is not None:
+        yield field.name, said
+    for part in _parts_of(field.type):
+        yield from ids_of(part.with_name(f"{field.name}{PART}{part.name}"))
 
 
-def parts_of(field: pa.Field) -> tuple[int | str, ...]:
-    """The ids of a column and of its parts, and the names of those by which DuckDB reads them."""
-    return *ids_of(field), *_names_within(field)
+def _id_of(field: pa.Field) -> int | None:
+    said = (field.metadata or {}).get(_ID)
+    return None if said is None else int(said)
 
 
-def _names_within(field: pa.Field) -> Iterator[str]:
-    for number in range(field.type.num_fields):
-        part = field.type.field(number)
-        if pa.types.is_struct(field.type):
-            yield part.name
-        yield from _names_within(part)
+def _parts_of(kind: pa.DataType) -> Iterator[pa.Field]:
+    if pa.types.is_struct(kind):
+        yield from kind
+    elif pa.types.is_map(kind):
+        yield from (kind.key_field.with_name("key"), kind.item_field.with_name("value"))
+    elif kind.num_fields:
+        yield kind.field(0).with_name("element")

@@ -211,13 +211,14 @@ class History:
     @property
     def _then(self) -> Then:
         """What to do about rows that went from a stream."""
-        as_a_table = "as a table, declared by pipeline.table(…, kept=True), whose rows may go"
+        first = "roll the table back to the snapshot before, and append what changed"
         if (summary := self.current.summary if self.current else None) and (made := summary.get(PIPELINE)):
-            return f"read what pipeline {made!r} reads; or begin anew with it {as_a_table}: ", self._anew
+            first = f"read what pipeline {made!r} reads"
         return (
-            "roll the table back to the snapshot before, and append what changed; or begin anew with what is there: "
-            f"{as_a_table}; or as a stream, though result tables and kept steps still have what went: ",
+            f"{first}; or read the table as it is: declare it by pipeline.table(…, kept=True), write what comes of it "
+            "with mode='upsert' or mode='replace' to result tables of other names, and begin anew with it: ",
             self._anew,
+            "; or declare it as it is in a pipeline of another name, which reads the rows that are there",
         )
 
     def _deletes(self, number: int, why: str, then: Then) -> NoReturn:

@@ -14,11 +14,12 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from msgspec import UnsetType
 
 from coset.sources.file_columns import UnknownType, columns_of
 from coset.sources.files import Files, version
 from coset.sources.formats.landed_file import OFFSET_TYPE, Unreadable
-from coset.sources.iceberg.data_files import WRITE_IDS, DataFile, parts_of
+from coset.sources.iceberg.data_files import WRITE_IDS, DataFile, ids_of
 from coset.sources.iceberg.named_catalogue import catalogue, catalogue_errors
 from coset.sources.iceberg.snapshots import FoundRows, History, ReadSnapshot
 from coset.sources.plain_arrays import bare_schema
@@ -27,13 +28,16 @@ from partitioning.commands import Forget, Then
 from partitioning.documents.store import at_once
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.model.column_ids import PART
 from partitioning.model.failure import together
 from partitioning.model.offsets import Span
 from partitioning.model.placement import KeyFormat, bucket_hash
+from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import NOTHING, End, Ends
 from partitioning.model.sources import FOLDER, IcebergSource
 from partitioning.model.streams import DELETED, Column, Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.packed_rows import PackedRows
+from partitioning.values import replace
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -48,6 +52,9 @@ _KEYS = {
     KeyFormat.INT: (),
     KeyFormat.DOUBLE: (),
 }
+# Of how many rows it is seen whether a key has several.
+_MOST_LOOKED_AT = 1_000_000
+_NOT_UNIQUE = "several rows have the same key, so it is no table by any column: a stream of it is refused once rows go"
 _NO_KEY = "name another key column: keys are text, whole numbers, uuids or bytes"
 
 
@@ -62,8 +69,10 @@ def discover(stream: Stream, source: IcebergSource, ends: Ends = NOTHING) -> Dis
         return _Discovery(stream, _loaded(stream, source, where), where, ends).run()
 
 
-def declared(name: str, source: str) -> Stream:
+def declared(name: str, source: str) -> tuple[Stream, str]:
     """The stream that a table is, by its buckets; without any, one partition, with the first column that can be a key.
+    If rows of it went, or rows are known by a column, it is a table by a column that no two rows have alike. Then also
+    why, or why it is none.
 
     Raises as `discover`, and Refused if no column can be a key.
     """
@@ -78,17 +87,70 @@ def declared(name: str, source: str) -> Stream:
         for field in table.schema().fields
         if (fits := _format_of(str(field.field_type)))
     }
-    of_buckets = [
-        (field.transform.num_buckets, *keys[field.source_id])
+    buckets = {
+        field.source_id: field.transform.num_buckets
         for field in table.spec().fields
         if isinstance(field.transform, BucketTransform) and field.source_id in keys
-    ]
-    of_columns = [(1, *key) for key in keys.values()]
+    }
     if not keys:
         what, then = f"{name}: no column can be a key", _NO_KEY
         raise Refused.of(Kind.STREAM_COLUMNS, what, where, then, stream=name)
-    count, key, key_format = (of_buckets or of_columns)[0]
-    return Stream(name, source, key, count, key_format, hash=bucket_hash(key_format), counted=True)
+    known_by = keys.keys() & {*table.schema().identifier_field_ids}
+    numbers, unique, why = sorted(keys, key=lambda each: each not in buckets), None, ""
+    if said := _may_go(table, is_known=len(known_by) == 1):
+        numbers.sort(key=lambda each: each not in known_by)
+        with catalogue_errors(where, AGAIN):
+            unique = next((each for each in numbers if _is_unique(table, keys[each][0])), None)
+        shown = unique and f"no two rows have one {keys[unique][0]}, so it can be read as a table"
+        why = f"{said}; {shown or _NOT_UNIQUE}"
+    number = unique or numbers[0]
+    key, key_format = keys[number]
+    of_key = key, buckets.get(number, 1), key_format
+    stream = Stream(name, source, *of_key, hash=bucket_hash(key_format), counted=True)
+    return stream if unique is None else replace(stream, table=True, kept=True), why
+
+
+def _may_go(table: Table, *, is_known: bool) -> str:
+    """Why rows of a table may go. Empty if nothing says so."""
+    from pyiceberg.table.snapshots import Operation  # noqa: PLC0415  an extra
+
+    if any(
+        each.summary and each.summary.operation in {Operation.OVERWRITE, Operation.DELETE} for each in table.snapshots()
+    ):
+        return "Its snapshots delete or overwrite rows"
+    return "It has a column by which rows are known" if is_known else ""
+
+
+def _is_unique(table: Table, name: str) -> bool:
+    """Whether a column has a value in each row, and none in two: of the first rows, if there are many."""
+    try:
+        rows = table.scan(selected_fields=(name,), limit=_MOST_LOOKED_AT).to_arrow().column(name)
+    except ValueError:
+        # PyIceberg reads no equality deletes. Discovery names what of that is there.
+        return False
+    return not rows.null_count and len(rows.unique()) == len(rows)
+
+
+def columns_now(stream: PlannedStream, source: IcebergSource) -> PlannedStream:
+    """A stream as a batch planned it, with the columns that its table has now: those of then, if there is another table
+    by now, or none. One that came since is null in its files.
+
+    Raises Refused and Unreachable as `discover`.
+    """
+    where = source.uri(stream.name)
+    with catalogue_errors(where, AGAIN):
+        try:
+            table = _loaded(stream.declared, source, where)
+        except Refused as refusal:
+            if any(found.kind is not Kind.TOPIC_UNKNOWN for found in refusal.findings):
+                raise
+            return stream
+    if isinstance(stream.ids, UnsetType) or not stream.topic.startswith(str(table.metadata.table_uuid)):
+        return stream
+    now, names = _Discovery(stream.declared, table, where, NOTHING), {each: name for name, each in stream.ids.items()}
+    lacking = (each.name for each in now.columns if names.get(now.ids.get(each.name, 0)) in {None, *stream.lacking})
+    lacks = tuple(name for name in lacking if name in now.ids)
+    return replace(stream, columns=now.columns, ids=now.ids, required=now.required, lacking=lacks)
 
 
 def _format_of(kind: str) -> KeyFormat | None:
@@ -158,13 +220,11 @@ class _Discovery:
             some = [next(found) for _ in files]
             lacking.update(name for each in some for name in self._ids if name not in each.columns)
             partitions.append(self._partition(number, begun, some))
-        said = {stream.offset, *([DELETED] if stream.table else [])}
-        required = tuple(sorted({*said, *(field.name for field in self._schema.fields if field.required)}))
         rows = PackedRows.of(DiscoveredPartition, partitions)
         lacks = tuple(sorted(lacking))
         now = self._history.current
         read_up_to = f"{uuid} {now.snapshot_id} {now.sequence_number or 0}" if now else uuid
-        return Discovered(stream.name, self._columns, rows, lacks, required, read_up_to, ids=self._ids)
+        return Discovered(stream.name, self.columns, rows, lacks, self.required, read_up_to, ids=self.ids)
 
     def _partition(self, number: int, begun: InputFile | None, some: Sequence[_Opened]) -> DiscoveredPartition:
         end, current = self._end(number), self._history.current
@@ -254,8 +314,8 @@ class _Discovery:
                 raise Unreadable("it lies neither in S3 nor in a folder", "move the table there")
             with reaching("the file cannot be opened", file.path, then), self._store.open(file.path) as source:
                 size, etag = version(file.path, source)
-                held = DataFile(source, self._ids)
-                rows, parts = held.facts().rows, held.parts
+                held = DataFile(source, self.ids)
+                rows, columns, other = held.facts().rows, held.schema.names, held.other
                 if not held.says_ids:
                     self._check_names(held.columns)
         except FileNotFoundError:
@@ -268,12 +328,11 @@ class _Discovery:
             said = f"{data.file_size_in_bytes} bytes and {data.record_count} rows, and it has {size} and {rows}"
             what = f"the table says that the file has {said}"
             return Refused(self._found(Kind.FILE_CHANGED, what, then, at=file.path, file=file.path))
-        for name in self._parts.keys() & parts.keys():
-            if parts[name] != self._parts[name]:
-                what = f"column {name!r} has other parts in the file than the table has now: they changed since"
-                rewrite = "let the table's engine rewrite its files, and begin anew with it: ", self._anew
-                return Refused(self._found(Kind.STREAM_COLUMNS, what, rewrite, at=file.path, name=name))
-        return _Opened(size, etag, file, frozenset(parts))
+        if other:
+            what = f"column {min(other)!r} has other parts in the file than the table has now: they changed since"
+            rewrite = "let the table's engine rewrite its files, and begin anew with it: ", self._anew
+            return Refused(self._found(Kind.STREAM_COLUMNS, what, rewrite, at=file.path, name=min(other)))
+        return _Opened(size, etag, file, frozenset(columns))
 
     def _check_names(self, columns: Iterable[str]) -> None:
         """Raise Unreadable if the columns of a file without ids are not those of now that have their names."""
@@ -300,12 +359,18 @@ class _Discovery:
         return schema_to_pyarrow(self._schema)
 
     @cached_property
-    def _parts(self) -> dict[str, tuple[int | str, ...]]:
-        """The ids of each column and, behind its own, of its parts, with the names of these."""
-        return {field.name: parts_of(field) for field in self._arrow}
+    def ids(self) -> dict[str, int]:
+        """The ids of the columns and of their parts, by their names."""
+        return dict(each for field in self._arrow for each in ids_of(field))
 
     @cached_property
-    def _columns(self) -> tuple[Column, ...]:
+    def required(self) -> tuple[str, ...]:
+        """The columns that no row lacks."""
+        said = {self._stream.offset, *([DELETED] if self._stream.table else [])}
+        return tuple(sorted({*said, *(field.name for field in self._schema.fields if field.required)}))
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
         """The columns, with the rows' positions. A key of whole numbers is one of long ones: so it is hashed."""
         fields = [
             field.with_type(pa.int64()) if field.name == self._stream.key and field.type == pa.int32() else field
@@ -350,7 +415,7 @@ class _Discovery:
             kind = types[stream.key]
             fits = _format_of(kind)
             what = f"key column {stream.key!r} is {kind}, and key_format={stream.key_format.value!r} is declared"
-            then = f"declare key_format={fits.value!r}" if fits else _NO_KEY
+            then = f"declare key_format={fits.value!r}" if fits else self._other_key()
             yield self._found(Kind.STREAM_COLUMNS, what, then, name=stream.key, type=kind)
         if clash := next((name for name in types if name.lower() == stream.offset.lower()), None):
             what = f"column {clash!r} of the table has the name that the positions of rows have"
@@ -358,31 +423,28 @@ class _Discovery:
         if stream.table and (clash := next((name for name in types if name.lower() == DELETED), None)):
             what = f"column {clash!r} of the table has the name that says which rows went"
             yield self._found(Kind.STREAM_COLUMNS, what, "let the table's engine rename it", name=clash)
-        yield from self._renamed()
-        for field in self._schema.fields:
-            if field.initial_default is not None:
-                what = f"column {field.name!r} has a value in rows of before it was added, which is not read"
+        for name, number in self.ids.items():
+            if self._schema.find_field(number).initial_default is not None:
+                what = (
+                    f"column {name.replace(PART, '.')!r} has a value in rows of before it was added, which is not read"
+                )
                 then = "copy its rows to a table that has the column from the start, and read that as another stream"
-                yield self._found(Kind.STREAM_COLUMNS, what, then, name=field.name)
+                yield self._found(Kind.STREAM_COLUMNS, what, then, name=name)
         try:
-            self._columns  # noqa: B018  to see whether there is a type for each
+            self.columns  # noqa: B018  to see whether there is a type for each
         except (UnknownType, TypeError, ValueError) as error:
             what = f"a column has no type that DuckDB knows: {error}"
             yield self._found(Kind.STREAM_COLUMNS, what, "leave it out of the table that is read")
 
-    def _renamed(self) -> Iterator[Finding]:
-        """The columns of which kept rows have the values of others, or by other names."""
-        read = (self._before.ids or {}) if self._before and self._stream.table else {}
-        names = {number: name for name, number in read.items()}
-        for name, number in self._ids.items():
-            was = names.get(number, name)
-            if was != name or read.get(name, number) != number:
-                is_new = was == name
-                called = "is a new one, and another had that name" if is_new else f"was named {was!r}"
-                what = f"column {name!r} {called} when the rows were read that are kept"
-                named = "otherwise" if is_new else f"{was!r} again"
-                then = f"let the table's engine name it {named}; or begin anew with the table: ", self._anew
-                yield self._found(Kind.STREAM_COLUMNS, what, then, name=name)
+    def _other_key(self) -> str:
+        """What to do about a key of a type that no key has."""
+        key = self._stream.key
+        others = ((each.name, _format_of(str(each.field_type))) for each in self._schema.fields)
+        other, fits = next(((name, fits) for name, fits in others if fits), ("", None))
+        if self._stream.table or fits is None:
+            return f"{_NO_KEY}; let the table's engine add one, as CAST({key} AS STRING)"
+        words = f", key_format={fits.value!r}" * (fits is not KeyFormat.STRING)
+        return f"declare key={other!r}, partitions=1{words}, and behind it .rekey('{key}_key', sql='{key}::VARCHAR')"
 
     def _found(self, kind: Kind, what: str, then: Then, at: str = "", **values: object) -> Finding:
         values = {"stream": self._stream.name, **values}

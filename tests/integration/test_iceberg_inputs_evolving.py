@@ -1,0 +1,231 @@
+"""Iceberg tables whose columns change: a column is known by its id, in earlier batches and in rows that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import duckdb
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.types import IcebergType, ListType, LongType, NestedField, StringType, StructType
+
+from partitioning.documents.store import Store
+from partitioning.kinds import Kind
+from tests.bucketed import append, create, lake, live, rewrite
+from tests.commands import coset as run_coset
+from tests.commands import refused, succeeded
+from tests.followed import commands, in_another_shell, told
+from tests.logs import log_of
+from tests.swapped import entered
+from tests.there import there
+
+__all__ = ["lake"]
+LOCAL = "--runner", "local"
+STREAM = 'orders = pipeline.stream("orders", key="customer", partitions=4)'
+PAID = 'orders.select("amount::BIGINT AS paid", name="each").write("each")'
+LATEST = 'orders.latest("_offset", name="newest").write("newest", mode="upsert")'
+KEPT = 'pipeline.table("people", key="id", key_format="long", partitions=4, kept=True).write("held", mode="upsert")'
+
+
+def written(folder: Path, *lines: str) -> str:
+    """The file of a pipeline that reads tables of the catalogue."""
+    file = folder / "evolving.py"
+    first = "from coset import Pipeline", 'pipeline = Pipeline("evolving", source="iceberg://lake.shop")'
+    file.write_text("\n".join([*first, *lines, ""]))
+    return str(file)
+
+
+def renamed(table: Table, *names: str) -> None:
+    """Rename a column to the next of these names, and so on: `a, b, c` ends as `c`."""
+    for old, new in pairwise(names):
+        with table.refresh().update_schema() as change:
+            change.rename_column(tuple(old.split(".")), new.rpartition(".")[2])
+
+
+def swapped(table: Table, one: str, other: str) -> None:
+    """Let two columns, or parts of one, have each other's names."""
+    beside = f"{one}_"
+    for old, new in ((one, beside), (other, one), (beside, other)):
+        renamed(table, old, new)
+
+
+def made_again(table: Table, _: str, name: str) -> None:
+    """Drop a column, or a part of one, and add one of its name."""
+    path = tuple(name.split("."))
+    with table.refresh().update_schema() as change:
+        change.delete_column(path)
+    with table.refresh().update_schema() as change:
+        change.add_column(path, LongType())
+
+
+Change = Callable[[Table, str, str], None]
+
+
+def rows_of(store: Store, name: str, *columns: str) -> list[str]:
+    found = log_of(store, name).to_pyarrow_table(columns=[*columns]).to_pylist()
+    return sorted(map(repr, found))
+
+
+@pytest.fixture
+def orders(lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
+    """A table of orders with a batch of each pipeline that reads it."""
+    entered(store, tmp_path / "docs", monkeypatch)
+    table = create(lake, "shop.orders", {"customer": StringType(), "amount": LongType(), "rank": LongType()}, 4)
+    append(table, [{"customer": f"c{number}", "amount": number, "rank": 10 + number} for number in range(6)])
+    return table
+
+
+def swapped_in(told_: str) -> None:
+    """Put a backfill in place that a next step has run."""
+    in_another_shell(*commands(told_)[-1])
+
+
+def test_earlier_batches_run_again_by_the_names_that_columns_have_now(
+    orders: Table, store: Store, tmp_path: Path
+) -> None:
+    file = written(tmp_path, STREAM, PAID)
+    succeeded("run", file, *LOCAL)
+    first = there(orders.current_snapshot()).snapshot_id
+    renamed(orders, "amount", "price")
+    append(orders, [{"customer": "c0", "price": 100, "rank": 1}])
+    written(tmp_path, STREAM, PAID.replace("amount", "price"))
+    query = succeeded("explain", file, "--query", "each", "--batch", "0").output
+    with duckdb.connect() as connection:
+        connection.register("rows_", orders.refresh().scan(snapshot_id=first).to_arrow())
+        connection.execute("CREATE TABLE orders AS SELECT *, 0 AS _partition, -1 AS _offset FROM rows_")
+        right = sorted((f"c{number}", number) for number in range(6))
+        assert sorted(connection.execute(query).fetchall()) == right
+    swapped_in(told(Kind.TABLE_QUERY, "run", file, *LOCAL).follow())
+    succeeded("run", file, *LOCAL)
+    assert rows_of(store, "each", "paid") == sorted(f"{{'paid': {paid}}}" for paid in [*range(6), 100])
+    assert "Table each is its query" in succeeded("verify", file).output
+
+
+@pytest.mark.parametrize("change", [swapped, made_again])
+def test_kept_records_of_a_stream_have_no_values_of_other_columns(
+    orders: Table, store: Store, tmp_path: Path, change: Change
+) -> None:
+    file = written(tmp_path, STREAM, LATEST)
+    succeeded("run", file, *LOCAL)
+    change(orders, "amount", "rank")
+    append(orders.refresh(), [{"customer": "c0", "amount": 200, "rank": 20}])
+    found = told(Kind.STREAM_COLUMNS, "run", file, *LOCAL)
+    swapped_in(found.follow())
+    succeeded("run", file, *LOCAL)
+    right = orders.refresh().scan().to_arrow().to_pylist()
+    newest = {row["customer"]: row for row in sorted(right, key=lambda row: row["amount"] == 200)}
+    assert rows_of(store, "newest", "customer", "amount", "rank") == sorted(
+        repr({name: row[name] for name in ("customer", "amount", "rank")}) for row in newest.values()
+    )
+    assert "Table newest is its query" in succeeded("verify", file).output
+
+
+def test_columns_that_no_step_uses_may_have_any_names(orders: Table, store: Store, tmp_path: Path) -> None:
+    file = written(tmp_path, STREAM, PAID)
+    succeeded("run", file, *LOCAL)
+    renamed(orders, "rank", "place")
+    append(orders.refresh(), [{"customer": "c0", "amount": 100, "place": 1}])
+    succeeded("run", file, *LOCAL)
+    made_again(orders, "", "place")
+    append(orders.refresh(), [{"customer": "c0", "amount": 101, "place": 1}])
+    succeeded("run", file, *LOCAL)
+    assert len(rows_of(store, "each", "paid")) == 8
+
+
+@pytest.mark.parametrize("change", [swapped, made_again])
+def test_kept_rows_have_no_values_of_other_parts_once_all_files_are_written_anew(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Change
+) -> None:
+    entered(store, tmp_path / "docs", monkeypatch)
+    parts = StructType(NestedField(11, "a", LongType()), NestedField(12, "b", LongType()))
+    columns: dict[str, IcebergType] = {"id": LongType(), "of": parts}
+    people = create(lake, "shop.people", columns, 4)
+    append(people, [{"id": key, "of": {"a": key, "b": 10 + key}} for key in range(6)])
+    # What is written does not tell that parts are others.
+    kept = KEPT.replace(".write(", '.select("of.a AS a, of.b AS b", name="parts").write(')
+    file = written(tmp_path, kept)
+    succeeded("run", file, *LOCAL)
+    change(people, "of.a", "of.b")
+    rows = people.refresh().scan().to_arrow().to_pylist()
+    rewrite(people.refresh(), live(people.refresh()), rows, Operation.REPLACE)
+    append(people.refresh(), [{"id": 7, "of": {"a": 70, "b": 71}}])
+    found = told(Kind.STREAM_COLUMNS, "run", file, *LOCAL)
+    assert any("column 'of.b'" in each["what"] for each in found.findings)
+    # Files of the first batch have the parts of then.
+    refused(run_coset("backfill", file, "--from", "0", "--cascade", *LOCAL), "column 'of' has other parts than when")
+    found.follow()
+    if change is swapped:
+        said = told(Kind.STATE_CHANGED, "run", file, *LOCAL).next
+        written(tmp_path, kept, said[said.index("pipeline.changed(") :])
+    succeeded("run", file, *LOCAL)
+    right = people.refresh().scan().to_arrow().to_pylist()
+    flat = sorted(repr({"id": row["id"], "a": row["of"]["a"], "b": row["of"]["b"]}) for row in right)
+    assert rows_of(store, "held", "id", "a", "b") == flat
+    assert "Table held is its query" in succeeded("verify", file).output
+
+
+def test_parts_that_come_and_go_leave_others_as_they_are(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In files that were read, in others, and in those of earlier batches."""
+    entered(store, tmp_path / "docs", monkeypatch)
+    parts = StructType(NestedField(11, "a", LongType()), NestedField(12, "b", LongType()))
+    several = ListType(13, parts, element_required=False)
+    people = create(lake, "shop.people", {"id": LongType(), "of": parts, "many": several}, 4)
+    append(people, [{"id": key, "of": {"a": key, "b": 1}, "many": [{"a": key, "b": 2}]} for key in range(4)])
+    of = "of.a + coalesce(many[1].a, 0) AS a"
+    stream = 'pipeline.stream("people", key="id", key_format="long", partitions=4)'
+    file = written(tmp_path, f'{stream}.select("{of}", name="parts").write("held")')
+    succeeded("run", file, *LOCAL)
+    append(people, [{"id": 10, "of": {"a": 7, "b": 1}, "many": None}])
+    with people.refresh().update_schema() as change:
+        for name in ("of", "many.element"):
+            change.add_column((*name.split("."), "c"), LongType())
+    append(people.refresh(), [{"id": 11, "of": {"a": 8, "c": 3}, "many": [{"a": 1, "c": 1}]}])
+    succeeded("run", file, *LOCAL)
+    succeeded("backfill", file, "--from", "0", "--cascade", "--scheme", "tasks(3)", *LOCAL)
+    with people.refresh().update_schema() as change:
+        for name in ("of.b", "of.c", "many.element.c"):
+            change.delete_column((*name.split("."),))
+    append(people.refresh(), [{"id": 12, "of": {"a": 9}, "many": [{"a": 4}]}])
+    succeeded("run", file, *LOCAL)
+    right = [
+        {"a": row["of"]["a"] + sum(each["a"] for each in row["many"] or [])}
+        for row in people.refresh().scan().to_arrow().to_pylist()
+    ]
+    assert rows_of(store, "held", "a") == sorted(map(repr, right))
+    assert "Table held is its query" in succeeded("verify", file).output
+
+
+def test_a_renamed_key_is_that_of_all_batches(
+    lake: Catalog, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered(store, tmp_path / "docs", monkeypatch)
+    people = create(lake, "shop.people", {"id": LongType(), "amount": LongType()}, 4)
+    append(people, [{"id": key, "amount": key} for key in range(6)])
+    file = written(tmp_path, KEPT)
+    succeeded("run", file, *LOCAL)
+    renamed(people, "id", "number")
+    rewrite(people.refresh(), live(people.refresh())[:1], [], Operation.OVERWRITE)
+    written(tmp_path, KEPT.replace('key="id"', 'key="number"').replace("held", "numbered"))
+    found = told(Kind.STREAM_COLUMNS, "run", file, *LOCAL)
+    assert {*told(Kind.STATE_CHANGED, "run", file, *LOCAL).commands} == {*found.commands}
+    swapped_in(found.follow())
+    succeeded("run", file, *LOCAL)
+    right = people.refresh().scan().to_arrow().to_pylist()
+    assert rows_of(store, "numbered", "number", "amount") == sorted(map(repr, right))
+    assert "Table numbered is its query" in succeeded("verify", file).output
+
+
+def test_what_a_table_had_is_verified_although_another_has_its_name(
+    lake: Catalog, orders: Table, store: Store, tmp_path: Path
+) -> None:
+    file = written(tmp_path, STREAM, PAID)
+    succeeded("run", file, *LOCAL)
+    lake.drop_table("shop.orders")
+    create(lake, "shop.orders", {"customer": StringType(), "rank": LongType(), "amount": LongType()}, 4)
+    assert "Table each is its query" in succeeded("verify", file).output
