@@ -17,7 +17,7 @@ from coset.sources.rows import Rows
 from expectations.checkpoint import Judgement, judge
 from expectations.questions import Evidence
 from partitioning.authoring.words import NullKey
-from partitioning.model.occasion import Occasion
+from partitioning.model.journal import Occasion
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import Receipt

@@ -25,8 +25,8 @@ from partitioning.kinds import Kind
 from partitioning.model.gaps import Explained
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
-from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.read_ends import End, Ends, StreamProgress
+from partitioning.model.stage_inputs import PlannedStream
 from partitioning.values import Value, replace
 
 

@@ -16,7 +16,7 @@ from coset.sources.parts_reader import PartsReader
 from partitioning.commands import Replan, Status
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.state_files import StateFiles, left_as
+from partitioning.documents.receipts import StateFiles, left_as
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.hashes import hash_of, read_key
 from partitioning.kinds import Kind

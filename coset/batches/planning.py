@@ -30,10 +30,10 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Replan, Run
 from partitioning.documents.document import digest
-from partitioning.documents.first_use import check_first_use
 from partitioning.documents.ledger import Ledger, Standing
-from partitioning.documents.locations import locations
+from partitioning.documents.receipts import locations
 from partitioning.documents.store import Store
+from partitioning.documents.stores import check_first_use
 from partitioning.errors import Finding, Refused
 from partitioning.explain.explain import columns_to_come, idle_tasks
 from partitioning.kinds import Kind
@@ -41,9 +41,8 @@ from partitioning.model.backfill import Swap
 from partitioning.model.journal import JournalEntry, Lag, Part
 from partitioning.model.plan import Plan, PlannedWrite, Stage
 from partitioning.model.reasons import BeforeMoving, HotRanges, Unifying
-from partitioning.model.root_names import taken_from_pipelines
+from partitioning.model.root_names import TABLES, taken_from_pipelines
 from partitioning.model.streams import Column, Discovered
-from partitioning.model.tables_at import TABLES
 from partitioning.planning.changed_queries import changed_since
 from partitioning.planning.origins import said
 from partitioning.planning.partitioners.partitioners import notify

@@ -11,9 +11,9 @@ from coset.sources.landed_keys import landed_columns
 from partitioning.documents.folder_store import path_of
 from partitioning.model.graph import quote
 from partitioning.model.plan import Plan
-from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.private import MASK, is_private
 from partitioning.model.sources import FOLDER, KafkaSource
+from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import Format
 from partitioning.texts import visible
 

@@ -13,8 +13,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.model.backfill import pipeline_of
-from partitioning.model.journal import JournalEntry, Part
-from partitioning.model.occasion import as_time
+from partitioning.model.journal import JournalEntry, Part, as_time
 from partitioning.model.plan import Plan
 from partitioning.model.table_parts import Upkeep
 from partitioning.model.verdict import Commit

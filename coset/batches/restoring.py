@@ -25,7 +25,7 @@ from coset.sources.pinned import not_as_planned
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.commands import PlanAsking, Restore
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.state_files import StateFiles
+from partitioning.documents.receipts import StateFiles
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind

@@ -30,13 +30,11 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.remembering_store import RememberingStore
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused, Unjudged
-from partitioning.explain.doubled import doubles
 from partitioning.explain.explain import explain
-from partitioning.explain.missing import missing
+from partitioning.explain.missing import doubles, missing
 from partitioning.explain.watermarks import watermarks_section
 from partitioning.model.backfill import Swap
-from partitioning.model.journal import Part
-from partitioning.model.occasion import as_time
+from partitioning.model.journal import Part, as_time
 from partitioning.model.outcome import Outcome, outcome_of_batch, outcome_of_check
 from partitioning.model.plan import Plan, TaskGroup
 from partitioning.model.receipt import TaskReceipt

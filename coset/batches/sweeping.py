@@ -29,8 +29,8 @@ from partitioning.model.artefact import Artefact, Role
 from partitioning.model.backfill import name_of, pipeline_of
 from partitioning.model.graph import state_of
 from partitioning.model.plan import Plan
+from partitioning.model.root_names import TABLES
 from partitioning.model.stage_inputs import StateInput
-from partitioning.model.tables_at import TABLES
 from partitioning.sections import many, size
 from partitioning.values import Value
 from spark_jobs.tables.table_schema import folder

@@ -14,7 +14,7 @@ from partitioning.documents.store import Store, at_once
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import SwapKind
-from partitioning.model.occasion import as_time
+from partitioning.model.journal import as_time
 from partitioning.model.verification import PARTS, Verification, VerifiedSamples
 from partitioning.sections import many
 

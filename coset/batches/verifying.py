@@ -51,9 +51,9 @@ from partitioning.model.meaning import Meaning, RowKind, meanings
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import OPAQUE, Placement, any_of, each_of, hash_schema
 from partitioning.model.plan import Plan, Stage, TaskGroup
-from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.read_ends import NOTHING
 from partitioning.model.schemes import Scheme, tasks
+from partitioning.model.stage_inputs import PlannedPartition, PlannedStream
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.model.watermarks import TimePassed
 from partitioning.packed_rows import PackedRows

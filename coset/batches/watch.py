@@ -18,7 +18,6 @@ from coset.batches.waiting import warned
 from partitioning.commands import Shown, Status
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
-from partitioning.environment_name import environment
 from partitioning.errors import CosetError
 from partitioning.explain.incident_texts import text, title
 from partitioning.kinds import Kind
@@ -36,6 +35,7 @@ from partitioning.model.incident import (
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Verdict
 from partitioning.sections import many
+from partitioning.texts import environment
 
 # The URL under which people see the store's pages, if it is not the store's own address.
 DOCS_URL = "COSET_DOCS_URL"

@@ -34,7 +34,7 @@ from partitioning.commands import Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Finding, Refused
-from partitioning.model.occasion import as_iso
+from partitioning.model.journal import as_iso
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Verdict
 from partitioning.values import replace

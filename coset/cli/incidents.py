@@ -10,7 +10,7 @@ from coset.cli.output import Answer, Table
 from partitioning.documents.stores import store_at
 from partitioning.explain.incident_texts import cause
 from partitioning.model.incident import Incident, WatchedRuns
-from partitioning.model.occasion import as_iso, as_time
+from partitioning.model.journal import as_iso, as_time
 from partitioning.texts import visible
 
 _COLUMNS = ("incident", "severity", "since", "until", "cause", "failures", "last batch", "owner")

@@ -27,7 +27,6 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
-from partitioning.environment_name import environment
 from partitioning.model.artefact import Role
 from partitioning.model.figures import Figures, figures_of
 from partitioning.model.gaps import Explained
@@ -39,7 +38,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.read_ends import End
 from partitioning.model.table_parts import Upkeep
 from partitioning.model.verdict import Judged
-from partitioning.texts import visible
+from partitioning.texts import environment, visible
 
 _MOVED = (Role.EXCHANGE, Role.RESULT)
 _OF_PAGES = (

@@ -23,18 +23,14 @@ from partitioning.authoring.toml_writer import to_toml
 from partitioning.commands import Option, Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
-from partitioning.model.hot_keys import HotKeys
 from partitioning.model.plan import Plan
-from partitioning.model.schemes import Scheme
+from partitioning.model.schemes import HotKeys, Scheme
 from partitioning.model.statistics import Statistics
 from partitioning.sections import many, percent, size
-from partitioning.sizing.footprint import Footprint
-from partitioning.sizing.hotkeys import HotKey, hot_keys
-from partitioning.sizing.hotown import HotOwn
-from partitioning.sizing.hotpartitions import HotPartition
-from partitioning.sizing.hotsplits import HotSplit
+from partitioning.sizing.hotkeys import HotKey, HotPartition, hot_keys
+from partitioning.sizing.hotsplits import HotOwn, HotSplit
 from partitioning.sizing.proposal import Proposal, Targets
-from partitioning.sizing.workload import LEFT
+from partitioning.sizing.workload import LEFT, Footprint
 
 # How many batches back the proposal looks, if no longer cool-down is asked for.
 _BATCHES = 10

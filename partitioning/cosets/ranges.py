@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from partitioning.model.offsets import Span
-from partitioning.model.planned_streams import PlannedPartition
 from partitioning.model.reasons import OwnTask, OwnTasks
+from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.model.takes import Task
 from partitioning.values import replace
 

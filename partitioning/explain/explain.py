@@ -11,8 +11,7 @@ from partitioning.commands import Shown
 from partitioning.cosets.assignment import Assignment
 from partitioning.diff.plan_diff import Diff, diff, diff_sections, moves_section, states_section
 from partitioning.documents.document import digest
-from partitioning.explain.doubled import doubles
-from partitioning.explain.missing import missing
+from partitioning.explain.missing import doubles, missing
 from partitioning.explain.reason_texts import exchange_reason, stage_reason
 from partitioning.explain.surprises import surprises_section
 from partitioning.explain.table_query import rows_are
@@ -20,9 +19,8 @@ from partitioning.explain.watermarks import MarkedBatch, waiting_section, waterm
 from partitioning.model.graph import Mode
 from partitioning.model.meaning import meanings
 from partitioning.model.plan import Exchange, Plan, PlannedWrite, Stage, TaskGroup, TaskRef
-from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.reasons import OwnTasks
-from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
+from partitioning.model.stage_inputs import ExchangeInput, Input, PlannedStream, ResultInput, StateInput, StreamInput
 from partitioning.model.statistics import Statistics
 from partitioning.model.takes import Task
 from partitioning.planning.origins import graph_of

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from partitioning.commands import Report, Shown
 from partitioning.model.incident import Incident, Message, News, Severity
-from partitioning.model.occasion import as_time
+from partitioning.model.journal import as_time
 from partitioning.sections import many
 from partitioning.texts import indented, visible
 

@@ -11,10 +11,9 @@ from partitioning.model.graph import Step
 from partitioning.model.leaving import Leaving, Left, LeftPartition, leavings, partitions_of
 from partitioning.model.placement import OPAQUE, HashName, Placement
 from partitioning.model.plan import Plan, PlannedWrite, Stage, TaskRef
-from partitioning.model.planned_streams import PlannedPartition
-from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
+from partitioning.model.root_names import uri_of_key, usual_tables
+from partitioning.model.stage_inputs import ExchangeInput, Input, PlannedPartition, ResultInput, StateInput, StreamInput
 from partitioning.model.streams import Column, NullKeys, Stream
-from partitioning.model.tables_at import uri_of, usual
 from partitioning.model.takes import Task
 from partitioning.values import Document, Value, replace
 
@@ -179,7 +178,7 @@ class Order(Document, frozen=True):
 
     def uri(self, path: str) -> str:
         """The address of a file that the task writes."""
-        return uri_of(self.store, self.tables or usual(self.store), path)
+        return uri_of_key(self.store, self.tables or usual_tables(self.store), path)
 
     @property
     def ref(self) -> TaskRef:
@@ -230,7 +229,7 @@ def order_of(
         plan.day_end,
         tuple(sorted(plan.private)) or UNSET,
         tuple(each for each in failed if each.stream in {read.name for read in stage.streams}) or UNSET,
-        UNSET if tables in ("", usual(store)) else tables,
+        UNSET if tables in ("", usual_tables(store)) else tables,
     )
 
 

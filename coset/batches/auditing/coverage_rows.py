@@ -18,7 +18,6 @@ from partitioning.model.artefact import Role
 from partitioning.model.leaving import Left, partitions_of
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
-from partitioning.model.planned_streams import PlannedPartition, PlannedStream
 from partitioning.model.receipt import (
     MODULUS,
     PartitionReceipt,
@@ -28,8 +27,16 @@ from partitioning.model.receipt import (
     range_digest,
     records_by_readers,
 )
-from partitioning.model.shared_keys import Place, counted_once
-from partitioning.model.stage_inputs import ExchangeInput, Input, ResultInput, StateInput, StreamInput
+from partitioning.model.stage_inputs import (
+    ExchangeInput,
+    Input,
+    PlannedPartition,
+    PlannedStream,
+    ResultInput,
+    StateInput,
+    StreamInput,
+)
+from partitioning.model.statistics import Place, counted_once
 from partitioning.model.streams import NullKeys
 
 

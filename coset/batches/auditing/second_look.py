@@ -12,9 +12,9 @@ from coset.sources.landed_second_look import files_in
 from partitioning.model.gaps import Explained
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan
-from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.receipt import PartitionReceipt, TaskReceipt
 from partitioning.model.sources import IcebergSource, KafkaSource, LandedSource
+from partitioning.model.stage_inputs import PlannedStream
 
 # How many gaps of a topic's partition are looked into. Each costs a request.
 LOOKED_INTO = 50

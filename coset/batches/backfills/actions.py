@@ -43,7 +43,7 @@ from partitioning.commands import Backfills, Restore, Run
 from partitioning.diff.table_changes import results
 from partitioning.documents.document import digest, encode
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.state_files import StateFiles
+from partitioning.documents.receipts import StateFiles
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind

@@ -25,8 +25,8 @@ from partitioning.kinds import Kind
 from partitioning.model.graph import Mode
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import Plan
-from partitioning.model.planned_streams import PlannedStream
 from partitioning.model.sources import KafkaSource, LandedSource
+from partitioning.model.stage_inputs import PlannedStream
 from partitioning.model.streams import Column, Stream
 from partitioning.planning.origins import graph_of
 from partitioning.planning.planner import goes_by_times, plan_arrived

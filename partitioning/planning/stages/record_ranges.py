@@ -17,7 +17,7 @@ from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Op
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan, Stage
-from partitioning.model.planned_streams import PlannedPartition
+from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import NullKeys, Stream
 from partitioning.model.takes import Task
