@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.backfills.request import backfill
-from coset.batches.backfills.swap.swaps import finish, swaps
+from coset.batches.backfills.swaps import finish, swaps
 from coset.batches.runners.connect import Connect
 from coset.cli.output import show, step
 from coset.sources.s3 import storage_options

@@ -11,7 +11,6 @@ import pyarrow as pa
 from coset.batches.attempt import Attempt
 from coset.batches.auditing.audit import audit
 from coset.batches.continuity import Continuity, gap_figures
-from coset.batches.evidence import evidence as together
 from coset.reports.site import Site
 from coset.sources.rows import Rows
 from expectations.checkpoint import Judgement, judge
@@ -28,7 +27,7 @@ from tests.reference import Seen, log, pipeline, planned, run, store
 def evidence(plan: Plan, seen: Sequence[Seen]) -> Evidence:
     """The audit of what was seen, beside the continuity of a first batch."""
     tables, before = audit(store(plan, seen), plan, 0), first_of_all(plan)
-    return together(tables, before)
+    return Evidence(**vars(tables), **vars(before))
 
 
 def first_of_all(plan: Plan) -> Continuity:

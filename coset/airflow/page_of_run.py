@@ -14,7 +14,7 @@ from airflow.utils.session import create_session
 from airflow.utils.state import TaskInstanceState
 from sqlalchemy import select
 
-from coset.batches.step_list import PLAN
+from coset.batches.interpreter import PLAN
 from partitioning.documents.store import Found, Store
 from partitioning.model.backfill import name_of
 

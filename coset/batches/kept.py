@@ -10,7 +10,7 @@ import pyarrow as pa
 from msgspec import UNSET, UnsetType
 
 from coset.batches.attempt import Attempt
-from coset.batches.backfills.swap.swaps import state_ledger
+from coset.batches.backfills.swaps import state_ledger
 from coset.sources.copies import Copies
 from coset.sources.parts_reader import PartsReader
 from partitioning.commands import Replan, Status

@@ -16,8 +16,8 @@ import duckdb
 import pyarrow as pa
 
 from coset.batches.attempt import Attempt
-from coset.batches.backfills.swap.effects import rows_beside
-from coset.batches.backfills.swap.swaps import in_force
+from coset.batches.backfills.effects import rows_beside
+from coset.batches.backfills.swaps import in_force
 from coset.batches.result_rows import rows_of_files, table_files
 from coset.batches.tables.table_rows import rows_left
 from coset.sources.databases import connect_to_ask

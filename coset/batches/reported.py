@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
-from coset.batches.waiting import waits_for
+from coset.batches.pace import waits_for
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at

@@ -13,8 +13,8 @@ from itertools import chain
 from msgspec import UNSET
 
 from coset.batches.attempt import Attempt
+from coset.batches.backfills import swaps
 from coset.batches.backfills.request import backfills, put
-from coset.batches.backfills.swap import swaps
 from coset.batches.interpreter import Show
 from coset.batches.kept import kept_states
 from coset.batches.ref import BatchRef

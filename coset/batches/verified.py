@@ -148,6 +148,6 @@ def _report(ledger: Ledger, docs: Path | None, say: Callable[[str], object]) -> 
 
 def _swaps(ledger: Ledger) -> int:
     """How many swaps have put the rows of backfills in place, or back."""
-    from coset.batches.backfills.swap.swaps import swaps  # noqa: PLC0415
+    from coset.batches.backfills.swaps import swaps  # noqa: PLC0415
 
     return sum(each.turn is not SwapKind.CANCEL for each in swaps(ledger.store, ledger.pipeline))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coset.batches.incident_log import IncidentLog
+from coset.batches.watch import IncidentLog
 from coset.cli import pipelines
 from coset.cli.output import Answer, Table
 from partitioning.documents.stores import store_at

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from coset.batches.attempt import Attempt
-from coset.batches.backfills.pacing.control import Unfinished, unfinished
+from coset.batches.backfills.limits import Unfinished, unfinished
+from coset.batches.continuity import reached
 from coset.batches.ends import known_after
 from coset.batches.history import set_apart
-from coset.batches.incident_log import IncidentLog
+from coset.batches.pace import OpenBecause, open_because
 from coset.batches.progress import PipelineProgress, progress
 from coset.batches.steps import outcome
 from coset.batches.tables.table_rows import parts_held
 from coset.batches.verified import verified_samples
-from coset.batches.waiting import OpenBecause, open_because
-from coset.batches.watermarks import reached
+from coset.batches.watch import IncidentLog
 from coset.cli import pipelines
 from coset.cli.output import Answer
 from coset.cli.status import not_read

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from coset.batches import steps
 from coset.batches.attempt import Attempt
-from coset.batches.balances import balance
+from coset.batches.ends import balance
 from coset.batches.history import statistics
 from coset.batches.planning import ignored, preview
 from coset.cli import pipelines

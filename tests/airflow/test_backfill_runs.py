@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.backfills.request import backfill, backfills, comparison_of
-from coset.batches.backfills.swap.swaps import swaps
+from coset.batches.backfills.swaps import swaps
 from coset.batches.interpreter import run_batch
 from coset.batches.runners.local import Local
 from coset.sources.s3 import storage_options

@@ -8,8 +8,7 @@ from hashlib import sha256
 
 from coset.batches import planning, publication
 from coset.batches.attempt import Attempt
-from coset.batches.backfills import actions, request
-from coset.batches.backfills.swap import swaps
+from coset.batches.backfills import actions, request, swaps
 from coset.batches.sweeping import sweep
 from coset.batches.tables.logs import Logs
 from partitioning.authoring.pipeline import Pipeline

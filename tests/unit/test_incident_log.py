@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from coset.batches.incident_log import IncidentLog, this_process
+from coset.batches.watch import IncidentLog, this_process
 from partitioning.commands import Replan, Shown
 from partitioning.documents.document import encode
 from partitioning.errors import Finding, Refused, about

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from deltalake import DeltaTable
 
-from coset.batches.backfills.swap.swaps import finish
+from coset.batches.backfills.swaps import finish
 from coset.batches.sweeping import pipelines_in
 from coset.batches.tables.held import held_in
 from coset.batches.tables.logs import opened

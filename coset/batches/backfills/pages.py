@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
-from coset.batches.backfills.comparison.repaired import input_changes
 from coset.batches.backfills.outlook import Outlook, outlook
-from coset.batches.backfills.swap.swaps import in_force
+from coset.batches.backfills.repaired import input_changes
+from coset.batches.backfills.swaps import in_force
 from coset.reports import next_steps
 from partitioning.commands import BackfillAsking, Replan, Shown
 from partitioning.diff.plan_diff import diff
