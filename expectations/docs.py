@@ -24,8 +24,7 @@ from msgspec import to_builtins
 
 from coset.reports import batch_index
 from coset.reports.next_steps import shown
-from coset.reports.parts import beside_expected, of_parts, pace_of
-from coset.reports.site import Row, Site, listed
+from coset.reports.site import Row, Site, beside_expected, listed, of_parts, pace_of
 from coset.reports.templates import GLOBALS, PAGES, seen
 from partitioning.diff.table_changes import kept_sentences
 from partitioning.documents.document import digest

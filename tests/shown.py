@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.cosets.assignment import Reading, assign, assign_owned
+from partitioning.cosets import Reading, assign, assign_owned
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.model.plan import Exchange, Plan, PlannedWrite, Stage, TaskGroup, TaskRef
 from partitioning.model.reasons import AsAsked, GcdOf, OnePerPartition, TaskCountReason, Unplaced

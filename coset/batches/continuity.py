@@ -1,6 +1,6 @@
 """Continuity: where earlier batches ended, by the ledger and the tables' own logs, beside where a plan begins.
 
-The plan that is judged is asked only where it begins, what it remembers and by which watermarks it goes.
+The plan that is judged is asked only where it begins, what it remembers, and for its watermarks.
 """
 
 from __future__ import annotations

@@ -84,8 +84,7 @@ def published(
     tables have then and up to when all are there. Tables are as in the `logs`, if the publication has read them."""
     from coset.reports import batch_index  # noqa: PLC0415
     from coset.reports.overview import note  # noqa: PLC0415
-    from coset.reports.parts import of_parts  # noqa: PLC0415
-    from coset.reports.site import Site  # noqa: PLC0415
+    from coset.reports.site import Site, of_parts  # noqa: PLC0415
 
     made = done(ledger, planned, Part.PUBLISH, began)
     verdict = ledger.verdict(planned.batch)

@@ -27,7 +27,7 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Replan, Shown
 from partitioning.documents.document import canonical
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.remembering_store import RememberingStore
+from partitioning.documents.store import RememberingStore
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused, Unjudged
 from partitioning.explain.explain import explain
@@ -263,7 +263,7 @@ def report(batch: BatchRef, docs_folder: Path | None, shown: Shown | None = None
     """The batch on a page of Markdown: what was read, the verdict or the findings of the last attempt, the tables, and
     where the Data Docs are."""
     from coset.batches.auditing.audit_tables import load_some  # noqa: PLC0415
-    from coset.batches.broker_gaps import broker_gaps  # noqa: PLC0415
+    from coset.batches.auditing.coverage_rows import broker_gaps  # noqa: PLC0415
 
     ledger, planned = batch.load()
     verdict, commit = ledger.verdict(planned.batch), ledger.commit(planned.batch)

@@ -28,8 +28,7 @@ from coset.sources.counting import Counting, each_counted, uncounted
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import decode, encode
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.remembering_store import RememberingStore
-from partitioning.documents.store import Entry, Store, at_once
+from partitioning.documents.store import Entry, RememberingStore, Store, at_once
 from partitioning.errors import Finding, Refused
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.backfill import name_of, pipeline_of

@@ -14,8 +14,7 @@ from typing import Any, TypeVar, assert_never
 
 import msgspec
 
-from partitioning.cosets.assignment import stage_tasks
-from partitioning.cosets.ranges import assign_ranges, assign_shares_of_keys
+from partitioning.cosets import assign_ranges, assign_shares_of_keys, stage_tasks
 from partitioning.model.plan import Plan, Stage
 from partitioning.model.read_ends import End, StreamProgress
 from partitioning.model.reasons import AllTogether, Dealt, HotRanges, InRanges, OwnTasks, TaskCountReason

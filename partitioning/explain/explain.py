@@ -8,7 +8,7 @@ from typing import Any, assert_never
 
 from partitioning.authoring.settings import BALANCED_STICKY
 from partitioning.commands import Shown
-from partitioning.cosets.assignment import Assignment
+from partitioning.cosets import Assignment
 from partitioning.diff.plan_diff import Diff, diff, diff_sections, moves_section, states_section
 from partitioning.documents.document import digest
 from partitioning.explain.missing import doubles, missing
@@ -64,7 +64,7 @@ def explain(
 def assignment_document(assignment: Assignment) -> dict[str, Any]:
     """An assignment as plain data, ready for JSON.
 
-    >>> from partitioning.cosets.assignment import assign
+    >>> from partitioning.cosets import assign
     >>> from partitioning.model.schemes import COGROUP
     >>> assignment_document(assign([("views", 2), ("clicks", 3)], COGROUP))
     {'scheme': 'cogroup', 'tasks': [{'task': 0, 'reads': {'views': [0, 1], 'clicks': [0, 1, 2]}, 'filters': {}}]}

@@ -77,7 +77,7 @@ def states(run):
 
 def page(run, store):
     """Where the tab of a run leads."""
-    from coset.airflow.page_of_run import batch_of_run, page_of_run
+    from coset.airflow.page_routes import batch_of_run, page_of_run
 
     return page_of_run(store, batch_of_run(run.dag_id, run.run_id, "tail_activity", store.root))
 

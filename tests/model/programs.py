@@ -18,8 +18,7 @@ from partitioning.commands import Repeat, backfill_of
 from partitioning.documents.document import canonical, digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.receipts import receipts
-from partitioning.documents.remembering_store import RememberingStore
-from partitioning.documents.store import Store
+from partitioning.documents.store import RememberingStore, Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.kinds import Kind

@@ -16,7 +16,7 @@ import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
-from partitioning.cosets.assignment import assign
+from partitioning.cosets import assign
 from partitioning.errors import Refused
 from partitioning.model.leaving import unifier_groups, unifier_levels
 from partitioning.model.plan import Stage

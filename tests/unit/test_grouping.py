@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from partitioning.cosets.assignment import assign
+from partitioning.cosets import assign
 from partitioning.documents.document import decode, encode
 from partitioning.errors import Refused
 from partitioning.explain.reason_texts import move_reason

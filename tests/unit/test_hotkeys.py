@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coset.sources.reader import Batch
-from partitioning.cosets.assignment import assign
+from partitioning.cosets import assign
 from partitioning.hashes import placement_hash
 from partitioning.model.graph import Op
 from partitioning.model.order import Order, OrderedStream

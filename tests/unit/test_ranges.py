@@ -14,7 +14,7 @@ from coset.sources.landed_reader import LandedReader
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
-from partitioning.cosets.assignment import assign
+from partitioning.cosets import assign
 from partitioning.diff.plan_diff import diff
 from partitioning.documents.document import canonical, decode, digest, encode
 from partitioning.errors import Refused

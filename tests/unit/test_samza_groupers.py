@@ -9,7 +9,7 @@ import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.words import KeyFormatName
-from partitioning.cosets.assignment import assign
+from partitioning.cosets import assign
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of, java_hash
 from partitioning.model.plan import TaskRef

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.cosets.ranges import MOST_RANGES
+from partitioning.cosets import MOST_RANGES
 from partitioning.model.graph import Op
 from partitioning.model.leaving import unifier_levels
 from partitioning.model.placement import OPAQUE

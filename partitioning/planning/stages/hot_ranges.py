@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from partitioning.cosets.assignment import stage_tasks
-from partitioning.cosets.ranges import assign_ranges, how_many
+from partitioning.cosets import assign_ranges, how_many, stage_tasks
 from partitioning.errors import Finding
 from partitioning.model.graph import Graph, Op, Step
 from partitioning.model.leaving import in_ranges
