@@ -10,8 +10,17 @@ from partitioning.model.reasons import HotRanges, OwnTasks, SplitPartition
 from partitioning.model.takes import Task
 from partitioning.values import Value
 
+# What documents for programs call fields that say less where their class is not named.
+_SPLIT = {"of_key": "key_of_stage", "longest": "longest_beside_now", "moves": "moves_at_most"}
+_OWN = {
+    "of_stage": "key_of_stage",
+    "beside": "is_in_task",
+    "longest": "longest_beside_now",
+    "reads_again": "reads_again_at_most",
+}
 
-class HotSplit(Value, frozen=True):
+
+class HotSplit(Value, frozen=True, rename=_SPLIT):
     """A stream partition that would be read in ranges by `tasks` tasks, because of a `key`.
 
     Without that, `task` of `stage` has the share `of_stage` of all records that its tasks take, and the key `of_key`.
@@ -94,7 +103,7 @@ def _share(plan: Plan, stage: Stage, task: Task, readers: dict[tuple[str, int], 
             yield part.records if task.span is not None else part.records // readers[read.name, part.partition]
 
 
-class HotOwn(Value, frozen=True):
+class HotOwn(Value, frozen=True, rename=_OWN):
     """A key with the share `of_stage` of the records of a `stage`, whose `task` would have no other key to speak of.
 
     It would share the key with the tasks after it, if it needs more `tasks` than one. The key is in task `beside`
