@@ -51,10 +51,15 @@ class _OfPipeline(_Command, frozen=True):
 
     pipeline: str
 
+
+class _OfOneBackfill(_OfPipeline, frozen=True):
+    """A command that names a backfill of a pipeline by its number."""
+
+    number: int
+
     @property
-    def for_backfill(self) -> Command | None:
-        """The command that does the same for a backfill, if the pipeline's name is one's."""
-        return None
+    def words(self) -> Iterable[str]:
+        return [str(self.number)]
 
 
 class Repeat(_Command, frozen=True, tag="repeat"):
@@ -72,10 +77,6 @@ class Run(_OfPipeline, frozen=True, tag="run"):
     def in_airflow(self) -> str | None:
         return _started(self.pipeline, {}, ["Again"] if self.again else [])
 
-    @property
-    def for_backfill(self) -> Command | None:
-        return Resume(*of) if (of := backfill_of(self.pipeline)) else None
-
 
 class Replan(_OfPipeline, frozen=True, tag="replan"):
     """Give up the open batch and plan its records again. A backfill is given up and must be asked for again.
@@ -92,13 +93,9 @@ class Replan(_OfPipeline, frozen=True, tag="replan"):
         return [*(f"--take-away {name}" for name in self.take_away or ()), _WHY]
 
     @property
-    def for_backfill(self) -> Command | None:
-        return Cancel(*of) if (of := backfill_of(self.pipeline)) else None
-
-    @property
     def beyond(self) -> str:
         """What the user must do beside the command."""
-        if self.for_backfill is None:
+        if backfill_of(self.pipeline) is None:
             return ""
         return f" and ask for the backfill again{', with `--input repaired`' if self.repaired else ''}"
 
@@ -156,10 +153,6 @@ class MoveTables(_Command, frozen=True, tag="move-tables"):
 
 class Status(_OfPipeline, frozen=True, tag="status"):
     """Show where a pipeline or its backfills stand."""
-
-    @property
-    def for_backfill(self) -> Command | None:
-        return Backfills(of[0]) if (of := backfill_of(self.pipeline)) else None
 
 
 class Report(_OfPipeline, frozen=True, tag="report"):
@@ -222,10 +215,9 @@ class BackfillAsking(_OfPipeline, frozen=True, tag="backfill"):
         return _started(f"{self.pipeline}_backfill", fields, ["Repaired input"] if self.repaired else [])
 
 
-class Resume(_OfPipeline, frozen=True, tag="resume"):
+class Resume(_OfOneBackfill, frozen=True, tag="resume"):
     """Continue a backfill where it stopped."""
 
-    number: int
     verb = "backfill"
 
     @property
@@ -237,10 +229,9 @@ class Resume(_OfPipeline, frozen=True, tag="resume"):
         return _started(f"{self.pipeline}_backfill", {"Backfill": self.number})
 
 
-class Cancel(_OfPipeline, frozen=True, tag="cancel"):
+class Cancel(_OfOneBackfill, frozen=True, tag="cancel"):
     """Give up a backfill."""
 
-    number: int
     verb = "backfill"
 
     @property
@@ -248,10 +239,9 @@ class Cancel(_OfPipeline, frozen=True, tag="cancel"):
         return [f"--cancel {self.number}"]
 
 
-class SwapAsking(_OfPipeline, frozen=True, tag="swap"):
+class SwapAsking(_OfOneBackfill, frozen=True, tag="swap"):
     """Put a backfill in place, approved by the digest of its comparison."""
 
-    number: int
     approved: str
     in_airflow = "clear the task compare, which asks for approval"
 
@@ -260,14 +250,8 @@ class SwapAsking(_OfPipeline, frozen=True, tag="swap"):
         return [str(self.number), f"--approve {self.approved}"]
 
 
-class Undo(_OfPipeline, frozen=True, tag="undo"):
+class Undo(_OfOneBackfill, frozen=True, tag="undo"):
     """Take back a backfill."""
-
-    number: int
-
-    @property
-    def words(self) -> Iterable[str]:
-        return [str(self.number)]
 
     @property
     def in_airflow(self) -> str | None:
@@ -416,4 +400,12 @@ class Shown(Value, frozen=True):
 
 def _of_backfill(command: Command) -> Command:
     """The command that does the same for a backfill, if the pipeline's name is one's."""
-    return (isinstance(command, _OfPipeline) and command.for_backfill) or command
+    match command:
+        case Run(name) if of := backfill_of(name):
+            return Resume(*of)
+        case Replan(name) if of := backfill_of(name):
+            return Cancel(*of)
+        case Status(name) if of := backfill_of(name):
+            return Backfills(of[0])
+        case _:
+            return command

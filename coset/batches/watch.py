@@ -26,7 +26,6 @@ from partitioning.documents.numbered import NumberedLog
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError
-from partitioning.explain.incident_texts import text, title
 from partitioning.kinds import Kind
 from partitioning.model.incident import (
     Incident,
@@ -40,6 +39,8 @@ from partitioning.model.incident import (
     Teller,
     Trouble,
     WatchedRuns,
+    text,
+    title,
 )
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Verdict

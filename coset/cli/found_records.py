@@ -8,9 +8,9 @@ from itertools import chain
 from typing import Any
 
 from coset.batches.attempt import Attempt
-from coset.batches.kept_aside import set_aside_in
 from coset.batches.offenders import Asked, Offenders, ResultRow, judged, offenders
 from coset.batches.records import Record, Search, first_of, of_keys
+from coset.batches.result_rows import set_aside_in
 from coset.cli import pipelines, plans
 from coset.cli.output import Answer, Block, Table
 from coset.sources.landed_keys import landed_columns

@@ -14,9 +14,9 @@ from coset.batches.backfills.swaps import Half, finish, half, in_force, newest_s
 from coset.batches.continuity import reached
 from coset.batches.ends import Known, known_after
 from coset.batches.history import expired
-from coset.batches.kept_aside import count_aside
 from coset.batches.pace import waits_for, warned
 from coset.batches.progress import progress
+from coset.batches.result_rows import count_aside
 from coset.batches.tables.table_rows import parts_held
 from coset.batches.verified import verified_samples
 from coset.cli import pipelines

@@ -21,12 +21,11 @@ from partitioning.errors import Refused
 from partitioning.explain.explain import explain
 from partitioning.explain.reason_texts import stage_reason
 from partitioning.model.offsets import Span
-from partitioning.model.order import Order, OrderedStream, order_of
+from partitioning.model.order import Order, OrderedStream, order_of, read_together
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.reasons import InRanges
 from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt
 from partitioning.model.schemes import Scheme, records
-from partitioning.model.shared_reads import read_together
 from partitioning.model.stage_inputs import PlannedPartition
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures, statistics_of
 from partitioning.model.streams import Stream

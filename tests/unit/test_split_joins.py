@@ -21,10 +21,10 @@ from partitioning.explain.surprises import OneKey, surprises
 from partitioning.hashes import placement_hash
 from partitioning.model.graph import Join, Op, Step
 from partitioning.model.offsets import Span
+from partitioning.model.order import read_together
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.reasons import OwnTasks
 from partitioning.model.schemes import HotKeys
-from partitioning.model.shared_reads import read_together
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
 from partitioning.model.takes import Residues, Task, takes
 from partitioning.planning.stages.bounds import most_tasks

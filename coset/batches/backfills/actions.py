@@ -16,7 +16,7 @@ from coset.batches.backfills import limits, swaps
 from coset.batches.backfills.comparing import compare
 from coset.batches.backfills.effects import Layers, first_behind, keeping, unlike
 from coset.batches.backfills.limits import check_may_run, check_not_cancelled
-from coset.batches.backfills.pages import comparison_page
+from coset.batches.backfills.pages import comparison_page, put_comparison, put_page
 from coset.batches.backfills.planned_again import asking_anew, planned_again
 from coset.batches.backfills.request import backfills, comparison_key, comparison_of, published_batches, put
 from coset.batches.backfills.swaps import blockers, cancelled, finish, in_force, in_place, taken_back, turn
@@ -28,7 +28,6 @@ from coset.batches.sweeping import STATES_KEPT, LeftOver, sweep
 from coset.batches.tables.held import not_exchangeable
 from coset.batches.tables.iceberg import follow
 from coset.reports import batch_index
-from coset.reports.backfill_page import put_comparison, put_page
 from coset.reports.overview import note_backfill
 from coset.reports.site import Site
 from coset.sources.counting import Counting, uncounted
