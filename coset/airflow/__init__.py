@@ -29,7 +29,7 @@ __all__ = [
 
 _WHERE = {
     "CosetNotifier": "notifier",
-    "Place": "places",
+    "Place": "deployment",
     "coset_backfill_dag": "backfill_dag",
     "coset_dag": "batch_dag",
     "coset_dags": "project_dags",
