@@ -1,7 +1,10 @@
-"""Declarations: all options of a stream or table beside its name, key and partition count."""
+"""Declarations: all options of a stream or table beside its name, key and partition count, and the Python of one."""
 
 from __future__ import annotations
 
+import json
+import keyword
+import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from os import PathLike, fspath
@@ -30,11 +33,15 @@ from partitioning.model.placement import (
     json_hash,
     schema_hash,
 )
-from partitioning.model.sources import IcebergSource, address_of, source_of
+from partitioning.model.sources import FOLDER, IcebergSource, address_of, source_of
 from partitioning.model.stream_rules import checked
-from partitioning.model.streams import DENSE, OFFSET, ChangeForm, Format, Layout, NullKeys, Stream, sparseness
+from partitioning.model.streams import DELETED, DENSE, OFFSET, ChangeForm, Format, Layout, NullKeys, Stream, sparseness
 from partitioning.model.watermarks import AHEAD, IDLE, EventTime
 
+# The options of a declaration that are not as they are by default, with their values.
+Options = Mapping[str, Any]
+# Terminals would break a longer line of Python anywhere.
+_LONGEST_LINE = 80
 # The schemas by their ids in the registry, or the ids alone where keys say the rest.
 KeySchemas = Mapping[int, str] | Sequence[int]
 _FORMATS = {"string": KeyFormat.STRING, "long": KeyFormat.LONG, "int": KeyFormat.INT}
@@ -289,3 +296,59 @@ def stream_of(
 def _event_time(sql: str, late: timedelta, idle: timedelta, ahead: timedelta, behind: timedelta | None) -> EventTime:
     late_, idle_, ahead_ = (span // _MICROSECOND for span in (late, idle, ahead))
     return EventTime(sql, late_, idle_, ahead_, None if behind is None else behind // _MICROSECOND)
+
+
+def variable_of(name: str) -> str:
+    """What Python calls a stream of this name."""
+    variable = re.sub(r"\W", "_", name, flags=re.ASCII)
+    taken = keyword.iskeyword(variable) or variable in {"pipeline", "Pipeline"}
+    return f"_{variable}" if variable[0].isdigit() or taken else variable
+
+
+def declaration(stream: Stream, options: Options, moved: str = "") -> list[str]:
+    """The lines of Python that declare a stream, without what is so by default."""
+    variable = variable_of(stream.name)
+    given: Options = {"key": options["key"], "partitions": stream.partitions, **options}
+    if stream.changes:
+        given = _of_changes(given, stream.changes)
+    words = [_python(stream.name), *(f"{name}={_python(value)}" for name, value in given.items())]
+    call = f"{variable} = pipeline.{'cdc' if stream.changes else 'stream'}("
+    lines = [f"{call}{', '.join(words)}){moved}"]
+    if len(lines[0]) > _LONGEST_LINE:
+        words = [words[0], *(f"{name}={_python(value, by_line=True)}" for name, value in given.items())]
+        lines = [call, *(f"    {line}" for word in words for line in f"{word},".split("\n")), f"){moved}"]
+    source = stream.source.removeprefix(FOLDER)
+    return [
+        "from coset import Pipeline",
+        "",
+        f"pipeline = Pipeline({_python(stream.name)}, source={_python(source)})",
+        *lines,
+    ]
+
+
+def _of_changes(given: Options, form: ChangeForm) -> Options:
+    """What `cdc` is given of what a stream would be."""
+    usual = {"key_format": "json", "format": "json", "offsets": "sparse"}
+    given = {**given, "format": given.get("format", "parquet")}
+    if given.get("key_format") not in tuple(Framing):
+        # A key of one column that stands for what nothing tells is an object too.
+        given["key_format"] = "json"
+    left = {name: value for name, value in given.items() if usual.get(name) != value}
+    if isinstance(left["key"], tuple) and len(left["key"]) == 1:
+        left["key"] = left["key"][0]
+    columns = {name: kind for name, kind in left["columns"].items() if name != DELETED}
+    return {**left, **({"unwrapped": True} if form is ChangeForm.UNWRAPPED else {}), "columns": columns}
+
+
+def _python(value: object, *, by_line: bool = False) -> str:
+    """A value as Python writes it, with the quotes of our own pages; what has names has each on a line, if asked."""
+    match value:
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case dict():
+            pairs = [f"{_python(name)}: {_python(each)}" for name, each in value.items()]
+            return "{\n" + "".join(f"    {pair},\n" for pair in pairs) + "}" if by_line else f"{{{', '.join(pairs)}}}"
+        case tuple():
+            return f"({', '.join(map(_python, value))}{',' if len(value) == 1 else ''})"
+        case _:
+            return repr(value)
