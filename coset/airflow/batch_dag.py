@@ -9,18 +9,15 @@ from datetime import timedelta
 from itertools import groupby
 from typing import Any, assert_never
 
-import pendulum
 from airflow.sdk import DAG, Param, TriggerRule, chain, get_current_context, task
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowSkipException
-from airflow.serialization.encoders import coerce_to_core_timetable
-from airflow.timetables.base import DataInterval, TimeRestriction
-from airflow.timetables.simple import ContinuousTimetable
 from airflow.utils.types import DagRunType
 
 from coset.airflow.asset import announce, ends_of_publishing
-from coset.airflow.deployment import BACKFILL, TAG, Places, docs_folder, placed, shared, store_root
+from coset.airflow.deployment import BACKFILL, TAG, docs_folder, store_root
 from coset.airflow.notifier import CosetNotifier, Watched, with_callbacks
+from coset.airflow.places import Places, placed, shared
 from coset.airflow.plugin import linked
 from coset.airflow.shown import remember, say, say_page, shown, shown_on_pages
 from coset.airflow.task_group import TaskGroupOperator, failure, until_printed
@@ -41,7 +38,6 @@ from coset.batches.interpreter import (
 from coset.batches.ref import BatchRef
 from coset.batches.turns import Turns
 from coset.reports import next_steps
-from coset.reports.timeliness import ScheduledRun
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import BackfillAsking, Command, Run, Then
@@ -50,36 +46,6 @@ from partitioning.kinds import Kind
 from partitioning.numbers import GROUPS
 from partitioning.planning.stages.bounds import most_waves
 from partitioning.sections import many
-
-
-def scheduled_run(dag: Any, ran: Any) -> ScheduledRun:
-    """A run of this DAG, which was to run then, and the next by its timetable.
-
-    Runs of assets, of no schedule, and of a timetable that fails here have no next run. Nor have those of
-    `@continuous`, alone or with assets: each begins when the one before it has ended, and Airflow answers with the
-    clock.
-    """
-    after = pendulum.instance(ran)
-    try:
-        timetable = coerce_to_core_timetable(dag.timetable)
-        if isinstance(getattr(timetable, "timetable", timetable), ContinuousTimetable):
-            return ScheduledRun(_milliseconds(after), None)
-        restriction = TimeRestriction(earliest=None, latest=None, catchup=True)
-        info = timetable.next_dagrun_info(
-            last_automated_data_interval=DataInterval.exact(after), restriction=restriction
-        )
-    except Exception as error:
-        # It may be anybody's class. What it says decides nothing.
-        say(f"Its schedule does not say when the next run is: {type(error).__name__}")
-        info = None
-    found = info.run_after if info else None
-    known = found is not None and found > after
-    return ScheduledRun(_milliseconds(after), _milliseconds(found) if known else None)
-
-
-def _milliseconds(at: Any) -> int:
-    return int(at.timestamp() * 1000)
-
 
 # The steps whose tasks lead to the batch's page.
 _WITH_PAGE = {"check", "publish"}
@@ -297,6 +263,7 @@ def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: in
 
 def _note_run(pipeline: Pipeline, *, up_to_date: bool) -> None:
     # It imports what only running tasks need.
+    from coset.airflow.schedule import scheduled_run  # noqa: PLC0415
 
     context = get_current_context()
     run = scheduled_run(context["dag"], context["dag_run"].run_after)

@@ -55,7 +55,7 @@ def bag(airflow: Path) -> object:
 def test_the_next_run_is_known_by_the_timetable_of_the_dag(airflow):
     from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable
 
-    from coset.airflow.batch_dag import scheduled_run
+    from coset.airflow.schedule import scheduled_run
 
     midnight = CronTriggerTimetable("0 0 * * *", timezone="UTC")
     friday = datetime(2026, 11, 27, 18, 5, tzinfo=UTC)
@@ -77,7 +77,7 @@ def test_a_dag_that_always_runs_has_no_next_run_whatever_the_clock_says(airflow)
     from airflow.sdk import DAG, Asset, AssetOrTimeSchedule
     from airflow.sdk.definitions.timetables.simple import ContinuousTimetable
 
-    from coset.airflow.batch_dag import scheduled_run
+    from coset.airflow.schedule import scheduled_run
 
     or_of_assets = AssetOrTimeSchedule(timetable=ContinuousTimetable(), assets=[Asset("a")])
     for schedule in ("@continuous", or_of_assets):

@@ -79,7 +79,7 @@ def test_a_dag_by_the_schedule_of_the_project_runs_when_the_project_says(
 ) -> None:
     from airflow.sdk import DAG, CronTriggerTimetable
 
-    from coset.airflow.batch_dag import scheduled_run as run_of_dag
+    from coset.airflow.schedule import scheduled_run as run_of_dag
 
     by_project = scheduled_run(schedule, now)
     ran = datetime.fromtimestamp(by_project.ran / 1000, UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coset.airflow.deployment import Place, placed, shared
+from coset.airflow.places import Place, placed, shared
 from partitioning.model.plan import TaskGroup, TaskRef
 
 NODE = "spark.kubernetes.node.selector.kubernetes.io/hostname"
