@@ -1,4 +1,4 @@
-"""How a topic's key is declared, as inspection found it, or as a registry has its schemas."""
+"""Inspected keys: what the key of a topic is, as inspection found it, and how it is declared."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ from typing import Any, assert_never
 import pyarrow as pa
 
 from coset.batches.key_search import HowSure, KeySearch, Placing, Tried
-from coset.cli.output import Answer, Block
-from coset.sources.framed_sample import FRAMINGS, Ask, FramedSample, framed_sample, object_of, plain_keys
+from coset.sources.framed_sample import Ask, FramedSample, framed_sample, object_of, plain_keys
 from coset.sources.kafka.properties import PROPERTIES, properties
-from coset.sources.kafka.registry import RegisteredSchema, Registry
+from coset.sources.kafka.registry import Registry
 from coset.sources.landed_topic import SeenTopic, json_columns
-from partitioning.errors import Refused
-from partitioning.kinds import Kind
 from partitioning.model.key_schemas import Framing, KeySchema
 from partitioning.model.placement import JAVA, KeyFormat
 from partitioning.model.sources import KafkaSource
@@ -118,7 +115,6 @@ def _registry(topic: str) -> Ask | None:
     """What asks the registry that the properties name; None if they name none."""
     if "url" not in properties().registry:
         return None
-    from coset.sources.kafka.registry import Registry  # noqa: PLC0415  few topics have one
 
     return Registry(topic, "key").of_ids
 
@@ -148,42 +144,6 @@ def notes_of(key: InspectedKey, found: KeySearch, topic: str) -> Iterator[str]:
         )
     elif len(key.sample.ids) > 1:
         yield "If the newest id is not the last in key_schemas=, write it last"
-
-
-def schemas(topic: str) -> Answer:
-    """The schemas of a topic's keys, oldest first, and the options that declare them. Stores nothing.
-
-    Raises Refused if no registry is configured or it has none, or not all of one kind; Unreachable if it does not
-    answer.
-    """
-    found = list(Registry(topic, "key").registered())
-    kinds = sorted({each.kind for each in found})
-    if len(kinds) != 1 or kinds[0] not in FRAMINGS:
-        what = f"the keys have schemas of {' and '.join(kinds)}, which no stream declares together"
-        then = "declare the stream with hash='opaque' and move its records, .repartition()"
-        raise Refused.of(Kind.SCHEMA, what, f"topic {topic!r}", then, kinds=kinds)
-    framing = FRAMINGS[kinds[0]]
-    ids = [each.id for each in found]
-    texts: list[int] | dict[int, str] = (
-        ids if framing is Framing.JSON_SCHEMA else {each.id: each.text for each in found}
-    )
-    value = {"topic": topic, "key_format": framing, "key_schemas": texts}
-    return Answer(value, _lines(framing, found, topic))
-
-
-def _lines(framing: Framing, found: list[RegisteredSchema], topic: str) -> Iterator[Block]:
-    yield (
-        f"The keys of {topic} have {many(len(found), 'schema')}. Declare those that records have, the newest last; if "
-        "all have the newest, that one alone, and nothing moves:"
-    )
-    yield ""
-    yield f'key_format="{framing}",'
-    if framing is Framing.JSON_SCHEMA:
-        yield f"key_schemas={[each.id for each in found]},"
-        return
-    yield "key_schemas={"
-    yield from (f"    {each.id}: {each.text!r}," for each in found)
-    yield "},"
 
 
 def key_value(found: KeySearch, key: InspectedKey) -> dict[str, object]:
