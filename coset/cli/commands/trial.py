@@ -51,9 +51,9 @@ def schemas(
 ) -> Answer:
     """Ask the schema registry for the schemas of a topic's keys, and print them as a stream declares them. Stores
     nothing."""
-    from coset.cli import inspected_keys
+    from coset.cli import registered_keys
 
-    return inspected_keys.schemas(topic)
+    return registered_keys.schemas(topic)
 
 
 @command(Panel.PROJECT)
