@@ -15,7 +15,6 @@ from importlib import import_module
 from pathlib import Path
 
 import partitioning
-from coset.batches.ends import LedgerBalance, LeftOut
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.commands import Replan
@@ -38,6 +37,7 @@ from partitioning.model.engine_version import Differs, Engine, OtherAnswer
 from partitioning.model.failure import Failed, Failure
 from partitioning.model.incident import Incidents, Passed, Severity, Stopped, Teller, Trouble
 from partitioning.model.journal import JournalEntry, Lag, Occasion, Part
+from partitioning.model.ledger_balance import LedgerBalance, LeftOut
 from partitioning.model.measures import Measured
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.order import order_of

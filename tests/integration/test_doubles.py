@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec import UNSET
 
-from coset.batches.ends import LedgerBalance
 from coset.cli import pipelines, plans
 from coset.sources.doubles import comparing
 from coset.sources.files import Files
@@ -27,6 +26,7 @@ from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.explain.missing import said
 from partitioning.hashes import placement_hash
+from partitioning.model.ledger_balance import LedgerBalance
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan
 from partitioning.model.stream_rules import checked

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from coset.batches.attempt import Attempt
 from coset.batches.backfills.swaps import in_force, newest_dependent
-from coset.batches.ends import LedgerBalance, LeftOut, balance, ends_after
+from coset.batches.ends import balance, ends_after
 from partitioning.commands import Run, Then
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.graph import Write
+from partitioning.model.ledger_balance import LedgerBalance, LeftOut
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Decision
